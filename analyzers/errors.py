@@ -11,7 +11,8 @@ token, or a path of the server. The command line prints it and exits with status
     ├── CheckpointError           the checkpoint cannot be used
     │   ├── CheckpointNotFound    no such repository, revision, sample, folder or file
     │   │   └── HiddenRepository  no such repository, or a private one
-    │   ├── AccessDenied          gated, or the token was refused
+    │   ├── AccessDenied          gated or disabled, or the login or token may not read it
+    │   │   └── TokenRefused      the login or token itself is not valid
     │   ├── NoWeights             no file that can be read as weights
     │   ├── InvalidCheckpoint     damaged, truncated or contradictory files
     │   ├── UnsupportedWeights    weights in an unsupported form, or without float values
@@ -70,7 +71,11 @@ class HiddenRepository(CheckpointNotFound):
 
 
 class AccessDenied(CheckpointError):
-    """A gated repository, or a token that was refused."""
+    """A gated or disabled repository, or one that the login or token may not read."""
+
+
+class TokenRefused(AccessDenied):
+    """The login or token is not valid, or no longer: expired or revoked. A new login helps."""
 
 
 class NoWeights(CheckpointError):

@@ -47,17 +47,17 @@ _END_SECONDS, _DELIVERY_SECONDS, _PUBLISH_SECONDS = 4, 1, 5
 
 def build() -> gr.Blocks:
     """Build all pages and endpoints, without launching them."""
-    app: gr.Blocks
+    app: Pages
     with Pages(title="Mantissa", analytics_enabled=False, delete_cache=_DELETE_CACHE) as app:
         first, *others = ANALYZERS.values()
         first.component("page").PAGE.build(app)
         endpoints.add_endpoints(app)
         library_api.add_endpoints(app)
-    for analyzer in others:
-        with app.route(analyzer.title, f"/{analyzer.address}") as page:
-            analyzer.component("page").PAGE.build(page)
-    with app.route("Library", "/library") as page:
-        library.build(page)
+        for analyzer in others:
+            app.add_page(analyzer.title, analyzer.address)
+            analyzer.component("page").PAGE.build(app)
+        app.add_page("Library", "library")
+        library.build(app)
     limit_queue(app)
     return app
 

@@ -14,7 +14,16 @@ import httpx2
 from huggingface_hub import __version__, constants, get_token
 
 from .. import limits
-from ..errors import AccessDenied, CheckpointNotFound, HiddenRepository, HubMisbehaved, HubThrottled, HubUnreachable, MantissaError
+from ..errors import (
+    AccessDenied,
+    CheckpointNotFound,
+    HiddenRepository,
+    HubMisbehaved,
+    HubThrottled,
+    HubUnreachable,
+    MantissaError,
+    TokenRefused,
+)
 from ..terminal import plural
 from .hub_transfers import Patience, Setback, Transfers
 
@@ -28,7 +37,7 @@ class Hub:
     """The address of the Hub and the caller's token. Decides which requests may carry the token.
 
     token: as in `repository.Access`: None for none, True for the one that huggingface_hub finds, or the token itself.
-    Raises AccessDenied for an invalid token.
+    Raises TokenRefused for an invalid token.
     """
 
     def __init__(self, token: str | bool | None) -> None:
@@ -39,7 +48,7 @@ class Hub:
         found = _logged_in() if token is True else token
         if isinstance(found, str):
             if not _TOKEN.fullmatch(found):
-                raise AccessDenied("The Hub token is not valid; check it and try again.")
+                raise TokenRefused("The Hub token is not valid; check it and try again.")
             self._authorized = {**self._anonymous, "authorization": f"Bearer {found}"}
 
     @property
@@ -172,7 +181,7 @@ def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token:
     if code == "RevisionNotFound":
         return CheckpointNotFound(refusal["revision"])
     if "Invalid credentials" in message or (status == 401 and has_token and not code):
-        return AccessDenied("The Hub refuses the token; check that it is valid and may read this repository.")
+        return TokenRefused("The Hub refuses your login or token, which has expired or was revoked: log in again, or use another token.")
     if status == 403 or message == "Access to this resource is disabled.":
         return AccessDenied(refusal["disabled"])
     if code == "RepoNotFound" or status == 401:

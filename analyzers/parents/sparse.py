@@ -69,8 +69,11 @@ def _explained(some: Floats, base: int, others: list[int], dtype: str) -> Sparse
     large = np.abs(factors[:, None] * updates) > _ULPS * ulps(x, dtype)
     kept, dropped = (np.abs(updates[large & each]).sum() / max(1, (large & each).sum()) for each in (having, ~having))
     method: Literal["DARE", "TIES", ""] = "TIES" if kept > _TRIMMED * dropped else "DARE" if kept < _RANDOM * dropped else ""
+    shares = having.mean(axis=1)
+    if ((having[:, 1:] != having[:, :-1]).mean(axis=1) < shares * (1 - shares)).any():  # half as often as between independent neighbours
+        method = ""  # whole tensors are a parent's
     parents = tuple(others[i] for i in used)
-    return Sparse(base, parents, tuple(map(float, factors)), tuple(map(float, having.mean(axis=1))), share, float(less[0]), method)
+    return Sparse(base, parents, tuple(map(float, factors)), tuple(map(float, shares)), share, float(less[0]), method)
 
 
 def _factors(x: Floats, b: Floats, updates: Floats, dtype: str) -> Floats:

@@ -15,6 +15,7 @@ from components.dtype.result import RESULT
 from components.dtype.several import Batch, Several, opened, permalink
 from components.dtype.tables import Outcome
 from components.forms.fields import QUIET, Controls, build_model_fields, build_reading
+from components.library_page.gallery import gallery
 from components.results.layout import Layout
 from components.results.share import Share
 from components.running.analysis_page import AnalysisPage
@@ -147,6 +148,7 @@ PAGE = AnalysisPage(
     fields=partial(build_model_fields, "Inspect", blocks=[_build_options], label=_LABEL),
     result=RESULT,
     below=first_screen,
+    gallery=gallery,
     runs=PassportRuns,
     check=Form.requests,
 )

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from components.dtype.form import options
 from components.dtype.result import RESULT
 from components.dtype.tables import Outcome, comparison, overview_of, reports_of
 from components.forms.form import READING, changed, command_line, link_to_reading, pinned
-from components.plots.among_models import among_models
+from components.plots.several_models import FIGURES
 from components.results.downloads import Files, file_name, tables_zip, write_files
-from components.results.result_tabs import saveable
+from components.results.result_tabs import build_plot
 from components.results.share import Share, downloads
 from components.results.standalone import Page, report_page
 from components.text import numbers
@@ -68,8 +69,7 @@ def write_several(folder: Path, outcomes: Sequence[Outcome]) -> Files:
     return write_files(folder, name, "[" + ",\n".join(each) + "]", tables_zip(reports, failed), page)
 
 
-_ABOUT = "Numbered stars are these models, by their rows above; each point is a model whose training precision is known. "
-_NOWHERE = "None of these models could be read, so none has a place here. "
+_NOWHERE = "None of these models could be read."
 # Clicking a row's name opens it on this page; a click with a modifier key works as for any link.
 _OPEN = (
     "element.addEventListener('click', (event) => {"
@@ -116,15 +116,16 @@ class Several:
         with gr.Column(visible=False, elem_id="m-several", elem_classes="m-box") as self.card:
             self.table = gr.HTML(elem_classes="m-plain", js_on_load=_OPEN, elem_id="m-table")
             with gr.Column(visible=False, elem_classes="m-flush") as self.tabs, gr.Tabs():
-                with gr.Tab("Among models"):
-                    self.about = gr.HTML(elem_classes="m-plain")
-                    self.among = gr.Plot(show_label=False, label="Among models of known training precision", elem_classes="m-figure")
+                self.figures = []
+                for name, title, _, _ in FIGURES:
+                    with gr.Tab(name):
+                        self.figures.append((gr.HTML(elem_classes="m-plain"), build_plot(title)))
                 with gr.Tab("Share"):
                     self.share = Share("m-all", embeds=False)
 
     def components(self) -> list[Any]:
         """All components, as the outputs of an event."""
-        return [self.card, self.table, self.tabs, self.about, self.among, *self.share.components()]
+        return [self.card, self.table, self.tabs, *chain(*self.figures), *self.share.components()]
 
     def hide(self) -> dict[Any, Any]:
         """Updates that hide them."""
@@ -146,11 +147,14 @@ class Several:
         downloads.used(batch.folder)
         files = write_several(batch.folder, done)
         request = batch.requests[0]
+        rows, reports = [row for row, _ in places], [report for _, report in places]
+        drawn: dict[Any, Any] = {}
+        for (about, plot), (_, _, said, draw) in zip(self.figures, FIGURES, strict=True):
+            drawn |= {about: caption(said if places else _NOWHERE), plot: draw(reports, rows)}
         return {
             **self.rows(batch, "not read: stopped"),
             self.tabs: gr.update(visible=True),
-            self.about: caption((_ABOUT if places else _NOWHERE) + "Dashed: the thresholds of the rule of thumb."),
-            self.among: saveable(among_models([report for _, report in places], [row for row, _ in places]), str(self.among.label)),
+            **drawn,
             **self.share.show(permalink(done, request), command(done, request), files),
         }
 

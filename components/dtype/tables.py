@@ -11,11 +11,11 @@ from analyzers.dtype_detection.advice import between, ignored, untouched
 from analyzers.dtype_detection.report import TensorRow
 from components.dtype.form import permalink
 from components.dtype.text import answers
-from components.plots.among_models import among_models
+from components.plots.several_models import FIGURES
 from components.results import standalone
 from components.results.data_table import Column, DataTable, optional
 from components.text import numbers
-from components.text.markup import notes, table
+from components.text.markup import caption, notes, table
 from components.text.names import tensor_name
 from components.text.plain_text import powers, shown
 from components.text.render import render
@@ -219,7 +219,7 @@ def comparison(asked: Sequence[str], outcomes: Sequence[Outcome], rest: str = "w
 
 
 def overview(reports: Sequence[DtypeReport]) -> str:
-    """Several models above their passports in a document: their table, and a figure of them among labelled models."""
+    """Several models above their passports in a document: their table, and their figures."""
     return overview_of([Outcome(report.checkpoint.ref, report) for report in reports])
 
 
@@ -227,9 +227,12 @@ def overview_of(outcomes: Sequence[Outcome]) -> str:
     """The same with rows for the models that could not be read."""
     read = [(row, outcome.report) for row, outcome in enumerate(outcomes, 1) if outcome.report is not None]
     rows = standalone.card(comparison([outcome.model for outcome in outcomes], outcomes, anchors=True))
-    title = "Among models of known training precision"
-    figure = standalone.figure(title, among_models([report for _, report in read], [row for row, _ in read]), "among") if read else ""
-    return f"<article>{rows}{figure}</article>"
+    numbered, reports = [row for row, _ in read], [report for _, report in read]
+    figures = [
+        standalone.figure(title, draw(reports, numbered), f"several-{number}", caption(said))
+        for number, (_, title, said, draw) in enumerate(FIGURES if read else ())
+    ]
+    return f"<article>{rows}{''.join(figures)}</article>"
 
 
 def _compared(report: DtypeReport, address: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Results of repositories that are no longer public: withdrawn when they are next looked at, or by a sweep twice a day."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from analyzers import limits
 from analyzers.errors import MantissaError
@@ -14,10 +14,14 @@ _PAUSE_SECONDS = 60  # after the Hub did not answer
 
 
 class Availability:
-    """Asks the Hub, without a token, whether the repositories of stored results are still public. Safe to use from several threads."""
+    """Asks the Hub, without a token, whether the repositories of stored results are still public. Safe to use from several threads.
 
-    def __init__(self, database: Database) -> None:
+    clock: in seconds.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database
+        self._clock = clock
         self._seen: dict[str, float] = {}
         self._paused = self._listed = float("-inf")
         self._waiting: list[str] = []
@@ -31,8 +35,8 @@ class Availability:
 
     def sweep(self) -> None:
         """Look at some repositories with results; all of them within 12 hours, if there are 14,000 at most."""
-        if not self._waiting and time.monotonic() - self._listed > _SWEEP_SECONDS:
-            self._listed = time.monotonic()
+        if not self._waiting and self._clock() - self._listed > _SWEEP_SECONDS:
+            self._listed = self._clock()
             with self._database.read() as connection:
                 self._waiting = results.repositories(connection)
         now, self._waiting = self._waiting[:_SWEPT_AT_ONCE], self._waiting[_SWEPT_AT_ONCE:]
@@ -41,7 +45,7 @@ class Availability:
     def _is_public(self, model: str) -> bool:
         from analyzers.checkpoints.hub import is_public
 
-        now = time.monotonic()
+        now = self._clock()
         if now - self._paused < _PAUSE_SECONDS or now - self._seen.get(model, float("-inf")) < limits.AVAILABLE_SECONDS:
             return True
         try:

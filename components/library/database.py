@@ -129,7 +129,12 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=limits.LIBRARY_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
+            if self.journal != "WAL" and _is_wal(self._path):
+                # From a local disk: without shared memory the log can be read by one connection that has the file to itself. Ends with the
+                # first transaction.
+                connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             _set_journal(connection, self.journal)
+            connection.execute("PRAGMA locking_mode = NORMAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cache_size = -16000")  # KiB
@@ -159,14 +164,24 @@ def mount_kind(folder: Path, mounts: str) -> str:
     return kind
 
 
+def _is_wal(path: Path) -> bool:
+    """Whether the file of a database says that its journal is a write-ahead log."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        return file.read(20)[18:] == b"\2\2"
+    return False
+
+
 def _set_journal(connection: sqlite3.Connection, journal: str) -> None:
     """Switching needs the file exclusively for a moment; SQLite does not wait for that by itself."""
     end = time.monotonic() + limits.LIBRARY_BUSY_SECONDS
     while True:
-        with suppress(sqlite3.OperationalError):
+        try:
             if connection.execute("PRAGMA journal_mode").fetchone()[0].upper() != journal:
                 connection.execute(f"PRAGMA journal_mode = {journal}")  # if the file system refuses WAL, SQLite keeps its mode
             return
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                raise
         if time.monotonic() > end:
             raise LibraryUnavailable("The library is busy: another process has locked its file. Try again in a moment.")
         time.sleep(_RETRY_SECONDS)

@@ -271,6 +271,11 @@ class Library:
         with self._database.read() as connection:
             return models.find(connection, ref.lower())
 
+    def organisation(self, name: str) -> tuple[ModelRow, ...]:
+        """The models of an organisation (case-insensitive); `models.MOST` at most."""
+        with self._database.read() as connection:
+            return tuple(models.of_organisation(connection, name.lower()))
+
     def labels(self, query: Query) -> Page[LabelRow]:
         """A page of the labels. Raises InvalidRequest."""
         return self._page(labels.LIST, query, labels.COLUMNS, label_row)

@@ -18,6 +18,7 @@ LIST = List(
     facets=("precision", "storage", "passed_through", "trained_in", "fp16_risk"),
     scope="model_key NOT GLOB 'sample:*'",  # built-in samples have results, but are not models of anyone
 )
+MOST = 1_000  # of the models of one organisation
 COLUMNS = (
     "model, storage, passed_through, trained_in, fp16_risk, result, commit_id, precision, contributors, disputed, labels, results, updated"
 )
@@ -59,6 +60,12 @@ def find(connection: sqlite3.Connection, key: str) -> ModelRow | None:
     """The row of a model by its lower-case id."""
     row = connection.execute(f"SELECT {COLUMNS} FROM models WHERE model_key = ?", (key,)).fetchone()  # noqa: S608 - our own names
     return None if row is None else model_row(row)
+
+
+def of_organisation(connection: sqlite3.Connection, key: str) -> list[ModelRow]:
+    """The rows of the models of an organisation, by its lower-case name; MOST at most, in the order of their ids."""
+    asked = f"SELECT {COLUMNS} FROM models WHERE model_key >= ? AND model_key < ? ORDER BY model_key LIMIT ?"  # noqa: S608 - our own names
+    return [model_row(row) for row in connection.execute(asked, (f"{key}/", f"{key}0", MOST))]  # "0" follows "/"
 
 
 def refresh(connection: sqlite3.Connection, key: str) -> None:

@@ -213,8 +213,10 @@ class Publisher:
             with self._served:
                 asked = self._asked
             try:
-                self.turn()
-                self.availability.sweep()
+                try:
+                    self.turn()
+                finally:
+                    self.availability.sweep()
             except MantissaError as error:
                 self.problem = str(error)
                 _log.warning("the library: %s", error)

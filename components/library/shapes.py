@@ -49,10 +49,10 @@ def of_model(connection: sqlite3.Connection, model: str) -> str:
 
 
 def add_column(connection: sqlite3.Connection) -> None:
-    """Give a database of version 1 the fingerprints of its passports."""
+    """Give a database of version 1 the fingerprints of its newest passports: of 2,000 in about 16 s, in which other processes wait."""
     connection.execute("ALTER TABLE results ADD COLUMN shapes TEXT NOT NULL DEFAULT ''")
     connection.execute("CREATE INDEX results_shapes ON results (shapes) WHERE shapes <> ''")
-    for (number,) in connection.execute("SELECT number FROM results WHERE overview").fetchall():
+    for (number,) in connection.execute("SELECT number FROM results WHERE overview ORDER BY number DESC LIMIT 2000").fetchall():
         (packed,) = connection.execute("SELECT packed FROM reports WHERE number = ?", (number,)).fetchone()
         found = fingerprint(zlib.decompress(packed))
         connection.execute("UPDATE results SET shapes = ? WHERE number = ?", (found, number))

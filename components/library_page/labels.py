@@ -44,6 +44,7 @@ def model_labels(library: Library, model: str) -> str:
             name,
             found,
             f"./{addresses.passport(name)}",
+            addresses.organisation(name.partition("/")[0]) if "/" in name else "",
             stored,
             addresses.family(name),
             addresses.badge(name),

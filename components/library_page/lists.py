@@ -43,7 +43,7 @@ def _model(row: ModelRow) -> Sequence[str]:
         _named(row.model),
         str(PIECES.trained_in(row, numbers.plural(row.contributors, "label"), numbers.NOTHING)),
         str(PIECES.result_link(addresses.stored(row.result), row.storage)) if row.result else numbers.NOTHING,
-        html(_through(row.passed_through)),
+        html(through(row.passed_through)),
         html(RISKS.get(row.fp16_risk, numbers.NOTHING)),
         numbers.count(row.labels),
         _results_of(row.model, row.results),
@@ -68,11 +68,15 @@ def _label(row: Any) -> Sequence[str]:
 
 def _result(row: ResultRow) -> Sequence[str]:
     result = row.result
+    about = f"from {result.models[-1]}" if len(result.models) > 1 else ""
+    if result.analyzer == "parents":  # the most similar candidate first, and not always a parent
+        others = len(result.models) - 2
+        about = f"compared with {result.models[1]}" + (f" and {numbers.plural(others, 'other')}" if others else "")
     return (
-        str(PIECES.subject(_named(result.models[0]), result.models[-1] if len(result.models) > 1 else "")),
+        str(PIECES.subject(_named(result.models[0]), about)),
         str(PIECES.result_link(addresses.stored(result.id), result.analyzer)),
         html(result.storage) or numbers.NOTHING,
-        html(_through(result.passed_through)) if result.analyzer == "dtype" else numbers.NOTHING,
+        html(through(result.passed_through)) if result.analyzer == "dtype" else numbers.NOTHING,
         html(result.trained_in) or numbers.NOTHING,
         html(RISKS.get(result.fp16_risk, numbers.NOTHING)),
         html(result.contributor) or numbers.NOTHING,
@@ -129,7 +133,8 @@ def extent(page: Any, per_page: int) -> str:
     return f"{first:,} to {first + len(page.rows) - 1:,} of {page.total:,}"
 
 
-def _through(text: str) -> str:
+def through(text: str) -> str:
+    """The formats that the values of a checkpoint passed through, as lists show them. text: as the library has it."""
     return _THROUGH.get(text, text.replace("_", " "))
 
 

@@ -8,6 +8,7 @@ from analyzers import ANALYZERS
 from components.text.render import macros
 
 _PARTS = macros("look/templates/navigation.html")
+_TEMPLATES = Path(__file__).parent / "templates"
 # Pages besides those of the analyzers: title -> address, and what the page shows.
 OTHERS = {
     "Library": ("library", "What models were trained in, and who says so: labels with evidence, and stored results"),
@@ -37,7 +38,9 @@ def questions(current: str) -> str:
         (each.title, f"{each.question[:1].upper()}{each.question[1:]}?", each.address or "./", _picture(each.name))
         for each in ANALYZERS.values()
     ]
-    linked += [(name, about, address, "") for name, (address, about) in OTHERS.items()]
+    linked += [
+        (name, about, address, (_TEMPLATES / f"{address}.svg").read_text(encoding="utf-8")) for name, (address, about) in OTHERS.items()
+    ]
     return str(_PARTS.questions([each for each in linked if each[0] != current]))
 
 

@@ -22,8 +22,8 @@ def ancestors(report: ParentsReport) -> list[Ancestor]:
         return []
     fit = report.fit
     by_ref = {row.ref: row for row in report.candidates}
-    exact = fit is not None and fit.exact_share is not None and fit.exact_share > max(_PROVES, 5 * (fit.exact_by_chance or 0.0))
     if fit is not None and report.verdict == "merge":
+        exact = fit.sparse is not None or (fit.exact_share or 0.0) > max(_PROVES, 5 * (fit.exact_by_chance or 0.0))
         return [Ancestor(by_ref[each.ref], each.weight, exact) for each in fit.parents if each.ref in report.parents]
     best = report.candidates[0]
     proven = any(each.proof for each in report.evidence)

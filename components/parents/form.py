@@ -53,8 +53,8 @@ def form(query: Query) -> Form:
 
 def permalink(report: ParentsReport) -> str:
     """The query that reproduces this report, pinned to the commits: ``?model=...&candidate=...&candidate=...&mode=...``."""
-    named = [each for each in getattr(report, "candidates", ()) if getattr(each, "source", "named") == "named"]
-    keys = [("model", pinned(report.checkpoint)), *(("candidate", _pinned(report, each.ref)) for each in named)]
+    named = _refs(report) if report.request.candidates else []  # those of the card and the library are found again
+    keys = [("model", pinned(report.checkpoint)), *(("candidate", _pinned(report, ref)) for ref in named)]
     return link_to_reading(keys, report.request)
 
 

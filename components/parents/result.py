@@ -18,6 +18,7 @@ WEIGHTS = (
     "The weight of each parent in each layer. Where 99% of its values are exact, the interval holds every weight at which they stay so "
     "(often too short to see); elsewhere it is least squares with a 95% interval. Tensors outside the layers are on the left."
 )
+AVERAGES = " The updates are sparse here, so these weights are averages over values with and without them."
 ANCESTRY = (
     "Parents on the left, with their weights in the model. Solid lines are proven: far more values are equal than by chance. Dashed lines "
     "are inferred."
@@ -80,6 +81,10 @@ def _explained(report: ParentsReport) -> str:
 
 def _exact(report: ParentsReport) -> str:
     fit = report.fit
+    if fit is not None and fit.sparse is not None:
+        chance = numbers.share(fit.sparse.exact_by_chance)
+        body = f"Values that are exactly the base plus none or some of the updates, rounded as stored. By chance it would be {chance}."
+        return answer("Proof", numbers.share(fit.sparse.exact_share), FACT, body)
     if fit is None or fit.exact_share is None:
         return cannot_tell("Proof", "The matrices are stored in several dtypes, or in one whose rounding is not tested.")
     how = " with weights of each layer" if fit.exact_per_layer else ""
@@ -102,7 +107,7 @@ RESULT: Layout[ParentsReport] = Layout(
         Tab(
             "Weights",
             [
-                Said(WEIGHTS),
+                Said(lambda report: WEIGHTS + (AVERAGES if report.fit is not None and report.fit.sparse is not None else "")),
                 Plot("Weights per layer", plots.layers, when=_has_layers),
                 Piece(tables.weights),
                 Piece(tables.layers, folded="Layers"),

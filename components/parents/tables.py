@@ -60,7 +60,7 @@ def layers(report: ParentsReport) -> str:
     titles = ("Layer", *(shown(each.ref) for each in fit.parents), "Left unexplained", "Exact")
     rows = [
         (
-            "none" if row.layer is None else f"{row.layer}",
+            "outside" if row.layer is None else f"{row.layer}",
             *(f"{weight(a)} ({between(low, high)})" for a, low, high in zip(row.weights, row.low, row.high, strict=True)),
             numbers.share(row.residual),
             numbers.share(row.exact_share),

@@ -64,7 +64,9 @@ def layers(report: "ParentsReport") -> "Figure":
         x, y, low, high = (list(column) for column in zip(*rows, strict=True))
         bars = error_bars(y, [max(each, -2) for each in low], [min(each, 3) for each in high], marked(number)["color"])
         figure.add_trace(line(parent.ref, x, y, number, "layer %{x}<br>weight %{y:.4f}", error_y=bars))
-    figure.update_xaxes(title="layer", nticks=8)
+    known = [-1 if row.layer is None else row.layer for row in (fit.layers if fit else ())]
+    ticks = known[:: max(1, len(known) // 8)]
+    figure.update_xaxes(title="layer", tickvals=ticks, ticktext=["outside" if layer < 0 else f"{layer}" for layer in ticks])
     figure.update_yaxes(title="weight", nticks=6)
     legend(figure, toggle=True)
     return figure

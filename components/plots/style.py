@@ -33,7 +33,6 @@ def layout(height: int) -> dict[str, object]:
         "dragmode": False,
         "showlegend": False,
         "hoverlabel": {"align": "left"},
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": COLOURS[0]},
         "xaxis": axis | {"showgrid": False},
         "yaxis": axis | {"gridcolor": GREY, "gridwidth": 1, "tickfont": {"size": 11}},
     }

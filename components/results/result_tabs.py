@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import gradio as gr
-from gradio.components.plot import PlotData
 
 from analyzers.base import Report
 from components.results.layout import Layout, Part, Piece, Plot, Rows, Said, Tab
 from components.results.share import Share, downloads
+from components.results.standalone import saving
 
 _Report = TypeVar("_Report", bound=Report)
 _FIRST = "first"
@@ -68,20 +68,18 @@ def build_result(layout: Layout[_Report]) -> Result[_Report]:
     return Result(layout, card, headline, tabs if any(tab.when for tab in layout.tabs) else None, filled, share)
 
 
-def saveable(figure: Any, name: str) -> PlotData:
-    """A figure with a button that saves it as a PNG called ``name``; a stored result's own page saves SVG too."""
-    from plotly.io.json import to_json_plotly
-
-    saving = {"format": "png", "filename": name, "scale": 2}
-    config = {"displayModeBar": True, "displaylogo": False, "modeBarButtons": [["toImage"]], "toImageButtonOptions": saving}
-    return PlotData(type="plotly", plot=to_json_plotly({**figure.to_plotly_json(), "config": config}))
+def build_plot(label: str) -> gr.Plot:
+    """An empty figure, called ``label``, above the buttons that save it. Call inside a page."""
+    plot = gr.Plot(show_label=False, label=label, elem_classes="m-figure")
+    gr.HTML(saving(label), elem_classes="m-plain")
+    return plot
 
 
 def _build(part: Part[Any]) -> Any:
     """The empty component of a part."""
     match part:
         case Plot():
-            return gr.Plot(show_label=False, label=part.label, elem_classes="m-figure")
+            return build_plot(part.label)
         case Rows():
             return part.table.build()
     return gr.HTML(elem_classes="m-plain")
@@ -91,7 +89,7 @@ def _content(part: Part[_Report], report: _Report | None) -> Any:
     """The value of a part's component for ``report``; of an empty one without."""
     match part:
         case Plot():
-            drawn = None if report is None else saveable(part.draw(report), part.label)
+            drawn = None if report is None else part.draw(report)
             return gr.update(value=drawn, visible=part.when(report)) if part.when and report is not None else gr.update(value=drawn)
         case Rows():
             return part.table.nothing() if report is None else part.table.value(report)

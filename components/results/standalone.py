@@ -74,6 +74,11 @@ def figure(title: str, drawn: "Figure", name: str, said: str = "", legend: str =
     return str(_PARTS.figure(title, said, legend, name, data))
 
 
+def saving(title: str) -> str:
+    """Buttons that save the figure above them as PNG or SVG, called ``title``."""
+    return str(_PARTS.saving(title))
+
+
 def folded(title: str, content: str) -> str:
     """A card that opens when its title is clicked. content: HTML."""
     return str(_PARTS.folded(title, content))

@@ -9,7 +9,7 @@ import gradio as gr
 from analyzers import ANALYZERS
 from analyzers.checkpoints import Access
 from analyzers.errors import MantissaError
-from components.forms.fields import Controls, Fields, build_status
+from components.forms.fields import QUIET, Controls, Fields, build_status
 from components.forms.form import Form, Query, form_of, misspelt, revised, values
 from components.look.navigation import build_navigation, questions, title
 from components.results.layout import Layout
@@ -29,8 +29,9 @@ class AnalysisPage(Generic[_Form]):
     form: the class of the form; of_query: the form that a query describes. fields: builds them, given the labels of the examples.
     read: the form of the values of the fields; fill: what prefilling sets them to. meter: shows the progress. key: of a query that names
     what is analyzed. own: the key of the visitor's own text, if there is one; missing: the sentence for a link without it, because it was
-    too long. below: HTML below the form until something is asked for, above the questions of the other pages. runs: the class that runs the
-    form. check: validates it before it is filled in. complete: adds to a request what the app knows, before it is computed.
+    too long. below: HTML below the form until something is asked for, above the questions of the other pages; gallery: HTML below those,
+    made for each visitor. runs: the class that runs the form. check: validates it before it is filled in.
+    complete: adds to a request what the app knows, before it is computed.
     """
 
     name: str
@@ -48,6 +49,7 @@ class AnalysisPage(Generic[_Form]):
     read: Callable[..., _Form] | None = None
     fill: Callable[[_Form], list[Any]] = values
     below: Callable[[], str] | None = None
+    gallery: Callable[[], str] | None = None
     runs: type[Runs] = Runs
     check: Callable[[_Form], Any] | None = None
     complete: Callable[[Any, Access], Generator[Any, None, Any]] | None = None
@@ -64,6 +66,8 @@ class AnalysisPage(Generic[_Form]):
         runs.wire(wire_runs(runs, fields.values, read, examples, fields.filled, kind_of(self.name)))
         above = self.below() if self.below is not None else ""
         gr.HTML(above + questions(ANALYZERS[self.name].title), elem_classes="m-plain m-start")
+        if self.gallery is not None:
+            page.load(self.gallery, None, gr.HTML(elem_classes="m-plain m-start"), queue=False, **QUIET)
         wire_links(runs.shares())
         wire_address(page, self.key, lambda query: self.prefill(query, fields.subject), [*fields.filled, status], runs, self.asked)
 

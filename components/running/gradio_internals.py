@@ -2,11 +2,14 @@
 
 requirements.txt pins the exact version of Gradio for this file: after an upgrade, run tests/browser/test_api.py and change the pin.
 
+* `Pages.add_page`: Gradio creates a web application, and drops the one before, each time the context of a page is left: a third of the
+  time that building took.
 * `Pages.process_api`: Gradio prints the traceback of any error that is not a silent `gr.Error`, and its message may quote the inputs.
 * `Components`: Gradio describes every component of every page anew for each session and for each call without one, on the event loop,
   which took 70 ms with 758 components: 200 visitors waited a minute for a search.
 * `Pages.postprocess_data`: Gradio builds and describes every output of an event anew, also those that it leaves as they are: a run has
   about 40, and each step of its progress changed one of them and took 0.2 s of the event loop.
+* `Pages.queue`: Gradio looks for calls to start 1,000 times a second, and for progress 100 times, which took 5 % of a core in an idle app.
 * `waiting`: Gradio limits the length of all queues together, so that one kind of job could keep every other call out.
 * `has_session`, `session_of`: Gradio answers 200 for an unknown one and then breaks off.
 """
@@ -21,6 +24,8 @@ from gradio.state_holder import SessionState
 from components.running.exhausted import EXHAUSTED, is_exhausted
 from components.running.log import log_unexpected
 
+# Between two looks. As Gradio has it on Windows, where its loop cannot wait for less.
+_QUEUE_SECONDS = 0.05
 NOT_PROCESSED = "This call failed: check its values against /gradio_api/info, which describes every endpoint."
 
 
@@ -55,6 +60,19 @@ class Pages(gr.Blocks):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.default_config = Components(self)
+
+    def add_page(self, name: str, path: str) -> None:
+        """From here on components belong to the page at this path, as in the context of `route`."""
+        # Else a form could hold the last fields of one page and the first of the next.
+        self.fill_expected_parents()  # type: ignore[no-untyped-call]
+        self.pages.append((path, name, True))
+        self.current_page = path
+
+    def queue(self, *arguments: Any, **named: Any) -> gr.Blocks:
+        """Set up the queue, which sleeps where there is nothing to do."""
+        super().queue(*arguments, **named)
+        self._queue.sleep_when_free = self._queue.progress_update_sleep_when_free = _QUEUE_SECONDS
+        return self
 
     async def process_api(self, *arguments: Any, **named: Any) -> dict[str, Any]:
         """Process a call. Raises gr.Error only, which Gradio then does not print."""

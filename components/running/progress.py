@@ -19,6 +19,7 @@ class Meter:
         self._started = time.monotonic()
         self._unit = ""
         self._shown = 0.0
+        self._counting, self._first = False, 0.0
 
     @staticmethod
     def waiting(address: str = "") -> str:
@@ -34,7 +35,10 @@ class Meter:
         """The HTML for ``progress``; empty shortly after the last one."""
         now = time.monotonic()
         if progress.unit != self._unit:  # the phases of an analysis differ in speed: estimate each on its own
-            self._unit, self._started, self._shown = progress.unit, now, 0.0
+            self._unit, self._counting, self._shown = progress.unit, False, 0.0
+        if not self._counting:  # what cannot be counted, such as loading, says nothing about the rest
+            self._started, self._first = now, _share(progress) or 0.0
+        self._counting = progress.total > 0
         if now - self._shown < _EVERY_SECONDS:
             return ""
         self._shown = now
@@ -52,9 +56,9 @@ class Meter:
         show = numbers.size if progress.unit == "bytes" else numbers.count
         unit = "" if progress.unit == "bytes" else f" {progress.unit}"
         text = f"{share:.0%}, {show(progress.done)} of {show(progress.total)}{unit}"
-        if seconds < _SETTLED_SECONDS or not 0 < share < 1:
+        if seconds < _SETTLED_SECONDS or not self._first < share < 1:
             return text
-        return f"{text}, about {numbers.duration(seconds / share - seconds)} left"
+        return f"{text}, about {numbers.duration(seconds * (1 - share) / (share - self._first))} left on this machine"
 
 
 def listed(title: str, rows: Sequence[tuple[str, str, float | None]], kind: str = "m-ran") -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from analyzers.base import Progress, Report
-from analyzers.errors import AccessDenied, HiddenRepository, MantissaError
+from analyzers.errors import AccessDenied, HiddenRepository, MantissaError, TokenRefused
 from analyzers.formatting import day
 from components.forms.fields import Controls
 from components.forms.form import Form, smaller
@@ -124,13 +124,20 @@ def done(report: Report, made: str) -> str:
 
 
 def explained(error: Exception, form: Any) -> str:
-    """An error of a run of ``form``, HTML, with links to what can be done about it: the login, which returns here; a smaller run."""
+    """An error of a run of ``form``, HTML, with links to what can be done about it: the login, which returns here; a smaller run
+    or, if there is none, the command.
+    """
     steps: dict[str, str] = {}
-    if isinstance(error, (AccessDenied, HiddenRepository)) and caller.get().access.token is None:
+    said = sentence(error)
+    asks_to_log_in = isinstance(error, (AccessDenied, HiddenRepository)) and caller.get().access.token is None
+    if asks_to_log_in or isinstance(error, TokenRefused):
         steps["Log in with Hugging Face"] = login_page(addresses.asked(form.request()))
-    if isinstance(error, GpuRefused) and (less := smaller(form.request())) is not None:
-        steps["Try a smaller run"] = addresses.asked(less)
-    return failed(sentence(error), steps)
+    if isinstance(error, GpuRefused):
+        if (less := smaller(form.request())) is not None:
+            steps["Try a smaller run"] = addresses.asked(less)
+        else:
+            said = f"{said} The command: {addresses.command(form.request())}"
+    return failed(said, steps)
 
 
 def failed(message: str, steps: Mapping[str, str] = MappingProxyType({})) -> str:

@@ -2,6 +2,8 @@
 
 import math
 import os
+import re
+import time
 from collections.abc import Callable, Generator, Iterator
 from importlib import import_module
 from typing import Any
@@ -34,8 +36,11 @@ _REFUSALS = {
     "ZeroGPU illegal duration": "This run needs more GPU time than you may have at once",
     "ZeroGPU pending credits exceeded": "Your other runs hold the GPU time that is left to you",
     "ZeroGPU queue timeout": "No GPU was free in time",
-    "ZeroGPU worker error": "The GPU was taken back before the run ended",
+    "ZeroGPU worker error": "The run failed on the GPU",
 }
+# What it says of a process that it has ended, whether the time is over or somebody else gets the GPU.
+_ABORTED = "GPU task aborted"
+_TAG = re.compile(r"<[^<>]*>")
 
 
 class GpuRefused(LimitExceeded):
@@ -65,6 +70,7 @@ def gpu_seconds(parameters: int, nbytes: int, tokens: int, steps: int = 0) -> in
 
 def borrowed(request: Request, seconds: int, access: Access) -> Iterator[Any]:
     """Analyze in the process that has the GPU. seconds: the time requested; ZeroGPU reads it before this begins."""
+    yield Progress(done=0, total=0, unit="", note="Starting")
     yield from analysis_process.answers(request, limits.WEB_MODEL_WORK, access)
 
 
@@ -89,15 +95,26 @@ def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access
     share = quota / _FREE_QUOTA_SECONDS
     note = f"asking for a GPU for about {numbers.duration(seconds)}, {share:.0%} of the quota that a free account has for a day"
     yield Progress(done=0, total=0, unit="turns", note=note)
+    lent_at: float | None = None
     try:
         for item in lend(request.model_copy(update={"device": "cuda"}), seconds, access):
+            lent_at = lent_at or time.monotonic()
             if isinstance(item, Exception):
                 raise item
             yield item
     except gr.Error as error:
-        meaning = _REFUSALS.get(error.title, "ZeroGPU refuses this run")
-        said = str(error.message).strip().rstrip(".")
-        raise GpuRefused(f"{meaning} ({said}): use {cost.less}, or the command line on a machine of your own.") from None
+        is_over = lent_at is not None and time.monotonic() - lent_at >= seconds
+        raise GpuRefused(f"{_meaning(error, seconds, is_over)} use {cost.less}, or the command line on a machine of your own.") from None
+
+
+def _meaning(error: gr.Error, seconds: int, is_over: bool) -> str:
+    """The first half of the sentence on an error of ZeroGPU. is_over: the GPU was lent for the ``seconds`` requested, or longer."""
+    said = _TAG.sub("", str(error.message)).strip().rstrip(".")
+    if said != _ABORTED:
+        return f"{_REFUSALS.get(error.title, 'ZeroGPU refuses this run')} ({said}):"
+    if is_over:
+        return f"The run needs more GPU time than the {numbers.duration(seconds)} estimated, and was ended:"
+    return "The GPU was taken back before the run ended: try again,"
 
 
 _lend: Callable[[Request, int, Access], Iterator[Any]] | None = None

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from components.results.layout import Layout
 
 
-# What a permalink has in place of a commit that is not known yet.
-_NO_COMMIT = re.compile(r"%40(?=&|$)|&revision=(?=&|$)")
+# What a permalink or a command has in place of a commit that is not known yet.
+_NO_COMMIT = re.compile(r"%40(?=&|$)|&revision=(?=&|$)|@(?=\s|$)")
 
 
 def layout(analyzer: str) -> "Layout[Any]":
@@ -29,17 +29,26 @@ def again(report: Report) -> str:
 
 def asked(request: Any) -> str:
     """The page that computes this request, filled in: `again` before there is a report, with commits only where the request names them."""
+    analyzer = analyzer_of(request)
+    return analyzer.address + _NO_COMMIT.sub("", layout(analyzer.name).permalink(_before(request)))
+
+
+def command(request: Any) -> str:
+    """The command that computes this request, with commits only where the request names them."""
+    return _NO_COMMIT.sub("", layout(analyzer_of(request).name).command(_before(request)))
+
+
+def _before(request: Any) -> Any:
+    """What links and commands need of the report on ``request``, before there is one."""
 
     def named(reference: str) -> SimpleNamespace:
         name, _, commit = reference.partition("@")
         return SimpleNamespace(ref=name, source=name, commit=commit)
 
-    analyzer = analyzer_of(request)
     data = named(getattr(request, "data", ""))
     several = {field: tuple(map(named, getattr(request, field, ()))) for field in ("tuned", "candidates")}
     base, checkpoint = (named(name) if (name := getattr(request, field, "")) is not None else None for field in ("base", "model"))
-    report: Any = SimpleNamespace(request=request, checkpoint=checkpoint, base=base, data=data, inputs=data, **several)
-    return analyzer.address + _NO_COMMIT.sub("", layout(analyzer.name).permalink(report))
+    return SimpleNamespace(request=request, checkpoint=checkpoint, base=base, data=data, inputs=data, **several)
 
 
 def passport(model: str) -> str:
@@ -65,6 +74,11 @@ def stored(identifier: str) -> str:
 def badge(model: str) -> str:
     """The badge of a model."""
     return f"badge/{quote(model, safe='/:')}.svg"
+
+
+def organisation(name: str) -> str:
+    """The page with the models of an organisation."""
+    return f"org/{quote(name, safe='')}"
 
 
 def family(model: str) -> str:

@@ -34,6 +34,11 @@ def has_login() -> bool:
     return get_space() is not None and all(os.environ.get(name) for name in _OAUTH)
 
 
+def space_hosts() -> list[str]:
+    """The public host names of this Space, its own first, then a custom domain; none elsewhere."""
+    return [host.strip() for host in os.environ.get("SPACE_HOST", "").split(",") if host.strip()]
+
+
 def new_secret() -> str:
     """The secret that identifies a browser without a login."""
     return secrets.token_urlsafe(24)
@@ -98,8 +103,7 @@ def _elsewhere(headers: Mapping[str, str]) -> bool:
     if site := headers.get("sec-fetch-site"):
         return site not in ("same-origin", "none")
     origin = headers.get("origin")
-    ours = [headers.get("host", ""), *os.environ.get("SPACE_HOST", "").split(",")]
-    return bool(origin) and urlsplit(origin or "").netloc not in {host.strip() for host in ours if host.strip()}
+    return bool(origin) and urlsplit(origin or "").netloc not in {headers.get("host", ""), *space_hosts()} - {""}
 
 
 _KEY = secrets.token_bytes(16)

@@ -12,6 +12,7 @@ from analyzers.base import Report
 from analyzers.errors import MantissaError
 from components.look.navigation import OTHERS
 from components.site import addresses, archive
+from components.site.identity import space_hosts
 from components.text.plain_text import html, shown
 from components.text.render import macros
 
@@ -47,10 +48,12 @@ def head(preview: Preview, origin: str) -> str:
 
 
 def origin_of(request: Request) -> str:
-    """The address of the app as the visitor's browser has it, with a slash at its end; proxies tell it in headers."""
+    """The address of the app as the visitor's browser has it, with a slash at its end: a Space knows it, elsewhere proxies tell it."""
     headers = request.headers
     scheme = headers.get("x-forwarded-proto", request.url.scheme).split(",")[0].strip()
     host = headers.get("x-forwarded-host", headers.get("host", "")).split(",")[0].strip()
+    if ours := space_hosts():
+        return f"https://{host if host in ours else ours[0]}/"
     return f"{'https' if scheme == 'https' else 'http'}://{host}{request.scope.get('root_path', '').rstrip('/')}/"
 
 

@@ -2,7 +2,7 @@
 
 /badge/ORG/NAME.svg[?show=trained,passed,fp16,checked]     /result/ID     /result/ID.json
 /library/{labels,results,models}.{parquet,csv,jsonl}     /library/training.csv     /library/family/ORG/NAME
-/card/ID.png     /assets/NAME
+/org/NAME[?sort=COLUMN]     /card/ID.png     /card/org/NAME.png     /assets/NAME
 /methods[/ANALYZER]     /dtype, which is the first page
 """
 
@@ -21,6 +21,7 @@ from analyzers.base import Report
 from analyzers.checkpoints import parse_reference
 from analyzers.errors import InvalidReference
 from components.library import FILES, Result
+from components.library_page.organisation import card_of, no_models_page, organisation_page
 from components.site import archive, badges, previews, share_card
 from components.site.assets import FOREVER, asset
 from components.site.exports import TYPES, Exports
@@ -37,6 +38,7 @@ _RESULT_CACHE = "public, max-age=3600"
 _POLICY = "frame-ancestors *; form-action 'none'; base-uri 'none'"
 # Rendered pages of stored results that are kept in memory, 0.1 to 1 MB each: rendering takes 40 ms.
 _RENDERED = 64
+_NO_PICTURE = "There is no such picture here."
 exports = Exports()
 
 
@@ -54,6 +56,8 @@ def routes() -> list[Route]:
         Route(plots, plots_script),
         Route("/gradio.js", component_script),
         Route("/card/{name}.png", card),
+        Route("/card/org/{name}.png", organisation_card),
+        Route("/org/{name}", organisation),
         Route("/assets/{name}", asset),
         *operations(),
         *(Route(f"/{each.name}", page_alias) for each in ANALYZERS.values() if each.address != each.name),
@@ -106,6 +110,23 @@ def _report(identifier: str) -> Report | None:
         return None
 
 
+def organisation(request: Request) -> Response:
+    """The models of an organisation; ``?sort=``: a column of the table, with a minus if descending; ``?embed=1``: the table only."""
+    ours, asked = archive.library(), request.query_params
+    name = request.path_params["name"]
+    origin = previews.origin_of(request)
+    page = organisation_page(ours, name, asked.get("sort", ""), asked.get("embed") == "1", origin) if ours is not None else None
+    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
+    return HTMLResponse(page or no_models_page(name), 404 if page is None else 200, headers)
+
+
+def organisation_card(request: Request) -> Response:
+    """The picture for the preview of an organisation's page."""
+    ours = archive.library()
+    said = card_of(ours, request.path_params["name"]) if ours is not None else None
+    return _picture(share_card.of_page(*said)) if said is not None else PlainTextResponse(_NO_PICTURE, 404)
+
+
 def methods(request: Request) -> Response:
     """The methods page, general or of an analyzer."""
     name = request.path_params.get("name", GENERAL)
@@ -137,9 +158,13 @@ def card(request: Request) -> Response:
         try:
             picture = share_card.of_page(*previews.page_at(name)[1:])
         except KeyError:
-            return PlainTextResponse("There is no such picture here.", 404)
+            return PlainTextResponse(_NO_PICTURE, 404)
+    return _picture(picture)
+
+
+def _picture(content: bytes) -> Response:
     return Response(
-        picture, media_type="image/png", headers={"Cache-Control": _RESULT_CACHE, "Cross-Origin-Resource-Policy": "cross-origin"}
+        content, media_type="image/png", headers={"Cache-Control": _RESULT_CACHE, "Cross-Origin-Resource-Policy": "cross-origin"}
     )
 
 

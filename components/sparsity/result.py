@@ -11,7 +11,7 @@ from components.sparsity.tables import SPECTRAL, TENSORS, matching
 from components.sparsity.text import base_name, captions, read_whole, tuned_names
 from components.text import numbers
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, short, tiles
-from components.text.markup import head, notes
+from components.text.markup import head, notes, tile
 from components.text.plain_text import html, shown
 
 # What a list of `Unmatched.counts` holds, where it leaves something out of the comparison.
@@ -33,7 +33,6 @@ def headline(report: SparsityReport, links: bool = True) -> str:
             report,
             links,
             ("sparsity", _changed(report)),
-            ("probe", _probe(report)),
             ("swallowed", _swallowed(report)),
             ("amounts", _size(report)),
         ),
@@ -73,17 +72,14 @@ def _tag(report: SparsityReport) -> str:
 def _changed(report: SparsityReport) -> str:
     of = "values compared" if read_whole(report) else "values read"
     body = f"{numbers.count(report.num_changed)} of {numbers.count(report.values_compared)} {of} differ once both are rounded to bf16."
-    return answer("Changed", numbers.share(report.update_fraction), _tag(report), body)
-
-
-def _probe(report: SparsityReport) -> str:
     beyond = f"by more than {numbers.magnitude(report.eta)} of the larger one"
     if report.probe.num_changed == report.num_changed:
-        body = f"The probe, which asks whether stored values differ {beyond}, finds as many changed: {numbers.count(report.num_changed)}."
+        probe = f"The probe, which asks whether stored values differ {beyond}, finds as many changed: {numbers.count(report.num_changed)}."
     else:
         found = numbers.count(report.probe.num_changed)
-        body = f"{found} stored values differ {beyond}. For values not stored in bf16 this is a different test."
-    return answer("Sparsity by the probe", numbers.share(report.probe.sparsity), _tag(report), body)
+        probe = f"{found} stored values differ {beyond}. For values not stored in bf16 this is a different test."
+    said = f"<p>{html(body, 500)}</p><p>{html(probe, 500)}</p>"
+    return tile("Changed", numbers.share(report.update_fraction), _tag(report), said)
 
 
 def _swallowed(report: SparsityReport) -> str:

@@ -40,17 +40,24 @@ def about_sample(ref: str, shows: bool = False, more: str = "") -> str:
 
 
 def answered(report: Report, said: str, links: bool) -> str:
-    """The answer, what to do now, and further findings, folded. said: the headline; links: include the link to the next page."""
+    """The answer, what to do now, and further findings, folded. said: the headline; links: include the link to the next page, and the one
+    that leads from an embedded result to its page.
+    """
     step = report.next_step()
     title, address = ("", "")
     if step is not None and links:
         title, address = ANALYZERS[step.analyzer].title, addresses.next_page(step)
-    return str(_PIECES.answered(said, step.advice if step else "", title, address, report.more_findings()))
+    again = addresses.again(report) if links else ""
+    return str(_PIECES.answered(said, step.advice if step else "", title, address, report.more_findings(), again))
 
 
 def tiles(report: Report, links: bool, *each: tuple[str, str]) -> str:
-    """A row of tiles: of each the section of the methods page about it, and its HTML. links: include links to these sections."""
-    return str(_PIECES.tiles(each, f"methods/{report.analyzer}" if links else ""))
+    """A row of tiles: of each the section of the methods page about it, and its HTML. A tag that all have is said once, above them. links:
+    include links to these sections.
+    """
+    common = next((how for how in (FACT, ESTIMATE) if all(how in tile for _, tile in each)), "")
+    plain = [(section, tile.replace(common, "", 1)) for section, tile in each]
+    return str(_PIECES.tiles(plain, common, f"methods/{report.analyzer}" if links else ""))
 
 
 def answer(question: str, value: str, how: str, body: str) -> str:

@@ -19,6 +19,7 @@ from .library import library
 from .load import load
 from .local_exact import local_exact
 from .monitor import monitor
+from .offload import offload
 from .pairs import pair_counting
 from .parents import parents_quick
 from .pickled import pickled
@@ -47,6 +48,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "conflict": conflict,
     "precision": precision,
     "exit": exit_heads,
+    "offload": offload,
     "monitor": monitor,
     "library": library,
     "load": load,

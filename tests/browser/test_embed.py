@@ -83,6 +83,9 @@ def test_gradios_element_on_another_site_shows_the_result_alone(open_page: OpenP
         expect(page.locator("gradio-app #m-result .m-tile").first).to_contain_text("Stored as")
         expect(page.locator("gradio-app #m-inspect")).to_be_hidden()
         expect(page.locator("gradio-app .m-nav").first).to_be_hidden()
+        with page.context.expect_page() as whole:
+            page.get_by_role("link", name="Open in Mantissa").click()
+        expect(whole.value).to_have_url(re.compile(rf"{online}/\?model=org%2Fname"))
         page.close()
 
 

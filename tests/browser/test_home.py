@@ -41,9 +41,11 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     page.get_by_role("tab", name="Spectrum").click()
     page.wait_for_selector(".js-plotly-plot .bars .point", state="attached")
     expect(page.locator(".js-plotly-plot:visible")).to_contain_text("fp16 smallest normal 2⁻¹⁴")
-    with page.expect_download() as saved:
-        page.get_by_role("button", name="Download plot as a PNG").click()
-    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
+    for format, start in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Save as {format}: Size of the weights").click()
+        assert saved.value.suggested_filename == f"Size of the weights.{format.lower()}"
+        assert saved.value.path().read_bytes().startswith(start)
     page.get_by_role("tab", name="Layers").click()
     expect(page.locator(".js-plotly-plot:visible").get_by_text("fp16 largest 65504")).to_be_visible()
     width = page.evaluate("document.querySelector('#m-result').offsetWidth")
@@ -168,7 +170,7 @@ def test_search_offers_what_the_hub_has_and_stop_stops(open_page: OpenPage, onli
     page.get_by_role("button", name="Options").click()
     page.get_by_label("Budget of quick mode").fill("2GB")
     page.get_by_role("button", name="Inspect").click()
-    expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* GB, about .* left"))
+    expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* GB, about .* left on this machine"))
     expect(page.get_by_role("button", name=SAMPLE)).to_be_disabled()
     stop(page, "Inspect")
     page.get_by_role("button", name=SAMPLE).click()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from gradio_client import Client
@@ -24,9 +24,11 @@ OWN_TOKEN = "hf_" + "otherOTHER" * 4
 
 
 # The stand-in for the package `spaces` refuses to be imported after torch.
+HOST = "org-space.hf.space"
 SPACE = {
     "SYSTEM": "spaces",
     "SPACE_ID": "org/space",
+    "SPACE_HOST": f"{HOST},mantissa.example",
     "GRADIO_SERVER_NAME": "127.0.0.1",
     "SPACES_ZERO_GPU": "true",
     "PYTHONPATH": str(ROOT / "tests" / "space"),
@@ -51,7 +53,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         hub.add("org/private", files, private=True)
         login = hub.application("app", "app-secret", "ann", TOKEN, ["org/gated", "org/private"])
         hub.user(OWN_TOKEN, "bob", ["org/gated"])
-        # no SPACE_HOST: Gradio would return to https://
         with serve(folder, hub.url, TMPDIR=str(folder), **SPACE, **login) as url:
             yield Site(url, hub, folder)
         _no_trace(Site(url, hub, folder))
@@ -69,10 +70,15 @@ def _no_trace(site: Site) -> None:
 
 
 @pytest.fixture
-def page(chromium: BrowserContext) -> Iterator[Page]:
+def page(chromium: BrowserContext, site: Site) -> Iterator[Page]:
     """A page of a new visitor. Not `open_page`: on a Space, Gradio's header asks hosts that the content policy blocks."""
     page = chromium.new_page()
     page.set_default_timeout(60_000)
+    # what the proxy in front of a Space does with its public address
+    page.route(
+        f"https://{HOST}/**",
+        lambda route: route.fulfill(status=302, headers={"Location": route.request.url.replace(f"https://{HOST}", site.url)}),
+    )
     yield page
     page.close()
     chromium.clear_cookies()
@@ -90,6 +96,25 @@ def test_ann_logs_in_and_analyzes_a_gated_model(site: Site, page: Page) -> None:
     expect(status).to_contain_text("Not stored: org/gated is gated or private.")
     assert TOKEN not in page.content()
     _no_trace(site)
+    site.hub.revoke(TOKEN)  # the session still has it
+    page.reload()
+    expect(status).to_contain_text("The Hub refuses your login or token, which has expired or was revoked: log in again,")
+    expect(page.locator("#m-model input")).to_have_value(re.compile("^org/gated@"))  # with the commit of the result before
+    page.get_by_role("link", name="Log in with Hugging Face").click()
+    page.locator("#authorize").click()
+    expect(page.locator("#m-result")).to_contain_text("bf16")
+    _no_trace(site)
+
+
+def test_previews_and_the_login_have_the_public_address_of_the_space(site: Site) -> None:
+    for host, shown in ((HOST, HOST), ("mantissa.example", "mantissa.example"), ("10.0.0.1:7860", HOST), ("evil.example", HOST)):
+        asked = urllib.request.Request(f"{site.url}/library", headers={"Host": host})
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            assert re.findall(r'<meta property="og:image" content="([^"]+)"', answer.read().decode()) == [
+                f"https://{shown}/card/library.png"
+            ]
+    authorize, _ = _get(f"{site.url}/login/huggingface?_target_url=/conflict")
+    assert parse_qs(urlsplit(authorize).query)["redirect_uri"] == [f"https://{HOST}/login/callback?_target_url=%2Fconflict"]
 
 
 def _get(url: str, cookie: str = "") -> tuple[str, str]:
@@ -110,7 +135,7 @@ def _logged_in(url: str) -> str:
     with urllib.request.urlopen(authorize, timeout=60) as page:
         back = re.search(r'href="([^"]+)"', page.read().decode())
     assert back is not None
-    _, cookie = _get(back[1].replace("&amp;", "&"), cookie)
+    _, cookie = _get(back[1].replace("&amp;", "&").replace(f"https://{HOST}", url), cookie)
     return cookie
 
 

@@ -44,6 +44,9 @@ def test_several_models_are_a_table_a_figure_and_files(open_page: OpenPage, offl
     expect(page.locator("#m-result .m-head h2")).to_have_text(THREE[2])
     expect(page.locator("#m-result").get_by_role("tab", name="Evidence")).to_be_focused()
 
+    for overlaid in ("Spectra", "Layers"):
+        page.locator("#m-several").get_by_role("tab", name=overlaid).click()
+        expect(page.locator("#m-several .js-plotly-plot:visible .scatterlayer .trace")).to_have_count(3)
     page.locator("#m-several").get_by_role("tab", name="Share").click()
     names = "&".join(f"model={quote(name, safe='')}" for name in (THREE[0], "no!such", *THREE[1:]))
     expect(field(page, "m-all-link")).to_have_value(f"{offline}/?{names}&mode=quick")

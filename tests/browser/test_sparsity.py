@@ -38,7 +38,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     _picked(page, base=BASE, tuned_1=TUNED)
     expect(page.locator(".m-answer")).to_contain_text(re.compile(r"^\d\d\.\d%"))
     number = page.locator(".m-answer").inner_text()
-    expect(page.locator(".m-tile")).to_have_count(4)
+    expect(page.locator(".m-tile")).to_have_count(3)
     expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)
     expect(drawn_in(page, "How much").get_by_text("smallest relative bf16 ULP, 2⁻⁸")).to_be_visible()
     expect(page.locator("#m-result table:visible").first).to_contain_text("Relative, changed")

@@ -7,6 +7,7 @@ import pytest
 
 from analyzers.dtype_detection.labels import labelled_extremes
 from components.plots.among_models import among_models, place
+from components.plots.several_models import largest, spectra
 from tests.components.reports import hostile_report, report
 
 
@@ -83,3 +84,13 @@ def test_far_away_is_inside_the_figure_too(abs_max: float) -> None:
 
 def test_names_are_text() -> None:
     assert "<img" not in json.dumps(among_models([hostile_report()]).to_plotly_json(), default=str)
+
+
+def test_the_spectra_and_layers_of_several_models_are_lines_in_one_figure_each() -> None:
+    reports = [report(), _at(2.4, 37.5), hostile_report()]
+    overlaid, layers = spectra(reports, [1, 3, 4]), largest(reports, [1, 3, 4])
+    assert [trace.name[0] for trace in overlaid.data] == ["1", "3", "4"] == [trace.name[0] for trace in layers.data]
+    assert all(sum(trace.y) == pytest.approx(100) for trace in overlaid.data)
+    assert max(layers.data[0].y) == max(row.abs_max or 0 for row in report().layers if row.layer is not None)
+    assert "<" not in "".join(trace.name for trace in overlaid.data)
+    assert len(spectra([report()] * 12, range(1, 13)).data) == 9

@@ -93,7 +93,7 @@ def test_the_page_taken_along_links_to_each_report() -> None:
     assert re.findall(r'<article id="(report-\d)">', html) == ["report-1", "report-3"]
     rows = [re.sub("<[^>]*>", " ", row).split()[:2] for row in html.split("<tbody>")[1].split("</tbody>")[0].split("<tr>")[1:]]
     assert rows == [["1", "sample:tiny-bf16-as-fp32"], ["2", "no/such"], ["3", "org/b"]]
-    figure = json.loads(html.split('id="among">')[1].split("</script>")[0])
+    figure = json.loads(html.split('id="several-0">')[1].split("</script>")[0])
     assert figure["data"][-1]["text"] == ["1, 3", ""]
 
 

@@ -191,7 +191,11 @@ def test_the_time_left_is_that_of_the_work_at_hand(monkeypatch: pytest.MonkeyPat
     for seconds, done, unit in ((0, 0, "bytes"), (60, 4, "bytes"), (61, 0, "layers"), (63, 1, "layers")):
         now[0] = 200 + seconds
         said = meter.show(Progress(done=done, total=4, unit=unit))
-    assert "25%, 1 of 4 layers, about 6.0 s left" in said
+    assert "25%, 1 of 4 layers, about 6.0 s left on this machine" in said
+    for seconds, done, total in ((70, 0, 0), (90, 1, 5), (92, 2, 5)):  # loading, which is not counted, and the first layer
+        now[0] = 200 + seconds
+        said = meter.show(Progress(done=done, total=total, unit="steps"))
+    assert "40%, 2 of 5 steps, about 6.0 s left on this machine" in said
 
 
 def test_text_from_outside_stays_text() -> None:

@@ -130,7 +130,7 @@ def test_exported_page_asks_for_nothing_and_keeps_text_as_text() -> None:
     assert "<img" not in own
     assert not re.search(r"""(src|href|@import|url)\s*[=(]\s*["']?(?!https://example\.org)(https?:)?//""", own)
     assert "connect-src 'none'" in own
-    assert own.count('type="application/json"') == 7  # three figures each, and one of both models
+    assert own.count('type="application/json"') == 9  # three figures each, and three of both models
     for data in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', html, flags=re.DOTALL):
         assert not set("<>&") & set(data)
     assert "prefers-color-scheme: dark" in own

@@ -44,13 +44,13 @@ def test_tiles_name_the_closest_variant_the_worst_layer_the_ratio_and_the_headro
     found = precision_report()
     said = text_of(headline(found))
     of = {name: variant.logprobs for name, variant in found.variants.items()}
-    assert f"Closest to fp32 fp16 fact Mean log-probability error {of['fp16'].mean:.2e}".replace("e-04", "e-4") in said
+    assert f"Closest to fp32 fp16 Mean log-probability error {of['fp16'].mean:.2e}".replace("e-04", "e-4") in said
     worst = [found.variants[name].summary.mid_max or 0 for name in ("fp16", "bf16")]
-    assert f"Worst layer {100 * worst[0]:.2g} to {100 * worst[1]:.2g}% fact" in said
+    assert f"Worst layer {100 * worst[0]:.2g} to {100 * worst[1]:.2g}% Largest" in said
     assert f"from fp16 to bf16; for bf16 in layer {found.variants['bf16'].summary.mid_max_layer}." in said
     assert f"Importance ratio {100 * (of['bf16'].ratio_mean or 0):.3g}%" in said
     least = min(bits for row in found.reference.headroom for bits in (row.forward, row.weights) if bits is not None)
-    assert f"Safe in fp16? {2**least:,.0f}x below overflow fact Headroom {least:.3g} bits" in said
+    assert f"Safe in fp16? {2**least:,.0f}x below overflow Headroom {least:.3g} bits" in said
 
 
 def test_an_overflow_is_named_and_nothing_is_said_of_numbers_that_are_not() -> None:

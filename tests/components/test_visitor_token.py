@@ -13,7 +13,7 @@ import pytest
 from analyzers.base import Report, Request
 from analyzers.checkpoints import Access
 from analyzers.dtype_detection import DtypeRequest
-from analyzers.errors import AccessDenied, CheckpointNotFound, HiddenRepository, MantissaError
+from analyzers.errors import AccessDenied, CheckpointNotFound, HiddenRepository, MantissaError, TokenRefused
 from analyzers.gradient_conflict import ConflictRequest
 from analyzers.language_models.samples import sample_folder
 from analyzers.parents import ParentsRequest
@@ -148,10 +148,16 @@ def test_the_refusal_has_the_login_that_returns_to_the_form(monkeypatch: pytest.
     assert "<a" not in explained(CheckpointNotFound("There is no built-in sample."), form)  # a login would not help
 
 
-@pytest.mark.usefixtures("visitor")
-def test_who_sent_a_token_is_not_asked_to_log_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_sent_a_token_is_asked_to_log_in_only_if_it_is_no_longer_valid(
+    closed: LocalHub, visitor: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("components.running.runs.login_page", lambda address: "login")
     assert "<a" not in explained(AccessDenied("org/gated is gated, and your login or token may not read it."), Form("org/gated"))
+    closed.revoke(CANARY)
+    for name in ("dtype", "sparsity", "conflict"):
+        with pytest.raises(TokenRefused, match=r"^[^.]*expired or was revoked: log in again, or use another token\.$") as caught:
+            _run(REQUESTS[name])
+        assert '<a class="m-step" href="login">' in explained(caught.value, Form("org/gated"))
 
 
 def test_the_page_says_that_the_result_is_not_stored() -> None:

@@ -31,7 +31,9 @@ ROOT = Path(__file__).parents[2]
 STAND_IN = ROOT / "tests" / "space"
 # In a process of its own, as on a Space: the package must come before torch. Asks for a GPU and prints what happens.
 PROGRAM = """
+import os
 import sys
+import time
 import spaces
 from components.running import zero_gpu
 from analyzers.base import Progress
@@ -40,8 +42,12 @@ from analyzers.gradient_conflict import ConflictRequest
 
 def task(request, seconds, access):
     yield Progress(done=1, total=2, unit="layers", note=f"{request.device} {access.token}")
+    time.sleep(float(os.environ.get("TASK_SECONDS", "0")))
+    if "TASK_FAILS" in os.environ:
+        raise RuntimeError("of the task")
     yield Progress(done=2, total=2, unit="layers", note="done")
 
+zero_gpu._START_SECONDS = int(os.environ.get("START_SECONDS", "15"))
 lend = spaces.GPU(duration=lambda request, seconds, access: seconds)(task)
 request = ConflictRequest(model="sample:tiny-bf16", samples=4, max_length=32)
 try:
@@ -87,10 +93,16 @@ def test_the_estimate_is_shown_and_then_a_gpu_is_lent(tmp_path: Path) -> None:
             r"allowed\): use fewer .*",
             0,
         ),
-        ({"SPACES_NO_GPU": "1"}, r"No GPU was free in time \(No GPU was available after 60s\): use .*", 0),
-        ({"SPACES_PREEMPT": "1"}, r"The GPU was taken back before the run ended \(GPU task aborted\): use .*", 1),
+        ({"SPACES_NO_GPU": "1"}, r"No GPU was free in time \(No GPU was available after 60s\. Sign-up to get a higher\): use .*", 0),
+        ({"SPACES_PREEMPT": "1"}, r"The GPU was taken back before the run ended: try again, use fewer .*, or the command line on .*", 1),
+        (
+            {"START_SECONDS": "0", "TASK_SECONDS": "60"},
+            r"The run needs more GPU time than the 1\.?0? s estimated, and was ended: use fewer .*, or the command line on a machine .*",
+            1,
+        ),
+        ({"TASK_FAILS": "1"}, r"The run failed on the GPU \(RuntimeError\): use .*", 1),
     ],
-    ids=["quota", "duration", "queue", "preempted"],
+    ids=["quota", "duration", "queue", "preempted", "expired", "failed"],
 )
 def test_what_zero_gpu_refuses_is_a_sentence(tmp_path: Path, scheduler: dict[str, str], said: str, lendings: int) -> None:
     lines, lent = _lent(tmp_path, **scheduler)
@@ -145,6 +157,9 @@ def test_a_smaller_run_is_one_click_away() -> None:
     assert 'href="conflict?model=org%2Fname&amp;samples=25&amp;max_length=256' in shown and "Try a smaller run</a>" in shown
     least = smaller(ConflictRequest(model="org/name", samples=4, max_length=64))
     assert least is None
+    shown = explained(GpuRefused("Refused."), Form("org/name", samples="4", max_length="64"))
+    assert "Try a smaller run" not in shown
+    assert "Refused. The command: python -m analyzers conflict org/name --samples=4 --max-length=64</div>" in shown
     assert "Try a smaller run" not in explained(LimitExceeded("The app is restarting."), Form("org/name"))
 
 

@@ -108,6 +108,14 @@ class LocalHub:
         """Make ``token`` valid, with the right to read these private or gated repositories, and to write (or make) those in ``writes``."""
         self._routes.users[token] = User(name, frozenset(repositories), frozenset(writes))
 
+    def remove(self, repo_id: str, kind: Kind = "model") -> None:
+        """Delete a repository."""
+        del self._routes.repositories[kind, repo_id]
+
+    def revoke(self, token: str) -> None:
+        """Make ``token`` invalid, as its user can do on the Hub, or as time does."""
+        del self._routes.users[token]
+
     def application(self, client_id: str, secret: str, name: str, token: str, repositories: Iterable[str] = ()) -> dict[str, str]:
         """Let the user ``name``, who may read ``repositories``, sign in to an app, which then gets ``token``.
 

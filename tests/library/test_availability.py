@@ -8,6 +8,7 @@ import pytest
 
 from analyzers import limits
 from components.library import Library, Query
+from components.library.availability import Availability
 from tests.components.reports import report
 from tests.components.sparsity_reports import sparsity_report
 from tests.hub import LocalHub
@@ -67,6 +68,32 @@ def test_nothing_is_withdrawn_while_the_hub_does_not_say_why(hub: LocalHub, libr
         library._availability._paused = float("-inf")
         assert _is_shown(library, 0), status
         hub.clear_faults()
+
+
+def test_within_a_day_the_sweep_removes_what_nobody_looked_at(hub: LocalHub, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AVAILABLE_SECONDS", 900)  # as in an app
+    hours = 0.0
+    availability = Availability(library._database, lambda: 3600 * hours)
+    for number in range(3, 30):
+        hub.add(f"org/model-{number}", {"config.json": b"{}"})
+        library.add_result(report(f"org/model-{number}", id=f"{number:064x}"), public=True)
+    library.publish()
+
+    def looked_at() -> int:
+        before = len(hub.requests)
+        availability.sweep()
+        return sum("/api/models/" in request.path for request in hub.requests[before:])
+
+    assert (looked_at(), looked_at(), looked_at()) == (20, 10, 0)
+    hub.remove("org/name")
+    hub.add("org/model-29", {"config.json": b"{}"}, private=True)
+    hours = 11
+    assert looked_at() == 0
+    hours = 13
+    assert (looked_at(), looked_at(), looked_at()) == (20, 10, 0)
+    assert library.results(Query()).total == 28 and {library.result(f"{number:064x}") for number in (0, 29)} == {None}
+    library.publish()
+    assert sorted(published(hub, "results")) == [f"{number:064x}" for number in range(1, 29)]
 
 
 def test_withdrawn_results_are_removed_from_the_dataset_and_do_not_return(hub: LocalHub, library: Library, tmp_path: Path) -> None:

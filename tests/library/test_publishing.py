@@ -60,10 +60,10 @@ def dtype(number: int, model: str = "org/name", **changes: Any) -> Report:
     return report(model, id=f"{number:064x}", **changes)
 
 
-def published(hub: LocalHub, table: str = "labels") -> list[str]:
+def published(hub: LocalHub, table: str = "labels", dataset: str = DATASET) -> list[str]:
     """The ids in the dataset's files of a table, in no order, as often as they are there."""
     found = []
-    for path, content in hub.files(DATASET, kind="dataset").items():
+    for path, content in hub.files(dataset, kind="dataset").items():
         if path.startswith(f"{table}/"):
             for part in take(table, Bytes(path, content)):  # type: ignore[arg-type]
                 assert part.refused == 0

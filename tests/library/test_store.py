@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -385,6 +386,24 @@ def test_another_journal_where_the_mount_has_no_shared_memory(tmp_path: Path, mo
             library.add_label("org/other", "bf16", LINK, ANN)
             assert library.consensus("org/other").precision == "bf16"
             assert not (tmp_path / name / "library.sqlite3-wal").exists()
+
+
+@pytest.mark.parametrize("journal", ["TRUNCATE", "WAL"], ids=["network mount", "mount that only seems to be local"])
+def test_without_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: str) -> None:
+    """In SQLite's own way of accessing files that has neither shared memory nor the system's locks."""
+    if journal == "TRUNCATE":  # with a library that was moved there
+        with Library.open(tmp_path) as library:
+            library.add_label("org/name", "bf16", LINK, ANN)
+    monkeypatch.setattr(database, "journal_mode", lambda folder: journal)
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, **options: connect(f"file:{path}?vfs=unix-dotfile", uri=True, **options))
+    with Library.open(tmp_path) as first, Library.open(tmp_path) as second:
+        first.add_label("org/name", "fp16", LINK, ANN)
+        second.add_label("org/other", "bf16", LINK, ANN)
+        assert {row.label.model for row in first.labels(Query(contributor="ann")).rows} == {"org/name", "org/other"}
+        assert len(second.history("org/name")) == (2 if journal == "TRUNCATE" else 1)
+    assert not (tmp_path / "library.sqlite3-wal").exists()
+    assert sqlite3.connect(tmp_path / "library.sqlite3").execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def test_a_folder_that_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> None:

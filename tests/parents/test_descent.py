@@ -185,6 +185,9 @@ def test_dare_of_one_update_and_what_is_none(folder: Folder) -> None:
         and report.fit.sparse is not None
         and report.parents == (report.fit.sparse.base, report.fit.sparse.updates[0].ref)
     )
+    swapped = {name: (first if "mlp" in name else FIRST)[name] for name in FIRST}
+    report = folder.parents(swapped, FIRST, first)
+    assert report.fit is not None and report.fit.sparse is not None and report.fit.sparse.method is None
     for child in (tuned(FIRST, 0.001, 23), tuned(first, 0.01, 24), with_lora(FIRST, 4)):
         report = folder.parents(child, FIRST, first, second)
         assert report.verdict == "derived" and report.fit is not None and report.fit.sparse is None

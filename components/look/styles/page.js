@@ -62,6 +62,13 @@
     setTimeout(() => input.blur(), 50);
   }, true);
   document.addEventListener("click", (event) => {
+    const format = event.target.dataset?.save;
+    const plot = format && event.target.closest(".block")?.previousElementSibling?.querySelector(".js-plotly-plot");
+    if (plot) window.Plotly.downloadImage(plot, { format, filename: event.target.name, scale: format === "png" ? 2 : 1 });
+    // On a page of another site, the address of this app is that of its element.
+    const back = event.target.closest?.(".m-back a");
+    const app = document.querySelector("gradio-app[data-query][src]");
+    if (back && app) back.href = new URL(back.getAttribute("href"), app.getAttribute("src"));
     // One Stop a run: Gradio's server trips over a second one that arrives while the first is at work.
     if (event.target.closest?.("#m-stop")) {
       if (Date.now() - stopped < 2000) { event.stopImmediatePropagation(); event.preventDefault(); return; }

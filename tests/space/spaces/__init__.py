@@ -3,7 +3,8 @@
 As that package does (0.51), in this order: the duration is computed, the scheduler grants or refuses, a process is forked, arguments and
 items cross by pickle, and every failure is raised as gr.Error with ZeroGPU's titles and sentences. What the scheduler would answer stands
 in the environment: SPACES_QUOTA_LEFT (seconds), SPACES_LONGEST (seconds), SPACES_NO_GPU, SPACES_PREEMPT (items after which the process is
-killed). SPACES_LOG names a file with one line for each GPU that was lent.
+killed). The process is also killed when the time granted is over, with the same error: that package knows no other. SPACES_LOG names a file
+with one line for each GPU that was lent.
 """
 
 import inspect
@@ -12,6 +13,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial, wraps
@@ -45,8 +47,9 @@ def _lending(task: Callable[..., Any], duration: Any) -> Callable[..., Iterator[
     def handler(*values: Any, **named: Any) -> Iterator[Any]:
         found = duration(*values, **named) if callable(duration) else duration
         seconds = found.seconds if isinstance(found, timedelta) else _DEFAULT_SECONDS if found is None else found
-        _schedule(round(seconds * _FACTOR))
-        yield from _Worker(task).items(values, named)
+        granted = seconds * _FACTOR
+        _schedule(round(granted))
+        yield from _Worker(task).items(values, named, granted)
 
     return handler
 
@@ -61,7 +64,10 @@ def _schedule(seconds: int) -> None:
         told = f"You have exceeded your free ZeroGPU quota ({seconds}s requested vs. {left}s left). Try again in {wait}. "
         raise _error("ZeroGPU quota exceeded", told)
     if "SPACES_NO_GPU" in os.environ:
-        raise _error("ZeroGPU queue timeout", "No GPU was available after 60s")
+        told = (
+            'No GPU was available after 60s. <a style="white-space: nowrap" href="https://huggingface.co/join">Sign-up</a> to get a higher'
+        )
+        raise _error("ZeroGPU queue timeout", told)
     if "SPACES_LOG" in os.environ:
         with Path(os.environ["SPACES_LOG"]).open("a") as log:
             log.write(f"{seconds}\n")
@@ -73,12 +79,14 @@ class _Worker:
     def __init__(self, task: Callable[..., Any]) -> None:
         self._task = task
 
-    def items(self, values: Any, named: Any) -> Iterator[Any]:
+    def items(self, values: Any, named: Any, granted: float) -> Iterator[Any]:
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(self._task, ours, theirs), daemon=True)
         process.start()
         theirs.close()
+        over = threading.Timer(granted, process.kill)
+        over.start()
         try:
             ours.send_bytes(pickle.dumps((values, named)))
             while True:
@@ -92,6 +100,7 @@ class _Worker:
                     return
                 yield item
         finally:
+            over.cancel()
             process.kill()
             process.join()
             ours.close()

@@ -1,0 +1,135 @@
+"""Instructive results on the first page, one for each rule, newest first; built-in samples until the library has some."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+from analyzers.base import Report
+from analyzers.dtype_detection import DtypeRequest, analyze
+from analyzers.errors import MantissaError
+from components.library import Library, Query, Result
+from components.library_page.organisation import stored_bytes
+from components.site import addresses, archive
+from components.text.render import macros
+
+_PARTS = macros("library_page/templates/gallery.html")
+_CARDS = 6
+# Results that a rule looks at, the newest.
+_LOOKED_AT = 50
+_MODELS = 500
+_LATEST = 5
+_PROVEN = ("same-weights", "quantized-copy", "derived", "merge")
+_SAMPLES = {
+    "sample:tiny-bf16-as-fp32": "Half of its bytes say nothing",
+    "sample:tiny-overflow": "Overflows in fp16",
+    "sample:tiny-bf16-as-fp16": "Rounded twice",
+}
+
+
+class Card(NamedTuple):
+    """why: the rule; picture: the address of an image, empty for none."""
+
+    why: str
+    subject: str
+    headline: str
+    address: str
+    picture: str
+
+
+def gallery() -> str:
+    """The cards, and links to the latest results, as HTML. Computed again when the library has changed. Never raises."""
+    ours = archive.library()
+    try:
+        stored = _stored(ours, ours.version()) if ours is not None else ""
+    except MantissaError:
+        stored = ""
+    return stored or str(_PARTS.gallery(_samples(), False, ()))
+
+
+def _latest(library: Library) -> list[tuple[str, str, str, str]]:
+    """Of the latest results: the title of the analysis, the model, the address, and the day."""
+    found = _newest(library)[:_LATEST]
+    return [(addresses.layout(each.analyzer).title, each.models[0], addresses.stored(each.id), each.created[:10]) for each in found]
+
+
+_Found = Iterable[Result]
+
+
+def _contradicting(library: Library) -> Iterator[Result]:
+    """Labelled otherwise than its bits suggest."""
+    for row in library.models(Query(per_page=_MODELS)).rows:
+        labelled, inferred = (text.partition("-")[0].replace("tf32", "fp32") for text in (row.precision, row.trained_in))
+        found = library.result_row(row.result) if labelled and inferred not in ("", "undecided", labelled) else None
+        if found is not None:
+            yield found.result
+
+
+def _newest(library: Library, **wanted: str) -> list[Result]:
+    rows = library.results(Query(per_page=_LOOKED_AT, **wanted)).rows  # type: ignore[arg-type]
+    return [row.result for row in rows if not row.result.sample and row.result.whole]
+
+
+def _wasteful(library: Library) -> list[Result]:
+    """The largest savings first."""
+    wasted = {each: stored_bytes(library, each.id).wasted or 0 for each in _newest(library, analyzer="dtype", storage="F32")}
+    return sorted(filter(wasted.get, wasted), key=lambda each: -wasted[each])
+
+
+def _proven(library: Library) -> Iterator[Result]:
+    for each in _newest(library, analyzer="parents"):
+        if getattr(_report(library, each), "verdict", "") in _PROVEN:
+            yield each
+
+
+_RULES: dict[str, Callable[[Library], _Found]] = {
+    "Its label says otherwise": _contradicting,
+    "Overflows in fp16": lambda library: _newest(library, analyzer="dtype", fp16_risk="overflow"),
+    "Could be stored in far fewer bytes": _wasteful,
+    "Where it comes from": _proven,
+    "What fine-tuning changed": lambda library: _newest(library, analyzer="sparsity"),
+    "How its samples disagree": lambda library: _newest(library, analyzer="conflict"),
+    "How rounding errors grow": lambda library: _newest(library, analyzer="precision"),
+    "Learning without backpropagation": lambda library: _newest(library, analyzer="exit"),
+}
+_kept: dict[tuple[Library, str], str] = {}
+
+
+def _stored(library: Library, version: str) -> str:
+    """At most _CARDS, each of another model; empty if there are none. Kept for one version of the library."""
+    if (library, version) not in _kept:
+        cards: dict[str, Card] = {}
+        for why, rule in _RULES.items():
+            found = next((each for each in rule(library) if each.models[0] not in cards and _report(library, each) is not None), None)
+            if found is not None and len(cards) < _CARDS:
+                cards[found.models[0]] = _card(why, found, _report(library, found))
+        shown = str(_PARTS.gallery(cards.values(), True, _latest(library))) if cards else ""
+        _kept.clear()
+        _kept[library, version] = shown
+    return _kept[library, version]
+
+
+def _report(library: Library, result: Result) -> Report | None:
+    stored = library.result(result.id)
+    try:
+        return archive.read(result.analyzer, stored) if stored is not None else None
+    except ValueError:  # of another version of this program
+        return None
+
+
+def _card(why: str, result: Result, report: Report | None) -> Card:
+    assert report is not None
+    said = addresses.layout(report.analyzer).summary(report)
+    return Card(
+        why, " from ".join(result.models[:: len(result.models) - 1 or 1]), said, addresses.stored(result.id), f"card/{result.id}.png"
+    )
+
+
+@cache
+def _samples() -> tuple[Card, ...]:
+    """The passports of some built-in samples; takes a second."""
+    cards = []
+    for name, why in _SAMPLES.items():
+        *_, report = analyze(DtypeRequest(model=name))
+        assert isinstance(report, Report)  # the last item of an analysis
+        cards.append(Card(why, name, addresses.layout("dtype").summary(report), f"./{addresses.passport(name)}", ""))
+    return tuple(cards)

@@ -1,0 +1,158 @@
+"""A page per organisation, rendered on the server: its models in the library, their bytes, their lineage, and what could be saved."""
+
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from analyzers.formatting import day, size
+from components.library import Library, ModelRow, Query
+from components.library_page.lists import RISKS, through
+from components.results.standalone import Page
+from components.site import addresses, previews
+from components.site.result_page import navigation
+from components.text import numbers
+from components.text.render import macros
+
+_PARTS = macros("library_page/templates/organisation.html")
+_REMEMBERED = 4096
+_NARROW = ("bf16", "fp16")
+
+
+class Stored(NamedTuple):
+    """What the newest results say of a model's files, in bytes; None where no result says it."""
+
+    size: int | None
+    wasted: int | None
+
+
+class Row(NamedTuple):
+    """A model of the organisation. size: of its files; wasted: what storing its values in fewer bytes, or once, would save."""
+
+    model: ModelRow
+    size: int | None
+    wasted: int | None
+
+
+class Column(NamedTuple):
+    """A column. key: of a row, to sort by; descending: whether a first click on its title sorts that way."""
+
+    title: str
+    key: Callable[[Row], Any]
+    descending: bool = False
+
+
+COLUMNS = {
+    "model": Column("Model", lambda row: row.model.model.lower()),
+    "size": Column("Size", lambda row: row.size or 0, True),
+    "wasted": Column("Could be saved", lambda row: row.wasted or 0, True),
+    "storage": Column("Stored as", lambda row: row.model.storage),
+    "lineage": Column("Passed through", lambda row: row.model.passed_through),
+    "precision": Column("Trained in", lambda row: row.model.precision or row.model.trained_in),
+    "fp16": Column("fp16", lambda row: row.model.fp16_risk),
+    "results": Column("Results", lambda row: row.model.results, True),
+    "updated": Column("Updated", lambda row: row.model.updated, True),
+}
+_FIRST = "-wasted"
+
+
+class Order(NamedTuple):
+    """The order of the rows: a key of `COLUMNS`."""
+
+    column: str
+    descending: bool
+
+    @classmethod
+    def of(cls, text: str) -> "Order":
+        """As an address has it: ``size``, or ``-size`` if descending; another text is the order at first."""
+        name = text.removeprefix("-")
+        return cls(name, text.startswith("-")) if name in COLUMNS else cls.of(_FIRST)
+
+    def clicked(self, column: str) -> str:
+        """The order after a click on the title of a column: a second click reverses it."""
+        descending = not self.descending if column == self.column else COLUMNS[column].descending
+        return f"{'-' if descending else ''}{column}"
+
+
+def organisation_page(library: Library, name: str, order: str, embedded: bool, origin: str) -> str | None:
+    """The page; None if the library has no model of this organisation. origin: the address of the app. Raises LibraryUnavailable."""
+    rows = [_row(library, model) for model in library.organisation(name)]
+    if not rows:
+        return None
+    shown = rows[0].model.model.partition("/")[0]
+    by = Order.of(order)
+    rows.sort(key=lambda row: row.model.model.lower())
+    rows.sort(key=COLUMNS[by.column].key, reverse=by.descending)
+    said, address = summary(rows), addresses.organisation(shown)
+    meta = previews.tags(previews.Preview(f"{shown}: {numbers.plural(len(rows), 'model')}", said, f"card/org/{shown}.png"), origin)
+    table = str(_PARTS.table(COLUMNS, by, [_cells(row, embedded) for row in rows], embedded))
+    if embedded:
+        return Page(shown, "Mantissa", "").served("", meta + str(_PARTS.style()), str(_PARTS.embedded(shown, said, table, f"../{address}")))
+    body = str(_PARTS.page(said, table, f"{origin}{address}?embed=1", shown))
+    return Page(shown, "Mantissa", "").served(
+        "", meta + str(_PARTS.style()), navigation() + Page(f"The models of {shown}", "Mantissa", body).titled()
+    )
+
+
+def card_of(library: Library, name: str) -> tuple[str, str] | None:
+    """The title and the sentence on the picture of a link preview; None if there is no such page."""
+    rows = [_row(library, model) for model in library.organisation(name)]
+    return (f"The models of {rows[0].model.model.partition('/')[0]}", summary(rows)) if rows else None
+
+
+def no_models_page(name: str) -> str:
+    """The page for an organisation of which the library has nothing."""
+    page = Page("No models here", "Mantissa", str(_PARTS.missing(name)))
+    return page.served("", str(_PARTS.not_indexed()), navigation() + page.titled())
+
+
+def summary(rows: list[Row]) -> str:
+    """The totals, as a sentence or two."""
+    known = [row for row in rows if row.size is not None]
+    said = f"{numbers.plural(len(rows), 'model')} in the library"
+    if not known:
+        return f"{said}; none of them has a passport here yet."
+    stored, wasted = sum(row.size or 0 for row in known), sum(row.wasted or 0 for row in known)
+    of = "" if len(known) == len(rows) else f", of which {len(known):,} have a passport"
+    saved = f"{size(wasted)} of that could be saved without changing a value" if wasted else "no byte of that is known to be wasted"
+    return f"{said}{of}. They store {size(stored)}; {saved}."
+
+
+def _row(library: Library, model: ModelRow) -> Row:
+    passport = stored_bytes(library, model.result) if model.result else Stored(None, None)
+    checks = library.results(Query(analyzer="check", model=model.model, per_page=1)).rows
+    checked = stored_bytes(library, checks[0].result.id) if checks else Stored(None, None)
+    return Row(model, *(last if last is not None else first for first, last in zip(passport, checked, strict=True)))
+
+
+@lru_cache(_REMEMBERED)
+def stored_bytes(library: Library, identifier: str) -> Stored:
+    """By a stored report, which never changes, of check, or of dtype: float32 tensors whose values are all in a 16-bit format.
+
+    Not validated as a whole, which would take ten times as long.
+    """
+    try:
+        report = json.loads(library.result(identifier) or b"{}")
+        if "saving_bytes" in report:
+            wasted = int(report["saving_bytes"])
+        else:
+            narrow = [row for row in report["tensors"] if row["dtype"] == "F32" and 1 in (row["representable"][name] for name in _NARROW)]
+            wasted = sum(2 * int(row["parameters"]) for row in narrow)
+        return Stored(int(report["checkpoint"]["bytes"]), wasted)
+    except (ValueError, LookupError, TypeError, AttributeError):  # of another version of this program
+        return Stored(None, None)
+
+
+def _cells(row: Row, embedded: bool) -> dict[str, Any]:
+    model = row.model
+    return {
+        "labels": addresses.labels_of(model.model),
+        "result": addresses.stored(model.result) if model.result else "",
+        "size": numbers.NOTHING if row.size is None else size(row.size),
+        "wasted": numbers.NOTHING if row.wasted is None else size(row.wasted) if row.wasted else "nothing",
+        "lineage": through(model.passed_through),
+        "fp16": RISKS.get(model.fp16_risk, numbers.NOTHING),
+        "updated": day(model.updated)[: len("2026-11-24")] if model.updated else numbers.NOTHING,
+        "row": model,
+        "embedded": embedded,
+    }

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from analyzers.language_models.samples import sample_folder
 from tests.hub import LocalHub
@@ -34,7 +34,7 @@ def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: 
     """The address of an app that keeps what it keeps in ``folder``, its log too, and reads from ``hub``. more: of its
     environment; program: what Python runs.
 
-    In the end its log has neither a traceback nor a token.
+    In the end its log has no traceback, no unexpected error and no token.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:
@@ -65,7 +65,8 @@ def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: 
         else:
             pytest.fail(f"the app did not start:\n{log.read_text()}")
         yield url
-        assert not re.search(r"Traceback|hf_[A-Za-z0-9]{20}", log.read_text())
+        found = re.search(r"Traceback|unexpected|hf_[A-Za-z0-9]{20}", log.read_text())
+        assert found is None, log.read_text()
     finally:
         process.send_signal(signal.SIGINT)
         try:
@@ -130,9 +131,7 @@ def open_page(chromium: BrowserContext) -> Iterator[OpenPage]:
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if dark else "light")
         page.set_default_timeout(60_000)
-        page.on(
-            "console", lambda message: complaints.append(message.text) if message.type == "error" and expected not in message.text else None
-        )
+        page.on("console", lambda message: complaints.append(_said(message)) if _is_error(message, expected) else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
         page.on("request", lambda request: complaints.append(request.url) if _elsewhere(request.url) else None)
@@ -151,6 +150,14 @@ def open_page(chromium: BrowserContext) -> Iterator[OpenPage]:
         storage.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "local_storage,indexeddb"})
     storage.detach()
     assert complaints == []
+
+
+def _is_error(message: ConsoleMessage, expected: str) -> bool:
+    return message.type == "error" and expected not in message.text
+
+
+def _said(message: ConsoleMessage) -> str:
+    return f"{message.text} at {message.location['url']}"
 
 
 def _elsewhere(url: str) -> bool:

@@ -10,7 +10,7 @@ from analyzers.exit_feedback.signals import EXACT, FROZEN, METHODS, NULL, SIGNAL
 from components.exit.form import Form, form
 from components.exit.result import RESULT
 from components.exit.text import cosine
-from components.forms.fields import Fields, build_choice, build_dtype, build_model_fields, build_names, build_number, build_text
+from components.forms.fields import Fields, build_choice, build_dtype, build_model_fields, build_number, build_text, build_tooltips
 from components.running.analysis_page import AnalysisPage
 from components.running.progress import Meter, listed
 
@@ -46,10 +46,10 @@ def _signals() -> list[Any]:
         value=list(METHODS),
         label="Signals",
         info="Each replaces the gradient that backpropagation sends into the model; svd and true_rows are ceilings. "
-        "Point at a name to read what it is.",
+        "Hover over a name for its meaning.",
         elem_id="m-methods",
     )
-    build_names({name: facts.about for name, facts in SIGNALS.items()} | _COMPARED)
+    build_tooltips({name: facts.about for name, facts in SIGNALS.items()} | _COMPARED)
     with gr.Row():
         rank = build_number("Rank", "128, or half the width", "Of random codes (parallel_...: 32) and svd.", "m-rank")
         k = build_number("k", "8", "Top-k vocabulary rows.", "m-k")

@@ -153,8 +153,8 @@ def build_text(
     return [source, *amounts, *texts.values()]
 
 
-def build_names(meanings: Mapping[str, str]) -> None:
-    """What names on the page mean, as page.js shows it where the pointer rests on one of them. Call inside a page."""
+def build_tooltips(meanings: Mapping[str, str]) -> None:
+    """The meanings of names on the page, which page.js shows as tooltips. Call inside a page."""
     gr.HTML(str(macros("text/templates/pieces.html").names(meanings)), elem_classes="m-plain", visible="hidden")
 
 

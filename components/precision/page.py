@@ -9,7 +9,7 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.precision_variants.request import CLIP
 from analyzers.precision_variants.variants import DEFAULT
-from components.forms.fields import Fields, build_attention, build_choice, build_model_fields, build_names, build_number, build_text
+from components.forms.fields import Fields, build_attention, build_choice, build_model_fields, build_number, build_text, build_tooltips
 from components.precision.form import PRETRAINED, RANDOM, TEXT, Form, form
 from components.precision.result import RESULT
 from components.precision.text import PRESETS
@@ -58,10 +58,10 @@ def _variants() -> list[Any]:
         list(PRESETS),
         value=list(DEFAULT),
         label="Variants",
-        info="Each runs forward and backward and is compared with fp32. Point at a name to read what it is.",
+        info="Each runs forward and backward and is compared with fp32. Hover over a name for its meaning.",
         elem_id="m-variants",
     )
-    build_names(PRESETS)
+    build_tooltips(PRESETS)
     own = gr.Textbox(
         label="Your own variants",
         info=(

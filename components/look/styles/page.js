@@ -86,7 +86,7 @@
     // A figure drawn in a hidden tab does not know its width: it asks again when the tab is shown.
     for (const wait of [0, 80, 400]) setTimeout(() => window.dispatchEvent(new Event("resize")), wait);
   }, true);
-  // The name of a variant or a signal is explained where the pointer rests on it.
+  // Tooltips for the names of variants and signals.
   document.addEventListener("pointerover", (event) => {
     const place = event.target.closest?.("label, li, td, [role=gridcell]");
     if (!place || place.title) return;

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from analyzers.base import CheckpointFacts, Data, Reference, Report, Request
-from analyzers.formatting import plural
+from analyzers.base import CheckpointFacts, Data, NextStep, Reference, Report, Request
+from analyzers.formatting import plural, size
 
 if TYPE_CHECKING:
     import pandas
@@ -98,6 +98,19 @@ class CheckReport(Report):
         found = ", ".join(plural(self.count(level), words[level]) for level in LEVELS[::-1] if self.count(level))
         saved = f" {self.saving_bytes:,} of {self.checkpoint.bytes:,} bytes could be saved." if self.saving_bytes else ""
         return f"{found}.{saved}"
+
+    def next_step(self) -> NextStep:
+        """What to do about the gravest findings, and the passport of the model."""
+        upcast = [each for each in self.findings if each.rule == "upcast"]
+        if self.count("error"):
+            advice = "Fix the errors before anybody loads this checkpoint; each finding says how."
+        elif upcast:
+            advice = f"Save it with mantissa shrink: {size(upcast[0].saving_bytes)} less, and every value stays what it is."
+        elif self.count("warning"):
+            advice = "Each warning says what to change before you publish it."
+        else:
+            advice = "Nothing needs to be changed."
+        return NextStep(advice, "dtype", self.checkpoint.ref)
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """``summary`` (one row) and ``findings``, with the number of tensors in place of their names."""

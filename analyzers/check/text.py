@@ -9,8 +9,8 @@ _NAMED = 5
 
 
 def one(report: CheckReport) -> str:
-    """The headline, then each finding with what to do about it, and notes."""
-    lines = [f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}", "", report.headline()]
+    """The headline and what to do, then each finding with what to do about it, and notes."""
+    lines = [f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}", "", *report.answer_lines()]
     for each in report.findings:
         lines += ["", f"{each.level} [{each.rule}] {each.title}", f"  {each.detail}", *([f"  {names(each)}"] if each.tensors else [])]
     return clean("\n".join([*lines, *(["", *report.notes] if report.notes else []), "", f"report {report.id}"]))

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from analyzers.formatting import day, size
 from components.library import Library, ModelRow, Query
 from components.library_page.lists import RISKS, through
+from components.look.navigation import navigation
 from components.results.standalone import Page
 from components.site import addresses, previews
-from components.site.result_page import navigation
 from components.text import numbers
 from components.text.render import macros
 
@@ -90,7 +90,7 @@ def organisation_page(library: Library, name: str, order: str, embedded: bool, o
         return Page(shown, "Mantissa", "").served("", meta + str(_PARTS.style()), str(_PARTS.embedded(shown, said, table, f"../{address}")))
     body = str(_PARTS.page(said, table, f"{origin}{address}?embed=1", shown))
     return Page(shown, "Mantissa", "").served(
-        "", meta + str(_PARTS.style()), navigation() + Page(f"The models of {shown}", "Mantissa", body).titled()
+        "", meta + str(_PARTS.style()), navigation("../") + Page(f"The models of {shown}", "Mantissa", body).titled()
     )
 
 
@@ -103,7 +103,7 @@ def card_of(library: Library, name: str) -> tuple[str, str] | None:
 def no_models_page(name: str) -> str:
     """The page for an organisation of which the library has nothing."""
     page = Page("No models here", "Mantissa", str(_PARTS.missing(name)))
-    return page.served("", str(_PARTS.not_indexed()), navigation() + page.titled())
+    return page.served("", str(_PARTS.not_indexed()), navigation("../") + page.titled())
 
 
 def summary(rows: list[Row]) -> str:

@@ -16,15 +16,20 @@ OTHERS = {
 }
 
 
-def pages() -> list[tuple[str, str, str]]:
-    """The title of each page, its short form for a phone, and its address, relative so that it works under any proxy prefix."""
-    analyzers = [(each.title, each.short, each.address or "./") for each in ANALYZERS.values()]
-    return [*analyzers, *((name, name, address) for name, (address, _) in OTHERS.items())]
+def navigation(home: str = "./", current: str = "") -> str:
+    """The product's name and a link to each page, as HTML.
+
+    home: the address of the first page with a slash at its end, relative so that it works under any proxy prefix; current: the title of
+    this page, which is highlighted.
+    """
+    pages = [(each.title, each.short, each.address) for each in ANALYZERS.values()]
+    pages += [(name, name, address) for name, (address, _) in OTHERS.items()]
+    return str(_PARTS.navigation(pages, home, current))
 
 
 def build_navigation(current: str) -> None:
-    """The product's name and a link to each page; ``current`` is highlighted."""
-    gr.HTML(str(_PARTS.navigation(pages(), current)), elem_classes="m-plain")
+    """`navigation` on a Gradio page."""
+    gr.HTML(navigation(current=current), elem_classes="m-plain")
 
 
 def title(question: str, about: str, methods: str = "") -> str:

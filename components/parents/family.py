@@ -7,10 +7,10 @@ from analyzers import limits
 from analyzers.formatting import day
 from analyzers.parents.report import ParentsReport
 from components.library import Library
+from components.look.navigation import navigation
 from components.parents.ancestry import Ancestor, ancestors
 from components.results.standalone import Page
 from components.site import addresses, archive, previews
-from components.site.result_page import navigation
 from components.text import numbers
 from components.text.render import macros
 

@@ -6,10 +6,9 @@ import re
 from typing import NamedTuple
 
 from analyzers import ANALYZERS, limits
-from components.look.navigation import OTHERS, title
+from components.look.navigation import OTHERS, navigation, title
 from components.results.standalone import Page
 from components.site import previews
-from components.site.result_page import navigation
 from components.text.markup import table
 from components.text.render import macros
 

@@ -2,7 +2,7 @@
 
 from analyzers.base import Report
 from analyzers.formatting import day
-from components.look.navigation import pages
+from components.look.navigation import navigation
 from components.results.export import page_of
 from components.results.standalone import Page
 from components.site import addresses, previews
@@ -25,21 +25,16 @@ def result_page(report: Report, made: str, plots: str, embedded: bool, origin: s
         return page.served(plots, meta, str(_PARTS.embedded(page.body, page.heading, f"../{addresses.stored(report.id)}")))
     related = addresses.layout(report.analyzer).related(report)
     body = str(_PARTS.alone(page.body, day(made) if made else "", f"../{addresses.again(report)}", report.id, related))
-    return page.served(plots, meta, navigation() + page._replace(body=body).titled())
+    return page.served(plots, meta, navigation("../") + page._replace(body=body).titled())
 
 
 def missing_page() -> str:
     """The page for an unknown id."""
     page = Page("Not stored here", "no such result", str(_PARTS.missing(_MISSING)))
-    return page.served("", str(_PARTS.not_indexed()), navigation() + page.titled())
+    return page.served("", str(_PARTS.not_indexed()), navigation("../") + page.titled())
 
 
 def not_found_page(home: str) -> str:
     """The page for an address that the app does not have. home: the address of the first page, with a slash at its end."""
     page = Page("Page not found", "Mantissa", str(_PARTS.not_found(home)))
     return page.served("", str(_PARTS.not_indexed()), navigation(home) + page.titled())
-
-
-def navigation(home: str = "../", current: str = "") -> str:
-    """Links to all pages, as HTML. home: the address of the first one, with a slash at its end; current: the title of this page."""
-    return str(_PARTS.navigation([(name, f"{home}{address.removeprefix('./')}") for name, _, address in pages()], current))

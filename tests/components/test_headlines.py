@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
-from analyzers import ANALYZERS, dtype_detection, update_sparsity
+from analyzers import ANALYZERS, check, dtype_detection, parents, update_sparsity
+from analyzers.check import CheckReport, CheckRequest
+from analyzers.check.text import one as check_text
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.dtype_detection.text import one as passport_text
 from analyzers.exit_feedback.text import one as exit_text
 from analyzers.gradient_conflict.text import one as conflict_text
+from analyzers.parents import ParentsReport, ParentsRequest
+from analyzers.parents.text import one as parents_text
 from analyzers.precision_variants.text import one as precision_text
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity.text import one as sparsity_text
@@ -39,12 +43,29 @@ def difference(base: str, tuned: str) -> SparsityReport:
     return last
 
 
+def family(model: str, *candidates: str) -> ParentsReport:
+    """The parents of a built-in sample among others."""
+    named = tuple(f"sample:{each}" for each in candidates)
+    *_, last = parents.analyze(ParentsRequest(model=f"sample:{model}", candidates=named))
+    assert isinstance(last, ParentsReport)
+    return last
+
+
+def checked(model: str, base: str = "") -> CheckReport:
+    """The check of a built-in sample."""
+    *_, last = check.analyze(CheckRequest(model=f"sample:{model}", base=base and f"sample:{base}"))
+    assert isinstance(last, CheckReport)
+    return last
+
+
 CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], str]]] = {
     "dtype": (lambda: passport("tiny-bf16-as-fp32"), passport_text),
     "sparsity": (lambda: difference("tiny-bf16", "tiny-tuned"), sparsity_text),
     "conflict": (conflict_report, conflict_text),
     "precision": (precision_report, precision_text),
     "exit": (exit_report, exit_text),
+    "parents": (lambda: family("tiny-tuned", "tiny-bf16"), parents_text),
+    "check": (lambda: checked("tiny-bf16-as-fp32"), check_text),
 }
 
 

@@ -165,8 +165,8 @@ def _count_flags(connection: sqlite3.Connection, label: Label) -> None:
     connection.execute("UPDATE labels SET flags = ? WHERE id = ?", (counted, label.id))
     # The newest label of a contributor is current; of two at the same time the one with the greater id, on every machine.
     connection.execute(
-        "UPDATE labels SET current = (flags < ?4 AND id = (SELECT id FROM labels INDEXED BY labels_model WHERE model_key = ?1 "
-        "AND contributor = ?2 AND provenance = ?3 ORDER BY created DESC, id DESC LIMIT 1)) "
-        "WHERE model_key = ?1 AND contributor = ?2 AND provenance = ?3",
-        (label.model.lower(), label.contributor, label.provenance, limits.FLAGS),
+        "UPDATE labels SET current = (flags < :flags AND id = (SELECT id FROM labels INDEXED BY labels_model WHERE model_key = :model "
+        "AND contributor = :contributor AND provenance = :provenance ORDER BY created DESC, id DESC LIMIT 1)) "
+        "WHERE model_key = :model AND contributor = :contributor AND provenance = :provenance",
+        {"model": label.model.lower(), "contributor": label.contributor, "provenance": label.provenance, "flags": limits.FLAGS},
     )

@@ -72,9 +72,9 @@ def repositories(connection: sqlite3.Connection) -> list[str]:
 def withdraw(connection: sqlite3.Connection, model: str) -> None:
     """Delete the results in which ``model`` (lower case) occurs, and do not take them from the dataset again; see `withdrawn`."""
     found = connection.execute(
-        "SELECT number, id, model_key FROM results WHERE instr(sought, ?1) "
-        "AND EXISTS (SELECT 1 FROM json_each(record, '$.models') WHERE lower(value) = ?1)",
-        (model,),
+        "SELECT number, id, model_key FROM results WHERE instr(sought, :model) "
+        "AND EXISTS (SELECT 1 FROM json_each(record, '$.models') WHERE lower(value) = :model)",
+        {"model": model},
     ).fetchall()
     for number, result_id, _ in found:
         _delete(connection, number)
@@ -143,10 +143,11 @@ def find(connection: sqlite3.Connection, column: str, value: str) -> tuple[Resul
 def naming(connection: sqlite3.Connection, analyzer: str, model: str, most: int) -> list[str]:
     """The ids of the newest results of ``analyzer`` in which ``model`` (lower case) occurs, other than as the subject."""
     asked = (
-        "SELECT id FROM results WHERE analyzer = ?1 AND instr(sought, ?2) AND EXISTS (SELECT 1 FROM json_each(record, '$.models') "
-        "WHERE key > 0 AND lower(value) = ?2) ORDER BY created DESC LIMIT ?3"
+        "SELECT id FROM results WHERE analyzer = :analyzer AND instr(sought, :model) "
+        "AND EXISTS (SELECT 1 FROM json_each(record, '$.models') WHERE key > 0 AND lower(value) = :model) "
+        "ORDER BY created DESC LIMIT :most"
     )
-    return [result_id for (result_id,) in connection.execute(asked, (analyzer, model, most))]
+    return [result_id for (result_id,) in connection.execute(asked, {"analyzer": analyzer, "model": model, "most": most})]
 
 
 def result_row(row: Any) -> ResultRow:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _GRID, _TEXT, _LIMIT = "#e4e4e1", "#62656d", "#b42318"
 _MARKER, _LINE = 5, 3
+_PALETTE = 64
+_ONLY_CELL = 24  # half the size of a cell that is alone in its row or column
 _TICKS = 5
 
 
@@ -135,18 +137,26 @@ def _cells(canvas: "ImageDraw", trace: Any, across: _Axis, up: _Axis) -> None:
     known = [value for row in trace.z for value in row if value is not None]
     low = trace.zmin if trace.zmin is not None else min(known, default=0.0)
     high = trace.zmax if trace.zmax is not None else max(known, default=1.0)
-    scale = [[place, colour] for place, colour in trace.colorscale] if trace.colorscale else "Viridis"
-    edges = [across.at(x) for x in trace.x]
-    if len(edges) == len(trace.z[0]):  # the middles of the cells
-        wide = (edges[-1] - edges[0]) / max(1, len(edges) - 1)
-        edges = [edge - wide / 2 for edge in [*edges, edges[-1] + wide]]
-    half = abs(up.at(trace.y[0]) - up.at(trace.y[-1])) / max(1, len(trace.y) - 1) / 2 - 1
-    for y, row in zip(trace.y, trace.z, strict=True):
-        for left, right, value in zip(edges[:-1], edges[1:], row, strict=True):
+    scale = [[position, colour] for position, colour in trace.colorscale] if trace.colorscale else "Viridis"
+    palette = sample_colorscale(scale, _PALETTE + 1)
+    lefts = _edges([across.at(x) for x in trace.x], len(trace.z[0]))
+    tops = _edges([up.at(y) for y in trace.y], len(trace.z))
+    for top, bottom, row in zip(tops[:-1], tops[1:], trace.z, strict=True):
+        for left, right, value in zip(lefts[:-1], lefts[1:], row, strict=True):
             if value is not None:
                 share = min(1.0, max(0.0, (value - low) / ((high - low) or 1)))
-                (colour,) = sample_colorscale(scale, [share])
-                canvas.rectangle((left + 1, up.at(y) - half, right - 1, up.at(y) + half), colour)
+                colour = palette[round(share * _PALETTE)]
+                (x0, x1), (y0, y1) = sorted((left, right)), sorted((top, bottom))
+                gap = min(1.0, (x1 - x0) / 4, (y1 - y0) / 4)
+                canvas.rectangle((x0 + gap, y0 + gap, x1 - gap, y1 - gap), colour)
+
+
+def _edges(positions: list[float], cells: int) -> list[float]:
+    """The edges of this many cells along one axis, from their edges or their middles."""
+    if len(positions) > cells:
+        return positions
+    size = (positions[-1] - positions[0]) / (cells - 1) if cells > 1 else 2 * _ONLY_CELL
+    return [position - size / 2 for position in [*positions, positions[-1] + size]]
 
 
 def _points(canvas: "ImageDraw", trace: Any, across: _Axis, up: _Axis) -> None:

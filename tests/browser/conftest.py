@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from analyzers.language_models.samples import sample_folder
 from tests.hub import LocalHub
@@ -130,9 +130,7 @@ def open_page(chromium: BrowserContext) -> Iterator[OpenPage]:
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if dark else "light")
         page.set_default_timeout(60_000)
-        page.on(
-            "console", lambda message: complaints.append(message.text) if message.type == "error" and expected not in message.text else None
-        )
+        page.on("console", lambda message: complaints.append(_said(message)) if _is_error(message, expected) else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
         page.on("request", lambda request: complaints.append(request.url) if _elsewhere(request.url) else None)
@@ -151,6 +149,14 @@ def open_page(chromium: BrowserContext) -> Iterator[OpenPage]:
         storage.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "local_storage,indexeddb"})
     storage.detach()
     assert complaints == []
+
+
+def _is_error(message: ConsoleMessage, expected: str) -> bool:
+    return message.type == "error" and expected not in message.text
+
+
+def _said(message: ConsoleMessage) -> str:
+    return f"{message.text} at {message.location['url']}"
 
 
 def _elsewhere(url: str) -> bool:

@@ -28,11 +28,22 @@ SAMPLING = ("mode", "budget", "include", "exclude", "seed")
 """Fields of `base.WeightsRequest` that a scan has too."""
 
 
+class _Help(argparse.RawTextHelpFormatter):
+    """Keeps the usage to one line: optional arguments, which are explained below it, are ``[options]``."""
+
+    def add_usage(self, usage: str | None, actions: Iterable[argparse.Action], groups: Iterable[Any], prefix: str | None = None) -> None:
+        """As the base class does."""
+        every = list(actions)
+        needed = [action for action in every if action.required or not action.option_strings]
+        others = [argparse.Action(["options"], "", nargs=0)] * (len(needed) < len(every))
+        super().add_usage(usage, [*others, *needed], (), prefix)
+
+
 class Parser(argparse.ArgumentParser):
     """Reports an error on one line; wraps its help at the terminal's width, never inside a name."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(formatter_class=argparse.RawTextHelpFormatter, **settings)
+        super().__init__(formatter_class=_Help, **settings)
 
     def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
         """As the base class does, with ``help`` wrapped."""
@@ -43,12 +54,18 @@ class Parser(argparse.ArgumentParser):
     def describe(self, question: str, *examples: tuple[str, str]) -> None:
         """Set the question that a command answers, and the examples below its options: arguments, and what they do."""
         self.description = wrapped(question, 0)
-        shown = (f"  {self.prog} {arguments}\n" + textwrap.indent(wrapped(does, 6), " " * 6) for arguments, does in examples)
+        shown = (f"{_command(f'{self.prog} {arguments}')}\n{textwrap.indent(wrapped(does, 6), ' ' * 6)}" for arguments, does in examples)
         self.epilog = "\n".join(["examples:", *shown])
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
         self.exit(2, f"{self.prog}: {printable(' '.join(message.split())[:300])} (see --help)\n")
+
+
+def _command(line: str) -> str:
+    """A command, indented, with a backslash where it is continued on the next line."""
+    first, *more = wrapped(line, 6).splitlines()
+    return " \\\n".join([f"  {first}", *(f"    {each}" for each in more)])
 
 
 def wrapped(text: str, indent: int = 24) -> str:

@@ -8,10 +8,12 @@ from analyzers.formatting import magnitude as number
 from analyzers.formatting import plural, size
 from analyzers.formatting import share as percent
 
-__all__ = ["clean", "columns", "fitted", "number", "percent", "plural", "printable", "size"]
+__all__ = ["bar", "clean", "columns", "fitted", "number", "percent", "plural", "printable", "size"]
 
 # A last cell of a row that is shorter is not wrapped, and in less space lines are indented by only so much.
 _SENTENCE, _INDENT = 30, 4
+# Characters of the longest bar of a histogram: short enough for a terminal of 60 columns.
+_BAR = 24
 
 
 def columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> list[str]:
@@ -22,6 +24,11 @@ def columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> lis
         for row in rows
     )
     return ["  ".join(line).rstrip() for line in cells]
+
+
+def bar(share: float) -> str:
+    """A bar of a histogram for ``share`` of the largest count, in [0, 1]; never empty, unless it is of nothing."""
+    return "#" * max(round(_BAR * share), share > 0)
 
 
 def fitted(text: str, width: int) -> str:

@@ -266,12 +266,13 @@ def test_help_has_two_examples_and_whole_names(name: str, capsys: pytest.Capture
             main([name, "--help"])
         assert stop.value.code == 0
         shown[columns] = capsys.readouterr().out
-    assert set(re.split(r"[ \n]+", shown["60"])) == set(re.split(r"[ \n]+", shown["10000"])), "no name is broken"
+    assert set(re.split(r"[ \n\\]+", shown["60"])) == set(re.split(r"[ \n\\]+", shown["10000"])), "no name is broken"
     text, examples = shown["60"].split("examples:\n")
     usage, _, described = text.partition("\n\n")
     assert usage.startswith(f"usage: python -m analyzers {name} ")
+    assert all(len(line) <= 60 for line in (*usage.splitlines(), *examples.splitlines()))
     assert all(len(line) <= 60 or re.match(r" +(-|.*,\S{30})", line) for line in described.splitlines()), "only names are longer"
-    commands = re.findall(rf"^  python -m analyzers {name} (.+)$", examples, re.MULTILINE)
+    commands = re.findall(rf"^  python -m analyzers {name} (.+)$", examples.replace("\\\n", " "), re.MULTILINE)
     assert len(commands) == 2
     for command in commands:
         assert parser(name, "python -m analyzers", None).parse_args([name, *shlex.split(command)]).command == name

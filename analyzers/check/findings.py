@@ -64,7 +64,7 @@ def upcast(facts: Facts) -> Iterator[Finding]:
     narrow = [planned for planned in facts.plan if planned.narrows]
     if any(planned.tensor.name in proven for planned in narrow):
         saved = sum(planned.tensor.nbytes - planned.nbytes for planned in narrow)
-        formats = " and ".join(sorted({{"BF16": "bf16", "F16": "fp16"}[planned.to or ""] for planned in narrow}))
+        formats = " or ".join(sorted({{"BF16": "bf16", "F16": "fp16"}[planned.to or ""] for planned in narrow}))
         shrink = f"mantissa shrink {shlex.quote(facts.checkpoint.ref)} --out FOLDER"
         detail = (
             f"{plural(len(narrow), 'tensor')} of fp32 or fp64 with values that {formats} holds bit for bit. Stored so, they take {saved:,} "

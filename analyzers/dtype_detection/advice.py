@@ -71,11 +71,11 @@ def entropy(report: "DtypeReport") -> list[str]:
     if found.bits_per_weight is not None:
         saved = share(max(0.0, 1 - found.bits_per_weight / found.stored_bits))
         return [
-            f"A {found.dtype} weight carries {found.bits_per_weight:.3g} of its {found.stored_bits} bits ({exponent}): "
+            f"Each {found.dtype} weight carries {found.bits_per_weight:.3g} of its {found.stored_bits} bits ({exponent}): "
             f"a lossless coder that looks at single weights could save {saved}."
         ]
     if found.high_half_bits is not None:
-        return [f"The upper 16 bits of a {found.dtype} weight carry {found.high_half_bits:.3g} bits ({exponent})."]
+        return [f"The upper 16 bits of each {found.dtype} weight carry {found.high_half_bits:.3g} bits ({exponent})."]
     return []
 
 
@@ -106,6 +106,8 @@ def suggestions(report: "DtypeReport") -> list[Suggestion]:
     ref = shlex.quote(report.request.model if "@" in report.request.model else report.checkpoint.ref)
     found = []
     bits = _STORED_BITS.get(report.lineage.stored, 16)
+    if report.counts.nan or report.counts.inf:
+        found.append(Suggestion("List the tensors with NaN or infinite weights: no run recovers from these.", f"mantissa check {ref}"))
     if held := narrower(report):
         saved = size(sum(row.bytes for row in report.storage if row.dtype == report.lineage.stored) * (bits - 16) // bits)
         sure = "no value changes" if report.extremes.exact else "shrink looks at every value before it writes any"

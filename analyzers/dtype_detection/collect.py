@@ -48,10 +48,10 @@ class Chosen:
         floats = [t for t in parameters if t.has_values]
         method = checkpoint.quantization
         if method is not None and not request.include and _of_integers(method, parameters):
+            still = ", or with dtype only the tensors that are still floats (an include filter, for example: embed|norm)" if floats else ""
             raise UnsupportedWeights(
                 f"{checkpoint.ref} holds {describe_quantization(method, checkpoint.config)}. The bits of integers say nothing about "
-                "training: inspect the original model, or choose the tensors that are still floats with an include filter (for example: "
-                "embed|norm)."
+                f"training: inspect the original model{still}."
             )
         if not parameters:
             raise NoWeights(f"{checkpoint.ref} holds no parameters: " + ("only buffers." if tensors else "its files have no tensors."))

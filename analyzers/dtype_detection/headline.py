@@ -58,7 +58,9 @@ def _ancestor(report: "DtypeReport") -> str:
 
 
 def advice(report: "DtypeReport") -> str:
-    """How to load the weights."""
+    """How to load the weights, or that they are broken."""
+    if broken := report.counts.nan + report.counts.inf:
+        return f"Go back to a checkpoint without them: {plural(broken, 'weight is', 'weights are')} NaN or infinite."
     overflow = report.counts.fp16_overflow
     if overflow:
         return f"Do not run it in fp16: {plural(overflow, 'weight')} would become infinite. Use bf16 or fp32."

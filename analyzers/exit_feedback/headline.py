@@ -23,7 +23,7 @@ def closest(methods: Mapping[str, Method]) -> str:
     weak = ", a weak approximation" if cosine.mean < _SMALL else ""
     if len(cosines) == 1:
         return f"{name} has a mean cosine of {cosine.mean:.2f} with the exact gradient{weak}."
-    which = f"Among the signals without backpropagation {name} is closest" if free else f"Among the ceilings {name} is closest"
+    which = f"Among the signals without backpropagation, {name} is closest" if free else f"Among the ceilings, {name} is closest"
     spread = f"({cosine.p10:.2f} to {cosine.p90:.2f} for 80% of tokens)"
     return f"{which}, with a mean cosine of {cosine.mean:.2f} with the exact gradient {spread}{weak}."
 

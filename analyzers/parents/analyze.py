@@ -312,7 +312,10 @@ class _Search:
         yield from self._notes
         empty = [row.ref for row in candidates if not row.compared]
         if empty:
-            yield f"No matrix of {', '.join(empty[:5])} has the name and shape of one of the model: not compared."
+            yield (
+                f"{', '.join(empty[:5])}: not compared, since no matrix matches one of the model by name and shape, or all that do are "
+                "constant in the model."
+            )
         for parent, others in ((refs[0], refs[1:]) for refs in self._alike()):
             yield f"{', '.join(others)} and {parent} are too similar to tell apart here: only their combined weight is known."
         if verdict in ("unrelated", "undecided"):

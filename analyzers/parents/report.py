@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.base import CheckpointFacts, Data, NextStep, Reference, Report, WeightsRequest
+from analyzers.formatting import listed
 
 if TYPE_CHECKING:
     import pandas
@@ -211,12 +212,13 @@ class ParentsReport(Report):
 
     def next_step(self) -> NextStep:
         """What the verdict is good for, and the passport of the model."""
-        named = " and ".join(self.parents)
+        named = listed(self.parents)
+        more = ", or read everything in exact mode" if self.values_compared and self.request.mode != "exact" else ""
         advice = {
             "same-weights": f"Use either of the two: {named} holds the same weights.",
             "quantized-copy": f"Where precision matters, use {named}: this copy was rounded.",
             "unrelated": "Name other candidates, with tensors of the same names and shapes.",
-            "undecided": "Name other candidates, or read everything in exact mode.",
+            "undecided": f"Name other candidates{more}.",
         }.get(self.verdict, f"Check that the model card names {named} under base_model.")
         return NextStep(advice, "dtype", self.checkpoint.ref)
 

@@ -209,6 +209,11 @@ class UlpBin(Data):
     high: int
     count: int
 
+    @property
+    def flipped(self) -> bool:
+        """Whether these are sign flips: values of one sign so far apart would differ by a factor of 2^128."""
+        return self.low >= 1 << 14
+
 
 class Energy(Data):
     """``energy``: the share of the update's sum of squares that lies in the ``top`` share of all compared coordinates, largest first."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from analyzers.formatting import NOTHING, magnitude, plural, shape, share, size
-from analyzers.terminal import clean, columns, printable
+from analyzers.terminal import bar, clean, columns, printable
 from analyzers.update_sparsity.report import SparsityReport
 
 # Entries shown of each list of tensors that were not compared.
@@ -92,16 +92,25 @@ def _magnitudes(report: SparsityReport) -> list[str]:
         rows.append((name, *map(magnitude, (each.mean, each.std, each.min, each.p25, each.p50, each.p75, each.p90, each.p99, each.max))))
     changed = sizes.relative.changed_only
     tops = ", ".join(f"{share(each.energy)} in the largest {share(each.top)}" for each in report.energy)
-    steps = ", ".join(
-        f"{each.low if each.low == each.high else f'{each.low}-{each.high}'}: {each.count:,}" for each in report.ulp_histogram if each.count
-    )
     return [
         *columns(rows, right=tuple(range(1, 10))),
         f"Of the changed ones {share(changed.below_2_minus_8)} by less than 2^-8 of their size, "
         f"{share(changed.below_2_minus_7)} by less than 2^-7",
         f"Energy of the update: {tops}",
-        f"bf16 ULPs between the values: {steps}",
+        "",
+        *_ulps(report),
     ]
+
+
+def _ulps(report: SparsityReport) -> list[str]:
+    """Histogram of the distance between the values in bf16 ULPs."""
+    found = [each for each in report.ulp_histogram if each.count]
+    total, most = sum(each.count for each in found), max((each.count for each in found), default=1)
+    rows: list[tuple[str, ...]] = [("bf16 ULPs apart", "Values", "Share", "")]
+    for each in found:
+        apart = "sign flips" if each.flipped else f"{each.low:,}" if each.low == each.high else f"{each.low:,} to {each.high:,}"
+        rows.append((apart, f"{each.count:,}", share(each.count / total), bar(each.count / most)))
+    return columns(rows, right=(0, 1, 2))
 
 
 def _trajectory(report: SparsityReport) -> Iterator[str]:

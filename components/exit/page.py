@@ -6,13 +6,19 @@ import gradio as gr
 
 from analyzers import limits
 from analyzers.base import Progress
-from analyzers.exit_feedback.signals import METHODS
+from analyzers.exit_feedback.signals import EXACT, FROZEN, METHODS, NULL, SIGNALS
 from components.exit.form import Form, form
 from components.exit.result import RESULT
 from components.exit.text import cosine
-from components.forms.fields import Fields, build_choice, build_dtype, build_model_fields, build_number, build_text
+from components.forms.fields import Fields, build_choice, build_dtype, build_model_fields, build_number, build_text, build_tooltips
 from components.running.analysis_page import AnalysisPage
 from components.running.progress import Meter, listed
+
+_COMPARED = {
+    EXACT: "backpropagation",
+    FROZEN: "no feedback: only the head learns",
+    NULL: "dense, with codes drawn anew for every batch of tokens",
+}
 
 
 class SignalMeter(Meter):
@@ -40,9 +46,10 @@ def _signals() -> list[Any]:
         value=list(METHODS),
         label="Signals",
         info="Each replaces the gradient that backpropagation sends into the model; svd and true_rows are ceilings. "
-        "The methods page defines them.",
+        "Hover over a name for its meaning.",
         elem_id="m-methods",
     )
+    build_tooltips({name: facts.about for name, facts in SIGNALS.items()} | _COMPARED)
     with gr.Row():
         rank = build_number("Rank", "128, or half the width", "Of random codes (parallel_...: 32) and svd.", "m-rank")
         k = build_number("k", "8", "Top-k vocabulary rows.", "m-k")

@@ -8,6 +8,7 @@ import gradio as gr
 
 from components.forms.form import BUILTIN, DATASET
 from components.forms.picker import build_picker, wire_search
+from components.text.render import macros
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 # Filled by page.js when Enter is pressed while an analysis runs.
@@ -150,6 +151,11 @@ def build_text(
 
     source.change(choose, source, list(texts.values()), queue=False, **QUIET)
     return [source, *amounts, *texts.values()]
+
+
+def build_tooltips(meanings: Mapping[str, str]) -> None:
+    """The meanings of names on the page, which page.js shows as tooltips. Call inside a page."""
+    gr.HTML(str(macros("text/templates/pieces.html").names(meanings)), elem_classes="m-plain", visible="hidden")
 
 
 def build_number(label: str, placeholder: str, info: str, name: str | None = None, width: int = 120) -> gr.Textbox:

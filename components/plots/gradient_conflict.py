@@ -12,7 +12,7 @@ from analyzers.base import Interval
 from analyzers.gradient_conflict.report import ConflictReport
 from components.conflict.text import excerpts, sides, unit_name
 from components.plots.marks import COLOUR_BAR, error_bars, line, marked, only_value, say_only, square
-from components.plots.style import COLOURS, GREY, LIMIT, exactly, label, layout, legend, level, text
+from components.plots.style import COLOURS, GREY, LIMIT, exactly, label, layout, legend, text
 from components.text import numbers
 
 CHANCE = "dashed: unrelated gradients, about 50%"
@@ -223,8 +223,10 @@ def dominance(report: ConflictReport) -> go.Figure:
         "<br>cosine of the mean without it %{customdata[3]}<br>largest in %{customdata[4]} of the units<extra></extra>",
     )
     figure = go.Figure([bars], layout(280))
-    level(figure, 100 / len(rows), "equal shares")
-    figure.update_shapes(layer="above")
+    equal = 100 / len(rows)
+    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=equal, y1=equal, line=LIMIT)
+    label(figure, "dashed: equal shares", xref="paper", x=1, xanchor="right", yref="paper", y=1, yanchor="bottom", yshift=4)
+    figure.update_layout(margin_t=30)
     figure.update_xaxes(title="sample", nticks=10)
     figure.update_yaxes(title="share of the squared norm, %", nticks=5, rangemode="tozero")
     return figure

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _GRID, _TEXT, _LIMIT = "#e4e4e1", "#62656d", "#b42318"
 _MARKER, _LINE = 5, 3
 _PALETTE = 64
-_ONLY_CELL = 24  # half the size of a cell that is alone in its row or column
+_ONLY_CELL = 48  # pixels: a cell that is alone in its row or column
 _TICKS = 5
 
 
@@ -155,7 +155,7 @@ def _edges(positions: list[float], cells: int) -> list[float]:
     """The edges of this many cells along one axis, from their edges or their middles."""
     if len(positions) > cells:
         return positions
-    size = (positions[-1] - positions[0]) / (cells - 1) if cells > 1 else 2 * _ONLY_CELL
+    size = (positions[-1] - positions[0]) / (cells - 1) if cells > 1 else _ONLY_CELL
     return [position - size / 2 for position in [*positions, positions[-1] + size]]
 
 

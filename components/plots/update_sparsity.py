@@ -148,8 +148,6 @@ def beside(report: SparsityReport) -> go.Figure:
 THRESHOLDS = ((-8, "smallest relative bf16 ULP"), (-7, "largest relative bf16 ULP"))
 # Bar labels that fit on a narrow screen.
 _NAMED = 6
-# Values of one sign that are this many ULPs apart differ by a factor of 2^128: in weights, only sign flips are.
-_FLIPPED = 1 << 14
 # Range of the relative updates drawn, in binades: no update exceeds twice the value's size.
 _LEAST, _MOST = -40.0, 1.0
 
@@ -172,7 +170,7 @@ def ulps(report: SparsityReport) -> go.Figure:
     last = len(found) - 1
     named = [place for place in range(0, last, every) if last - place >= every] + [last] * (last >= 0)
     ticks = [f"{found[i].low:,}" + ("" if found[i].low == found[i].high else "+") for i in named]
-    if found and found[-1].low >= _FLIPPED:
+    if found and found[-1].flipped:
         ticks[-1] = "sign flips"
     figure.update_xaxes(title="bf16 ULPs between base and tuned", tickangle=0, tickvals=named, ticktext=ticks)
     figure.update_yaxes(title="% of the values", **log_axis(math.floor(math.log10(min(shares, default=1e-2)) - 0.2), 2.3))
@@ -224,4 +222,4 @@ def _width(each: Bin) -> float:
 
 def _steps(each: UlpBin) -> str:
     apart = numbers.plural(each.low, "ULP") if each.low == each.high else f"{each.low:,} to {each.high:,} ULPs"
-    return f"{apart} (the sign flipped)" if each.low >= _FLIPPED else apart
+    return f"{apart} (the sign flipped)" if each.flipped else apart

@@ -9,7 +9,7 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.precision_variants.request import CLIP
 from analyzers.precision_variants.variants import DEFAULT
-from components.forms.fields import Fields, build_attention, build_choice, build_model_fields, build_number, build_text
+from components.forms.fields import Fields, build_attention, build_choice, build_model_fields, build_number, build_text, build_tooltips
 from components.precision.form import PRETRAINED, RANDOM, TEXT, Form, form
 from components.precision.result import RESULT
 from components.precision.text import PRESETS
@@ -21,8 +21,8 @@ from components.text import numbers
 class VariantMeter(Meter):
     """Lists the runs of the model below the bar, the current one last."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, expected: str = "") -> None:
+        super().__init__(expected)
         self._began: dict[str, float] = {}
         self._took: dict[str, float] = {}
 
@@ -58,9 +58,10 @@ def _variants() -> list[Any]:
         list(PRESETS),
         value=list(DEFAULT),
         label="Variants",
-        info="Each runs forward and backward and is compared with fp32. The methods page describes them.",
+        info="Each runs forward and backward and is compared with fp32. Hover over a name for its meaning.",
         elem_id="m-variants",
     )
+    build_tooltips(PRESETS)
     own = gr.Textbox(
         label="Your own variants",
         info=(

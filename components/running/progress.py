@@ -15,16 +15,18 @@ _SETTLED_SECONDS = 1.0
 class Meter:
     """Renders progress as HTML, at a rate that looks live and does not flood a slow connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: str = "") -> None:
+        """expected: how long the run will take, as a phrase, until it can be told from what is done."""
+        self._expected = expected
         self._started = time.monotonic()
         self._unit = ""
         self._shown = 0.0
         self._counting, self._first = False, 0.0
 
     @staticmethod
-    def waiting(address: str = "") -> str:
+    def waiting(address: str = "", expected: str = "") -> str:
         """The HTML until the first progress arrives, also while the job waits in the queue. address: of the page that asks for the same."""
-        return _card("Starting", "", None, address=address)
+        return _card("Starting", expected, None, address=address)
 
     @staticmethod
     def is_progress(html: str | None) -> bool:
@@ -52,7 +54,7 @@ class Meter:
     def _how_far(self, progress: Progress, seconds: float) -> str:
         share = _share(progress)
         if share is None:
-            return ""
+            return self._expected
         show = numbers.size if progress.unit == "bytes" else numbers.count
         unit = "" if progress.unit == "bytes" else f" {progress.unit}"
         text = f"{share:.0%}, {show(progress.done)} of {show(progress.total)}{unit}"

@@ -14,6 +14,7 @@ from components.forms.form import Form, smaller
 from components.results.layout import Layout
 from components.results.result_tabs import build_result
 from components.results.share import Share
+from components.running import estimate
 from components.running.jobs import job, sentence
 from components.running.log import log_unexpected
 from components.running.progress import Meter
@@ -80,10 +81,12 @@ class Runs:
 
     def work(self, form: Any, again: bool) -> Iterator[Updates]:
         """The progress and the result. Raises what the analysis raises."""
-        meter = self.meter()
         made = ""
         request = form.request()
-        yield {self.status: meter.waiting(addresses.asked(request))}  # who reloads the page in the middle of the run asks for the same
+        expected = estimate.expected(request)
+        meter = self.meter(expected)
+        # who reloads the page in the middle of the run asks for the same
+        yield {self.status: meter.waiting(addresses.asked(request), expected)}
         for item in job(request, again=again, rejoin=True):
             if not isinstance(item, Progress):
                 yield self.show(item, made)

@@ -45,8 +45,8 @@ def content(name: str) -> str:
     if name:
         text: str = ANALYZERS[name].component("methods").methods()
         return text
-    rows = [(limit.name, f"{limit.value:,}", limit.unit, limit.why, limit.variable) for limit in limits.LIMITS]
-    listed = table(("Limit", "Value", "Unit", "Why", "Variable"), rows, frozenset({1}), stacked=True)
+    rows = [(limit.variable, f"{limit.value:,}", limit.unit, limit.why) for limit in limits.LIMITS]
+    listed = table(("Variable", "Value", "Unit", "Why"), rows, frozenset({1}), stacked=True)
     return str(_PARTS.limits(listed)) + str(_PARTS.sources())
 
 

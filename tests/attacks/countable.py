@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from analyzers.base import Report
@@ -22,6 +23,12 @@ def command() -> list[str]:
     return ["setpriv", "--ruid=65534", "--bounding-set=-sys_admin,-sys_resource", *program] if os.geteuid() == 0 else program
 
 
+def _analyze_together(seed: int, all_threads: threading.Barrier) -> str:
+    """No analysis takes a process before every thread is there: a thread that cannot start would end this program instead."""
+    all_threads.wait()
+    return _analyze(seed)
+
+
 def _analyze(seed: int) -> str:
     request = DtypeRequest(model="sample:tiny-bf16", seed=seed)
     try:
@@ -35,5 +42,5 @@ def _analyze(seed: int) -> str:
 if __name__ == "__main__":
     analysis_process.start()
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        together = list(threads.map(_analyze, range(AT_ONCE)))
+        together = list(threads.map(_analyze_together, range(AT_ONCE), [threading.Barrier(AT_ONCE)] * AT_ONCE))
     print(json.dumps([together, _analyze(AT_ONCE)]))

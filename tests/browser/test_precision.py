@@ -61,6 +61,9 @@ def test_a_permalink_fills_the_form_and_what_overflows_is_named(open_page: OpenP
     expect(page.get_by_label("fp16", exact=True)).to_be_checked()
     expect(page.get_by_label("bf16", exact=True)).not_to_be_checked()
     expect(page.locator("#m-own textarea")).to_have_value("mine: dtype=bf16, fp32=norms")
+    name = page.locator("#m-variants label").filter(has_text=re.compile(r"^\s*bf16_fp32_lm_head\s*$"))
+    name.hover()
+    expect(name).to_have_attribute("title", "bf16, LM head in fp32")
     expect(drawn_in(page, "Inside layers").first.get_by_text("self_attn.q_proj")).to_be_visible()
     # a new line is a new line, not a click
     page.locator("#m-own textarea").press("End")

@@ -173,7 +173,7 @@ def test_thirty_thousand_tensors_cost_little_more_than_their_json() -> None:
     assert [item.name for item in header.tensors] == names
 
 
-# Opens a checkpoint with a header that a shell of Python writes; prints the error, CPU seconds and memory taken in MiB.
+# Opens a checkpoint with this header; prints the error, CPU time as a multiple of json.loads of the header, and memory taken in MiB.
 _MEASURED = """
 import json, resource, sys, time
 from pathlib import Path
@@ -181,6 +181,7 @@ from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.errors import MantissaError
 header = {header}
 Path("model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes({data}))
+length = len(header)
 del header
 Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
 before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
@@ -189,8 +190,11 @@ try:
     open_checkpoint("./model.safetensors", Access(local=True))
 except MantissaError as error:
     said = str(error)
+taken = time.process_time() - started
 peak = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmHWM"))
-print(json.dumps([said, time.process_time() - started, (peak - before) >> 20]))
+header, started = Path("model.safetensors").read_bytes()[8 : 8 + length], time.process_time()
+json.loads(header)
+print(json.dumps([said, taken / (time.process_time() - started), (peak - before) >> 20]))
 """
 
 _METADATA = """b'{"__metadata__":{' + b",".join(b'"%d":""' % i for i in range(7_000_000)) + b"}}" """
@@ -207,7 +211,7 @@ _MANY = """b"{" + b",".join(b'"%x":{"dtype":"U8","shape":[1],"data_offsets":[%d,
     ],
     ids=["metadata of 90 MB", "a million tensors", "as many tensors as allowed"],
 )
-def test_the_largest_headers_cost_ten_seconds_and_300_mb(tmp_path: Path, header: str, data: int, error: str) -> None:
+def test_the_largest_headers_cost_little_time_and_300_mb(tmp_path: Path, header: str, data: int, error: str) -> None:
     run = subprocess.run(
         [sys.executable, "-c", _MEASURED.format(header=header, data=data)],
         cwd=tmp_path,
@@ -216,6 +220,7 @@ def test_the_largest_headers_cost_ten_seconds_and_300_mb(tmp_path: Path, header:
         text=True,
         check=True,
     )
-    said, seconds, mebibytes = json.loads(run.stdout)
+    said, times, mebibytes = json.loads(run.stdout)
     assert error in said and bool(said) == bool(error)
-    assert seconds < 10 and mebibytes < 300
+    # Seconds would measure the machine. 250,000 tensors take 4 to 6 times; within 10 s where json.loads takes 1 s.
+    assert times < 10 and mebibytes < 300

@@ -35,7 +35,7 @@ def test_the_page_has_every_reading(folder: Path) -> None:
     for said in (
         "pure bf16 training can move",
         "3 of 3 tensors of norms have at least half of the entries at exactly 1",
-        "A BF16 weight carries",
+        "Each BF16 weight carries",
         "What you could do",
         "This is the error of the weights alone",
         "[&#34;model.layers.1.mlp.up_proj&#34;]",
@@ -80,6 +80,14 @@ def test_a_wide_file_of_narrow_values_is_to_be_shrunk(folder: Path) -> None:
     assert sampled.endswith("8.19 kB less, and shrink looks at every value before it writes any.")
     native = write(folder.parent / "native", {"a.weight": normal(64, 64)})
     assert not any("shrink" in each.command for model in (folder, native) for each in suggestions(report(model)))
+
+
+def test_what_is_not_finite_comes_before_everything_else(folder: Path) -> None:
+    weights = normal(64, 64)
+    weights[3, 4], weights[5, 6] = float("nan"), float("-inf")
+    broken = report(write(folder.parent / "broken", {"a.weight": weights}))
+    assert suggestions(broken)[0].command == f"mantissa check {folder.parent / 'broken'}"
+    assert "Go back to a checkpoint without them: 2 weights are NaN or infinite." in RESULT.headline(broken, False)
 
 
 def test_formats_are_in_the_link_and_the_command(folder: Path) -> None:

@@ -34,8 +34,8 @@ def _text() -> str:
 
 
 def test_every_limit_is_on_the_page_and_nothing_else() -> None:
-    listed = [row for row in _rows() if len(row) == 5 and row[4].startswith("MANTISSA_")]
-    assert listed == [[limit.name, f"{limit.value:,}", limit.unit, limit.why, limit.variable] for limit in LIMITS]
+    listed = [row for row in _rows() if row and row[0].startswith("MANTISSA_")]
+    assert listed == [[limit.variable, f"{limit.value:,}", limit.unit, limit.why] for limit in LIMITS]
 
 
 @pytest.mark.parametrize("name", [GENERAL, *ANALYZERS])

@@ -120,8 +120,10 @@ def test_empty_tensors(tmp_path: Path) -> None:
 def test_a_matrix_of_int8_is_a_weight(tmp_path: Path) -> None:
     """Without a word of configuration: where it is most of the checkpoint nothing is said, else what the rest says."""
     codes = torch.arange(-128, 128).repeat(16, 1).to(torch.int8)
-    with pytest.raises(UnsupportedWeights, match=r"holds integer weights\. The bits of integers say nothing about training"):
+    with pytest.raises(UnsupportedWeights, match="inspect the original model, or with dtype only the tensors that are still floats"):
         exact(write(tmp_path / "most", {"layers.0.fc": codes, "norm.weight": normal(64)}))
+    with pytest.raises(UnsupportedWeights, match=r"The bits of integers say nothing about training: inspect the original model\.$"):
+        exact(write(tmp_path / "all", {"layers.0.fc": codes}))
     report = exact(write(tmp_path / "few", {"layers.0.fc": codes, "up.weight": normal(96, 96)}))
     assert report.buffers == () and report.checkpoint.quantization == "integer" and report.lineage.verdict == "native"
     assert any("Not plain floats, and excluded from all statistics: 1 tensor (I8; 30.8% of the elements)" in note for note in report.notes)

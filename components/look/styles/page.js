@@ -86,6 +86,14 @@
     // A figure drawn in a hidden tab does not know its width: it asks again when the tab is shown.
     for (const wait of [0, 80, 400]) setTimeout(() => window.dispatchEvent(new Event("resize")), wait);
   }, true);
+  // Tooltips for the names of variants and signals.
+  document.addEventListener("pointerover", (event) => {
+    const place = event.target.closest?.("label, li, td, [role=gridcell]");
+    if (!place || place.title) return;
+    const name = (place.querySelector("span:first-child:not(:only-child)") ?? place).textContent.trim();
+    const term = [...document.querySelectorAll(".m-names dt")].find((each) => [name, place.textContent.trim()].includes(each.textContent));
+    if (term) place.title = term.nextElementSibling.textContent;
+  });
   // Inspect and Stop take each other's place, and hand on the focus of those who use the keyboard.
   let focused = null;
   let spoken = null;

@@ -2,7 +2,6 @@
 
 from analyzers.checkpoints.align import Alignment, Group, Misshapen, Pair, Resized, Unmatched, align
 from analyzers.checkpoints.checkpoint import Checkpoint, open_checkpoint
-from analyzers.checkpoints.decode import scale_reads
 from analyzers.checkpoints.filters import select
 from analyzers.checkpoints.header import Header, HeaderTensor, read_header
 from analyzers.checkpoints.layout import is_index, is_weights
@@ -23,5 +22,5 @@ __all__ = [
     "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "Plan", "RangeFile", "Reference", "Repository", "Resized",
     "Sides", "Span", "Step", "Tensor", "Unmatched", "align", "canonical_names", "check_side", "is_copy", "is_index", "is_weights",
     "open_checkpoint", "open_sides", "parse_reference", "quoted", "read_header", "read_range", "repeated_heads", "row_length",
-    "scale_reads", "select", "stream", "tied_copies", "whole_spans",
+    "select", "stream", "tied_copies", "whole_spans",
 ]  # fmt: skip

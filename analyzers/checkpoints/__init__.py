@@ -1,39 +1,26 @@
 """Where weights come from: references, files that can be read by range, and what their headers say."""
 
-from analyzers.checkpoints.align import Alignment, Group, Misshapen, Pair, PairedSpan, Resized, Unmatched, align
+from analyzers.checkpoints.align import Alignment, Group, Misshapen, Pair, Resized, Unmatched, align
 from analyzers.checkpoints.checkpoint import Checkpoint, open_checkpoint
-from analyzers.checkpoints.decode import scale_reads
 from analyzers.checkpoints.filters import select
 from analyzers.checkpoints.header import Header, HeaderTensor, read_header
 from analyzers.checkpoints.layout import is_index, is_weights
 from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.memory import MemoryRepository, MemoryTensor
 from analyzers.checkpoints.names import ROLES
-from analyzers.checkpoints.paired_plan import PairedPlan, PairedSample, plan_paired_sample
+from analyzers.checkpoints.plan import Plan
 from analyzers.checkpoints.reference import Reference, parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
-from analyzers.checkpoints.sample import Block, Sample, plan_sample
 from analyzers.checkpoints.sides import canonical_names, check_side, open_sides
-from analyzers.checkpoints.stream import (
-    Chunk,
-    PairedChunk,
-    PairedStep,
-    Span,
-    Step,
-    row_length,
-    stream,
-    stream_aligned,
-    whole_paired_spans,
-    whole_spans,
-)
+from analyzers.checkpoints.spans import Sides, Span, row_length, whole_spans
+from analyzers.checkpoints.stream import Chunk, Step, stream
 from analyzers.checkpoints.tensor import DTYPE_BITS, FLOAT_DTYPES, Tensor
 from analyzers.checkpoints.ties import is_copy, repeated_heads, tied_copies
 
 __all__ = [
-    "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "Access", "Alignment", "Block", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
-    "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "PairedChunk", "PairedPlan", "PairedSample",
-    "PairedSpan", "PairedStep", "RangeFile", "Reference", "Repository", "Resized", "Sample", "Span", "Step", "Tensor", "Unmatched",
-    "align", "canonical_names", "check_side", "is_copy", "is_index", "is_weights", "open_checkpoint", "open_sides", "parse_reference",
-    "plan_paired_sample", "plan_sample", "quoted", "read_header", "read_range", "repeated_heads", "row_length", "scale_reads", "select",
-    "stream", "stream_aligned", "tied_copies", "whole_paired_spans", "whole_spans",
+    "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
+    "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "Plan", "RangeFile", "Reference", "Repository", "Resized",
+    "Sides", "Span", "Step", "Tensor", "Unmatched", "align", "canonical_names", "check_side", "is_copy", "is_index", "is_weights",
+    "open_checkpoint", "open_sides", "parse_reference", "quoted", "read_header", "read_range", "repeated_heads", "row_length",
+    "select", "stream", "tied_copies", "whole_spans",
 ]  # fmt: skip

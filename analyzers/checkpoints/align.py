@@ -4,14 +4,14 @@ Tensors match by name, then by bare name, without the prefixes and wrappers that
 with different numbers of rows are compared on their common rows. Anything not, or not simply, compared is listed (`Unmatched`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from analyzers.checkpoints.checkpoint import Checkpoint
-from analyzers.checkpoints.decode import stored_bytes
 from analyzers.checkpoints.elements import normal_strides
 from analyzers.checkpoints.filters import passing, select
 from analyzers.checkpoints.renames import renamed
+from analyzers.checkpoints.spans import Sides
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.ties import tied_heads
 
@@ -28,7 +28,7 @@ class Group:
     tuned: tuple[Tensor | None, ...]
 
     @property
-    def sides(self) -> tuple[Tensor | None, ...]:
+    def sides(self) -> Sides:
         """Base and tuned."""
         return (self.base, *self.tuned)
 
@@ -74,33 +74,16 @@ class Unmatched:
 
 
 @dataclass(frozen=True, slots=True)
-class PairedSpan:
-    """``count`` consecutive elements of group number ``group`` of an alignment, from element ``start`` on.
-
-    in_memory: they are consecutive in the memory order that all sides share, which is not row-major.
-    """
-
-    group: int
-    start: int
-    count: int
-    in_memory: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Alignment:
     """groups: the compared parameters, in the base's order; unmatched: one per tuned checkpoint."""
 
     groups: tuple[Group, ...]
     unmatched: tuple[Unmatched, ...]
 
-    def nbytes(self, spans: Iterable[PairedSpan]) -> int:
-        """Bytes to read for ``spans`` over all checkpoints, including scales."""
-        return sum(
-            stored_bytes(side, span.start, min(span.count, side.elements - span.start))
-            for span in spans
-            for side in self.groups[span.group].sides
-            if side is not None and side.elements > span.start
-        )
+    @property
+    def sides(self) -> list[Sides]:
+        """The tensors of each group, as a plan takes them."""
+        return [group.sides for group in self.groups]
 
 
 def align(

@@ -10,12 +10,11 @@ from typing import Any, Self
 
 from analyzers import limits
 from analyzers.base import Progress, Timing, check_size, content_id, environment
-from analyzers.checkpoints import Access, Chunk, LocalRepository, Span, open_checkpoint, stream
+from analyzers.checkpoints import Access, Chunk, LocalRepository, Plan, Span, open_checkpoint, stream
 from analyzers.dtype_detection.collect import (
     Chosen,
     Collector,
     Partial,
-    Plan,
     Shares,
     by_dtype,
     in_order,
@@ -89,8 +88,8 @@ class Inspection:
                 checkpoint = replace(checkpoint, parallel_reads=max(1, min(threads, checkpoint.parallel_reads)))
             self._checkpoint = checkpoint
             self._chosen = Chosen.of(checkpoint, request)
-            self._plan = Plan.of(checkpoint, self._chosen.floats, request)
-            budget = request.budget if self._plan.population is not None else None
+            self._plan = Plan.of([checkpoint], [(each,) for each in self._chosen.floats], request.mode, request.budget, request.seed)
+            budget = None if self._plan.exact else request.budget
             self._slabs = plan_slabs(self._chosen.floats, request.quantize, budget, request.seed) if request.quantize else Slabs([], {})
             self._headroom: dict[str, Any] = {}
             check_size(self.nbytes, largest)
@@ -132,8 +131,8 @@ class Inspection:
 
     def count(self, part: int = 0, parts: int = 1) -> Generator[Progress | Partial, None, None]:
         """Count part number ``part`` of ``parts``; yields progress in bytes, then the counts. Closing it cancels the reads."""
-        found = Collector(self._plan, part, parts)
-        quick = self._plan.strata is not None
+        found = Collector(self._plan, self._chosen.floats, part, parts)
+        quick = not self._plan.exact
         count = SpanCounter(self._device, every_run=quick)
         total = self.nbytes if parts == 1 else sum(span.nbytes for span in found.spans)
 
@@ -143,7 +142,7 @@ class Inspection:
 
         yield Progress(done=0, total=total, unit="bytes", note="reading weights")
         partial, reading = found.partial, perf_counter()
-        with closing(stream(self._checkpoint, found.spans, work)) as steps:  # type: ignore[type-var]
+        with closing(stream([self._checkpoint], found.spans, work)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     found.add(step.span, *step.result)
@@ -167,7 +166,7 @@ class Inspection:
 
     def report(self, partials: Iterable[Partial]) -> DtypeReport:
         """The report from all parts, in any order; they are used up. Raises ValueError where they are not each there once."""
-        checkpoint, request, chosen, exact = self._checkpoint, self._request, self._chosen, self._plan.population is None
+        checkpoint, request, chosen, exact = self._checkpoint, self._request, self._chosen, self._plan.exact
         found = merge(chosen.floats, partials)
         self.results = results = in_order(found, chosen.floats)
         read = [r for r in results if r.statistics.tallies.values_read]

@@ -11,17 +11,16 @@ from itertools import accumulate
 from typing import Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzers.base import Interval
-from analyzers.checkpoints import Checkpoint, Span, Tensor, plan_sample, scale_reads, select, whole_spans
+from analyzers.checkpoints import Checkpoint, Plan, Span, Tensor, select
 from analyzers.checkpoints.names import INTEGER_DTYPES
 from analyzers.checkpoints.quantization import describe_quantization, storage_note
 from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.readings import Pool
 from analyzers.dtype_detection.report import DtypeRequest, Storage
 from analyzers.dtype_detection.statistics import EMPTY, SHARES, UNREAD, TensorResult, tensor_result
-from analyzers.errors import InvalidRequest, NoWeights, UnsupportedWeights
+from analyzers.errors import NoWeights, UnsupportedWeights
 from analyzers.numerics.intervals import ShareBlocks, share_interval
 
 K = TypeVar("K")
@@ -100,40 +99,10 @@ _ALWAYS_EXACT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What will be read. strata, population: see `sample.Sample`; None where everything is read."""
-
-    spans: list[Span]
-    nbytes: int
-    strata: dict[str, int] | None
-    population: NDArray[np.int64] | None
-
-    @classmethod
-    def of(cls, checkpoint: Checkpoint, floats: Sequence[Tensor], request: DtypeRequest) -> "Plan":
-        """The same for the same checkpoint and request, on any machine. Raises InvalidRequest for a budget too small."""
-        if request.mode == "exact":
-            spans = whole_spans(floats)
-            return cls(spans, sum(span.nbytes for span in spans), None, None)
-        requests = max(1, checkpoint.repository.range_requests - 2 * len(checkpoint.files))  # headers take one or two each
-        budget, reads = request.budget, 1 + max(map(scale_reads, floats), default=0)
-        if reads > 1:  # scales are read too: a request or two more for each block, and an eighth more bytes for NVFP4, which has most
-            requests, budget = max(1, requests // reads), max(1, budget * 8 // 9)
-        sample = plan_sample(floats, budget, requests, request.seed)
-        spans = [Span(floats[b.tensor], b.start, b.count) for b in sample.blocks]
-        nbytes = sum(span.nbytes for span in spans)
-        if not spans:
-            raise InvalidRequest("The budget is too small for a single value; raise it.")
-        spans.sort(key=lambda span: (span.tensor.file, span.tensor.offset, span.start))
-        if sum(span.count for span in spans) == sum(t.elements for t in floats):
-            return cls(spans, nbytes, None, None)
-        strata = {tensor.name: int(stratum) for tensor, stratum in zip(floats, sample.strata, strict=True)}
-        return cls(spans, nbytes, strata, sample.population)
-
-    def part(self, part: int, parts: int) -> list[Span]:
-        """The spans of part number ``part`` of ``parts``, which are about equal in bytes."""
-        ends = list(accumulate(span.nbytes for span in self.spans))
-        return [span for span, end in zip(self.spans, ends, strict=True) if (end - 1) * parts // max(ends[-1], 1) == part]
+def part_of(spans: Sequence[Span], part: int, parts: int) -> list[Span]:
+    """The spans of part number ``part`` of ``parts``, which are about equal in bytes."""
+    ends = list(accumulate(span.nbytes for span in spans))
+    return [span for span, end in zip(spans, ends, strict=True) if (end - 1) * parts // max(ends[-1], 1) == part]
 
 
 @dataclass(slots=True)
@@ -171,17 +140,17 @@ def _add(sums: dict[K, list[Counted]], name: K, counted: Counted) -> None:
 class Collector:
     """Puts the counts of a part's spans together: per tensor until it is complete, then per dtype."""
 
-    def __init__(self, plan: Plan, part: int, parts: int) -> None:
-        self.spans = plan.part(part, parts)
+    def __init__(self, plan: Plan, floats: Sequence[Tensor], part: int, parts: int) -> None:
+        self.spans = part_of(plan.spans, part, parts)
         self.partial = Partial(part, parts)
-        self._strata = plan.strata
+        self._plan, self._tensors = plan, {tensor.name: tensor for tensor in floats}
         self._spans_left = Counter(span.tensor.name for span in plan.spans)
 
     def add(self, span: Span, counted: Counted, shares: Shares | None) -> None:
         """Add one finished span."""
-        tensor = span.tensor
-        if shares is not None and self._strata is not None:
-            self.partial.blocks.append((self._strata[tensor.name], span.count, *shares))
+        tensor = self._tensors[span.tensor.name]
+        if shares is not None:
+            self.partial.blocks.append((self._plan.strata[tensor.name], span.count, *shares))
         _add(self.partial.cut, tensor.name, counted)
         self._spans_left[tensor.name] -= 1
         if self._spans_left[tensor.name] == 0:
@@ -240,7 +209,7 @@ def in_order(whole: Partial, tensors: Sequence[Tensor]) -> list[TensorResult]:
 
 def intervals(plan: Plan, whole: Partial) -> dict[str, Interval]:
     """Shares of the whole with 95% intervals; nothing when everything was read."""
-    if plan.population is None or not whole.blocks:
+    if plan.exact or not whole.blocks:
         return {}
     # Sorted: they came as threads finished them, and float sums depend on their order.
     stratum, elements, tested, positive = map(np.array, zip(*sorted(whole.blocks), strict=True))

@@ -110,13 +110,13 @@ def _cut(tensor: Tensor, rows: int, numbers: range) -> list[Span]:
     spans = []
     for number in numbers:
         stack, slab = divmod(number, -(-matrix // rows))
-        spans.append(Span(tensor, (stack * matrix + slab * rows) * row, min(rows, matrix - slab * rows) * row))
+        spans.append(Span.of(tensor, (stack * matrix + slab * rows) * row, min(rows, matrix - slab * rows) * row))
     return spans
 
 
 def measure(
     checkpoint: Checkpoint, slabs: Slabs, formats: Sequence[QuantizationFormat], largest: Mapping[str, float | None]
-) -> Iterator[Step[Span, Errors]]:
+) -> Iterator[Step[Errors]]:
     """Read ``slabs`` and round them to each format. largest: magnitude in each tensor, as far as it was read."""
     sampled = bool(slabs.population)
 
@@ -131,7 +131,7 @@ def measure(
         slab = values.reshape(-1, span.tensor.shape[-1])
         return {name: rounding_error(slab, *FORMATS[name], amax, name == "fp8") for name in formats}
 
-    return stream(checkpoint, slabs.spans, work)
+    return stream([checkpoint], slabs.spans, work)
 
 
 def _fp32(codes: NDArray[np.generic], dtype: str) -> NDArray[np.float32]:

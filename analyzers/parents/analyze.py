@@ -13,13 +13,13 @@ from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.checkpoints import (
     Access,
     Checkpoint,
-    PairedPlan,
+    Plan,
     align,
     canonical_names,
     check_side,
     open_sides,
     repeated_heads,
-    stream_aligned,
+    stream,
 )
 from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.formatting import plural
@@ -205,7 +205,7 @@ class _Search:
         alignment = align(sides[0], sides[1:], self._request.include, self._request.exclude, list(map(repeated_heads, sides)))
         if not alignment.groups:
             raise InvalidRequest(_nothing_shared(self._sides))
-        plan = PairedPlan.of(sides, alignment, mode, budget, self._request.seed)
+        plan = Plan.of(sides, alignment.sides, mode, budget, self._request.seed)
         check_size(self._nbytes + plan.nbytes, self._largest)
         fit = len(numbers) <= FITTED
         elements = sum(span.count for span in plan.spans)
@@ -214,7 +214,7 @@ class _Search:
         collector = Collector(alignment, plan, len(numbers))
         before, requests, reading = self._nbytes, self._requests, perf_counter() - self._reading
         yield self._progress(plan.nbytes, note)
-        with closing(stream_aligned(sides, alignment, plan.spans, count, names=[self._names[number] for number in (0, *numbers)])) as steps:  # type: ignore[type-var]
+        with closing(stream(sides, plan.spans, count, [self._names[number] for number in (0, *numbers)])) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     collector.add(step.span, step.result)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analyzers.checkpoints import Alignment, PairedPlan, PairedSpan
+from analyzers.checkpoints import Alignment, Plan, Span
 from analyzers.parents.count import GROUPS, PAIR_SUMS, Counted, Ints, is_matrix
 from analyzers.parents.rounding import THROUGH, Floats
 
@@ -14,11 +14,11 @@ Layer = int | None
 class Collector:
     """Collects the counts of spans, which may finish in any order."""
 
-    def __init__(self, alignment: Alignment, plan: PairedPlan, candidates: int) -> None:
+    def __init__(self, alignment: Alignment, plan: Plan, candidates: int) -> None:
         self._alignment, self._plan, self._candidates = alignment, plan, candidates
-        self._counted: dict[PairedSpan, Counted] = {}
+        self._counted: dict[Span, Counted] = {}
 
-    def add(self, span: PairedSpan, counted: Counted) -> None:
+    def add(self, span: Span, counted: Counted) -> None:
         """Add one finished span."""
         self._counted[span] = counted
 
@@ -27,9 +27,10 @@ class Collector:
         empty, counts = np.zeros((self._candidates, PAIR_SUMS)), np.zeros((self._candidates, 1 + len(THROUGH)), np.int64)
         sums = Sums(empty.copy(), counts, counts.copy())
         kept: dict[Layer, list[Floats]] = {}
-        for span in sorted(self._counted, key=lambda span: (span.group, span.start)):
-            counted, tensor = self._counted[span], self._alignment.groups[span.group].base
-            weight = float(self._plan.weights[int(self._plan.strata[span.group])])
+        weights = [float(weight) for weight in self._plan.weights()]
+        numbers = {group.base.name: number for number, group in enumerate(self._alignment.groups)}
+        for span in sorted(self._counted, key=lambda span: (numbers[span.tensor.name], span.start)):
+            counted, tensor, weight = self._counted[span], span.tensor, weights[self._plan.strata[span.tensor.name]]
             sums.pairs += weight * counted.pairs
             sums.matrices += counted.pairs[:, [0, *range(PAIR_SUMS - len(THROUGH), PAIR_SUMS)]].astype(np.int64)
             sums.others += counted.others

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.checkpoints import Alignment, PairedChunk, PairedSpan
+from analyzers.checkpoints import Alignment, Chunk, Span
 from analyzers.numerics.conversions import values_of
 from analyzers.parents.rounding import THROUGH, Floats, equal_as_cast, rounded, rounding_error
 
@@ -50,28 +50,29 @@ class Counted:
 
 
 class Counter:
-    """The work of a paired stream; called from several threads.
+    """The work of a stream; called from several threads.
 
     fit: whether to make Gram matrices, in which a candidate without a tensor is 0; keep: the share of the values to keep, of all sides.
     histograms: (2, m, 65536) how often each bf16 pattern occurs in X and in each candidate, over the values compared.
     """
 
     def __init__(self, alignment: Alignment, candidates: int, fit: bool, keep: float) -> None:
-        self._groups, self._candidates, self._sides = alignment.groups, candidates, (1 + candidates) * fit
+        self._groups = {group.base.name: (number, group) for number, group in enumerate(alignment.groups)}
+        self._candidates, self._sides = candidates, (1 + candidates) * fit
         run = max(keep * _PIECE, 1e-9)
         self._run, self._every = ceil(run / RUN) * RUN if keep else 0, max(1, round(RUN / run))
         self._lock = threading.Lock()
         self.histograms: Ints = np.zeros((2, candidates, _PATTERNS), np.int64)
 
-    def __call__(self, span: PairedSpan, chunks: Iterator[PairedChunk]) -> Counted:
+    def __call__(self, span: Span, chunks: Iterator[Chunk]) -> Counted:
         """Count all of ``span``."""
-        group = self._groups[span.group]
+        number, group = self._groups[span.tensor.name]
         counted = Counted(np.zeros((self._candidates, PAIR_SUMS)), np.zeros((self._candidates, 1 + len(THROUGH)), np.int64))
         holders = [i for i, side in enumerate(group.tuned) if side is not None]
         dtypes = [side.counted_as for side in group.sides if side is not None]
         matrix = is_matrix(group.base.shape, group.base.role)
         for chunk in chunks:
-            codes = [each for each in chunk.codes if each is not None]
+            codes = [each for each in chunk.sides if each is not None]
             common = min(each.size for each in codes)  # a resized embedding: the rows that all have
             patterns: list[NDArray[np.uint16]] = []
             for start in range(0, common, _PIECE):
@@ -82,7 +83,7 @@ class Counter:
                 if matrix and values.size:
                     constant = _constant(values[0])
                     some = values[:, ~constant] if constant.any() else values
-                    patterns.append(self._count(counted, some, holders, dtypes, (chunk.start + start) // BLOCK + span.group))
+                    patterns.append(self._count(counted, some, holders, dtypes, (chunk.start + start) // BLOCK + number))
                 if constant.any():
                     for row, i in enumerate(holders, 1):
                         x, p = values[0, constant], values[row, constant]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analyzers.checkpoints import Alignment, Checkpoint, PairedChunk, PairedSpan, PairedStep, stream_aligned
+from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Span, Step, stream
 from analyzers.numerics.conversions import values_of
 from analyzers.parents.count import is_matrix
 from analyzers.parents.rounding import Floats, rounding_error
@@ -22,10 +22,8 @@ _LOW = 0.25
 class Differences:
     """What to read, of candidate ``column``; ranks: (rank, most possible, name) of each matrix with a difference."""
 
-    alignment: Alignment
     column: int
-    spans: list[PairedSpan]
-    nbytes: int
+    spans: list[Span]
     ranks: list[tuple[int, int, str]] = field(default_factory=list)
 
     @classmethod
@@ -37,12 +35,17 @@ class Differences:
             if side is not None and side.shape == group.base.shape and len(side.shape) == 2 and is_matrix(side.shape, side.role):
                 kinds.setdefault(".".join(group.base.name.split(".")[-2:]), []).append(number)
         chosen = [numbers[len(numbers) // 2] for numbers in kinds.values() if alignment.groups[numbers[0]].base.layer is not None]
-        spans: list[PairedSpan] = []
+        spans = []
         for number in sorted(chosen)[:_MATRICES]:
-            rows, columns = alignment.groups[number].base.shape
-            spans.append(PairedSpan(number, 0, min(rows, _ROWS, max(1, budget // _MATRICES // (4 * columns))) * columns))
-        pair = Alignment(tuple(type(group)(group.base, (group.tuned[column],)) for group in alignment.groups), ())
-        return cls(pair, column, spans, pair.nbytes(spans))
+            base, tuned = alignment.groups[number].base, alignment.groups[number].tuned[column]
+            rows, columns = base.shape
+            spans.append(Span((base, tuned), 0, min(rows, _ROWS, max(1, budget // _MATRICES // (4 * columns))) * columns))
+        return cls(column, spans)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes to read."""
+        return sum(span.nbytes for span in self.spans)
 
     def found(self) -> tuple[int, int, bool, tuple[str, ...]] | None:
         """The largest rank, the most possible, whether all are low, and the matrices; None if nothing differs."""
@@ -53,24 +56,23 @@ class Differences:
         return rank, rows, low, tuple(name for _, _, name in self.ranks)
 
 
-def measure(differences: Differences, sides: Sequence[Checkpoint], names: Sequence[str]) -> Iterator[PairedStep[tuple[int, int]]]:
+def measure(differences: Differences, sides: Sequence[Checkpoint], names: Sequence[str]) -> Iterator[Step[tuple[int, int] | None]]:
     """Read and decompose, adding to ``differences.ranks``; yields the steps of the stream."""
-    groups = differences.alignment.groups
     picked = [0, 1 + differences.column]
 
-    def work(span: PairedSpan, chunks: Iterator[PairedChunk]) -> tuple[int, int] | None:
-        base, tuned = groups[span.group].base, groups[span.group].tuned[0]
-        assert tuned is not None
+    def work(span: Span, chunks: Iterator[Chunk]) -> tuple[int, int] | None:
+        base, tuned = span.sides
+        assert base is not None and tuned is not None
         dtypes = base.counted_as, tuned.counted_as
-        parts = [[values_of(np.asarray(code), dtype) for code, dtype in zip(chunk.codes, dtypes, strict=True)] for chunk in chunks]
+        parts = [[values_of(np.asarray(code), dtype) for code, dtype in zip(chunk.sides, dtypes, strict=True)] for chunk in chunks]
         x, p = (np.concatenate([part[i] for part in parts]).reshape(-1, base.shape[-1]) for i in (0, 1))
         return _rank(x, p, base.counted_as)
 
     checkpoints = [sides[i] for i in picked]
-    for step in stream_aligned(checkpoints, differences.alignment, differences.spans, work, names=[names[i] for i in picked]):
+    for step in stream(checkpoints, differences.spans, work, [names[i] for i in picked]):
         if step.span is not None and step.result is not None:
-            differences.ranks.append((*step.result, groups[step.span.group].base.name))
-        yield step  # type: ignore[misc]
+            differences.ranks.append((*step.result, step.span.tensor.name))
+        yield step
 
 
 def _rank(x: Floats, p: Floats, dtype: str) -> tuple[int, int] | None:

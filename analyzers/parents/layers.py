@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzers.checkpoints import Alignment, Checkpoint, Group, PairedChunk, PairedSpan, Tensor, stream_aligned
+from analyzers.checkpoints import Checkpoint, Chunk, Span, Tensor, stream
 from analyzers.numerics.conversions import values_of
 from analyzers.parents.count import is_matrix
 from analyzers.parents.rounding import Floats
@@ -65,15 +65,13 @@ def _pattern(checkpoint: Checkpoint) -> str:
 def _fingerprints(checkpoint: Checkpoint, name: str, pattern: str) -> dict[int, Floats]:
     """The first values of the matrix ``pattern`` of each layer."""
     found = [tensor for tensor in checkpoint.tensors if tensor.layer is not None and pattern and _numbered(tensor, "*") == pattern]
-    alignment = Alignment(tuple(Group(tensor, ()) for tensor in found), ())
-    spans = [PairedSpan(number, 0, min(_VALUES, tensor.elements)) for number, tensor in enumerate(found)]
+    spans = [Span((tensor,), 0, min(_VALUES, tensor.elements)) for tensor in found]
 
-    def work(span: PairedSpan, chunks: Iterator[PairedChunk]) -> Floats:
-        dtype = found[span.group].counted_as
-        return np.concatenate([values_of(np.asarray(chunk.codes[0]), dtype) for chunk in chunks])
+    def work(span: Span, chunks: Iterator[Chunk]) -> Floats:
+        return np.concatenate([values_of(chunk.codes, span.tensor.counted_as) for chunk in chunks])
 
-    steps = stream_aligned([checkpoint], alignment, spans, work, names=[name]) if spans else iter(())
-    return {int(str(found[step.span.group].layer)): step.result for step in steps if step.span is not None and step.result is not None}
+    steps = stream([checkpoint], spans, work, [name])
+    return {int(str(step.span.tensor.layer)): step.result for step in steps if step.span is not None and step.result is not None}
 
 
 def _matches(model: dict[int, Floats], candidate: dict[int, Floats]) -> dict[int, int]:

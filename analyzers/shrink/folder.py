@@ -118,7 +118,7 @@ class Folder:
             spans = [span for file in self._files for planned in file.tensors for span in planned.spans()]
             spans.sort(key=lambda span: (span.tensor.file, span.tensor.offset, span.start))
             total, digests = sum(span.nbytes for span in spans), {}
-            with closing(stream(self._checkpoint, spans, work)) as steps:  # type: ignore[type-var]
+            with closing(stream([self._checkpoint], spans, work)) as steps:  # type: ignore[type-var]
                 for step in steps:
                     if step.span is not None and step.result is not None:
                         digests[step.span.tensor.name, step.span.start] = step.result
@@ -153,7 +153,7 @@ class Folder:
                 for number, span in enumerate(planned.spans()):
                     own = planned.digests[number] if planned.narrows else digests[planned.tensor.name, span.start]
                     sources[tensor.name, span.start] = planned, own
-                    spans.append(Span(_as_spans(tensor, planned), span.start, span.count))
+                    spans.append(Span.of(_as_spans(tensor, planned), span.start, span.count))
 
             def work(span: Span, chunks: Iterator[Chunk]) -> bool:
                 _, own = sources[span.tensor.name, span.start]
@@ -163,7 +163,7 @@ class Folder:
                 return digest.digest() == own
 
             total = sum(span.nbytes for span in spans)
-            with closing(stream(written, spans, work)) as steps:  # type: ignore[type-var]
+            with closing(stream([written], spans, work)) as steps:  # type: ignore[type-var]
                 for step in steps:
                     if step.span is not None and not step.result:
                         raise _differs(sources[step.span.tensor.name, step.span.start][0])

@@ -45,7 +45,7 @@ class Planned:
     def spans(self) -> list[Span]:
         """Spans that cover it, in order: of values if it gets another dtype, else of plain bytes."""
         tensor = self.tensor if self.narrows else replace(self.tensor, dtype="U8", shape=(self.tensor.nbytes,))
-        return whole_spans([tensor])
+        return whole_spans([(tensor,)])
 
 
 def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress, None, list[Planned]]:
@@ -73,7 +73,7 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
         return {each: digest.digest() for each, digest in left.items()}
 
     total = sum(tensor.nbytes for tensor in wide)
-    with closing(stream(checkpoint, whole_spans(wide), work)) as steps:  # type: ignore[type-var]
+    with closing(stream([checkpoint], whole_spans([(tensor,) for tensor in wide]), work)) as steps:  # type: ignore[type-var]
         for step in steps:
             if step.span is not None and step.result is not None:
                 fits[step.span.tensor.name] = fits[step.span.tensor.name] & step.result.keys()

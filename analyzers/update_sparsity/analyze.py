@@ -9,13 +9,13 @@ from analyzers.base import Interval, Progress, Timing, check_size, content_id, e
 from analyzers.checkpoints import (
     Access,
     Checkpoint,
-    PairedPlan,
+    Plan,
     align,
     canonical_names,
     check_side,
     open_sides,
     repeated_heads,
-    stream_aligned,
+    stream,
 )
 from analyzers.numerics import PairTables
 from analyzers.numerics.device import Device, choose_device
@@ -62,8 +62,8 @@ class _Comparison:
             check_side(side, name, bool(request.include))
         self._alignment = align(sides[0], sides[1:], request.include, request.exclude, list(map(repeated_heads, sides)))
         check_alignment(sides, self._names, self._alignment)
-        self._plan = PairedPlan.of(sides, self._alignment, request.mode, request.budget, request.seed)
-        self._matrices = Matrices.of(sides, self._alignment) if request.spectral else None
+        self._plan = Plan.of(sides, self._alignment.sides, request.mode, request.budget, request.seed)
+        self._matrices = Matrices.of(self._alignment) if request.spectral else None
         self._collector, self._tables = Collector(self._alignment, self._plan, len(sides) - 1), PairTables()
         self._spectra: list[Spectrum] = []
         self._bytes_read, self._requests, self._seconds = 0, 0, 0.0
@@ -76,10 +76,10 @@ class _Comparison:
     def count(self) -> Iterator[Progress]:
         """Read according to the plan and count."""
         tuned, plan = len(self._sides) - 1, self._plan
-        compare = Comparer(self._alignment, tuned, self._request.eta, self._device, places=plan.exact)
+        compare = Comparer(tuned, self._request.eta, self._device, places=plan.exact)
         yield self._progress(0, "reading weights")
         reading = perf_counter()
-        with closing(stream_aligned(self._sides, self._alignment, plan.spans, compare, names=self._names)) as steps:  # type: ignore[type-var]
+        with closing(stream(self._sides, plan.spans, compare, self._names)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     self._collector.add(step.span, step.result)
@@ -104,9 +104,9 @@ class _Comparison:
 
     def report(self, start: float) -> SparsityReport:
         """Everything that was found, as the report."""
-        request, plan, collector = self._request, self._plan, self._collector
+        request, plan, collector, weights = self._request, self._plan, self._collector, self._plan.weights()
         pairs = collector.pairs()
-        whole, counts = weigh_pairs(pairs, plan.weights), total(pair.counts for pair in pairs)
+        whole, counts = weigh_pairs(pairs, weights), total(pair.counts for pair in pairs)
         intervals, each = collector.intervals()
         interval = intervals.get("sparsity")
         sparsity = interval.estimate if interval is not None else whole.sparsity
@@ -136,16 +136,16 @@ class _Comparison:
             swallowed=Swallowed(count=counts.swallowed, share=whole.swallowed, meaningful=same_dtypes),
             interval=interval,
             intervals={path: each for path, each in intervals.items() if path != "sparsity"},
-            roles=role_rows(pairs, plan.weights),
-            layers=tuple(layer_rows(pairs, plan.weights)),
-            tensors=tuple(aggregate_rows(pairs, plan.weights) if aggregated else map(tensor_row, pairs)),
+            roles=role_rows(pairs, weights),
+            layers=tuple(layer_rows(pairs, weights)),
+            tensors=tuple(aggregate_rows(pairs, weights) if aggregated else map(tensor_row, pairs)),
             tensors_aggregated=aggregated,
             magnitudes=magnitudes(self._tables),
             ulp_histogram=ulp_histogram(self._tables),
             energy=energy(self._tables),
             unmatched=unmatched(self._alignment.unmatched[-1]),
             trajectory=tuple(self._trajectory(collector, each)),
-            overlap=tuple(collector.trajectory.overlaps(plan.weights)) if collector.trajectory else (),
+            overlap=tuple(collector.trajectory.overlaps(weights)) if collector.trajectory else (),
             spectral=tuple(self._spectra),
             statement=statement(facts[0].commit == facts[-1].commit, counts, sparsity, interval, self._coverage()),
             notes=tuple(
@@ -171,7 +171,7 @@ class _Comparison:
             [sum(after.elements for _, after in column if after is not None) for column in columns],
             [all(after is None or before.dtype == after.dtype for before, after in column) for column in columns],
             intervals,
-            self._plan.weights,
+            self._plan.weights(),
         )
 
     def _coverage(self) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzers.base import Interval
-from analyzers.checkpoints import ROLES, Alignment, PairedPlan, PairedSpan
+from analyzers.checkpoints import ROLES, Alignment, Plan, Span
 from analyzers.numerics import ChangedPlaces, PairCounts
 from analyzers.numerics.intervals import ShareBlocks, share_interval
 from analyzers.update_sparsity.count import Counted
@@ -24,40 +24,39 @@ class Collector:
     Beside the blocks of a sample, only what a row needs is kept of each pair of tensors.
     """
 
-    def __init__(self, alignment: Alignment, plan: PairedPlan, tuned: int) -> None:
+    def __init__(self, alignment: Alignment, plan: Plan, tuned: int) -> None:
         self._groups = alignment.groups
         self._plan = plan
-        self._spans_left = Counter(span.group for span in plan.spans)
-        self._counts: dict[int, PairCounts] = {}
-        self._places: dict[int, ChangedPlaces] = {}
-        self._finished: dict[int, Places] = {}
+        self._spans_left = Counter(span.tensor.name for span in plan.spans)
+        self._counts: dict[str, PairCounts] = {}
+        self._places: dict[str, ChangedPlaces] = {}
+        self._finished: dict[str, Places] = {}
         self._blocks: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = []
         self.trajectory = Trajectory(tuned, len(plan.population)) if tuned > 1 else None
 
-    def add(self, span: PairedSpan, counted: Counted) -> None:
+    def add(self, span: Span, counted: Counted) -> None:
         """Add one finished span."""
-        number, stratum = span.group, int(self._plan.strata[span.group])
-        role = self._groups[number].base.role
+        name, role, stratum = span.tensor.name, span.tensor.role, self._plan.strata[span.tensor.name]
         if self.trajectory is not None:
             self.trajectory.add(role, stratum, counted)
         if not self._plan.exact:
             self._blocks.append((stratum, span.count, *_shares(role, counted.against)))
-        self._counts.setdefault(number, PairCounts()).add(counted.against[-1])
+        self._counts.setdefault(name, PairCounts()).add(counted.against[-1])
         if counted.places is not None:
-            if number in self._places:
-                self._places[number].merge(counted.places)
+            if name in self._places:
+                self._places[name].merge(counted.places)
             else:
-                self._places[number] = counted.places
-        self._spans_left[number] -= 1
-        if self._spans_left[number] == 0 and number in self._places:
-            self._finished[number] = Places.of(self._places.pop(number))
+                self._places[name] = counted.places
+        self._spans_left[name] -= 1
+        if self._spans_left[name] == 0 and name in self._places:
+            self._finished[name] = Places.of(self._places.pop(name))
 
     def pairs(self) -> list[Pair]:
         """The base's tensors that the last tuned checkpoint has too, in order; of some nothing may have been read."""
         return [
-            Pair(group.base, last, self._counts.get(number, PairCounts()), int(self._plan.strata[number]), self._finished.get(number))
-            for number, group in enumerate(self._groups)
-            if (last := group.tuned[-1]) is not None
+            Pair(base, last, self._counts.get(base.name, PairCounts()), self._plan.strata[base.name], self._finished.get(base.name))
+            for base, last in ((group.base, group.tuned[-1]) for group in self._groups)
+            if last is not None
         ]
 
     def intervals(self) -> tuple[dict[str, Interval], list[Interval | None]]:

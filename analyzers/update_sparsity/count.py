@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.checkpoints import Alignment, Group, PairedChunk, PairedSpan
+from analyzers.checkpoints import Chunk, Span, Tensor
 from analyzers.numerics import ChangedPlaces, PairCounter, PairCounts, PairTables, intersections
 
 IntArray = NDArray[np.int64]
@@ -34,13 +34,12 @@ class Counted:
 
 
 class Comparer:
-    """The work of a paired stream: compares a span chunk by chunk. Called from several threads; each has its own tables.
+    """The work of a stream: compares a span chunk by chunk. Called from several threads; each has its own tables.
 
     places: also count changed rows and columns of matrices, which needs all of them.
     """
 
-    def __init__(self, alignment: Alignment, tuned: int, eta: float, device: str, places: bool) -> None:
-        self._groups = alignment.groups
+    def __init__(self, tuned: int, eta: float, device: str, places: bool) -> None:
         self._tuned = tuned
         self._eta = eta
         self._device = device
@@ -49,18 +48,17 @@ class Comparer:
         self._tables: list[PairTables] = []
         self._lock = threading.Lock()
 
-    def __call__(self, span: PairedSpan, chunks: Iterator[PairedChunk]) -> Counted:
+    def __call__(self, span: Span, chunks: Iterator[Chunk]) -> Counted:
         """Compare all of ``span``."""
-        group = self._groups[span.group]
-        dtypes = [side.counted_as if side is not None else "" for side in group.sides]
-        places = self._places_of(group)
+        dtypes = [side.counted_as if side is not None else "" for side in span.sides]
+        places = self._places_of(span.sides[-1])
         overlap = np.zeros((3, self._tuned, self._tuned), np.int64) if self._tuned > 1 else None
         against: dict[int, PairCounter] = {}
         steps: dict[int, PairCounter] = {}
         last = self._tuned - 1
         for chunk in chunks:
             start = chunk.start
-            for codes, holders in segments(chunk.codes):
+            for codes, holders in segments(chunk.sides):
                 asked = holders if overlap is not None else [last] if places is not None else []
                 masks = {i: np.empty(codes[0].size, dtype=np.bool_) for i in asked if i in holders}
                 for i in holders:
@@ -101,9 +99,8 @@ class Comparer:
         tables: PairTables = self._mine.tables
         return tables
 
-    def _places_of(self, group: Group) -> ChangedPlaces | None:
+    def _places_of(self, last: Tensor | None) -> ChangedPlaces | None:
         """Counters for the rows (last axis; the axes before it taken together) and columns of a matrix that was not cut."""
-        last = group.tuned[-1]
         if not self._places or last is None or len(last.shape) < 2 or not last.elements:
             return None
         return ChangedPlaces(prod(last.shape[:-1]), last.shape[-1])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers import limits
-from analyzers.checkpoints import Alignment, Checkpoint, Group, PairedChunk, PairedSpan, stream_aligned, whole_paired_spans
+from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Span, stream, whole_spans
 from analyzers.checkpoints.workers import HEARTBEAT
 from analyzers.numerics.conversions import changed, fp32_of
 from analyzers.numerics.device import Device
@@ -20,35 +20,30 @@ _NUMBER = re.compile(r"[0-9]+")
 
 @dataclass(slots=True)
 class Matrices:
-    """The matrices of base and last tuned checkpoint that are decomposed, as an alignment of these two; left_out: how many are not."""
+    """The spans of each matrix of base and last tuned checkpoint that is decomposed; left_out: how many matrices are not."""
 
-    alignment: Alignment
+    spans: list[list[Span]]
     left_out: int
-    spans: list[list[PairedSpan]]
 
     @classmethod
-    def of(cls, sides: Sequence[Checkpoint], alignment: Alignment) -> "Matrices":
+    def of(cls, alignment: Alignment) -> "Matrices":
         """All matrices that are small enough; of more than `limits.SPECTRAL_MATRICES` some of every kind, spread over the layers."""
         pairs = [
-            Group(group.base, (last,))
+            (group.base, last)
             for group in alignment.groups
             if (last := group.tuned[-1]) is not None and len(last.shape) == 2 and last.elements == group.base.elements > 0
         ]
-        small = [pair for pair in pairs if _fits(pair.base.shape)]
+        small = [pair for pair in pairs if _fits(pair[0].shape)]
         kinds: dict[str, list[int]] = {}
-        for number, pair in enumerate(small):
-            kinds.setdefault(_NUMBER.sub("0", pair.base.name), []).append(number)
+        for number, (base, _) in enumerate(small):
+            kinds.setdefault(_NUMBER.sub("0", base.name), []).append(number)
         chosen = sorted(_spread(list(kinds.values()), limits.SPECTRAL_MATRICES))
-        taken = Alignment(tuple(small[number] for number in chosen), alignment.unmatched[-1:])
-        spans: list[list[PairedSpan]] = [[] for _ in chosen]
-        for span in whole_paired_spans(taken):
-            spans[span.group].append(span)
-        return cls(taken, len(pairs) - len(chosen), spans)
+        return cls([whole_spans([small[number]]) for number in chosen], len(pairs) - len(chosen))
 
     @property
     def nbytes(self) -> int:
         """Bytes to read of both sides."""
-        return self.alignment.nbytes([span for spans in self.spans for span in spans])
+        return sum(span.nbytes for spans in self.spans for span in spans)
 
 
 def _fits(shape: tuple[int, ...]) -> bool:
@@ -83,10 +78,10 @@ def decompose(matrices: Matrices, sides: Sequence[Checkpoint], names: Sequence[s
     """
     two, their_names = (sides[0], sides[-1]), (names[0], names[-1])
     nbytes = requests = 0
-    for number, (group, spans) in enumerate(zip(matrices.alignment.groups, matrices.spans, strict=True)):
-        whole = _Whole(group)
+    for number, spans in enumerate(matrices.spans):
+        whole = _Whole(spans[0])
         seen = 0, 0
-        with closing(stream_aligned(two, matrices.alignment, spans, whole.take, names=their_names)) as steps:  # type: ignore[type-var]
+        with closing(stream(two, spans, whole.take, their_names)) as steps:  # type: ignore[type-var]
             for step in steps:
                 seen = step.bytes_read, step.requests
                 yield MatrixStep(number, None, nbytes + seen[0], requests + seen[1])
@@ -102,18 +97,18 @@ def decompose(matrices: Matrices, sides: Sequence[Checkpoint], names: Sequence[s
 class _Whole:
     """One matrix of both sides, and where it changed, filled by the threads of a stream."""
 
-    def __init__(self, group: Group) -> None:
-        (last,) = group.tuned
-        assert last is not None
-        self.name, self.shape = group.base.name, (group.base.shape[0], group.base.shape[1])
-        self._dtypes = group.base.counted_as, last.counted_as
+    def __init__(self, span: Span) -> None:
+        base, tuned = span.sides
+        assert base is not None and tuned is not None
+        self.name, self.shape = base.name, (base.shape[0], base.shape[1])
+        self._dtypes = base.counted_as, tuned.counted_as
         self.base, self.tuned = (np.empty(self.shape, np.float64 if dtype == "F64" else np.float32) for dtype in self._dtypes)
         self.changed = np.empty(self.shape, np.bool_)
 
-    def take(self, _span: PairedSpan, chunks: Iterator[PairedChunk]) -> None:
+    def take(self, _span: Span, chunks: Iterator[Chunk]) -> None:
         """The work of the stream."""
         for chunk in chunks:
-            base, tuned = chunk.codes
+            base, tuned = chunk.sides
             assert base is not None and tuned is not None
             part = slice(chunk.start, chunk.start + base.size)
             for codes, dtype, matrix in ((base, self._dtypes[0], self.base), (tuned, self._dtypes[1], self.tuned)):

@@ -98,7 +98,7 @@ def test_fifty_checkpoints_of_many_files_where_few_may_be_open(tmp_path: Path) -
     program = f"""
 import resource
 from safetensors.numpy import load_file
-from analyzers.checkpoints import Access, align, open_checkpoint, stream_aligned, whole_paired_spans
+from analyzers.checkpoints import Access, align, open_checkpoint, stream, whole_spans
 resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
 checkpoints = [open_checkpoint({str(tmp_path)!r} + f"/step-{{i}}", Access(local=True)) for i in range(51)]
 expected = {{}}
@@ -106,14 +106,14 @@ for shard in range(6):
     expected |= load_file({str(tmp_path)!r} + f"/{{shard}}.safetensors")
 alignment = align(checkpoints[0], checkpoints[1:])
 def work(span, chunks):
-    values = expected[alignment.groups[span.group].base.name].reshape(-1)
+    values = expected[span.tensor.name].reshape(-1)
     count = 0
     for chunk in chunks:
-        part = values[chunk.start : chunk.start + chunk.codes[0].size]
-        count += part.size * all(each.tobytes() == part.tobytes() for each in chunk.codes)
+        part = values[chunk.start : chunk.start + chunk.codes.size]
+        count += part.size * all(each.tobytes() == part.tobytes() for each in chunk.sides)
     return count
-spans = whole_paired_spans(alignment)
-print(sum(step.result or 0 for step in stream_aligned(checkpoints, alignment, spans, work)))
+spans = whole_spans(alignment.sides)
+print(sum(step.result or 0 for step in stream(checkpoints, spans, work)))
 for checkpoint in checkpoints:
     checkpoint.close()
 """

@@ -102,8 +102,8 @@ def _counted(tensor: Tensor, data: bytes, spans: list[Span]) -> tuple[NDArray[np
         seen.append(span.tensor.shape)
         return sum((np.bincount(chunk.codes.view(np.uint8), minlength=256) for chunk in chunks), np.zeros(256, np.int64))
 
-    steps = list(stream(source, spans, work))
-    assert all(step.span is None or step.span.tensor is tensor for step in steps)
+    steps = list(stream([source], spans, work))
+    assert all(step.span is None or step.span.tensor.name == tensor.name for step in steps)
     total = sum((step.result for step in steps if step.result is not None), np.zeros(256, np.int64))
     assert steps[-1].requests == len(file.reads)
     return total, steps[-1].bytes_read, sum(length for _, length in file.reads), seen
@@ -113,7 +113,7 @@ def _counted(tensor: Tensor, data: bytes, spans: list[Span]) -> tuple[NDArray[np
 def test_a_stream_reads_a_transposed_tensor_once(rows: int) -> None:
     data = np.random.default_rng(rows).bytes(rows * 1_024 * 2)
     tensor = Tensor("t", "BF16", (1_024, rows), 0, 0, len(data), "other", None, False, strides=(1, 1_024))
-    total, told, read, seen = _counted(tensor, data, whole_spans([tensor]))
+    total, told, read, seen = _counted(tensor, data, whole_spans([(tensor,)]))
     assert (total == np.bincount(np.frombuffer(data, np.uint8), minlength=256)).all()
     assert told == read == len(data)
     held = len(data) <= HELD_BYTES
@@ -123,7 +123,7 @@ def test_a_stream_reads_a_transposed_tensor_once(rows: int) -> None:
 def test_a_part_of_a_transposed_tensor_costs_no_more_than_itself() -> None:
     data = np.random.default_rng(5).bytes(1_000 * 1_000)
     tensor = Tensor("t", "U8", (1_000, 1_000), 0, 0, len(data), "other", None, False, strides=(1, 1_000))
-    _, told, read, _ = _counted(tensor, data, [Span(tensor, 5_000, 2_000), Span(tensor, 90_000, 1_000)])
+    _, told, read, _ = _counted(tensor, data, [Span.of(tensor, 5_000, 2_000), Span.of(tensor, 90_000, 1_000)])
     assert told == read == 3_000
 
 

@@ -150,7 +150,8 @@ def test_values_through_a_stream(tmp_path: Path) -> None:
             parts[span.tensor.name] += [chunk.codes.tobytes() for chunk in chunks]
             return span.count
 
-        assert sum(step.result or 0 for step in stream(checkpoint, whole_spans(plain), collect)) == sum(t.elements for t in plain)
+        spans = whole_spans([(each,) for each in plain])
+        assert sum(step.result or 0 for step in stream([checkpoint], spans, collect)) == sum(t.elements for t in plain)
         roles = {t.name: (t.role, t.layer, t.buffer) for t in checkpoint.tensors}
         sizes = {t.dtype: (t.bits, t.itemsize) for t in checkpoint.tensors if not t.has_values}
     for name, pieces in parts.items():

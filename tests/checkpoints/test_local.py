@@ -299,7 +299,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> Non
 
     message = r"model\.safetensors.* was (changed, replaced or removed|cut off) while (it was )?being read"
     with open_checkpoint(str(folder), _LOCAL) as checkpoint, pytest.raises(InvalidCheckpoint, match=message):
-        list(stream(checkpoint, whole_spans(checkpoint.tensors), cut_and_go_on))
+        list(stream([checkpoint], whole_spans([(each,) for each in checkpoint.tensors]), cut_and_go_on))
 
 
 _STREAMED = """
@@ -307,7 +307,8 @@ import resource, sys
 from analyzers.checkpoints import Access, open_checkpoint, stream, whole_spans
 with open_checkpoint(sys.argv[1], Access(local=True)) as checkpoint:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for step in stream(checkpoint, whole_spans(checkpoint.tensors), lambda span, chunks: sum(int(c.codes.any()) for c in chunks)):
+    spans = whole_spans([(each,) for each in checkpoint.tensors])
+    for step in stream([checkpoint], spans, lambda span, chunks: sum(int(c.codes.any()) for c in chunks)):
         assert not step.result
 print(step.bytes_read, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """

@@ -23,20 +23,21 @@ from analyzers.checkpoints import (
     Access,
     Alignment,
     Checkpoint,
-    PairedChunk,
-    PairedSpan,
-    PairedStep,
+    Chunk,
+    Plan,
+    Span,
+    Step,
     align,
     open_checkpoint,
-    plan_paired_sample,
-    stream_aligned,
-    whole_paired_spans,
+    stream,
+    whole_spans,
 )
 from analyzers.errors import AccessDenied, CheckpointNotFound, HubError, InvalidCheckpoint, InvalidRequest, MantissaError
 from tests.dtype_detection.checkpoints import normal, write, write_sharded
 from tests.hub import Fault, LocalHub, OnDisk
 
 LOCAL = Access(local=True)
+spans_module = import_module("analyzers.checkpoints.spans")
 stream_module = import_module("analyzers.checkpoints.stream")  # the function of the same name stands before it in its package
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -61,26 +62,26 @@ def no_threads_left() -> Iterator[None]:
     assert left <= before
 
 
-def collect(span: PairedSpan, chunks: Iterator[PairedChunk]) -> list[tuple[int, list[NDArray[Any] | None]]]:
+def collect(span: Span, chunks: Iterator[Chunk]) -> list[tuple[int, list[NDArray[Any] | None]]]:
     """Copies, since a chunk is valid until the next."""
-    return [(chunk.start, [None if each is None else each.copy() for each in chunk.codes]) for chunk in chunks]
+    return [(chunk.start, [None if each is None else each.copy() for each in chunk.sides]) for chunk in chunks]
 
 
 def assembled(
-    checkpoints: Sequence[Checkpoint], alignment: Alignment, spans: Sequence[PairedSpan] | None = None
+    checkpoints: Sequence[Checkpoint], alignment: Alignment, spans: Sequence[Span] | None = None
 ) -> dict[str, list[NDArray[Any] | None]]:
     """What was read of each group and side, put together; the spans must cover every group, once."""
-    spans = whole_paired_spans(alignment) if spans is None else spans
+    spans = whole_spans(alignment.sides) if spans is None else spans
     parts: dict[str, list[tuple[int, list[NDArray[Any] | None]]]] = {}
     with no_threads_left():
-        for step in stream_aligned(checkpoints, alignment, spans, collect):
+        for step in stream(checkpoints, spans, collect):
             if step.span is not None and step.result is not None:
                 at = step.span.start
                 for start, found in step.result:
                     assert start == at and found[0] is not None
                     at += found[0].size
                 assert at == step.span.start + step.span.count
-                parts.setdefault(alignment.groups[step.span.group].base.name, []).extend(step.result)
+                parts.setdefault(step.span.tensor.name, []).extend(step.result)
     whole: dict[str, list[NDArray[Any] | None]] = {}
     for group in alignment.groups:
         in_order = sorted(parts.get(group.base.name, []), key=lambda part: part[0])
@@ -139,7 +140,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of kilobytes, so that small tensors take several."""
     monkeypatch.setattr(limits, "CHUNK_BYTES", 1 << 13)
     monkeypatch.setattr(limits, "STREAM_BYTES", 1 << 16)
-    monkeypatch.setattr(stream_module, "SPAN_BYTES", 9_000)
+    monkeypatch.setattr(spans_module, "SPAN_BYTES", 9_000)
 
 
 def test_shardings_orders_and_dtypes_may_differ(tmp_path: Path, small: None) -> None:
@@ -192,7 +193,7 @@ def test_fp4_packed_on_one_side(tmp_path: Path, small: None) -> None:
     checkpoints = opened(write(tmp_path / "base", base), write(tmp_path / "tuned", {f"{name}_blocks": blocks, f"{name}_scales": scales}))
     check(checkpoints, [base, {name: expected}])
     alignment = align(checkpoints[0], checkpoints[1:])
-    odd = [PairedSpan(0, start, min(777, 2 * 24 * 256 - start)) for start in range(0, 2 * 24 * 256, 777)]
+    odd = [Span(alignment.sides[0], start, min(777, 2 * 24 * 256 - start)) for start in range(0, 2 * 24 * 256, 777)]
     check(checkpoints, [base, {name: expected}], alignment, spans=odd)
 
 
@@ -242,7 +243,7 @@ def test_any_part_of_any_group(data: st.DataObject, tmp_path_factory: pytest.Tem
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "CHUNK_BYTES", data.draw(st.integers(64, 5_000)))
         patch.setattr(limits, "STREAM_BYTES", data.draw(st.integers(500, 50_000)))
-        (step,) = [s for s in stream_aligned(checkpoints, alignment, [PairedSpan(number, start, count)], collect) if s.span is not None]
+        (step,) = [s for s in stream(checkpoints, [Span(alignment.sides[number], start, count)], collect) if s.span is not None]
     assert step.result is not None
     for i, state in enumerate(states):
         found = [part[i] for _, part in step.result]
@@ -250,14 +251,14 @@ def test_any_part_of_any_group(data: st.DataObject, tmp_path_factory: pytest.Tem
         assert b"".join(piece.tobytes() for piece in found if piece is not None) == expected.tobytes()
 
 
-def starts(checkpoints: Sequence[Checkpoint], alignment: Alignment) -> list[tuple[int, int]]:
+def starts(checkpoints: Sequence[Checkpoint], alignment: Alignment) -> list[tuple[str, int]]:
     """Where chunks begin."""
 
-    def note(span: PairedSpan, chunks: Iterator[PairedChunk]) -> list[tuple[int, int]]:
-        return [(span.group, chunk.start) for chunk in chunks]
+    def note(span: Span, chunks: Iterator[Chunk]) -> list[tuple[str, int]]:
+        return [(span.tensor.name, chunk.start) for chunk in chunks]
 
-    spans = whole_paired_spans(alignment)
-    return sorted(each for step in stream_aligned(checkpoints, alignment, spans, note) for each in step.result or [])
+    spans = whole_spans(alignment.sides)
+    return sorted(each for step in stream(checkpoints, spans, note) for each in step.result or [])
 
 
 def test_chunks_hold_whole_rows_and_lie_the_same_wherever_the_checkpoints_are(tmp_path: Path, small: None, hub: LocalHub) -> None:
@@ -267,10 +268,11 @@ def test_chunks_hold_whole_rows_and_lie_the_same_wherever_the_checkpoints_are(tm
     local = opened(*folders)
     alignment = align(local[0], local[1:])
     found = starts(local, alignment)
-    for group, start in found:
-        row = alignment.groups[group].base.shape[-1:] or (1,)
+    shapes = {group.base.name: group.base.shape for group in alignment.groups}
+    for name, start in found:
+        row = shapes[name][-1:] or (1,)
         assert start % row[0] == 0 or row[0] == 4100
-    assert len({group for group, _ in found}) == 6 and len(found) > 12
+    assert len({name for name, _ in found}) == 6 and len(found) > 12
     remote = opened("org/base", "org/tuned")
     assert starts(remote, align(remote[0], remote[1:])) == found
     assert starts([local[0], remote[1]], align(local[0], [remote[1]])) == found
@@ -284,8 +286,8 @@ def test_hub_and_local_mixed(tmp_path: Path, small: None, hub: LocalHub) -> None
     check(checkpoints, states)
     check(checkpoints[::-1], states[::-1])
     again = opened("org/tuned", folders[0])
-    steps = list(stream_aligned(again, alignment := align(again[0], again[1:]), spans := whole_paired_spans(alignment), collect))
-    assert steps[-1].bytes_read == alignment.nbytes(spans) == sum(tensor.nbytes for each in again for tensor in each.tensors)
+    steps = list(stream(again, spans := whole_spans(align(again[0], again[1:]).sides), collect))
+    assert steps[-1].bytes_read == sum(span.nbytes for span in spans) == sum(tensor.nbytes for each in again for tensor in each.tensors)
     assert steps[-1].requests >= len(spans)
 
 
@@ -296,7 +298,7 @@ def test_what_is_in_flight_stays_within_the_limit(tmp_path: Path, monkeypatch: p
     hub.add("org/one", {path.name: OnDisk(path) for path in folder.iterdir()})
     monkeypatch.setattr(limits, "STREAM_BYTES", 1 << 18)
     monkeypatch.setattr(limits, "CHUNK_BYTES", 1 << 14)
-    monkeypatch.setattr(stream_module, "SPAN_BYTES", 1 << 15)
+    monkeypatch.setattr(spans_module, "SPAN_BYTES", 1 << 15)
     made: list[int] = []
 
     class Numpy:
@@ -340,7 +342,7 @@ def test_a_side_that_fails_halfway_ends_it_all(
     checkpoints = hub_sides(hub, tmp_path, {"a.weight": normal(400, 64), "b.weight": normal(400, 64)}, 2)
     alignment = align(checkpoints[0], checkpoints[1:])
     names = ["Base", "Tuned 1 of 2", "Tuned 2 of 2"]
-    steps = stream_aligned(checkpoints, alignment, whole_paired_spans(alignment), collect, names)
+    steps = stream(checkpoints, whole_spans(alignment.sides), collect, names)
     with no_threads_left():
         next(steps)
         hub.fault(Fault("org/2/", times=None, ranged=True, **what))
@@ -355,7 +357,7 @@ def test_a_side_that_hangs_can_be_left(hub: LocalHub, tmp_path: Path, small: Non
     alignment = align(checkpoints[0], checkpoints[1:])
     hub.fault(Fault("org/1/", times=None, ranged=True, hang=True))
     with no_threads_left():
-        steps = stream_aligned(checkpoints, alignment, whole_paired_spans(alignment), collect)
+        steps = stream(checkpoints, whole_spans(alignment.sides), collect)
         assert next(steps).span is None
         started = time.monotonic()
         steps.close()  # type: ignore[attr-defined]
@@ -366,7 +368,7 @@ def test_a_local_file_cut_off_halfway_is_named(tmp_path: Path, small: None) -> N
     folders = [write(tmp_path / name, {"a.weight": normal(4000, 64), "b.weight": normal(4000, 64)}) for name in ("base", "tuned")]
     checkpoints = opened(*folders)
     alignment = align(checkpoints[0], checkpoints[1:])
-    steps = stream_aligned(checkpoints, alignment, whole_paired_spans(alignment), collect, ["Base", "Tuned"])
+    steps = stream(checkpoints, whole_spans(alignment.sides), collect, ["Base", "Tuned"])
     with no_threads_left():
         next(steps)
         os.truncate(folders[1] / "model.safetensors", 5_000)
@@ -380,12 +382,12 @@ def test_an_error_of_the_work_arrives_as_it_is(tmp_path: Path, small: None, erro
     checkpoints = opened(*(write(tmp_path / str(i), weights(i)) for i in range(3)))
     alignment = align(checkpoints[0], checkpoints[1:])
 
-    def work(span: PairedSpan, chunks: Iterator[PairedChunk]) -> None:
+    def work(span: Span, chunks: Iterator[Chunk]) -> None:
         for _ in chunks:
             raise error("of the work")
 
     with no_threads_left(), pytest.raises(error, match=r"^of the work$"):
-        list(stream_aligned(checkpoints, alignment, whole_paired_spans(alignment), work))
+        list(stream(checkpoints, whole_spans(alignment.sides), work))
 
 
 def planned(tmp_path: Path, *dtypes: torch.dtype, rows: int = 3000) -> tuple[list[Checkpoint], Alignment]:
@@ -400,14 +402,14 @@ def planned(tmp_path: Path, *dtypes: torch.dtype, rows: int = 3000) -> tuple[lis
 
 def test_a_sample_is_the_same_elements_of_every_side_within_the_budget_of_the_widest(tmp_path: Path) -> None:
     checkpoints, alignment = planned(tmp_path, torch.bfloat16, torch.float32, torch.float16)
-    sample, again = (plan_paired_sample(alignment, 300_000, 40, seed=1) for _ in range(2))
-    assert sample.spans == again.spans and np.array_equal(sample.strata, again.strata)
+    sample, again = (Plan.sampled(alignment.sides, 300_000, 40, seed=1) for _ in range(2))
+    assert sample.spans == again.spans and sample.strata == again.strata
     assert 0 < len(sample.spans) <= 40
     elements = sum(span.count for span in sample.spans)
     assert 200_000 < 4 * elements <= 300_000
-    assert alignment.nbytes(sample.spans) == 8 * elements
+    assert sample.nbytes == 8 * elements
     assert int(sample.population.sum()) == sum(group.base.elements for group in alignment.groups)
-    assert sample.strata.shape == (6,)
+    assert len(sample.strata) == 6
     check_spans(checkpoints, alignment, sample.spans, [load_file(Path(each.ref) / "model.safetensors") for each in checkpoints])
 
 
@@ -421,16 +423,16 @@ def test_a_sample_of_views_that_are_stored_alike_is_read_along_the_memory(tmp_pa
     states = [{"a.weight": normal(2000, 1500, seed=i).bfloat16().t(), "b.weight": normal(1500, 2000, seed=i).bfloat16()} for i in (1, 2)]
     checkpoints = opened(*(saved(tmp_path / str(i), state) for i, state in enumerate(states)))
     alignment = align(checkpoints[0], checkpoints[1:])
-    sample = plan_paired_sample(alignment, 1 << 18, 20, seed=0)
+    sample = Plan.sampled(alignment.sides, 1 << 18, 20, seed=0)
     read = counted_reads(monkeypatch)
-    steps = [s for s in stream_aligned(checkpoints, alignment, sample.spans, collect) if s.span is not None]
-    assert sum(read) == alignment.nbytes(sample.spans) <= 1 << 19
-    assert {step.span.in_memory for step in steps if step.span} == {True, False}
+    steps = [s for s in stream(checkpoints, sample.spans, collect) if s.span is not None]
+    assert sum(read) == sample.nbytes <= 1 << 19
+    assert {step.span.tensor.shape for step in steps if step.span} == {(2000, 1500), (1500, 2000)}
     for step in steps:
         assert step.span is not None and step.result is not None
         for i, state in enumerate(states):
-            tensor = state[alignment.groups[step.span.group].base.name]
-            wanted = bits(tensor.t() if step.span.in_memory else tensor)[step.span.start : step.span.start + step.span.count]
+            span, tensor = step.span, state[step.span.tensor.name]
+            wanted = bits(tensor.t() if span.tensor.name == "a.weight" else tensor)[span.start : span.start + span.count]
             assert np.concatenate([codes[i] for _, codes in step.result]).tobytes() == wanted.tobytes()
 
 
@@ -454,42 +456,42 @@ def test_a_sample_reaches_for_scattered_elements_within_the_budget(tmp_path: Pat
     checkpoints = opened(write(tmp_path / "base", state), saved(tmp_path / "tuned", tuned))
     alignment = align(checkpoints[0], checkpoints[1:])
     budget = 8_000_000
-    sample = plan_paired_sample(alignment, budget, 600, seed=3)
-    strata = {alignment.groups[i].base.name[0]: int(stratum) for i, stratum in enumerate(sample.strata)}
+    sample = Plan.sampled(alignment.sides, budget, 600, seed=3)
+    strata = {name[0]: stratum for name, stratum in sample.strata.items()}
     assert strata["a"] == strata["b"] == strata["c"] != strata["d"] == strata["e"] == strata["f"]
     assert sample.population[strata["a"]] == sample.population[strata["d"]] == 9_000_000
     read = counted_reads(monkeypatch)
     check_spans(checkpoints, alignment, sample.spans, [state, tuned])
-    kept = {alignment.groups[span.group].base.name[0] for span in sample.spans}
+    kept = {span.tensor.name[0] for span in sample.spans}
     assert kept & set("abc") and kept >= set("def")
-    assert max(span.count for span in sample.spans if span.group < 3) == 128
-    assert sum(read) <= 2 * budget + alignment.nbytes(sample.spans)
+    assert max(span.count for span in sample.spans if span.tensor.name < "d") == 128
+    assert sum(read) <= 2 * budget + sample.nbytes
 
 
-def check_spans(checkpoints: Sequence[Checkpoint], alignment: Alignment, spans: Sequence[PairedSpan], states: Sequence[State]) -> None:
+def check_spans(checkpoints: Sequence[Checkpoint], alignment: Alignment, spans: Sequence[Span], states: Sequence[State]) -> None:
     """Every side of every span, in row-major order."""
-    for step in stream_aligned(checkpoints, alignment, spans, collect):
+    for step in stream(checkpoints, spans, collect):
         if step.span is not None and step.result is not None:
             for i, state in enumerate(states):
-                wanted = bits(state[alignment.groups[step.span.group].base.name])[step.span.start : step.span.start + step.span.count]
+                wanted = bits(state[step.span.tensor.name])[step.span.start : step.span.start + step.span.count]
                 assert b"".join(codes[i].tobytes() for _, codes in step.result if codes[i] is not None) == wanted.tobytes()  # type: ignore[union-attr]
 
 
 def test_a_sample_of_everything_covers_it(tmp_path: Path) -> None:
     checkpoints, alignment = planned(tmp_path, torch.bfloat16, torch.bfloat16, rows=100)
-    sample = plan_paired_sample(alignment, 1 << 20, 100, seed=0)
-    assert sorted((span.group, span.start, span.count) for span in sample.spans) == [
-        (i, 0, group.base.elements) for i, group in enumerate(alignment.groups)
-    ]
+    sample = Plan.sampled(alignment.sides, 1 << 20, 100, seed=0)
+    assert sorted((span.tensor.name, span.start, span.count) for span in sample.spans) == sorted(
+        (group.base.name, 0, group.base.elements) for group in alignment.groups
+    )
     with pytest.raises(InvalidRequest, match="at least 1 byte"):
-        plan_paired_sample(alignment, 0, 1, seed=0)
+        Plan.sampled(alignment.sides, 0, 1, seed=0)
     check(checkpoints, [load_file(Path(each.ref) / "model.safetensors") for each in checkpoints], alignment, spans=sample.spans)
 
 
 def test_steps_tell_how_much_was_read(tmp_path: Path, small: None) -> None:
     checkpoints = opened(*(write(tmp_path / str(i), weights(i)) for i in range(2)))
     alignment = align(checkpoints[0], checkpoints[1:])
-    spans = whole_paired_spans(alignment)
-    steps: list[PairedStep[Any]] = list(stream_aligned(checkpoints, alignment, spans, collect))
+    spans = whole_spans(alignment.sides)
+    steps: list[Step[Any]] = list(stream(checkpoints, spans, collect))
     read = [step.bytes_read for step in steps]
-    assert read == sorted(read) and read[-1] == alignment.nbytes(spans) == sum(t.nbytes for c in checkpoints for t in c.tensors)
+    assert read == sorted(read) and read[-1] == sum(span.nbytes for span in spans) == sum(t.nbytes for c in checkpoints for t in c.tensors)

@@ -58,7 +58,7 @@ def values_of(checkpoint: Checkpoint, name: str, spans: list[Span] | None = None
             out[chunk.start : chunk.start + chunk.codes.size] = chunk.codes.view(np.float32)
         return span.count
 
-    found = [step for step in stream(checkpoint, spans or whole_spans([tensor]), collect) if step.span is not None]
+    found = [step for step in stream([checkpoint], spans or whole_spans([(tensor,)]), collect) if step.span is not None]
     assert sum(step.result or 0 for step in found) == tensor.elements
     return out.reshape(tensor.shape)
 
@@ -411,7 +411,7 @@ def test_spans_and_chunks_do_not_matter(tmp_path: Path, monkeypatch: pytest.Monk
             for name, expected in (("a.weight", wide), ("e", fp4)):
                 tensor = next(t for t in checkpoint.tensors if t.name == name)
                 step = max(cut, tensor.elements // 40)
-                spans = [Span(tensor, at, min(step, tensor.elements - at)) for at in range(0, tensor.elements, step)]
+                spans = [Span.of(tensor, at, min(step, tensor.elements - at)) for at in range(0, tensor.elements, step)]
                 same(values_of(checkpoint, name, spans), expected)
 
 
@@ -429,7 +429,7 @@ def test_memory_does_not_grow_with_the_tensor(tmp_path: Path) -> None:
         warm_up()  # what it takes to load them is another matter
         tracemalloc.start()
         try:
-            steps = list(stream(checkpoint, whole_spans([tensor]), lambda span, chunks: sum(c.codes.size for c in chunks)))
+            steps = list(stream([checkpoint], whole_spans([(tensor,)]), lambda span, chunks: sum(c.codes.size for c in chunks)))
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from analyzers import limits
 from analyzers.checkpoints import Checkpoint, Chunk, Span, Step, Tensor, row_length, stream, whole_spans
-from analyzers.checkpoints.stream import SPAN_BYTES
+from analyzers.checkpoints.spans import SPAN_BYTES
 from analyzers.errors import InvalidCheckpoint
 from tests.checkpoints.memory import MemoryFile
 
 # The function of the same name stands before the module in its package.
+spans_module = import_module("analyzers.checkpoints.spans")
 stream_module = import_module("analyzers.checkpoints.stream")
 
 DTYPES = {"F64": 8, "F32": 4, "BF16": 2, "F8_E4M3": 1}
@@ -69,7 +70,7 @@ def collect(span: Span, chunks: Iterator[Chunk]) -> list[tuple[int, bytes, int]]
     return [(c.start, c.codes.tobytes(), c.codes.dtype.itemsize) for c in chunks]
 
 
-def finished(steps: Iterator[Step[Span, list[tuple[int, bytes, int]]]]) -> list[tuple[Span, list[tuple[int, bytes, int]]]]:
+def finished(steps: Iterator[Step[list[tuple[int, bytes, int]]]]) -> list[tuple[Span, list[tuple[int, bytes, int]]]]:
     return [(s.span, s.result) for s in steps if s.span is not None and s.result is not None]
 
 
@@ -95,9 +96,9 @@ def test_a_stream_is_the_whole_file(tensors: list[tuple[str, tuple[int, ...]]], 
     source, contents = checkpoint(tensors, threads)
     with pytest.MonkeyPatch.context() as patch, no_threads_left():
         patch.setattr(limits, "CHUNK_BYTES", chunk_bytes)
-        patch.setattr(stream_module, "SPAN_BYTES", span_bytes)
-        spans = whole_spans(source.tensors)
-        steps = list(stream(source, spans, collect))
+        patch.setattr(spans_module, "SPAN_BYTES", span_bytes)
+        spans = whole_spans([(each,) for each in source.tensors])
+        steps = list(stream([source], spans, collect))
     rebuilt = [bytearray(len(each)) for each in contents]
     written = [np.zeros(len(each), dtype=np.uint8) for each in contents]
     for span, chunks in finished(iter(steps)):
@@ -129,19 +130,19 @@ def test_any_part_of_a_tensor(start: int, count: int, row: int, chunk_bytes: int
     tensor = source.tensors[0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "CHUNK_BYTES", chunk_bytes)
-        ((_, chunks),) = finished(stream(source, [Span(tensor, start, count)], collect))
+        ((_, chunks),) = finished(stream([source], [Span.of(tensor, start, count)], collect))
     first = tensor.offset + 2 * start
     assert b"".join(data for _, data, _ in chunks) == contents[tensor.file][first : first + 2 * count]
 
 
 def test_chunks_and_spans_hold_whole_rows_where_rows_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "SPAN_BYTES", 4000)
+    monkeypatch.setattr(spans_module, "SPAN_BYTES", 4000)
     monkeypatch.setattr(limits, "CHUNK_BYTES", 1000)
     source, _ = checkpoint([("F32", (100, 24)), ("F32", (3, 3000)), ("BF16", ())])
-    spans = whole_spans(source.tensors)
+    spans = whole_spans([(each,) for each in source.tensors])
     assert {s.start % 24 for s in spans if s.tensor.name == "t0"} == {0}
     assert all(s.count <= 1000 for s in spans if s.tensor.name == "t1")
-    for span, chunks in finished(stream(source, spans, collect)):
+    for span, chunks in finished(stream([source], spans, collect)):
         for start, data, _ in chunks:
             if span.tensor.name == "t0":
                 assert start % 24 == 0 and len(data) % 96 == 0
@@ -157,7 +158,7 @@ def test_spans_cover_large_tensors_in_file_order(monkeypatch: pytest.MonkeyPatch
         Tensor("empty", "F32", (0, 7), 0, 12, 0, "other", None, False),
         Tensor("long", "F32", (40_000_000,), 2, 8, 160_000_000, "other", None, False),
     ]
-    spans = whole_spans(tensors)
+    spans = whole_spans([(each,) for each in tensors])
     assert [s.tensor.name for s in spans[:2]] == ["first", "a"]
     for tensor in tensors:
         own = [s for s in spans if s.tensor is tensor]
@@ -185,7 +186,7 @@ def test_an_error_of_a_read_arrives_and_closes_the_repository(at: int) -> None:
     source, contents = checkpoint([("F32", (50, 64))] * 4, files=1)
     source = replace(source, files=(Failing(contents[0], at),))
     with no_threads_left(), pytest.raises(InvalidCheckpoint, match="ends here"):
-        list(stream(source, whole_spans(source.tensors), collect))
+        list(stream([source], whole_spans([(each,) for each in source.tensors]), collect))
     assert isinstance(source.repository, FakeRepository) and source.repository.closed.is_set()
 
 
@@ -200,13 +201,13 @@ def test_an_error_of_the_work_arrives(error: type[BaseException]) -> None:
         return 1
 
     with no_threads_left(), pytest.raises(error):
-        list(stream(source, whole_spans(source.tensors), work))
+        list(stream([source], whole_spans([(each,) for each in source.tensors]), work))
     assert isinstance(source.repository, FakeRepository) and source.repository.closed.is_set()
 
 
 def test_finishing_leaves_the_repository_open() -> None:
     source, _ = checkpoint([("F32", (50, 64))] * 4)
-    list(stream(source, whole_spans(source.tensors), collect))
+    list(stream([source], whole_spans([(each,) for each in source.tensors]), collect))
     assert isinstance(source.repository, FakeRepository) and not source.repository.closed.is_set()
 
 
@@ -229,7 +230,7 @@ def test_progress_comes_while_reads_take_long_and_closing_wakes_them() -> None:
     source = replace(source, files=(blocked,))
     start = time.monotonic()
     with no_threads_left():
-        steps = stream(source, whole_spans(source.tensors), collect)
+        steps = stream([source], whole_spans([(each,) for each in source.tensors]), collect)
         step = next(steps)
         assert (step.span, step.result, step.bytes_read) == (None, None, 0)
         steps.close()  # type: ignore[attr-defined]
@@ -246,7 +247,7 @@ def test_closing_stops_within_a_chunk() -> None:
             time.sleep(0.01)
 
     with no_threads_left():
-        steps = stream(source, whole_spans(source.tensors), slow)
+        steps = stream([source], whole_spans([(each,) for each in source.tensors]), slow)
         next(steps)
         steps.close()  # type: ignore[attr-defined]
     after = len(seen)
@@ -257,14 +258,14 @@ def test_closing_stops_within_a_chunk() -> None:
 def test_not_started_means_nothing_runs() -> None:
     source, _ = checkpoint([("F32", (4,))])
     with no_threads_left():
-        stream(source, whole_spans(source.tensors), collect)
+        stream([source], whole_spans([(each,) for each in source.tensors]), collect)
     assert not any(f.reads for f in source.files if isinstance(f, MemoryFile))
 
 
 def test_no_spans_no_steps() -> None:
     source, _ = checkpoint([("F32", (0,))])
     with no_threads_left():
-        assert list(stream(source, [], collect)) == []
+        assert list(stream([source], [], collect)) == []
 
 
 @pytest.mark.parametrize(("chunk_bytes", "parallel", "in_flight"), [(100, 50, 1000), (4096, 50, 1000), (1000, 2, 64_000), (300, 7, 1000)])
@@ -284,7 +285,7 @@ def test_buffers_stay_within_the_limit(chunk_bytes: int, parallel: int, in_fligh
         uint8 = np.uint8
 
     monkeypatch.setattr(stream_module, "np", Numpy)
-    list(stream(source, whole_spans(source.tensors), collect))
+    list(stream([source], whole_spans([(each,) for each in source.tensors]), collect))
     assert made and sum(made) <= in_flight
     assert len(made) <= parallel
 
@@ -297,5 +298,5 @@ def test_threads_are_no_more_than_spans() -> None:
         names.add(threading.current_thread().name)
         list(chunks)
 
-    list(stream(source, whole_spans(source.tensors), work))
+    list(stream([source], whole_spans([(each,) for each in source.tensors]), work))
     assert names <= {"stream-0", "stream-1"}

@@ -18,7 +18,7 @@ from analyzers.dtype_detection import DtypeRequest, Inspection, Partial
 from tests.dtype_detection.checkpoints import normal, through, write, write_sharded
 from tests.dtype_detection.reports import exact, inspect, steady
 
-stream_module = import_module("analyzers.checkpoints.stream")
+spans_module = import_module("analyzers.checkpoints.spans")
 LOCAL = Access(local=True)
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 
@@ -80,7 +80,7 @@ def in_parts(folder: Path, parts: Sequence[int], total: int, threads: int | None
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans of 20 kB and chunks of 4 kB, so that tensors have many."""
-    monkeypatch.setattr(stream_module, "SPAN_BYTES", 20_000)
+    monkeypatch.setattr(spans_module, "SPAN_BYTES", 20_000)
     monkeypatch.setattr("analyzers.limits.CHUNK_BYTES", 4_000)
 
 
@@ -100,7 +100,7 @@ def test_how_spans_are_cut_changes_nothing(make: Callable[[Path], Path], tmp_pat
     monkeypatch.setattr("analyzers.limits.CHUNK_BYTES", 4_000)
     found = []
     for span_bytes, threads in ((4_000, 1), (20_000, 8), (64 << 20, 16)):
-        monkeypatch.setattr(stream_module, "SPAN_BYTES", span_bytes)
+        monkeypatch.setattr(spans_module, "SPAN_BYTES", span_bytes)
         monkeypatch.setattr("analyzers.limits.cores", lambda threads=threads: threads)
         report = steady(exact(folder))
         found.append({name: value for name, value in report.items() if name not in ("bytes_read", "requests")})  # scales are read by span
@@ -115,9 +115,9 @@ def test_chunks_begin_where_they_would_in_one_span(shape: list[int], chunk_bytes
     elements = torch.Size(shape).numel()
     tensor = Tensor("t", "F32", tuple(shape), 0, 8, 4 * elements, "other", None, False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_module, "SPAN_BYTES", span_bytes)
+        patch.setattr(spans_module, "SPAN_BYTES", span_bytes)
         patch.setattr("analyzers.limits.CHUNK_BYTES", chunk_bytes)
-        spans = whole_spans([tensor])
+        spans = whole_spans([(tensor,)])
     row = shape[-1]
     chunk_bytes = chunk_bytes // 64 * 64
     chunk = chunk_bytes // 4 // row * row if 0 < row <= chunk_bytes // 4 else max(chunk_bytes // 4 // 1024 * 1024, 1)
@@ -126,13 +126,12 @@ def test_chunks_begin_where_they_would_in_one_span(shape: list[int], chunk_bytes
 
 
 def test_parts_are_whole_and_even() -> None:
-    from analyzers.dtype_detection.collect import Plan
+    from analyzers.dtype_detection.collect import part_of
 
     tensor = Tensor("t", "BF16", (1_000, 100), 0, 8, 200_000, "other", None, False)
-    spans = [Span(tensor, start, 100) for start in range(0, 100_000, 100)]
-    plan = Plan(spans, 200_000, None, None)
+    spans = [Span.of(tensor, start, 100) for start in range(0, 100_000, 100)]
     for total in (1, 3, 16, 99):
-        parts = [plan.part(part, total) for part in range(total)]
+        parts = [part_of(spans, part, total) for part in range(total)]
         assert [span for part in parts for span in part] == spans
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 

@@ -27,8 +27,8 @@ def layered(layers: int) -> Tensors:
 def chosen(folders: tuple[Path, Path]) -> tuple[list[str], int]:
     sides = [open_checkpoint(str(folder), Access(local=True)) for folder in folders]
     try:
-        found = Matrices.of(sides, aligned(sides[0], sides[1:]))
-        return [group.base.name for group in found.alignment.groups], found.left_out
+        found = Matrices.of(aligned(sides[0], sides[1:]))
+        return [spans[0].tensor.name for spans in found.spans], found.left_out
     finally:
         for side in sides:
             side.close()

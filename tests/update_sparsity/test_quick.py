@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from analyzers.checkpoints import Access, PairedPlan, align, open_checkpoint
+from analyzers.checkpoints import Access, Plan, align, open_checkpoint
 from analyzers.numerics import PairCounts
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity.collect import Collector
@@ -83,17 +83,17 @@ def test_intervals_hold_in_nine_of_ten_samples(folders: list[Path]) -> None:
         names = [group.base.name for group in alignment.groups]
         masks = [[(states[0][name] != state[name]).numpy().ravel() for name in names] for state in states[1:]]
         exact = [1 - sum(map(np.sum, each)) / sum(map(len, each)) for each in masks]
-        before = [[np.concatenate([[0], np.cumsum(mask)]) for mask in each] for each in masks]
+        before = [{name: np.concatenate([[0], np.cumsum(mask)]) for name, mask in zip(names, each, strict=True)} for each in masks]
         roles = sorted({group.base.role for group in alignment.groups})
         of_role = [[mask for mask, group in zip(masks[-1], alignment.groups, strict=True) if group.base.role == role] for role in roles]
         exact += [1 - sum(map(np.sum, each)) / sum(map(len, each)) for each in of_role]
         low, high = np.empty((SEEDS, len(exact))), np.empty((SEEDS, len(exact)))
         for seed in range(SEEDS):
             request = SparsityRequest(base="a/base", tuned=("a/tuned",) * len(KINDS), budget=BUDGET, seed=seed)
-            plan = PairedPlan.of(sides, alignment, request.mode, request.budget, request.seed)
+            plan = Plan.of(sides, alignment.sides, request.mode, request.budget, request.seed)
             collector = Collector(alignment, plan, len(KINDS))
             for span in plan.spans:
-                changed = [int(each[span.group][span.start + span.count] - each[span.group][span.start]) for each in before]
+                changed = [int(each[span.tensor.name][span.start + span.count] - each[span.tensor.name][span.start]) for each in before]
                 against = [PairCounts(values=span.count, changed=number) for number in changed]
                 collector.add(span, Counted(against, [PairCounts()] * (len(KINDS) - 1), None, None))
             named, each = collector.intervals()

@@ -6,7 +6,7 @@ requirements.txt pins the exact version of Gradio for this file: after an upgrad
   time that building took.
 * `Pages.process_api`: Gradio prints the traceback of any error that is not a silent `gr.Error`, and its message may quote the inputs.
 * `Components`: Gradio describes every component of every page anew for each session and for each call without one, on the event loop,
-  which took 70 ms with 758 components: 200 visitors waited a minute for a search.
+  which took 70 ms with 758 components: 200 visitors waited a minute for a search. It does so for deep links, which the app does not offer.
 * `Pages.postprocess_data`: Gradio builds and describes every output of an event anew, also those that it leaves as they are: a run has
   about 40, and each step of its progress changed one of them and took 0.2 s of the event loop.
 * `Pages.queue`: Gradio looks for calls to start 1,000 times a second, and for progress 100 times, which took 5 % of a core in an idle app.
@@ -30,27 +30,21 @@ NOT_PROCESSED = "This call failed: check its values against /gradio_api/info, wh
 
 
 class Components(BlocksConfig):
-    """The components of a session, whose descriptions are copied from the first session."""
+    """The components of the app or, as a copy, of a session, which are not described."""
 
-    def __init__(self, root_block: gr.Blocks, described: dict[int, tuple[Block, dict[str, Any]]] | None = None) -> None:
-        super().__init__(root_block)
-        self._described = {} if described is None else described
+    _of_session = False
 
     def config_for_block(self, _id: int, rendered_ids: list[int], block: Block, renderable: Any = None) -> dict[str, Any]:  # type: ignore[override]
-        """The description of a component. A session sets the component's value in its own copy."""
-        if renderable is not None or self.root_block.blocks.get(_id) is not block:
-            return super().config_for_block(_id, rendered_ids, block, renderable)
-        known, config = self._described.get(_id, (None, {}))
-        if known is not block:
-            config = super().config_for_block(_id, rendered_ids, block)
-            if self.root_block.is_running:  # until then a component may still change
-                self._described[_id] = block, config
-        return {**config, "props": dict(config["props"])}
+        """The description of a component; empty for a session."""
+        if self._of_session and renderable is None:
+            return {}
+        return super().config_for_block(_id, rendered_ids, block, renderable)
 
     def __copy__(self) -> "Components":
-        made = Components(self.root_block, self._described)
+        made = Components(self.root_block)
         made.blocks, made.fns, made.renderables = dict(self.blocks), dict(self.fns), list(self.renderables)
         made.fn_id = self.fn_id
+        made._of_session = True
         return made
 
 

@@ -23,6 +23,8 @@ from components.site.identity import Client
 
 # Of limits.QUEUE: calls of one endpoint that are answered at once; all calls together, which are held in memory; unread calls.
 _QUICK, _ALL, _UNREAD = 4, 16, 2
+# Of limits.JOBS: calls of one quick endpoint that run at once. Gradio starts the next ones 20 times a second, so it must be several.
+_AT_ONCE = 4
 # A visitor's share: of the waiting jobs, and of the slots. An address may have twice as many waiting, and all slots but one.
 _SHARE_WAITING, _SHARE_RUNNING = 4, 2
 _POLL_SECONDS = 1.0
@@ -195,4 +197,4 @@ def accepts(app: gr.Blocks, endpoint: int, client: Client) -> bool:
 
 def limit_queue(app: gr.Blocks) -> None:
     """Set how many calls of each kind run at once unless they say otherwise, and how many may wait in all. No call skips the queue."""
-    app.queue(max_size=_ALL * limits.QUEUE, default_concurrency_limit=limits.JOBS, api_open=False)
+    app.queue(max_size=_ALL * limits.QUEUE, default_concurrency_limit=_AT_ONCE * limits.JOBS, api_open=False)

@@ -6,11 +6,14 @@
 /methods[/ANALYZER]     /dtype, which is the first page
 """
 
+import asyncio
 import re
+from collections import OrderedDict
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
@@ -36,8 +39,11 @@ _BADGE_CACHE = "public, max-age=300"
 _RESULT_CACHE = "public, max-age=3600"
 # Results may be framed by any site. They send no forms.
 _POLICY = "frame-ancestors *; form-action 'none'; base-uri 'none'"
-# Rendered pages of stored results that are kept in memory, 0.1 to 1 MB each: rendering takes 40 ms.
+# Rendered pages of stored results that are kept in memory, 0.1 to 1 MB each: rendering takes 40 to 100 ms.
 _RENDERED = 64
+_rendered: OrderedDict[tuple[str, str, bool, str], str | None] = OrderedDict()
+# One at a time, and once for all who wait for it: in the threads that badges share, 40 at once would hold up everything else.
+_rendering = asyncio.Lock()
 _NO_PICTURE = "There is no such picture here."
 exports = Exports()
 
@@ -85,19 +91,30 @@ def badge(request: Request) -> Response:
     return _cached(request, badges.svg(badges.parts(row, kinds, check), name), "image/svg+xml", _BADGE_CACHE)
 
 
-def result(request: Request) -> Response:
+async def result(request: Request) -> Response:
     """A stored report as a page; ``?embed=1``: the result only."""
-    found = _stored_row(request.path_params["id"])
+    found = await run_in_threadpool(_stored_row, request.path_params["id"])
     embedded, origin = request.query_params.get("embed") == "1", previews.origin_of(request)
-    page = _page(found.id, found.created, embedded, origin) if found is not None else None
+    page = await _page(found.id, found.created, embedded, origin) if found is not None else None
     if page is None:
         return HTMLResponse(missing_page(), 404, {"Content-Security-Policy": _POLICY})
     return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"})
 
 
-@lru_cache(_RENDERED)
-def _page(identifier: str, made: str, embedded: bool, origin: str) -> str | None:
+async def _page(identifier: str, made: str, embedded: bool, origin: str) -> str | None:
     """The page of a stored report, which never changes; None if only its JSON is available: another version of Mantissa stored it."""
+    key = identifier, made, embedded, origin
+    if key not in _rendered:
+        async with _rendering:
+            if key not in _rendered:
+                _rendered[key] = await run_in_threadpool(_render, *key)
+    page = _rendered[key]
+    while len(_rendered) > _RENDERED:
+        _rendered.popitem(last=False)
+    return page
+
+
+def _render(identifier: str, made: str, embedded: bool, origin: str) -> str | None:
     report = _report(identifier)
     return result_page(report, made, f"../plotly-{plots_version()}.js", embedded, origin) if report is not None else None
 

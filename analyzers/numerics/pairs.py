@@ -1,5 +1,6 @@
 """Counts pairs of bit patterns of the same weights in two checkpoints, chunk by chunk."""
 
+import threading
 from collections.abc import Iterator
 from fractions import Fraction
 from math import ldexp
@@ -25,6 +26,7 @@ from analyzers.numerics.pair_kernels import (
 )  # fmt: skip
 from analyzers.numerics.pair_tables import PairCounts, PairTables
 
+_own = threading.local()
 _NO_JOINT = np.zeros(0, dtype=np.int64)
 _NO_TABLES = (np.zeros((2, 0), dtype=np.int64), np.zeros((2, 0), dtype=np.int64), np.zeros(STEP_BINS, dtype=np.int64))
 _NO_FLAGS = np.zeros(0, dtype=np.bool_)
@@ -51,7 +53,6 @@ class PairCounter:
         self._device = device
         self._taken = PairCounts()
         self._counts = np.zeros(COUNTS, dtype=np.int64)
-        self._joint: NDArray[np.int64] | None = None  # see `pair_kernels`
 
     def update(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.bool_] | None = None) -> None:
         """Count pairs of patterns, (n,) unsigned integers of the dtypes' widths each. Raises ValueError if the lengths differ.
@@ -76,14 +77,6 @@ class PairCounter:
 
     def take(self) -> PairCounts:
         """The counts since the last call."""
-        if self._joint is not None:
-            self._joint[REACH << 15 : (REACH + 1) << 15] = 0  # equal pairs
-            cells = np.flatnonzero(self._joint)
-            step, pattern = np.divmod(cells, 1 << 15)
-            step -= REACH
-            w, v = (values_of(codes.astype(np.uint16), "BF16") for codes in (pattern, pattern + step))  # of one sign
-            self._count_values(w, v, np.abs(step), self._joint[cells])
-            self._joint = None
         taken, self._taken = self._taken, PairCounts()
         taken.changed, taken.probe, taken.differ, taken.nonfinite, nonfinite_differ = self._counts.tolist()
         self._counts[:] = 0
@@ -93,14 +86,27 @@ class PairCounter:
 
     def _count_fp32(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.bool_] | None) -> None:
         """Count pairs of dtypes that fp32 holds exactly."""
-        joint, flags, sums, square = _NO_JOINT, _NO_FLAGS if changed is None else changed, np.zeros((2, SUMS)), 0.0
-        if self._dtypes == ("BF16", "BF16") and base.size >= _FEW:
-            joint = self._joint = np.zeros(JOINT_STEPS << 15, dtype=np.int64) if self._joint is None else self._joint
+        flags, sums, square = _NO_FLAGS if changed is None else changed, np.zeros((2, SUMS)), 0.0
+        near = self._dtypes == ("BF16", "BF16") and base.size >= _FEW
+        joint = _joint_of_thread() if near else _NO_JOINT
         for shift, w, v, part in _pieces(base, tuned, self._dtypes):
             if changed is not None:
                 np.not_equal(w, v, out=changed[part])
             square += count_pairs(w, v, shift, self._eta, joint, self._counts, sums, *self._bins, flags[part])
         self._add_sums(sums, Fraction(square))
+        if near:
+            self._count_joint(joint)
+
+    def _count_joint(self, joint: NDArray[np.int64]) -> None:
+        """Count the pairs in ``joint``, and empty it."""
+        joint[REACH << 15 : (REACH + 1) << 15] = 0  # equal pairs
+        cells = np.flatnonzero(joint != 0)  # faster than for integers
+        times = joint[cells]
+        joint[cells] = 0
+        step, pattern = np.divmod(cells, 1 << 15)
+        step -= REACH
+        w, v = (values_of(codes.astype(np.uint16), "BF16") for codes in (pattern, pattern + step))  # of one sign
+        self._count_values(w, v, np.abs(step), times)
 
     def _count_fp64(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.bool_] | None) -> None:
         """Count pairs of which one side is float64."""
@@ -135,6 +141,14 @@ class PairCounter:
             if not changed_only:
                 self._taken.add(PairCounts(absolute_max=largest, update_square=absolute[SQUARE]))
         self._taken.add(PairCounts(base_square=base_square))
+
+
+def _joint_of_thread() -> NDArray[np.int64]:
+    """An empty joint histogram (see `pair_kernels`). One for each thread: made for each pair of checkpoints, they would fill the memory."""
+    if not hasattr(_own, "joint"):
+        _own.joint = np.zeros(JOINT_STEPS << 15, dtype=np.int64)
+    joint: NDArray[np.int64] = _own.joint
+    return joint
 
 
 def _pieces(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> Iterator[tuple[int, NDArray[Any], NDArray[Any], slice]]:

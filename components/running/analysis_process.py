@@ -28,6 +28,8 @@ from components.running.log import log_unexpected
 # Less processor time than the web process gets where both want it.
 _NICE = 10
 _LOOK_SECONDS = 0.3
+# Of each thread. All of it counts as memory, used or not: with the system's 8 MB a hundred reads of the Hub would exceed JOBS_MEMORY.
+_STACK_BYTES = 512 << 10
 # To start a process: the end of a fork server may show only at the next one.
 _ATTEMPTS = 3
 _TOO_MUCH_MEMORY = (
@@ -153,6 +155,7 @@ def _serve(connection: Connection, runs_model: bool, folder: str) -> None:
     if not runs_model and sys.platform == "linux":
         import resource
 
+        threading.stack_size(_STACK_BYTES)
         most = psutil.Process().memory_info().data + limits.JOBS_MEMORY
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     with suppress(EOFError, OSError):

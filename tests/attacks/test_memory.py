@@ -14,6 +14,7 @@ from tests.attacks.conftest import process_of
 from tests.attacks.headers import framed
 from tests.browser.conftest import serve
 from tests.hub import LocalHub
+from tests.hub.architectures import llama
 
 MEMORY = 2_000_000_000
 
@@ -89,6 +90,17 @@ def test_as_many_tensors_as_the_largest_known_checkpoint_has_are_analyzed(hub: L
         _, accepted = post(url, "inspect", inspect("org/largest"))
         said = read(url, "inspect", accepted["event_id"])
         assert "event: complete" in said, said[-500:]
+
+
+@pytest.mark.timeout(600)
+def test_many_of_the_largest_checkpoints_are_compared_on_the_page(tmp_path: Path) -> None:
+    with LocalHub(delay=0.05) as local:
+        local.add("org/large", llama(lineage="bf16"))
+        with serve(tmp_path, local.url, MANTISSA_JOB_SECONDS="300") as url:
+            values = ["org/large", ["org/large"] * 8, "quick", "200MB", "", "", "", 0, 0.001, False]
+            _, accepted = post(url, "sparsity", values)
+            said = read(url, "sparsity", accepted["event_id"])
+            assert "event: complete" in said, said[-500:]
 
 
 def _resident(process: psutil.Process) -> int:

@@ -3,7 +3,6 @@ analyzer, and one with all limits.
 """
 
 import re
-from functools import cache
 from typing import NamedTuple
 
 from analyzers import ANALYZERS, limits
@@ -40,7 +39,6 @@ def methods_page(name: str, plots: str, origin: str) -> str:
     return Page(heading, "Mantissa", "").served(f"{home}{plots}" if "data-figure" in text else "", head, body)
 
 
-@cache
 def content(name: str) -> str:
     """The text of a page, HTML. Raises KeyError if there is no such page."""
     if name:

@@ -2,7 +2,7 @@
 
 Most pairs of a fine-tune are equal: blocks without a difference are skipped. Most others are a few bf16 steps apart. If both sides are
 stored in bf16, the base's pattern and the step describe such a pair completely: it takes one increment of a joint histogram, whose
-cells are counted at the end. All other pairs that differ are counted one at a time.
+cells are counted at the end of each chunk. All other pairs that differ are counted one at a time.
 """
 
 from typing import Any

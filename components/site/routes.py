@@ -108,6 +108,7 @@ async def _page(identifier: str, made: str, embedded: bool, origin: str) -> str 
         async with _rendering:
             if key not in _rendered:
                 _rendered[key] = await run_in_threadpool(_render, *key)
+    _rendered.move_to_end(key)
     page = _rendered[key]
     while len(_rendered) > _RENDERED:
         _rendered.popitem(last=False)

@@ -1,6 +1,7 @@
 # make run        start the app on http://127.0.0.1:7860 (PORT=... for another port)
 # make test       everything: style, types, tests, browser included (THREADS=... for the threads of each process, 1 by default)
 # make test-avx2  the same as on a processor without AVX-512
+# make test-gpu   what only a CUDA GPU can show, on a machine that has one
 # make bench      speed and memory, side by side with the naive way
 # make pictures   renew the pictures of README and docs
 # make lint       style and types only
@@ -32,7 +33,7 @@ ifneq ($(shell $(whole) && echo yes),yes)
 $(shell rm -f .venv/app-* .venv/tests-*)
 endif
 
-.PHONY: run test test-avx2 bench pictures lint kernels chromium
+.PHONY: run test test-avx2 test-gpu bench pictures lint kernels chromium
 
 # exec: the app itself gets the signals, and nothing of it outlives this command.
 run: $(app_stamp) $(kernels_stamp)
@@ -55,6 +56,9 @@ test-avx2: export OPENBLAS_CORETYPE = Haswell
 avx512 = import numpy; print(*(name for name in numpy.show_config("dicts")["SIMD Extensions"]["found"] if name[:6] in ("AVX512", "X86_V4")))
 test-avx2: $(tests_stamp)
 	NPY_DISABLE_CPU_FEATURES="$$($(python) -c '$(avx512)')" $(MAKE) --no-print-directory test
+
+test-gpu: $(tests_stamp) $(kernels_stamp)
+	MANTISSA_TEST_GPU=1 $(python) -m pytest tests/gpu tests/numerics/test_torch_kernels.py tests/numerics/test_torch_pairs.py
 
 kernels: $(tests_stamp) $(kernels_stamp)
 

@@ -15,6 +15,10 @@ from tests.hub import LocalHub
 # The tensors of tests are small: threads of torch would cost more than they bring, most of all on a machine that does other things.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Tests are of the CPU, on every machine, but for those of `make test-gpu`.
+if "MANTISSA_TEST_GPU" not in os.environ:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
 # An example takes as long as the machine lets it.
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")

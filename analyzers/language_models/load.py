@@ -315,7 +315,7 @@ def _dtype(requested: str, device: Device, checkpoint: Checkpoint) -> str:
     stored: dict[str, int] = {}
     for tensor in checkpoint.tensors:
         stored[tensor.dtype] = stored.get(tensor.dtype, 0) + tensor.nbytes
-    return _STORED.get(max(stored, key=stored.__getitem__), "bfloat16")
+    return _STORED.get(max(stored, key=stored.__getitem__, default=""), "bfloat16")
 
 
 def _longrope(outline: nn.Module) -> int | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from .conflict import conflict
 from .exit import exit_heads
+from .gpu import gpu
 from .hub_exact import exact_over_http
 from .hub_quick import large_quick, mixture_quick
 from .intervals import interval_coverage
@@ -50,6 +51,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "exit": exit_heads,
     "offload": offload,
     "monitor": monitor,
+    "gpu": gpu,
     "library": library,
     "load": load,
     "scan": scan_quick,

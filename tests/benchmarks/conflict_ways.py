@@ -1,15 +1,12 @@
-"""``python -m tests.benchmarks.conflict_ways WAY TEXT``: a small Llama's conflict rate in one of the `WAYS`; prints seconds and bytes.
+"""``python -m tests.benchmarks.conflict_ways WAY TEXT [DEVICE]``: a small Llama's conflict rate in one of the `WAYS`, seconds and bytes.
 
 TEXT is "even", random tokens in samples of one length, or "builtin", the built-in text, whose samples have 16 to 266 tokens.
 """
 
 import json
-import os
-import resource
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from analyzers import limits
 from analyzers.checkpoints import Access
+from analyzers.gradient_conflict.analyze import GPU_CHUNKS
 from analyzers.gradient_conflict.collect import ALL, Collector, Settings
 from analyzers.gradient_conflict.measure import measurement, model_sums
 from analyzers.gradient_conflict.pairs import Pairs, Thresholds, packed
@@ -28,7 +26,10 @@ from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.load import open_model
 from analyzers.language_models.prompts import Encoded, collate, encode
 
-VOCABULARY, HIDDEN, WIDTH, LAYERS, HEADS = 8192, 384, 1024, 8, 6
+from .memory import peak_memory
+
+# Vocabulary, hidden width, FFN width, layers, heads.
+SIZES = {"cpu": (8192, 384, 1024, 8, 6), "cuda": (32000, 1024, 4096, 8, 16)}
 SAMPLES, TOKENS, ANSWER = 32, 128, 32
 LONGEST = 512
 ROUNDS = 3
@@ -41,12 +42,12 @@ def naive(model: Any, samples: list[Encoded]) -> float:
     ]
     kept = []
     for sample in samples:
-        tokens = torch.tensor([sample.token_ids])
+        tokens = torch.tensor([sample.token_ids], device=model.device)
         logits = model(tokens, use_cache=False).logits[0, sample.answer_start - 1 : -1]
         kept.append(torch.autograd.grad(cross_entropy(logits, tokens[0, sample.answer_start :]), weights))
     model.requires_grad_(False)
     conflicts = pairs = 0.0
-    for layer in range(LAYERS):
+    for layer in range(len(model.model.layers)):
         total: Tensor | None = None
         for block in range(3):
             gradients = torch.stack([each[3 * layer + block] for each in kept])  # (S, F, d), of down (S, d, F)
@@ -62,9 +63,10 @@ def naive(model: Any, samples: list[Encoded]) -> float:
 
 def _ours(checkpointing: bool, weights: bool) -> Callable[[Any, list[Encoded]], float]:
     def measure(model: Any, samples: list[Encoded]) -> float:
-        settings = Settings(Thresholds(0.0, 1e-3), tuple(range(len(samples))), weights=weights, chunk_bytes=limits.GRAM_CHUNK_BYTES)
+        chunk_bytes = limits.GRAM_CHUNK_BYTES * (GPU_CHUNKS if model.device.type == "cuda" else 1)
+        settings = Settings(Thresholds(0.0, 1e-3), tuple(range(len(samples))), weights=weights, chunk_bytes=chunk_bytes)
         collected = Collector(len(samples), settings)
-        for capture in run(model, collate(samples, "cpu"), ffn_layers(model), checkpointing=checkpointing):
+        for capture in run(model, collate(samples, model.device), ffn_layers(model), checkpointing=checkpointing):
             collected.add(capture)
             del capture
         measurement(collected, settings)
@@ -83,7 +85,7 @@ WAYS = {
 
 
 def _even() -> list[Encoded]:
-    tokens = torch.randint(3, VOCABULARY, (SAMPLES, TOKENS)).tolist()
+    tokens = torch.randint(3, SIZES["cpu"][0], (SAMPLES, TOKENS)).tolist()
     return [Encoded(tuple(row), ANSWER, "", False) for row in tokens]
 
 
@@ -95,29 +97,27 @@ def _builtin() -> list[Encoded]:
 TEXTS = {"even": _even, "builtin": _builtin}
 
 
-def main(way: str, text: str) -> None:
+def main(way: str, text: str, device: str = "cpu") -> None:
     """Load, then so many rounds after one that is thrown away. ``bytes``: the most memory beyond what the loaded model took."""
     torch.manual_seed(0)
+    vocabulary, hidden, width, layers, heads = SIZES[device]
     config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=HIDDEN,
-        intermediate_size=WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        intermediate_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
         max_position_embeddings=LONGEST,
     )
-    model = LlamaForCausalLM(config).eval().requires_grad_(False)  # type: ignore[no-untyped-call]
+    model = LlamaForCausalLM(config).eval().requires_grad_(False).to(device)  # type: ignore[no-untyped-call]
     samples = TEXTS[text]()
-    before = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     seconds, rate = [], 0.0
-    for _ in range(1 + ROUNDS):
-        start = time.perf_counter()
-        rate = WAYS[way](model, samples)
-        seconds.append(time.perf_counter() - start)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(
-        json.dumps({"seconds": sorted(seconds[1:])[ROUNDS // 2], "least": min(seconds[1:]), "bytes": peak - before, "conflict_rate": rate})
-    )
+    with peak_memory(device) as peak:
+        for _ in range(1 + ROUNDS):
+            start = time.perf_counter()
+            rate = WAYS[way](model, samples)  # a number: a GPU has done its work
+            seconds.append(time.perf_counter() - start)
+    print(json.dumps({"seconds": sorted(seconds[1:])[ROUNDS // 2], "least": min(seconds[1:]), "bytes": peak(), "conflict_rate": rate}))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,14 @@
-"""``python -m tests.benchmarks.precision_ways WAY [SHAPE]``: precision variants of a Llama of 8 layers; prints seconds, or bytes.
+"""``python -m tests.benchmarks.precision_ways WAY [SHAPE [DEVICE]]``: precision variants of a Llama of 8 layers; prints seconds, or bytes.
 
 ``bf16``, ``fp16``: time of the whole run, and in turn with it of the plain forward and backward passes that it consists of. ``ours``,
 ``naive``: memory of the whole run, and of keeping what both models gave and comparing it at the end.
 """
 
 import json
-import os
-import resource
 import sys
 import time
 from collections.abc import Iterator
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,9 +22,11 @@ from analyzers.precision_variants.measure import Measurement
 from analyzers.precision_variants.variants import PRESETS
 from analyzers.precision_variants.weights import DTYPES, STORED
 
+from .memory import peak_memory
+
 LAYERS, HEAD_WIDTH = 8, 64
 # Vocabulary, hidden width, FFN width.
-SHAPES = {"narrow": (4096, 256, 704), "wide": (8192, 768, 2048)}
+SHAPES = {"narrow": (4096, 256, 704), "wide": (8192, 768, 2048), "gpu": (32000, 1024, 4096)}
 SEQUENCES, TOKENS = 4, 256
 VARIANTS = {"bf16": ("bf16", "bf16_fp32_lm_head", "bf16_fp32_residual"), "fp16": ("fp16",)}
 ROUNDS = 3
@@ -49,6 +48,8 @@ def plain(model: Any, token_ids: Tensor) -> None:
     logits = model(token_ids[:, :-1], use_cache=False).logits
     torch.autograd.backward(cross_entropy(logits.float().flatten(0, 1), token_ids[:, 1:].flatten()))
     model.zero_grad(set_to_none=True)
+    if token_ids.is_cuda:
+        torch.cuda.synchronize()
 
 
 def naive(model: Any, token_ids: Tensor) -> None:
@@ -87,7 +88,7 @@ def timed(model: Any, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, An
     return {"ratio": sorted(ratios[1:])[ROUNDS // 2], "least": min(ratios[1:]), "seconds": whole[-1], "passes": passes, "counts": counts}
 
 
-def main(way: str, shape: str = "narrow") -> None:
+def main(way: str, shape: str = "narrow", device: str = "cpu") -> None:
     """Build the model, run, print JSON. ``bytes``: the most memory beyond what the model took; ``reference``: of what is kept."""
     torch.manual_seed(0)
     vocabulary, hidden, width = SHAPES[shape]
@@ -99,18 +100,17 @@ def main(way: str, shape: str = "narrow") -> None:
         num_attention_heads=hidden // HEAD_WIDTH,
         max_position_embeddings=TOKENS,
     )
-    model = LlamaForCausalLM(config).eval().requires_grad_(False)  # type: ignore[no-untyped-call]
-    token_ids = torch.randint(vocabulary, (SEQUENCES, TOKENS))
-    before = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    model = LlamaForCausalLM(config).eval().requires_grad_(False).to(device)  # type: ignore[no-untyped-call]
+    token_ids = torch.randint(vocabulary, (SEQUENCES, TOKENS)).to(device)
     if way in VARIANTS:
         print(json.dumps({"width": hidden, **timed(model, token_ids, VARIANTS[way])}))
         return
-    if way == "ours":
-        ours(model, token_ids, ("bf16",))
-    else:
-        naive(model, token_ids)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"bytes": peak - before, "model": sum(each.numel() for each in model.parameters()) * 4}))
+    with peak_memory(device) as peak:
+        if way == "ours":
+            ours(model, token_ids, ("bf16",))
+        else:
+            naive(model, token_ids)
+    print(json.dumps({"bytes": peak(), "model": sum(each.numel() for each in model.parameters()) * 4}))
 
 
 def _last(items: Iterator[Any]) -> Any:

@@ -31,6 +31,7 @@ def main() -> int:
     saving.add_argument("folder", type=Path, help="where to write; checkpoints are made next to it once, in 'checkpoints'")
     saving.add_argument("--checkout", type=Path, default=Path.cwd(), help="whose code is run (default: this one)")
     saving.add_argument("--only", default="", metavar="PREFIX", help="only the runs whose name starts so")
+    saving.add_argument("--options", default="", help="of every command in addition, such as '--device cuda'")
     comparing = commands.add_parser("compare", help="name every value that differs")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
@@ -38,11 +39,11 @@ def main() -> int:
     comparing.add_argument("--only", default="", metavar="PREFIX")
     options = parser.parse_args()
     if options.command == "save":
-        return save(options.folder, options.checkout.resolve(), options.only)
+        return save(options.folder, options.checkout.resolve(), options.only, options.options)
     return compare(options.before, options.after, options.tolerance, options.only)
 
 
-def save(folder: Path, checkout: Path, only: str) -> int:
+def save(folder: Path, checkout: Path, only: str, options: str) -> int:
     """Write ``folder``/NAME.json for each run; 1 where one fails."""
     folder.mkdir(parents=True, exist_ok=True)
     files = folder.resolve().parent / "checkpoints"
@@ -59,7 +60,7 @@ def save(folder: Path, checkout: Path, only: str) -> int:
         for name, command in RUNS.items():
             if not name.startswith(only):
                 continue
-            arguments = shlex.split(command.replace("\\", "\\\\").format(files=files))
+            arguments = shlex.split(command.replace("\\", "\\\\").format(files=files)) + shlex.split(options)
             run = subprocess.run(
                 [sys.executable, "-m", "analyzers", *arguments, "--json"], cwd=checkout, env=variables, capture_output=True, text=True
             )
@@ -77,7 +78,8 @@ def compare(before: Path, after: Path, tolerance: float, only: str) -> int:
         if not other.exists():
             found = ["there is no such run after"]
         else:
-            found = list(differences(json.loads(path.read_text()), json.loads(other.read_text()), tolerance))
+            was, now = (json.loads(each.read_text()) for each in (path, other))
+            found = ["a run failed"] if "error" in was or "error" in now else list(differences(was, now, tolerance))
         differing += bool(found)
         print(f"{path.stem}: {f'{len(found)} differences' if found else 'same'}")
         for line in found[:12]:

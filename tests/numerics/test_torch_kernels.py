@@ -1,4 +1,4 @@
-"""The torch path counts exactly what the compiled path counts. Its code is the same on any device: here it runs on the CPU."""
+"""The torch path counts exactly what the compiled path counts, on a GPU if there is one, else on the CPU: its code is the same."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,13 +12,14 @@ from analyzers.numerics import Accumulator, BitHistogram, torch_kernels
 from analyzers.numerics.count_kernels import count_fp32
 from tests.numerics.test_histogram import CASES, DTYPES, common, counted, drawn, patterns
 
+WHERE = "cuda" if torch.cuda.is_available() else "cpu"
 real_count = torch_kernels.count
 
 
-def on_cpu(codes: NDArray[Any], table: NDArray[np.int64], device: str) -> tuple[int, int, float, int]:
-    """The count on the CPU in place of CUDA."""
+def counting(codes: NDArray[Any], table: NDArray[np.int64], device: str) -> tuple[int, int, float, int]:
+    """The count, without CUDA on the CPU in its place."""
     assert device == "cuda"
-    return real_count(codes, table, "cpu")
+    return real_count(codes, table, WHERE)
 
 
 def same(one: BitHistogram, other: BitHistogram) -> bool:
@@ -29,14 +30,14 @@ def same(one: BitHistogram, other: BitHistogram) -> bool:
 
 @pytest.mark.parametrize(("dtype", "name"), CASES)
 def test_same_histogram(dtype: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_kernels, "count", on_cpu)
+    monkeypatch.setattr(torch_kernels, "count", counting)
     codes = (patterns(dtype) | common(dtype))[name]
     assert same(counted(codes, dtype, "cuda"), counted(codes, dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_same_histogram_over_several_updates(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_kernels, "count", on_cpu)
+    monkeypatch.setattr(torch_kernels, "count", counting)
     one, other = Accumulator(dtype, "cuda"), Accumulator(dtype)
     for seed in range(3):
         for accumulator in (one, other):
@@ -51,7 +52,7 @@ def test_same_magnitudes(name: str) -> None:
     table = np.zeros(5 << 16, dtype=np.int64)
     low, high, squares, near_overflow = count_fp32(codes, table)
     found = np.zeros_like(table)
-    assert list(real_count(codes, found, "cpu")) == [low, high, pytest.approx(squares, rel=1e-13), near_overflow]
+    assert list(real_count(codes, found, WHERE)) == [low, high, pytest.approx(squares, rel=1e-13), near_overflow]
     np.testing.assert_array_equal(found, table)
 
 

@@ -1,10 +1,11 @@
-"""The torch path counts what the compiled loop counts. Its code is the same on any device: here it runs on the CPU."""
+"""The torch path counts what the compiled loop counts, on a GPU if there is one, else on the CPU: its code is the same."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from analyzers.numerics import PairCounter, PairTables, torch_pairs
@@ -12,17 +13,18 @@ from analyzers.numerics.conversions import changed as changed_pairs
 from tests.numerics.test_pairs import PAIRS, counted, same_tables, weights, whole
 from tests.numerics.values import TORCH, all_patterns, hostile32
 
+WHERE = "cuda" if torch.cuda.is_available() else "cpu"
 real_count: Callable[..., float] = torch_pairs.count_pairs
 
 
-def on_cpu(*arguments: Any) -> float:
-    """The count on the CPU in place of CUDA."""
+def counting(*arguments: Any) -> float:
+    """The count, without CUDA on the CPU in its place."""
     assert arguments[-1] == "cuda"
-    return real_count(*arguments[:-1], "cpu")
+    return real_count(*arguments[:-1], WHERE)
 
 
 def same(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_pairs, "count_pairs", on_cpu)
+    monkeypatch.setattr(torch_pairs, "count_pairs", counting)
     expected, tables = counted(base, tuned, dtypes, eta)
     for ours in (PairTables(), None):
         counter = PairCounter(*dtypes, eta, ours, "cuda")

@@ -1,0 +1,74 @@
+"""On a CUDA GPU every analyzer gives what it gives on the CPU, and a monitor counts what `sparsity` counts: `make test-gpu`."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM
+
+import mantissa
+from analyzers.language_models.samples import sample_folder
+from mantissa.training import UpdateMonitor
+from tests.comparison.differences import differences
+from tests.comparison.runs import RUNS
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="of a machine with a CUDA GPU: make test-gpu")
+
+ROOT = Path(__file__).parents[2]
+# Those of the built-in samples.
+OF_SAMPLES = [name for name, command in RUNS.items() if "{files}" not in command and "org/" not in command]
+# By analyzer, how far apart numbers may be, relative or absolute: training in exit takes the rounding of its first steps further.
+TOLERANCE = {"dtype": 1e-12, "sparsity": 1e-12, "conflict": 1e-4, "precision": 1e-4, "exit": 1e-2}
+
+
+def answer(name: str, device: str) -> Any:
+    """The JSON of a run, without what names the device or says what it cost. Of precision, the reference: in 16 bits devices differ."""
+    command = shlex.split(RUNS[name])
+    if command[0] in ("conflict", "exit"):
+        command += ["--dtype", "float32"]
+    program = [sys.executable, "-m", "analyzers", *command, "--device", device, "--json"]
+    run = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
+    return comparable(command[0], json.loads(run.stdout))
+
+
+def comparable(analyzer: str, found: Any) -> Any:
+    for each in found if isinstance(found, list) else [found]:
+        each.pop("request")
+        each.pop("cost", None)
+        for method in each.get("methods", {}).values():
+            method.pop("memory_ratio", None)
+    return found["reference"] if analyzer == "precision" else found
+
+
+@pytest.mark.parametrize("name", OF_SAMPLES)
+def test_the_gpu_gives_what_the_cpu_gives(name: str) -> None:
+    assert list(differences(answer(name, "cpu"), answer(name, "cuda"), TOLERANCE[name.partition("-")[0]])) == []
+
+
+@pytest.mark.parametrize("variant", ["tf32", "bf16", "fp16", "bf16_autocast"])
+def test_a_variant_runs_on_a_gpu(variant: str) -> None:
+    report = mantissa.precision("sample:tiny-fp32", variants=(variant,), sequence_length=32, device="cuda")
+    assert report.environment.device == "cuda" and list(report.variants) == [variant]
+
+
+def test_a_monitor_counts_on_the_gpu_what_sparsity_counts(tmp_path: Path) -> None:
+    model: Any = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=torch.bfloat16, device_map="cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    token_ids = torch.randint(3, 500, (4, 32), device="cuda")
+    model.save_pretrained(tmp_path / "before")
+    with UpdateMonitor(model, mode="exact") as monitor:
+        for _ in range(3):
+            logits = model(token_ids).logits
+            torch.autograd.backward(cross_entropy(logits[:, :-1].flatten(0, 1).float(), token_ids[:, 1:].flatten()))
+            optimizer.step()
+            optimizer.zero_grad()
+        look = monitor.look()
+    model.save_pretrained(tmp_path / "after")
+    report = mantissa.sparsity(tmp_path / "before", tmp_path / "after", mode="exact")
+    assert 0 < look.total.changed == report.num_changed

@@ -45,7 +45,7 @@ def hub() -> Iterator[LocalHub]:
 # With the caps on metadata as they are, and without.
 @pytest.mark.parametrize("caps", [{}, {"MANTISSA_METADATA_ENTRIES": "100000000", "MANTISSA_METADATA_BYTES": "100000000"}])
 def test_the_app_stays_under_2_gb_and_answers_others(hub: LocalHub, tmp_path: Path, caps: dict[str, str]) -> None:
-    with serve(tmp_path, hub.url, MANTISSA_JOB_SECONDS="60", **caps) as url:
+    with serve(tmp_path, hub.url, MANTISSA_JOB_SECONDS="20", **caps) as url:
         app = process_of(url)
         over = threading.Event()
         web: list[int] = []
@@ -94,10 +94,10 @@ def test_as_many_tensors_as_the_largest_known_checkpoint_has_are_analyzed(hub: L
 
 @pytest.mark.timeout(600)
 def test_many_of_the_largest_checkpoints_are_compared_on_the_page(tmp_path: Path) -> None:
-    with LocalHub(delay=0.05) as local:
+    with LocalHub(delay=0.02) as local:
         local.add("org/large", llama(lineage="bf16"))
         with serve(tmp_path, local.url, MANTISSA_JOB_SECONDS="300") as url:
-            values = ["org/large", ["org/large"] * 8, "quick", "200MB", "", "", "", 0, 0.001, False]
+            values = ["org/large", ["org/large"] * 6, "quick", "100MB", "", "", "", 0, 0.001, False]
             _, accepted = post(url, "sparsity", values)
             said = read(url, "sparsity", accepted["event_id"])
             assert "event: complete" in said, said[-500:]

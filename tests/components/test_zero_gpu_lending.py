@@ -1,5 +1,6 @@
 """Lending on ZeroGPU, with a stand-in for its package: nothing is fetched or lent before a refusal, and every refusal is a sentence."""
 
+import json
 import os
 import re
 import subprocess
@@ -29,8 +30,10 @@ from tests.hub import LocalHub
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = ROOT / "tests" / "space"
-# In a process of its own, as on a Space: the package must come before torch. Asks for a GPU and prints what happens.
+# In a process of its own, as on a Space: the package must come before torch. For each line of JSON, which it takes into its environment, it
+# asks for a GPU and prints what happens.
 PROGRAM = """
+import json
 import os
 import sys
 import time
@@ -47,31 +50,56 @@ def task(request, seconds, access):
         raise RuntimeError("of the task")
     yield Progress(done=2, total=2, unit="layers", note="done")
 
-zero_gpu._START_SECONDS = int(os.environ.get("START_SECONDS", "15"))
 lend = spaces.GPU(duration=lambda request, seconds, access: seconds)(task)
 request = ConflictRequest(model="sample:tiny-bf16", samples=4, max_length=32)
-try:
-    for item in zero_gpu._with_gpu(request, Access(token="hf_visitor"), lend):
-        print(item.unit, item.note)
-except zero_gpu.GpuRefused as error:
-    print("refused:", error)
+for line in sys.stdin:
+    asked = json.loads(line)
+    os.environ.update(asked)
+    zero_gpu._START_SECONDS = int(os.environ.get("START_SECONDS", "15"))
+    try:
+        for item in zero_gpu._with_gpu(request, Access(token="hf_visitor"), lend):
+            print(item.unit, item.note)
+    except zero_gpu.GpuRefused as error:
+        print("refused:", error)
+    print("over", flush=True)
+    for name in asked:
+        del os.environ[name]
 """
 
 
-def _lent(folder: Path, **scheduler: str) -> tuple[list[str], list[int]]:
+@pytest.fixture(scope="module")
+def space() -> Iterator["subprocess.Popen[str]"]:
+    """The program."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPACES")}
+    variables = {"PYTHONPATH": f"{STAND_IN}{os.pathsep}{ROOT}", "SPACES_ZERO_GPU": "true"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, env=kept | variables, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+    ) as program:
+        yield program
+        assert program.stdin
+        program.stdin.close()
+
+
+def _lent(space: "subprocess.Popen[str]", folder: Path, **scheduler: str) -> tuple[list[str], list[int]]:
     """The lines that the program prints, and the seconds of each GPU that was lent."""
     log = folder / "lent"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPACES")}
-    variables = {"PYTHONPATH": f"{STAND_IN}{os.pathsep}{ROOT}", "SPACES_ZERO_GPU": "true", "SPACES_LOG": str(log)}
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, env=kept | variables | scheduler, capture_output=True, text=True, timeout=250
-    )
-    assert run.returncode == 0, run.stderr[-1000:]
-    return run.stdout.splitlines(), [int(line) for line in log.read_text().splitlines()] if log.exists() else []
+    assert space.stdin
+    space.stdin.write(json.dumps({"SPACES_LOG": str(log), **scheduler}) + "\n")
+    space.stdin.flush()
+    lines = list(iter(lambda: _line(space), "over"))
+    return lines, [int(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def test_the_estimate_is_shown_and_then_a_gpu_is_lent(tmp_path: Path) -> None:
-    lines, lent = _lent(tmp_path)
+def _line(space: "subprocess.Popen[str]") -> str:
+    assert space.stdout
+    line = space.stdout.readline()
+    assert line, "the program ended"
+    return line.rstrip("\n")
+
+
+def test_the_estimate_is_shown_and_then_a_gpu_is_lent(space: "subprocess.Popen[str]", tmp_path: Path) -> None:
+    lines, lent = _lent(space, tmp_path)
     *_, estimate, first, second = lines
     assert re.fullmatch(r"turns asking for a GPU for about 16 s, 8% of the quota that a free account has for a day", estimate)
     assert (first, second) == ("layers cuda hf_visitor", "layers done")
@@ -104,8 +132,10 @@ def test_the_estimate_is_shown_and_then_a_gpu_is_lent(tmp_path: Path) -> None:
     ],
     ids=["quota", "duration", "queue", "preempted", "expired", "failed"],
 )
-def test_what_zero_gpu_refuses_is_a_sentence(tmp_path: Path, scheduler: dict[str, str], said: str, lendings: int) -> None:
-    lines, lent = _lent(tmp_path, **scheduler)
+def test_what_zero_gpu_refuses_is_a_sentence(
+    space: "subprocess.Popen[str]", tmp_path: Path, scheduler: dict[str, str], said: str, lendings: int
+) -> None:
+    lines, lent = _lent(space, tmp_path, **scheduler)
     assert re.fullmatch(f"refused: {said}", lines[-1]), lines[-1]
     assert len(lent) == lendings
 

@@ -29,6 +29,7 @@ class _Watched:
     for all of it. start, last: (n,) its watched values then.
     """
 
+    role: str
     size: int
     counted_here: bool
     rows: Tensor | None
@@ -101,7 +102,7 @@ class UpdateMonitor:
         for each, values in zip(watched, now, strict=True):
             each.last = values.clone()
         trainable = [held[name].trainable for name in known]
-        roles = [role(name) for name in known]
+        roles = [each.role for each in watched]
         unmoved = [train and not bool(row[CHANGED] + row[SWALLOWED]) for train, row in zip(trainable, table, strict=True)]
         look = Look(
             step=self._step,
@@ -151,7 +152,7 @@ class UpdateMonitor:
             start = parts.watched(held.local, rows).clone()
             # What every process holds is counted by one of them.
             here = held.sharded or index % processes == rank
-            found[name] = _Watched(held.local.numel(), here, rows, start, start)
+            found[name] = _Watched(role(name), held.local.numel(), here, rows, start, start)
         return found
 
     def _fits(self, name: str, held: Mapping[str, parts.Held]) -> bool:

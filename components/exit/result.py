@@ -13,7 +13,7 @@ from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.text import numbers
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.legend import legend
-from components.text.markup import caption, notes
+from components.text.markup import notes
 from components.text.names import model_name
 
 
@@ -124,7 +124,7 @@ _TABS: tuple[Tab[ExitReport], ...] = (
             Piece(lambda report: tables.signals(report) + tables.seeds(report)),
             Said(captions.before_norm),
             Plot("Cosines before the final norm", plots.before_norm),
-            Piece(lambda report: caption(captions.inputs(report)) + notes(report.notes)),
+            Piece(lambda report: notes([captions.inputs(report), *report.notes])),
         ],
     ),
     Tab(

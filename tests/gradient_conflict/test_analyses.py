@@ -93,7 +93,7 @@ def test_weight_by_weight(zeros: float) -> None:
     moving = (positive + negative) > 0
     ratio = np.square(gradient.mean(0))[moving] / gradient.var(0, ddof=1)[moving]
     found = weigh(gradient, 3)
-    assert (found.weights, found.counted) == (600, counted.sum())
+    assert (found.weights, found.counted) == (600, int(counted.sum()))
     assert found.conflict == pytest.approx(((positive * negative)[counted] / pairs).mean())
     assert found.agreement == pytest.approx((np.abs(positive - negative)[counted] / (positive + negative)[counted]).mean())
     assert found.snr == pytest.approx(np.square(gradient.mean(0)).sum() / gradient.var(0, ddof=1).sum())

@@ -69,7 +69,7 @@ def test_rows_and_columns_from_chunks_of_any_size_in_any_order(dtypes: Dtypes, s
                 part = slice(ends[i], ends[i + 1])
                 threads[i % 2].update(mask_of(base[part], tuned[part], dtypes), int(ends[i]))
             threads[0].merge(threads[1])
-            assert (threads[0].changed_rows, threads[0].changed_columns) == (matrix.any(axis=1).sum(), matrix.any(axis=0).sum())
+            assert (threads[0].changed_rows, threads[0].changed_columns) == (int(matrix.any(axis=1).sum()), int(matrix.any(axis=0).sum()))
 
 
 def test_a_row_longer_than_a_piece() -> None:
@@ -77,7 +77,7 @@ def test_a_row_longer_than_a_piece() -> None:
     matrix = changed(base, tuned, ("F32", "BF16")).reshape(3, -1)
     found = ChangedPlaces(*matrix.shape)
     found.update(mask_of(base, tuned, ("F32", "BF16")), 0)
-    assert (found.changed_rows, found.changed_columns) == (matrix.any(axis=1).sum(), matrix.any(axis=0).sum())
+    assert (found.changed_rows, found.changed_columns) == (int(matrix.any(axis=1).sum()), int(matrix.any(axis=0).sum()))
 
 
 def test_rows_are_still_counted_where_all_columns_changed() -> None:

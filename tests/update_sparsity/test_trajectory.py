@@ -55,14 +55,14 @@ def test_checkpoints_of_other_shapes_and_dtypes(tmp_path: Path) -> None:
         masks.append(np.concatenate(mask))
         has.append(np.concatenate(there))
     for i, row in enumerate(report.trajectory):
-        assert (row.total_parameters, row.num_changed) == (has[i].sum(), masks[i].sum())
+        assert (row.total_parameters, row.num_changed) == (int(has[i].sum()), int(masks[i].sum()))
         assert row.sparsity == pytest.approx(1 - masks[i].sum() / has[i].sum())
         assert row.swallowed.meaningful == (i < 2)
     for overlap in report.overlap:
         i, j = overlap.first, overlap.second
         both = has[i] & has[j]
         one, other = masks[i] & both, masks[j] & both
-        assert (overlap.shared, overlap.either) == ((one & other).sum(), (one | other).sum())
+        assert (overlap.shared, overlap.either) == (int((one & other).sum()), int((one | other).sum()))
         p, q = one.sum() / both.sum(), other.sum() / both.sum()
         assert overlap.independent == pytest.approx(p * q / (p + q - p * q))
     step = sum(

@@ -1,7 +1,7 @@
 # make run        start the app on http://127.0.0.1:7860 (PORT=... for another port)
 # make test       everything: style, types, tests, browser included (THREADS=... for the threads of each process, 1 by default)
 # make test-avx2  the same as on a processor without AVX-512
-# make test-gpu   what only a CUDA GPU can show, on a machine that has one
+# make test-gpu   the tests that need a CUDA GPU
 # make bench      speed and memory, side by side with the naive way
 # make pictures   renew the pictures of README and docs
 # make lint       style and types only

@@ -15,7 +15,7 @@ from tests.hub import LocalHub
 # The tensors of tests are small: threads of torch would cost more than they bring, most of all on a machine that does other things.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Tests are of the CPU, on every machine, but for those of `make test-gpu`.
+# Results are those of the CPU, on a machine with a GPU too. `make test-gpu` runs the tests that need one.
 if "MANTISSA_TEST_GPU" not in os.environ:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 

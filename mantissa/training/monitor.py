@@ -25,8 +25,8 @@ _monitored: WeakSet[nn.Module] = WeakSet()
 
 @dataclass(slots=True)
 class _Watched:
-    """A parameter as it was. size: values held here. counted_here: by this process, of those that hold it. rows: the watched blocks, None
-    for all of it. start, last: (n,) its watched values then.
+    """A parameter as it was. role: see `names.role`. size: values held here. counted_here: by this process, of those that hold it.
+    rows: the watched blocks, None for all of it. start, last: (n,) its watched values then.
     """
 
     role: str

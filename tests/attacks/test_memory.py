@@ -45,7 +45,7 @@ def hub() -> Iterator[LocalHub]:
 # With the caps on metadata as they are, and without.
 @pytest.mark.parametrize("caps", [{}, {"MANTISSA_METADATA_ENTRIES": "100000000", "MANTISSA_METADATA_BYTES": "100000000"}])
 def test_the_app_stays_under_2_gb_and_answers_others(hub: LocalHub, tmp_path: Path, caps: dict[str, str]) -> None:
-    with serve(tmp_path, hub.url, MANTISSA_JOB_SECONDS="20", **caps) as url:
+    with serve(tmp_path, hub.url, MANTISSA_JOB_SECONDS="60", **caps) as url:
         app = process_of(url)
         over = threading.Event()
         web: list[int] = []

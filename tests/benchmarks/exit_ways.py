@@ -7,17 +7,16 @@ count of peak memory, beyond that before the first step. chunk: bytes of a chunk
 import ctypes
 import json
 import multiprocessing
-import os
-import resource
 import sys
 import time
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import torch
 from torch.nn.functional import cross_entropy, linear
 
 from analyzers.exit_feedback.heads import HEADS, HeadSettings, build_head
+
+from .memory import peak_memory
 
 TOKENS, WIDTH, CHUNK = 384, 128, 128
 ROUNDS = 3
@@ -43,16 +42,16 @@ def measure(way: str, vocabulary: int, report: Connection) -> None:
 
     head.loss(h[:2], targets[:2])  # what is loaded and set up once
     libc.mallopt(_THRESHOLD, 1 << 18)
-    before = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    step()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    with peak_memory("cpu") as peak:
+        step()
+        peak_bytes = peak()
     libc.mallopt(_THRESHOLD, 1 << 25)
     seconds = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
         step()
         seconds.append(time.perf_counter() - start)
-    report.send({"seconds": sorted(seconds)[ROUNDS // 2], "least": min(seconds), "bytes": peak - before})
+    report.send({"seconds": sorted(seconds)[ROUNDS // 2], "least": min(seconds), "bytes": peak_bytes})
 
 
 def main(vocabulary: int) -> None:

@@ -1,6 +1,6 @@
-"""On a CUDA GPU, where there is one: counting, beside the compiled loops on one thread; conflict and precision, beside autograd; a monitor.
+"""A CUDA GPU: counting next to compiled loops on one thread, conflict and precision next to autograd, the training monitor next to a step.
 
-``python -m tests.benchmarks.gpu`` prints the rates of counting and the times of a training step and of looks at it as JSON.
+``python -m tests.benchmarks.gpu`` prints as JSON the speed of counting, and the seconds of a training step and of a look.
 """
 
 import json
@@ -26,7 +26,7 @@ _STEP: dict[str, Any] = {
 
 
 def gpu(folder: Path) -> Iterator[Result]:
-    """Nothing but a line that says so where there is no GPU."""
+    """One line that says so if there is no GPU."""
     found = run(["-m", "tests.benchmarks.gpu"], folder=folder).json
     if not found:
         yield Result("GPU", "there is no CUDA device here: not measured")
@@ -53,7 +53,7 @@ def gpu(folder: Path) -> Iterator[Result]:
         target, met = (f">= {TIMES_FASTER} times", ratio >= TIMES_FASTER) if way == "fast" else ("", None)
         yield Result(f"  conflict, {way}", quantity(ours["seconds"], "s"), quantity(naive["seconds"], "s"), ratio, target, met)
         mine, theirs = (quantity(each["bytes"] / 1e9, "GB") for each in (ours, naive))
-        yield Result("    memory beside the model", mine, theirs, naive["bytes"] / ours["bytes"])
+        yield Result("    memory in addition to the model", mine, theirs, naive["bytes"] / ours["bytes"])
         mine, theirs = (f"{each['conflict_rate']:.5f}" for each in (ours, naive))
         yield Result("    conflict rate", mine, theirs, None, "within 0.001", equal)
     for way in ("bf16", "fp16"):

@@ -1,4 +1,4 @@
-"""The most memory that something takes, on a CPU or a GPU."""
+"""Peak memory, on a CPU or a GPU."""
 
 import os
 import resource
@@ -11,9 +11,9 @@ import torch
 
 @contextmanager
 def peak_memory(device: str) -> Iterator[Callable[[], int]]:
-    """Yields a function that returns the most bytes in use since, beyond those in use at the start.
+    """Yields a function that returns the peak bytes since the start, in addition to those in use then.
 
-    "cpu": of this process, as the kernel counts; it must not have had more in use before. "cuda": of torch's tensors.
+    device: "cpu" for the kernel's count of this process, whose earlier peak must be lower; "cuda" for torch's tensors.
     """
     if device == "cuda":
         start = torch.cuda.memory_allocated()

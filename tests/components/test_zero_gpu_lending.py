@@ -30,8 +30,8 @@ from tests.hub import LocalHub
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = ROOT / "tests" / "space"
-# In a process of its own, as on a Space: the package must come before torch. For each line of JSON, which it takes into its environment, it
-# asks for a GPU and prints what happens.
+# In a process of its own, as on a Space: the package must come before torch. For each line of JSON on its input, variables of its
+# environment, it asks for a GPU and prints what happens.
 PROGRAM = """
 import json
 import os
@@ -69,13 +69,11 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def space() -> Iterator["subprocess.Popen[str]"]:
-    """The program."""
+    """The program, running."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPACES")}
     variables = {"PYTHONPATH": f"{STAND_IN}{os.pathsep}{ROOT}", "SPACES_ZERO_GPU": "true"}
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, env=kept | variables, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
-    ) as program:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=ROOT, env=kept | variables, stdin=pipe, stdout=pipe, text=True) as program:
         yield program
         assert program.stdin
         program.stdin.close()

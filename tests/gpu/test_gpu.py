@@ -1,4 +1,4 @@
-"""On a CUDA GPU every analyzer gives what it gives on the CPU, and a monitor counts what `sparsity` counts: `make test-gpu`."""
+"""On a CUDA GPU the analyzers give the results of the CPU, and the training monitor those of `sparsity`. Run by `make test-gpu`."""
 
 import json
 import shlex
@@ -18,17 +18,17 @@ from mantissa.training import UpdateMonitor
 from tests.comparison.differences import differences
 from tests.comparison.runs import RUNS
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="of a machine with a CUDA GPU: make test-gpu")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU: make test-gpu")
 
 ROOT = Path(__file__).parents[2]
 # Those of the built-in samples.
 OF_SAMPLES = [name for name, command in RUNS.items() if "{files}" not in command and "org/" not in command]
-# By analyzer, how far apart numbers may be, relative or absolute: training in exit takes the rounding of its first steps further.
+# Relative or absolute. Training, in exit, amplifies rounding errors.
 TOLERANCE = {"dtype": 1e-12, "sparsity": 1e-12, "conflict": 1e-4, "precision": 1e-4, "exit": 1e-2}
 
 
 def answer(name: str, device: str) -> Any:
-    """The JSON of a run, without what names the device or says what it cost. Of precision, the reference: in 16 bits devices differ."""
+    """The JSON of a run on ``device``, as `comparable`."""
     command = shlex.split(RUNS[name])
     if command[0] in ("conflict", "exit"):
         command += ["--dtype", "float32"]
@@ -38,6 +38,7 @@ def answer(name: str, device: str) -> Any:
 
 
 def comparable(analyzer: str, found: Any) -> Any:
+    """Without the request, which names the device, and costs. Of precision the reference only: in 16 bits devices differ."""
     for each in found if isinstance(found, list) else [found]:
         each.pop("request")
         each.pop("cost", None)

@@ -129,6 +129,8 @@ def test_where_a_model_ends_is_known_whatever_it_calls_that(tmp_path: Path) -> N
     folder = written(tmp_path / "model", {**files(without=(WEIGHTS,)), "config.json": json.dumps(config.to_dict()).encode()})
     with open_model(folder, Access(local=True), weights=False) as opened:
         assert opened.context == 20
+    with open_model(folder, Access(local=True), weights=False, lent=1 << 30) as opened:  # on a GPU the dtype is that of most weights
+        assert opened.dtype == "bfloat16"
 
 
 def test_samples_on_both_sides_of_where_positions_turn_are_not_run_together(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ real_count = torch_kernels.count
 
 
 def counting(codes: NDArray[Any], table: NDArray[np.int64], device: str) -> tuple[int, int, float, int]:
-    """The count, without CUDA on the CPU in its place."""
+    """The count, on the CPU if there is no GPU."""
     assert device == "cuda"
     return real_count(codes, table, WHERE)
 

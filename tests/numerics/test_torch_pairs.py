@@ -18,7 +18,7 @@ real_count: Callable[..., float] = torch_pairs.count_pairs
 
 
 def counting(*arguments: Any) -> float:
-    """The count, without CUDA on the CPU in its place."""
+    """The count, on the CPU if there is no GPU."""
     assert arguments[-1] == "cuda"
     return real_count(*arguments[:-1], WHERE)
 

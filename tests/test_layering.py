@@ -24,17 +24,18 @@ ANALYZER_PARTS = {
     "limits": {"errors"},
     "base": {"errors", "extras", "formatting", "limits"},
     "formatting": {"base", "errors"},
+    "coverage": {"base", "formatting"},
     "tables": {"base", "errors", "extras", "limits", "terminal"},
     "terminal": {"formatting"},
     "watched": set[str](),
     "command_line": {"base", "errors", "formatting", "limits", "tables", "terminal"},
     "numerics": {"errors", "limits"},
-    "checkpoints": {"base", "errors", "formatting", "limits", "numerics", "terminal", "watched"},
+    "checkpoints": {"base", "coverage", "errors", "formatting", "limits", "numerics", "terminal", "watched"},
     "language_models": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "terminal", "watched"},
 }
 # Tools use an analyzer, or act on what one finds. They are not analyzers, and no analyzer imports them but check, which turns the reports
 # of others into findings, and counts what shrink would save.
-_FOR_TOOLS = {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "command_line", "terminal"}
+_FOR_TOOLS = {"base", "coverage", "errors", "formatting", "limits", "checkpoints", "numerics", "command_line", "terminal"}
 RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS}
 RUNNERS["check"] = _FOR_TOOLS | {"dtype_detection", "update_sparsity", "parents", "shrink", "extras", "tables"}
 # Modules that tie the analyzers together: the list of them, and the command line.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, field_validator, model_validator
 
 from analyzers.base import CheckpointFacts, Data, NextStep, Reference, Report, Request
+from analyzers.coverage import Coverage
 from analyzers.formatting import plural, size
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ LEVELS: tuple[Level, ...] = ("info", "warning", "error")
 FailOn = Literal["error", "warning", "never"]
 
 Rule = Literal[
+    "loads",
+    "empty",
+    "not-read",
     "non-finite",
     "index",
     "upcast",
@@ -31,6 +35,7 @@ Rule = Literal[
     "missing",
     "misshapen",
     "unchanged",
+    "replaced",
     "extra",
     "base-mismatch",
 ]
@@ -81,6 +86,7 @@ class CheckReport(Report):
     saving_bytes: int
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+    coverage: tuple[Coverage, ...] = ()
 
     def fails(self, fail_on: FailOn) -> bool:
         """Whether a finding is of the level ``fail_on`` or graver."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from pydantic import Field, field_validator
 
 from analyzers.base import CheckpointFacts, Data, Interval, NextStep, Reference, WeightsReport, WeightsRequest
+from analyzers.coverage import Coverage
 from analyzers.dtype_detection.headline import advice, headline
 
 if TYPE_CHECKING:
@@ -363,6 +364,7 @@ class DtypeReport(WeightsReport):
     tensors_aggregated: bool
     buffers: tuple[BufferRow, ...]
     notes: tuple[str, ...]
+    coverage: tuple[Coverage, ...] = ()
 
     def headline(self, trained: str = "") -> str:
         """See `base.Report.headline`. trained: the sentence on the training precision, if others know better."""

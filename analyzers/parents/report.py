@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.base import CheckpointFacts, Data, NextStep, Reference, Report, WeightsRequest
+from analyzers.coverage import Coverage
 from analyzers.formatting import listed
 
 if TYPE_CHECKING:
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 ANALYSIS_VERSION = 3
 
 Source = Literal["named", "card", "library"]
-Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "unrelated", "undecided"]
+Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "stack", "unrelated", "undecided"]
+Relation = Literal[
+    "equal", "rounded", "on-grid", "scaled", "differs", "zeroed", "constant", "truncated", "swapped", "non-finite", "unmatched"
+]
+# Relations that a faithful conversion leaves: everything else is damage.
+FAITHFUL: tuple[Relation, ...] = ("equal", "rounded", "on-grid")
 
 
 class ParentsRequest(WeightsRequest):
@@ -152,11 +158,15 @@ class Fit(Data):
 
 
 class MovedLayer(Data):
-    """A layer of the model whose weights match layer ``source`` of a candidate."""
+    """A layer of the model whose weights match layer ``source`` of a candidate; null: what is outside the layers.
 
-    layer: int
+    equal_share: of its values read, those that are equal in bf16; null where it was not counted.
+    """
+
+    layer: int | None
     ref: str
-    source: int
+    source: int | None
+    equal_share: float | None = None
 
 
 class Difference(Data):
@@ -172,6 +182,26 @@ class Difference(Data):
     tensors: tuple[str, ...]
 
 
+class Conversion(Data):
+    """How a tensor of the model comes from the best candidate.
+
+    sources: the candidate's tensors, with the part of each in brackets; empty where none matches. form: the layout in which they match
+    ("as stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded: to the format ``to``; on-grid: a step
+    function of the source, as quantization makes; scaled: times a factor; zeroed, constant, truncated (only the first rows are the source's),
+    swapped (the values of another tensor), non-finite, differs: damage, or training. unmatched: nothing to compare with. values: compared;
+    exceptions: values that are not as the relation says. note: what is wrong, in words.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    form: str
+    relation: Relation
+    to: str | None = None
+    values: int
+    exceptions: int
+    note: str = ""
+
+
 class Evidence(Data):
     """A reason for the verdict. proof: bits that no unrelated weights would show; else it is inferred."""
 
@@ -183,9 +213,9 @@ class ParentsReport(Report):
     """Which of ``candidates`` the weights of ``checkpoint`` come from.
 
     values_compared: of the matrices, the most that any candidate shares. parents: the candidates that the verdict names.
-    layer_map: layers that moved. statement: the headline in one
-    sentence;
-    notes: the limits of the answer.
+    layer_map: layers that moved, or every layer of a stack. statement: the headline in one sentence. notes: the limits of the answer.
+    coverage: of the model and of each candidate, in the order of the request. conversion: how each tensor got here, where most values are those of the best
+    candidate, damage first.
     """
 
     analyzer: Literal["parents"] = "parents"
@@ -205,6 +235,8 @@ class ParentsReport(Report):
     difference: Difference | None
     parents: tuple[str, ...]
     notes: tuple[str, ...]
+    coverage: tuple[Coverage, ...] = ()
+    conversion: tuple[Conversion, ...] = ()
 
     def headline(self) -> str:
         """The statement."""
@@ -219,6 +251,7 @@ class ParentsReport(Report):
             "quantized-copy": f"Where precision matters, use {named}: this copy was rounded.",
             "unrelated": "Name other candidates, with tensors of the same names and shapes.",
             "undecided": f"Name other candidates{more}.",
+            "stack": f"List {named} under base_model in the model card, with the layers of each.",
         }.get(self.verdict, f"Check that the model card names {named} under base_model.")
         return NextStep(advice, "dtype", self.checkpoint.ref)
 

@@ -14,6 +14,7 @@ from pydantic import Field, field_validator
 
 from analyzers import limits
 from analyzers.base import REFERENCE, CheckpointFacts, Data, Interval, NextStep, WeightsReport, WeightsRequest
+from analyzers.coverage import Coverage
 from analyzers.update_sparsity.headline import advice
 
 if TYPE_CHECKING:
@@ -379,6 +380,7 @@ class SparsityReport(WeightsReport):
     spectral: tuple[Spectrum, ...]
     statement: str
     notes: tuple[str, ...]
+    coverage: tuple[Coverage, ...] = ()
 
     def headline(self) -> str:
         """See `base.Report.headline`."""

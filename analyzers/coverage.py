@@ -1,0 +1,88 @@
+"""How far a report reaches: every stored tensor in one class, what was left out and why, and the sentence that says so."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from analyzers.base import Data
+from analyzers.formatting import plural, share
+
+# compared: with another checkpoint; read: without one. The other classes are left out of the answer, tied copies and buffers without loss.
+CLASSES = ("compared", "read", "tied", "buffer", "adapter", "unmatched", "undecoded", "excluded", "empty")
+Class = Literal["compared", "read", "tied", "buffer", "adapter", "unmatched", "undecoded", "excluded", "empty"]
+
+
+class Counted(Data):
+    """Tensors of a class, their elements and their bytes in the files."""
+
+    tensors: int
+    parameters: int
+    bytes: int
+
+
+class LeftOut(Data):
+    """Weights of one kind that the answer does not reach. what: names them; why: the reason."""
+
+    what: str
+    tensors: int
+    parameters: int
+    why: str
+
+
+class NotRead(Data):
+    """A file that may hold weights and was not read. alternative: by its name another copy of weights that were read."""
+
+    path: str
+    why: str
+    alternative: bool = False
+
+
+class Coverage(Data):
+    """The account of one checkpoint: ``classes`` add up to the elements and bytes of its headers.
+
+    parameters: elements of all stored tensors; covered: those that were compared, or read, or in quick mode sampled; a tensor that is
+    compared in part counts as compared, with its other elements as unmatched. share: covered / (parameters without tied copies and buffers),
+    null where there are none. left_out: by kind, the largest first. files_not_read: at most as many as a report has tensors.
+    """
+
+    ref: str
+    parameters: int
+    covered: int
+    share: float | None
+    classes: dict[Class, Counted]
+    left_out: tuple[LeftOut, ...] = ()
+    files_not_read: tuple[NotRead, ...] = Field(default=())
+
+    @property
+    def weights(self) -> int:
+        """Elements that are neither tied copies nor buffers."""
+        return self.parameters - sum(self.classes[each].parameters for each in ("tied", "buffer") if each in self.classes)
+
+    @property
+    def missed_files(self) -> tuple[NotRead, ...]:
+        """The files not read that are no alternative to those read."""
+        return tuple(each for each in self.files_not_read if not each.alternative)
+
+    @property
+    def whole(self) -> bool:
+        """Whether a sentence may speak of the whole checkpoint."""
+        return self.covered == self.weights and "empty" not in self.classes and not self.missed_files
+
+    def sentence(self, verb: str = "compared", subject: str = "") -> str:
+        """What a verdict reaches, with the largest part left out; "" where it reaches all. subject: names the checkpoint."""
+        if self.whole:
+            return ""
+        of = f" of {subject}" if subject else ""
+        said = []
+        if self.covered < self.weights:
+            said.append(f"{verb.capitalize()}: {share(self.share)} of the weights{of}.")
+        if self.left_out:
+            first, others = self.left_out[0], len(self.left_out) - 1
+            more = f"; {plural(others, 'more part is', 'more parts are')} listed under coverage" if others else ""
+            parameters = f", {plural(first.parameters, 'parameter')}" if first.parameters else ""
+            said.append(f"Left out{'' if said else of}: {first.what} ({plural(first.tensors, 'tensor')}{parameters}), {first.why}{more}.")
+        if self.missed_files:
+            first_file, others = self.missed_files[0], len(self.missed_files) - 1
+            more = f" and {plural(others, 'more file')}" if others else ""
+            said.append(f"Not read{'' if said else of}: {first_file.path}{more}, {first_file.why}.")
+        return " ".join(said)

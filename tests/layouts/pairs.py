@@ -71,22 +71,19 @@ class Pair:
         return sum(tensor.numel() for tensor in self.original.state.values())
 
     def origins(self, to_original: bool) -> dict[str, set[str]]:
-        """Tensors of one side -> those of the other that have its values, with copies of the embedding under its name."""
-        of, found = self.original, provenance(self.form, self.original)
-        result: dict[str, set[str]] = {}
-        for name, sources in found.items():
-            for source in sources:
-                one, other = (name, source) if to_original else (source, name)
-                if not (one == of.embedding and not to_original and self._is_copy(other)):
-                    result.setdefault(one, set()).add(other)
-        return result
+        """Tensors of one side -> those of the other that have its values; copies of the embedding are among them."""
+        found = provenance(self.form, self.original)
+        if to_original:
+            return found
+        return {name: {each for each, sources in found.items() if name in sources} for name in self.original.state}
 
-    def _is_copy(self, name: str) -> bool:
+    def is_copy(self, name: str) -> bool:
+        """Whether a tensor is a copy of the embedding, on either side."""
         return name.endswith(self.original.tied) if self.original.tied else False
 
     def weights(self, state: State) -> set[str]:
         """Names of a state that are no copies of the embedding."""
-        return {name for name in state if not self._is_copy(name)}
+        return {name for name in state if not self.is_copy(name)}
 
 
 def _singles() -> list[Pair]:

@@ -131,12 +131,12 @@ def values(name: str, shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0)
     return (1 + 0.1 * drawn if around_one else 0.02 * drawn).to(dtype)
 
 
-def llama(layers: int = LAYERS, seed: int = 0, dtype: torch.dtype = BF16) -> State:
-    """The names and shapes of a small Llama with as many layers, and values of a seed."""
+def llama(layers: int = LAYERS, seed: int = 0, dtype: torch.dtype = BF16, times: int = 1) -> State:
+    """The names and shapes of a small Llama with as many layers and values of a seed, ``times`` as wide."""
     first = {name: tensor for name, tensor in architecture("llama").state.items() if ".layers.0." in name}
     rest = {name: tensor for name, tensor in architecture("llama").state.items() if ".layers." not in name}
     every = {name.replace(".0.", f".{layer}.", 1): tensor for layer in range(layers) for name, tensor in first.items()} | rest
-    return {name: values(name, tuple(tensor.shape), dtype, seed) for name, tensor in every.items()}
+    return {name: values(name, tuple(times * size for size in tensor.shape), dtype, seed) for name, tensor in every.items()}
 
 
 def _saved(told: _Model) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:

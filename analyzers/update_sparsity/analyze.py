@@ -10,11 +10,12 @@ from analyzers.checkpoints import (
     Access,
     Checkpoint,
     Plan,
+    Reader,
     align,
     canonical_names,
     check_side,
     open_sides,
-    repeated_heads,
+    repeated,
     stream,
 )
 from analyzers.numerics import PairTables
@@ -60,7 +61,8 @@ class _Comparison:
         self._names = side_names(len(sides) - 1)
         for side, name in zip(sides, self._names, strict=True):
             check_side(side, name, bool(request.include))
-        self._alignment = align(sides[0], sides[1:], request.include, request.exclude, list(map(repeated_heads, sides)))
+        self._readers = [Reader(side, name) for side, name in zip(sides, self._names, strict=True)]
+        self._alignment = align(sides[0], sides[1:], request.include, request.exclude, list(map(repeated, sides)), self._readers)
         check_alignment(sides, self._names, self._alignment)
         self._plan = Plan.of(sides, self._alignment.sides, request.mode, request.budget, request.seed)
         self._matrices = Matrices.of(self._alignment) if request.spectral else None

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 from analyzers import limits
 from analyzers.checkpoints.adapters import adapter_note, is_adapter
 from analyzers.checkpoints.header import Header, read_header
-from analyzers.checkpoints.layout import GGUF, SAFETENSORS, WeightFiles, WeightSet, is_weights, select_weights
+from analyzers.checkpoints.layout import GGUF, SAFETENSORS, SkippedFile, WeightFiles, WeightSet, is_weights, select_weights, single_file
 from analyzers.checkpoints.local import LocalFile, LocalRepository, sample_folder
 from analyzers.checkpoints.names import is_buffer, layer, role
+from analyzers.checkpoints.outside_index import add_outside
 from analyzers.checkpoints.pickles import read_pickled
 from analyzers.checkpoints.quantization import quantization
 from analyzers.checkpoints.reference import parse_reference, quoted
@@ -47,7 +48,8 @@ class Checkpoint:
     ref, commit, public: see `Repository`; files: the open weight files; tensors: sorted by name with embedded numbers compared
     numerically, across files and formats, each tied tensor once; config: the unchecked contents of config.json, None if it is
     missing or unreadable; quantization: the quantization method, None for unquantized weights (`names.quantization`);
-    notes: remarks for the reader; parallel_reads: the number of concurrent reads the source benefits from.
+    notes: remarks for the reader; parallel_reads: the number of concurrent reads the source benefits from; not_read: files that may hold
+    weights and were not read, with the reason; outside_index: files that were read and that the index of their folder does not name.
     """
 
     ref: str
@@ -60,6 +62,8 @@ class Checkpoint:
     notes: tuple[str, ...]
     parallel_reads: int
     repository: Repository
+    not_read: tuple[SkippedFile, ...] = ()
+    outside_index: tuple[str, ...] = ()
 
     @property
     def parameters(self) -> int:
@@ -161,7 +165,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
         raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
     unreadable = _unreadable(repository, subfolder)
     if isinstance(repository, LocalRepository) and repository.single_file and is_weights(repository.ref):
-        weights = WeightFiles((WeightSet("", (tuple(repository.files),)),))  # one file was requested, even if it is a shard
+        weights = single_file(repository.files)
     else:
         try:
             weights = select_weights(repository.files, lambda path: _read_small(repository, path), subfolder)
@@ -173,13 +177,15 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             raise InvalidCheckpoint(f"{error} Besides, {unreadable}" if unreadable else str(error)) from None
     files, headers = _read_headers(repository, weights.paths)
     try:
+        added = add_outside(repository, weights, files, headers, lambda file: _read_header(repository, file, len(files)))
+        weights, files, headers = added.weights, added.files, added.headers
         notes = [*weights.notes, *([f"Not read: {unreadable}"] if unreadable and weights.paths else [])]
-        stored = _once(_tensors(weights, headers, notes), notes)
+        stored = _once(_distinct(_tensors(weights, headers, notes), weights), notes)
         if not stored and weights.paths:
             raise NoWeights("The weight files of this checkpoint hold no tensors.")
         config = _read_config(repository, weights, "config.json", notes)
         if is_adapter(weights.paths, stored):
-            notes.append(adapter_note(_read_config(repository, weights, "adapter_config.json", notes)))
+            notes.append(adapter_note(_read_config(repository, weights, "adapter_config.json", notes), stored))
         tensors, unfit = pair_scales(stored, config)
         return Checkpoint(
             ref=repository.ref,
@@ -192,6 +198,8 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             notes=(*notes, *unfit),
             parallel_reads=repository.parallel_reads,
             repository=repository,
+            not_read=weights.not_read,
+            outside_index=added.paths,
         )
     except BaseException:
         for file in files:
@@ -278,7 +286,6 @@ def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]
     roles: dict[str, str] = {}
     numbers = {path: number for number, path in enumerate(weights.paths)}
     for chosen in weights.sets:
-        folder = f"{chosen.folder}/" if len(weights.sets) > 1 else ""
         places = [[numbers[path] for path in group] for group in chosen.groups]
         apart = _collide(places, headers, weights.paths)
         if apart:
@@ -286,7 +293,7 @@ def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]
         _compare_index(chosen, places, headers, weights.paths, notes)
         for place in chain.from_iterable(places):
             path = weights.paths[place]
-            prefix = folder + (path.rpartition("/")[2].rpartition(".")[0] + "/" if apart else "")
+            prefix = chosen.prefix + (path.rpartition("/")[2].rpartition(".")[0] + "/" if apart else "")
             for note in headers[place].notes:
                 if note not in notes:
                     notes.append(note)
@@ -298,6 +305,15 @@ def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]
                 nbytes = stop - start if strides is None else prod(shape) * DTYPE_BITS[dtype] // 8
                 found = roles[pattern], layer(name)
                 yield Tensor(prefix + name, dtype, shape, place, start, nbytes, *found, buffer, strides=strides)
+
+
+def _distinct(tensors: Iterable[Tensor], weights: WeightFiles) -> list[Tensor]:
+    """Raise InvalidCheckpoint if a tensor of one set has the name that another set's gets from its folder or file."""
+    found = list(tensors)
+    if len(weights.sets) > 1 and len({tensor.name for tensor in found}) < len(found):
+        name = next(name for name, count in Counter(tensor.name for tensor in found).items() if count > 1)
+        raise InvalidCheckpoint(f"The tensor {quoted(name)} stands in two folders or files of the checkpoint, which contradicts itself.")
+    return found
 
 
 def _collide(places: list[list[int]], headers: tuple[Header, ...], paths: tuple[str, ...]) -> bool:
@@ -356,8 +372,7 @@ def _named(first: str, count: int) -> str:
 
 
 def _read_config(repository: Repository, weights: WeightFiles, name: str, notes: list[str]) -> dict[str, Any] | None:
-    folder = weights.sets[0].folder if len(weights.sets) == 1 else ""
-    path = next((path for path in (f"{folder}/{name}", name) if path.lstrip("/") in repository.files), "").lstrip("/")
+    path = next((path for path in (f"{weights.config_folder}/{name}", name) if path.lstrip("/") in repository.files), "").lstrip("/")
     if not path:
         return None
     if repository.files[path] > limits.CONFIG_BYTES:

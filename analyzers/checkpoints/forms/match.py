@@ -264,6 +264,11 @@ class Matcher:
         single = [{at.expert for _, at in side if at.expert is not None and at.expert >= 0} for side in both]
         experts = [len(single[i]) or max((t.shape[0] for t, _ in side if stacked[i] and len(t.shape) == 3), default=0) for i, side in enumerate(both)]
         seen: set[tuple[str, str]] = set()
+        if all(len(side) == 1 for side in both) and module.base[0][1].parts == module.tuned[0][1].parts != ("whole",):
+            whole = [[(tensor, at._replace(parts=("whole",))) for tensor, at in side] for side in both]
+            for option in self._options(_Module(module.path, module.leaf, *whole)) if len(module.base[0][1].parts) > 1 else ():
+                seen.add(option.words)
+                yield option
         for sizes in self._all_sizes(module):
             sides = [
                 list(_side(side, sizes, self._heads, experts[1 - i], by_expert=stacked[i] and bool(single[1 - i])))
@@ -303,7 +308,8 @@ class Matcher:
             views = base.view(), tuned.view(part) if part else None
             if views[0] is None or views[1] is None:
                 return []
-            words = dict.fromkeys(filter(None, ("stacked" * module.stacked_once, *choice.words, choice.variants.get(atom[0], ""))))
+            said = ("stacked" * module.stacked_once, *choice.words, choice.variants.get(atom[0], ""))
+            words = dict.fromkeys(word for each in said for word in each.split(", ") if word)
             found.append(Match(views[0], views[1], base.stored, tuned.stored, ", ".join(words), choice.agree))
         return found
 

@@ -116,14 +116,20 @@ def _left_out(parts: Sequence[tuple["Class", Tensor, int]], covered: "Class") ->
     lost = _lost_layers(parts, covered)
     for kind, tensor, number in parts:
         if kind not in (covered, "tied", "buffer"):
-            groups.setdefault((kind, "layers" if kind == "unmatched" and _block(tensor) in lost else tensor.role), []).append((tensor, number))
+            groups.setdefault((kind, "layers" if kind == "unmatched" and _block(tensor) in lost else tensor.role), []).append(
+                (tensor, number)
+            )
     rows = []
     for (kind, role), each in groups.items():
         what = f"{_PLURALS.get(role, role)}, from {quoted(each[0][0].name)} on" if len(each) > 1 else quoted(each[0][0].name)
         why = _WHY[kind]
         if role == "layers":
             numbers = [str(number) for number in dict.fromkeys(tensor.layer for tensor, _ in each)]
-            what = f"layer {numbers[0]}" if len(numbers) == 1 else f"layers {listed([*numbers[:8], *(['more'] if len(numbers) > 8 else numbers[8:])])}"
+            what = (
+                f"layer {numbers[0]}"
+                if len(numbers) == 1
+                else f"layers {listed([*numbers[:8], *(['more'] if len(numbers) > 8 else numbers[8:])])}"
+            )
         elif kind == "unmatched" and all(number < tensor.elements for tensor, number in each):
             why = "whose other rows only one side has"
         rows.append(LeftOut(what=what, tensors=len(each), parameters=sum(number for _, number in each), why=why))

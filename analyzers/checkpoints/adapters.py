@@ -23,6 +23,12 @@ def is_adapter_parameter(name: str) -> bool:
     return bool(_PARAMETERS.search(name) or _OF_IMAGE_MODELS.search(name))
 
 
+def adapter_rank(tensors: Sequence[Tensor]) -> int:
+    """The largest rank of the low-rank factors among ``tensors``; 0 without any."""
+    factors = [tensor for tensor in tensors if is_adapter_parameter(tensor.name) and len(tensor.shape) > 1]
+    return max((min(tensor.shape) for tensor in factors), default=0)
+
+
 def is_adapter(paths: Iterable[str], tensors: Sequence[Tensor]) -> bool:
     """Whether weight files are an adapter: by their names, or because most of their tensors have names of an adapter's parameters."""
     named = sum(is_adapter_parameter(tensor.name) for tensor in tensors)

@@ -215,7 +215,11 @@ class _Sides:
 
         matches = {
             name: [
-                replace(match, tuned=_named(match.tuned, match.tuned_stored, as_stored(match.tuned_stored)), tuned_stored=as_stored(match.tuned_stored))
+                replace(
+                    match,
+                    tuned=_named(match.tuned, match.tuned_stored, as_stored(match.tuned_stored)),
+                    tuned_stored=as_stored(match.tuned_stored),
+                )
                 for match in each
             ]
             for name, each in found.matches.items()
@@ -223,7 +227,9 @@ class _Sides:
         for of in maps:
             for layer, source in of.repeated.items():
                 _add_repeated(matches, of, layer, source, by_name)
-        used = {match.tuned_stored.name for each in matches.values() for match in each} | {as_stored(t).name for t in found.partners.values()}
+        used = {match.tuned_stored.name for each in matches.values() for match in each} | {
+            as_stored(t).name for t in found.partners.values()
+        }
         return _Matched(matches, {name: as_stored(t) for name, t in found.partners.items()}, [t for t in tuned if t.name not in used], maps)
 
     def _add_tied_heads(self, found: _Matched) -> None:
@@ -261,9 +267,13 @@ def _add_repeated(matches: dict[str, list[Match]], of: LayerMap, layer: int, sou
         for match in list(each):
             twin = tuned.get(numbered(match.tuned_stored.name, of.tuned, layer))
             stored = match.tuned_stored
-            if twin is not None and (twin.shape, twin.dtype, twin.strides) == (stored.shape, stored.dtype, stored.strides) and twin.scale is None:
+            if (
+                twin is not None
+                and (twin.shape, twin.dtype, twin.strides) == (stored.shape, stored.dtype, stored.strides)
+                and twin.scale is None
+            ):
                 view = replace(match.tuned, file=twin.file, offset=twin.offset + match.tuned.offset - stored.offset, layer=layer)
-                again = replace(match.base, name=f"{match.base.name} (as layer {layer})", layer=layer)
+                again = replace(match.base, name=f"{match.base.name} (as layer {layer})")
                 each.append(replace(match, base=again, tuned=_named(view, stored, twin), tuned_stored=twin))
 
 
@@ -309,7 +319,12 @@ def _piece_of(tensor: Tensor, piece: Tensor, matches: Iterable[Match]) -> Match 
         if match.base.name == piece.name:
             return match
         contiguous = tensor.strides is match.tuned.strides is None and tensor.scale is match.tuned.scale is None
-        if match.base.name == tensor.name and contiguous and match.tuned.elements == tensor.elements and "[" in piece.name[len(tensor.name) :]:
+        if (
+            match.base.name == tensor.name
+            and contiguous
+            and match.tuned.elements == tensor.elements
+            and "[" in piece.name[len(tensor.name) :]
+        ):
             view = View.of(piece)
             start = (piece.offset - tensor.offset) * 8 // tensor.bits
             part = View(view.shape, view.strides, start).part_of(match.tuned, piece.name[len(tensor.name) + 1 : -1])
@@ -340,9 +355,7 @@ def _partners(base: Sequence[Tensor], tuned: Sequence[Tensor]) -> tuple[dict[str
     return partners, extra
 
 
-def _counterparts(
-    base: Tensor, matched: _Matched, tied: Set[str], repeating: Set[str], sides: _Sides, found: Unmatched
-) -> list[Match]:
+def _counterparts(base: Tensor, matched: _Matched, tied: Set[str], repeating: Set[str], sides: _Sides, found: Unmatched) -> list[Match]:
     """The matches of ``base``, with tuned tensors cut to its rows; ``found`` receives what is to be reported.
 
     tied, repeating: names of the heads that repeat the embedding, in the base and in the tuned checkpoint.

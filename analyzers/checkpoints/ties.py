@@ -50,7 +50,9 @@ def repeated(checkpoint: Checkpoint) -> dict[str, bool]:
     embeddings.sort(key=lambda tensor: (tensor.name.count("."), tensor.name))  # the one that others are copies of is the outermost
     found = {}
     for at, embedding in enumerate(embeddings):
-        if any(_stored_alike(each, embedding) and _same_bytes(checkpoint, each, embedding) for each in embeddings[:at] if embedding.elements):
+        if any(
+            _stored_alike(each, embedding) and _same_bytes(checkpoint, each, embedding) for each in embeddings[:at] if embedding.elements
+        ):
             found[embedding.name] = True
     for head in checkpoint.tensors:
         alike = [tensor for tensor in embeddings if _stored_alike(tensor, head)] if head.role == "head" and head.elements else []

@@ -189,7 +189,7 @@ class Conversion(Data):
     ("as stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded: to the format ``to``; on-grid: a step
     function of the source, as quantization makes; scaled: times a factor; zeroed, constant, truncated (only the first rows are the source's),
     swapped (the values of another tensor), non-finite, differs: damage, or training. unmatched: nothing to compare with. values: compared;
-    exceptions: values that are not as the relation says. note: what is wrong, in words.
+    exceptions: values that are not as the relation says; cosine: with the source, where values differ. note: what is wrong, in words.
     """
 
     name: str
@@ -199,6 +199,7 @@ class Conversion(Data):
     to: str | None = None
     values: int
     exceptions: int
+    cosine: float | None = None
     note: str = ""
 
 

@@ -89,7 +89,10 @@ class _Module:
     @property
     def pattern(self) -> tuple[object, ...]:
         """The same for modules that differ in their numbers only."""
-        sides = tuple(tuple(sorted({(tensor.shape, at.parts, at.expert is None or at.expert < 0) for tensor, at in side})) for side in (self.base, self.tuned))
+        sides = tuple(
+            tuple(sorted({(tensor.shape, at.parts, at.expert is None or at.expert < 0) for tensor, at in side}))
+            for side in (self.base, self.tuned)
+        )
         return _NUMBERS.sub("*", self.path), self.leaf, sides, tuple(len(side) for side in (self.base, self.tuned))
 
     @property
@@ -105,7 +108,9 @@ class Matcher:
     readers: read the values that decide; None: the first option is taken.
     """
 
-    def __init__(self, heads: Sequence[int], sizes: Mapping[str, int], readers: Readers | None, fit: Callable[[Tensor, Tensor], bool]) -> None:
+    def __init__(
+        self, heads: Sequence[int], sizes: Mapping[str, int], readers: Readers | None, fit: Callable[[Tensor, Tensor], bool]
+    ) -> None:
         self._heads, self._sizes, self._readers, self._fit = heads, sizes, readers, fit
         self._choices: dict[tuple[str, str], _Choice] = {}
 
@@ -135,7 +140,9 @@ class Matcher:
         scores: list[tuple[float, str, str, str]] = []
         for ours, theirs in product(*sides):
             blocks = [block for block in sides[0][ours] if block in sides[1][theirs]]
-            for words, pairs in self._tried([(sides[0][ours][block], sides[1][theirs][block]) for block in _spread(blocks, _MODULES)]).items():
+            for words, pairs in self._tried(
+                [(sides[0][ours][block], sides[1][theirs][block]) for block in _spread(blocks, _MODULES)]
+            ).items():
                 score = _best(pairs)
                 if related(*score):
                     scores.append((score[0], ours, theirs, words))
@@ -154,8 +161,13 @@ class Matcher:
     def _tried(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, list[tuple[Floats, Floats]]]:
         """Words of a variant -> the values of both tensors of each pair, read so."""
         assert self._readers is not None
-        views = [(one, view, words) for one, other in pairs for words, part in _ways(other, one.shape) if (view := part.view.part_of(other, ""))]
-        values = [reader.read([(pair[i], _row(pair[0].shape)) for pair in views], spread=True) for i, reader in enumerate(self._readers)]
+        views = [
+            (one, view, words) for one, other in pairs for words, part in _ways(other, one.shape) if (view := part.view.part_of(other, ""))
+        ]
+        values = [
+            reader.read([((one, view)[i], _row(one.shape)) for one, view, _ in views], spread=True)
+            for i, reader in enumerate(self._readers)
+        ]
         found: dict[str, list[tuple[Floats, Floats]]] = {}
         for one, view, words in views:
             found.setdefault(words, []).append((values[0][one], values[1][view]))
@@ -170,7 +182,14 @@ class Matcher:
         found: list[list[Match]] = [[_as_stored(base, tuned)] for base, tuned in pairs]
         if self._readers is None:
             return found
-        first = self._run_of({number: pairs[number] for numbers in patterns.values() for number in _spread(numbers, _MODULES) if self._ambiguous(modules[number])})
+        first = self._run_of(
+            {
+                number: pairs[number]
+                for numbers in patterns.values()
+                for number in _spread(numbers, _MODULES)
+                if self._ambiguous(modules[number])
+            }
+        )
         for numbers in sorted(patterns.values(), key=lambda each: modules[each[0]].leaf != "weight"):
             chosen = [number for number in _spread(numbers, _MODULES) if number in first]
             if not chosen or any(related(*first[number]) for number in chosen):
@@ -196,7 +215,9 @@ class Matcher:
         """Correlation of one run of values of each pair, and their number."""
         assert self._readers is not None
         rows = {number: _row(base.shape) for number, (base, _) in pairs.items()}
-        sides = [reader.read([(pair[i], rows[number]) for number, pair in pairs.items()], spread=False) for i, reader in enumerate(self._readers)]
+        sides = [
+            reader.read([(pair[i], rows[number]) for number, pair in pairs.items()], spread=False) for i, reader in enumerate(self._readers)
+        ]
         values = {number: (sides[0][base], sides[1][tuned]) for number, (base, tuned) in pairs.items()}
         return {number: (correlation(x, y), x.size) for number, (x, y) in values.items()}
 
@@ -246,7 +267,9 @@ class Matcher:
         if self._readers is None:
             return {name: (next(iter(each)), 0.0, False) for name, each in tried.items()}
         pairs = [pair for each in tried.values() for several in each.values() for pair in several]
-        values = [reader.read([(pair[i], pair[2]) for pair in pairs], spread=True) for i, reader in enumerate(self._readers)]
+        values = [
+            reader.read([((base, tuned)[i], row) for base, tuned, row in pairs], spread=True) for i, reader in enumerate(self._readers)
+        ]
         found = {}
         for name, each in tried.items():
             scores = {words: _best([(values[0][base], values[1][tuned]) for base, tuned, _ in several]) for words, several in each.items()}
@@ -262,7 +285,10 @@ class Matcher:
         both = (module.base, module.tuned)
         stacked = [any(at.expert == -1 for _, at in side) for side in both]
         single = [{at.expert for _, at in side if at.expert is not None and at.expert >= 0} for side in both]
-        experts = [len(single[i]) or max((t.shape[0] for t, _ in side if stacked[i] and len(t.shape) == 3), default=0) for i, side in enumerate(both)]
+        experts = [
+            len(single[i]) or max((t.shape[0] for t, _ in side if stacked[i] and len(t.shape) == 3), default=0)
+            for i, side in enumerate(both)
+        ]
         seen: set[tuple[str, str]] = set()
         if all(len(side) == 1 for side in both) and module.base[0][1].parts == module.tuned[0][1].parts != ("whole",):
             whole = [[(tensor, at._replace(parts=("whole",))) for tensor, at in side] for side in both]
@@ -287,7 +313,7 @@ class Matcher:
         """Rows of each part: as the tensors that hold one part have them, in either orientation, or as the configurations say."""
         ones = [(tensor, at) for side in (module.base, module.tuned) for tensor, at in side if len(at.parts) == 1]
         for axis in (0, 1):
-            sizes = {}
+            sizes: dict[str, int] = {}
             for tensor, at in ones:
                 shape = tensor.shape[1:] if at.expert == -1 else tensor.shape
                 if len(shape) > axis:
@@ -354,7 +380,11 @@ def _as_fused(module: _Module) -> None:
     """What one side calls a plain up projection is gate and up where the other side has both, and it holds as many values."""
     for ours, theirs in ((module.base, module.tuned), (module.tuned, module.base)):
         names = {name for _, at in theirs for name in at.parts}
-        if names == set(GATE_UP) and {at.parts for _, at in ours} == {("up",)} and sum(t.elements for t, _ in ours) == sum(t.elements for t, _ in theirs):
+        if (
+            names == set(GATE_UP)
+            and {at.parts for _, at in ours} == {("up",)}
+            and sum(t.elements for t, _ in ours) == sum(t.elements for t, _ in theirs)
+        ):
             ours[:] = [(tensor, at._replace(parts=GATE_UP)) for tensor, at in ours]
 
 

@@ -25,19 +25,64 @@ _IN_ATTENTION = {
     **dict.fromkeys(("k_proj", "wk", "key", "k_lin", "to_k", "k", "k_linear", "linear_k"), ("k",)),
     **dict.fromkeys(("v_proj", "wv", "value", "v_lin", "to_v", "v", "v_linear", "linear_v"), ("v",)),
     **dict.fromkeys(
-        ("o_proj", "wo", "out_proj", "out_lin", "to_out.0", "dense", "c_proj", "proj", "projection", "output.dense", "o", "linear_proj", "output"),
+        (
+            "o_proj",
+            "wo",
+            "out_proj",
+            "out_lin",
+            "to_out.0",
+            "dense",
+            "c_proj",
+            "proj",
+            "projection",
+            "output.dense",
+            "o",
+            "linear_proj",
+            "output",
+        ),
         ("o",),
     ),
-    **dict.fromkeys(("qkv_proj", "qkv", "wqkv", "w_pack", "query_key_value", "c_attn", "in_proj", "linear_qkv", "qkv_linear", "att_proj"), QKV),
+    **dict.fromkeys(
+        ("qkv_proj", "qkv", "wqkv", "w_pack", "query_key_value", "c_attn", "in_proj", "linear_qkv", "qkv_linear", "att_proj"), QKV
+    ),
     **dict.fromkeys(("kv_proj", "kv", "key_value", "linear_kv", "to_kv"), ("k", "v")),
 }
 _IN_MLP = {
     **dict.fromkeys(("gate_proj", "gate", "w1", "wi_0"), ("gate",)),
     **dict.fromkeys(
-        ("up_proj", "up", "w3", "wi_1", "c_fc", "fc1", "fc_in", "dense_h_to_4h", "lin1", "linear1", "linear_fc1", "intermediate.dense", "wi"), ("up",)
+        (
+            "up_proj",
+            "up",
+            "w3",
+            "wi_1",
+            "c_fc",
+            "fc1",
+            "fc_in",
+            "dense_h_to_4h",
+            "lin1",
+            "linear1",
+            "linear_fc1",
+            "intermediate.dense",
+            "wi",
+        ),
+        ("up",),
     ),
     **dict.fromkeys(
-        ("down_proj", "down", "w2", "c_proj", "fc2", "fc_out", "dense_4h_to_h", "lin2", "linear2", "linear_fc2", "output.dense", "wo", "output_linear"),
+        (
+            "down_proj",
+            "down",
+            "w2",
+            "c_proj",
+            "fc2",
+            "fc_out",
+            "dense_4h_to_h",
+            "lin2",
+            "linear2",
+            "linear_fc2",
+            "output.dense",
+            "wo",
+            "output_linear",
+        ),
         ("down",),
     ),
     **dict.fromkeys(("gate_up_proj", "gate_up", "w13", "gate_and_up", "input_linear", "w12"), GATE_UP),
@@ -52,7 +97,9 @@ _GGUF = {
 }  # fmt: skip
 # Other tensors with several names: outside the blocks, and in them.
 _OUTSIDE = {
-    **dict.fromkeys(("embed_tokens", "wte", "tok_embeddings", "token_embd", "embed_in", "word_embeddings", "embeddings.word_embeddings"), "embedding"),
+    **dict.fromkeys(
+        ("embed_tokens", "wte", "tok_embeddings", "token_embd", "embed_in", "word_embeddings", "embeddings.word_embeddings"), "embedding"
+    ),
     **dict.fromkeys(("wpe", "position_embd", "embeddings.position_embeddings"), "positions"),
     **dict.fromkeys(("lm_head", "output", "embed_out", "output_layer"), "head"),
     **dict.fromkeys(("norm", "ln_f", "final_layer_norm", "final_layernorm", "output_norm", "norm_f"), "final norm"),

@@ -4,9 +4,9 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from math import prod
 from types import TracebackType
@@ -47,7 +47,8 @@ class Checkpoint:
     ref, commit, public: see `Repository`; files: the open weight files; tensors: sorted by name with embedded numbers compared
     numerically, across files and formats, each tied tensor once; config: the unchecked contents of config.json, None if it is
     missing or unreadable; quantization: the quantization method, None for unquantized weights (`names.quantization`);
-    notes: remarks for the reader; parallel_reads: the number of concurrent reads the source benefits from.
+    notes: remarks for the reader; parallel_reads: the number of concurrent reads the source benefits from; aliases: names of tied tensors
+    left out of ``tensors``, and the name of the one that is kept.
     """
 
     ref: str
@@ -60,6 +61,7 @@ class Checkpoint:
     notes: tuple[str, ...]
     parallel_reads: int
     repository: Repository
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def parameters(self) -> int:
@@ -174,7 +176,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
     files, headers = _read_headers(repository, weights.paths)
     try:
         notes = [*weights.notes, *([f"Not read: {unreadable}"] if unreadable and weights.paths else [])]
-        stored = _once(_tensors(weights, headers, notes), notes)
+        stored, aliases = _once(_tensors(weights, headers, notes), notes)
         if not stored and weights.paths:
             raise NoWeights("The weight files of this checkpoint hold no tensors.")
         config = _read_config(repository, weights, "config.json", notes)
@@ -192,6 +194,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             notes=(*notes, *unfit),
             parallel_reads=repository.parallel_reads,
             repository=repository,
+            aliases=aliases,
         )
     except BaseException:
         for file in files:
@@ -248,11 +251,14 @@ def _by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
     return sorted(tensors, key=lambda tensor: _DIGITS.sub(numbered, tensor.name) + "\0" + tensor.name)
 
 
-def _once(tensors: Iterable[Tensor], notes: list[str]) -> list[Tensor]:
-    """Keep one of several tensors that alias the same elements of a file: the first that is not a head, else the first."""
+def _once(tensors: Iterable[Tensor], notes: list[str]) -> tuple[list[Tensor], dict[str, str]]:
+    """Keep one of several tensors that alias the same elements of a file: the first that is not a head, else the first.
+
+    Returns those kept, and the names of the others, each with the name of the tensor that it aliases.
+    """
     every = list(tensors)
     if len({(tensor.file, tensor.offset) for tensor in every}) == len(every):
-        return every
+        return every, {}
     kept: dict[tuple[object, ...], Tensor] = {}
     others: list[tuple[str, tuple[object, ...]]] = []
     for tensor in every:
@@ -269,7 +275,7 @@ def _once(tensors: Iterable[Tensor], notes: list[str]) -> list[Tensor]:
         notes.append(f"{quoted(name)} is the same memory as {quoted(kept[place].name)}: counted once.")
     if len(others) > _NAMED_TIES:
         notes.append(f"The same holds of {plural(len(others) - _NAMED_TIES, 'more tensor')}.")
-    return list(kept.values())
+    return list(kept.values()), {name: kept[place].name for name, place in others}
 
 
 def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]) -> Iterator[Tensor]:

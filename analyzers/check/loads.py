@@ -1,0 +1,113 @@
+"""The rules `loads` and `empty`: what transformers would report when it loads the checkpoint; without it, what can be told from names."""
+
+from collections.abc import Iterator, Sequence
+
+from analyzers.check.findings import finding
+from analyzers.check.report import Finding
+from analyzers.check.structure import compare_layers, compare_with_configuration
+from analyzers.checkpoints import Checkpoint, Tensor, quoted
+from analyzers.checkpoints.adapters import is_adapter
+from analyzers.errors import MantissaError, UnsupportedWeights
+from analyzers.formatting import plural, share
+from analyzers.language_models.loading import Loading, LoadingOracle
+
+_GATHER = "A sharded run saves this where its parameters were not gathered first: save it again with all of them."
+
+
+def applies(checkpoint: Checkpoint) -> bool:
+    """Whether transformers would load it as one model: a configuration and weights beside it, not an adapter, not GGUF."""
+    paths = [file.path for file in checkpoint.files]
+    one_folder = len({path.rpartition("/")[0] for path in paths}) == 1
+    plain = not any(path.endswith(".gguf") for path in paths) and not is_adapter(paths, checkpoint.tensors)
+    return checkpoint.config is not None and one_folder and plain
+
+
+def judge(checkpoint: Checkpoint, oracle: LoadingOracle, notes: list[str]) -> tuple[Loading | None, list[Finding]]:
+    """Return transformers' report, None if there is none, and the findings; notes: receives the reason and what they rest on instead."""
+    try:
+        loading = oracle.ask()
+    except UnsupportedWeights as error:
+        notes.append(f"Whether transformers would load it was not judged: {error}")
+        return None, []
+    except MantissaError as error:
+        notes.append(
+            f"What transformers would load was not judged: {error} Instead, the tensors were compared with what config.json states, and "
+            "layers with each other."
+        )
+        return None, [*empty(checkpoint), *compare_with_configuration(checkpoint), *compare_layers(checkpoint)]
+    return loading, list(loads(checkpoint, loading))
+
+
+def loads(checkpoint: Checkpoint, loading: Loading) -> Iterator[Finding]:
+    """Findings on the report of transformers' loader."""
+    model = loading.model
+    if loading.refused:
+        detail = f"As {model}, transformers refuses it: {quoted(loading.refused, 300)} Save the model again with save_pretrained."
+        yield finding("loads", "error", "It cannot be loaded", detail)
+        yield from empty(checkpoint)
+        return
+    if loading.missing or loading.buffers:
+        yield _missing(checkpoint, loading)
+    without = [each for each in loading.mismatched if 0 in each[1]]
+    if without:
+        name, stored, expected = without[0]
+        detail = (
+            f"{plural(len(without), 'tensor')} of {len(checkpoint.tensors):,} hold no values, where {model} has weights; {quoted(name)} is "
+            f"{list(stored)} and should be {list(expected)}. transformers refuses to load it. {_GATHER}"
+        )
+        yield finding("empty", "error", "Tensors without values", detail, [each[0] for each in without])
+    others = [each for each in loading.mismatched if 0 not in each[1]]
+    if others:
+        name, stored, expected = others[0]
+        detail = (
+            f"{plural(len(others), 'tensor has', 'tensors have')} another shape than in {model}, so transformers refuses to load it; "
+            f"{quoted(name)} is {list(stored)} and should be {list(expected)}. Correct config.json, or save the model again."
+        )
+        yield finding("loads", "error", "Shapes that the architecture does not have", detail, [each[0] for each in others])
+    if loading.unexpected:
+        yield _unexpected(checkpoint, loading)
+
+
+def empty(checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Parameters without values, where no expected shape is known."""
+    names = [tensor.name for tensor in checkpoint.tensors if not tensor.elements and not tensor.buffer]
+    if names:
+        detail = f"{plural(len(names), 'tensor')} of {len(checkpoint.tensors):,} hold no values. {_GATHER}"
+        yield finding("empty", "error", "Tensors without values", detail, names)
+
+
+def _missing(checkpoint: Checkpoint, loading: Loading) -> Finding:
+    said = []
+    if loading.missing:
+        said.append(
+            f"{plural(len(loading.missing), 'parameter')} of {loading.model} are not in the files, and not tied to one that is: "
+            "transformers initialises them at random."
+        )
+    if loading.buffers:
+        said.append(f"{plural(len(loading.buffers), 'buffer')} of {loading.model} are not in the files and keep their initial values.")
+    untied = (checkpoint.config or {}).get("tie_word_embeddings") is False
+    head = len(loading.missing) == 1 and "head" in loading.missing[0]
+    if head and untied:
+        said.append("config.json says that the head is not tied to the embedding (tie_word_embeddings): correct it, or save the head too.")
+    else:
+        said.append("Save the whole model again, or correct config.json.")
+    return finding("loads", "error", "Weights are missing", " ".join(said), [*loading.missing, *loading.buffers])
+
+
+def _unexpected(checkpoint: Checkpoint, loading: Loading) -> Finding:
+    ignored = _stored(loading.unexpected, checkpoint.tensors)
+    elements, every = sum(tensor.elements for tensor in ignored), sum(tensor.elements for tensor in checkpoint.tensors)
+    at_least = "" if len(ignored) == len(loading.unexpected) else "at least "
+    detail = (
+        f"{plural(len(loading.unexpected), 'tensor')} with {at_least}{plural(elements, 'parameter')} ({share(elements / max(1, every))} of "
+        f"those stored) have no place in {loading.model}: transformers ignores them."
+    )
+    return finding("loads", "warning", "Weights that are ignored", detail, list(loading.unexpected))
+
+
+def _stored(names: Sequence[str], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The stored tensors of these names, which may have got or lost a prefix in loading."""
+    by_name = {tensor.name: tensor for tensor in tensors}
+    by_end = {tensor.name.partition(".")[2]: tensor for tensor in tensors}
+    found = (by_name.get(name) or by_end.get(name) or by_name.get(name.partition(".")[2]) for name in names)
+    return list({tensor.name: tensor for tensor in found if tensor is not None}.values())

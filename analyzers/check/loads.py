@@ -52,8 +52,8 @@ def loads(checkpoint: Checkpoint, loading: Loading) -> Iterator[Finding]:
     if without:
         name, stored, expected = without[0]
         detail = (
-            f"{plural(len(without), 'tensor')} of {len(checkpoint.tensors):,} hold no values, where {model} has weights; {quoted(name)} is "
-            f"{list(stored)} and should be {list(expected)}. transformers refuses to load it. {_GATHER}"
+            f"{len(without):,} of {plural(len(checkpoint.tensors), 'tensor')} hold no values, where {model} has weights; {quoted(name)} is "
+            f"{list(stored)} and should be {list(expected)}, so transformers refuses to load it. {_GATHER}"
         )
         yield finding("empty", "error", "Tensors without values", detail, [each[0] for each in without])
     others = [each for each in loading.mismatched if 0 not in each[1]]
@@ -72,7 +72,7 @@ def empty(checkpoint: Checkpoint) -> Iterator[Finding]:
     """Parameters without values, where no expected shape is known."""
     names = [tensor.name for tensor in checkpoint.tensors if not tensor.elements and not tensor.buffer]
     if names:
-        detail = f"{plural(len(names), 'tensor')} of {len(checkpoint.tensors):,} hold no values. {_GATHER}"
+        detail = f"{len(names):,} of {plural(len(checkpoint.tensors), 'tensor')} hold no values. {_GATHER}"
         yield finding("empty", "error", "Tensors without values", detail, names)
 
 
@@ -80,11 +80,11 @@ def _missing(checkpoint: Checkpoint, loading: Loading) -> Finding:
     said = []
     if loading.missing:
         said.append(
-            f"{plural(len(loading.missing), 'parameter')} of {loading.model} are not in the files, and not tied to one that is: "
-            "transformers initialises them at random."
+            f"{plural(len(loading.missing), 'parameter')} of {loading.model} without a stored tensor, nor tied to one: transformers "
+            "initialises them at random."
         )
     if loading.buffers:
-        said.append(f"{plural(len(loading.buffers), 'buffer')} of {loading.model} are not in the files and keep their initial values.")
+        said.append(f"{plural(len(loading.buffers), 'buffer')} of {loading.model} without a stored tensor: they keep their initial values.")
     untied = (checkpoint.config or {}).get("tie_word_embeddings") is False
     head = len(loading.missing) == 1 and "head" in loading.missing[0]
     if head and untied:
@@ -97,10 +97,10 @@ def _missing(checkpoint: Checkpoint, loading: Loading) -> Finding:
 def _unexpected(checkpoint: Checkpoint, loading: Loading) -> Finding:
     ignored = _stored(loading.unexpected, checkpoint.tensors)
     elements, every = sum(tensor.elements for tensor in ignored), sum(tensor.elements for tensor in checkpoint.tensors)
-    at_least = "" if len(ignored) == len(loading.unexpected) else "at least "
+    parameters = ("" if len(ignored) == len(loading.unexpected) else "at least ") + plural(elements, "parameter")
     detail = (
-        f"{plural(len(loading.unexpected), 'tensor')} with {at_least}{plural(elements, 'parameter')} ({share(elements / max(1, every))} of "
-        f"those stored) have no place in {loading.model}: transformers ignores them."
+        f"{plural(len(loading.unexpected), 'stored tensor')} with {parameters} ({share(elements / max(1, every))} of all) without a place "
+        f"in {loading.model}: transformers ignores them."
     )
     return finding("loads", "warning", "Weights that are ignored", detail, list(loading.unexpected))
 

@@ -65,9 +65,7 @@ def compare_layers(checkpoint: Checkpoint) -> Iterator[Finding]:
 def _count(stack: _Stack, stated: int, predicts: bool) -> Iterator[Finding]:
     present = sum(layer < stated for layer in stack.layers)
     if present < stated:
-        detail = (
-            f"config.json states {stated:,} layers, and the files hold {present:,} of them: correct it, or save all layers. {_BY_CONFIG}"
-        )
+        detail = f"config.json states {stated:,} layers, and the files hold {present:,} of them: correct it, or save them all. {_BY_CONFIG}"
         yield finding("loads", "error", "Layers are missing", detail)
     elif len(stack.layers) > stated and not predicts:
         more = [stack.name(layer, rest) for layer, rests in stack.layers.items() if layer >= stated for rest in rests]

@@ -20,7 +20,8 @@ class Loading:
     """The report of transformers' loader. Names are those of the model, after its own renaming.
 
     model: the class; missing: parameters without a stored tensor, which it initializes; buffers: the same, which keep their initial
-    values; unexpected: tensors that it ignores; mismatched: (name, stored shape, expected shape); refused: why it raises for these tensors,
+    values; unexpected: tensors that it ignores, none if config.json names no class, as heads
+    are none of the base model's; mismatched: (name, stored shape, expected shape); refused: why it raises for these tensors,
     empty if it does not.
     """
 
@@ -56,9 +57,8 @@ class LoadingOracle:
             self._process = Bounded("loading")
         stored = {tensor.name: tensor.shape for tensor in self._checkpoint.tensors}
         stored |= {name: stored[kept] for name, kept in self._checkpoint.aliases.items()}
-        head = any(tensor.role == "head" for tensor in self._checkpoint.tensors)
         try:
-            answer = self._process.ask("load", config=self._checkpoint.config, tensors=list(stored.items()), head=head)
+            answer = self._process.ask("load", config=self._checkpoint.config, tensors=list(stored.items()))
         except ProgramFailed as failed:
             raise _error(failed) from None
         except RecursionError:

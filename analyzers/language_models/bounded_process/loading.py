@@ -1,5 +1,6 @@
 """The request of a bounded process that says what transformers would load: a model without weights, and tensors without values."""
 
+import gc
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ import torch
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from transformers.utils import logging as messages
 
 from analyzers.errors import LimitExceeded
@@ -29,10 +30,9 @@ class Programs:
         quiet.set_verbosity(logging.CRITICAL)
         quiet.disable_progress_bar()
 
-    def load(self, config: dict[str, Any], tensors: _Stored, head: bool) -> dict[str, Any]:
+    def load(self, config: dict[str, Any], tensors: _Stored) -> dict[str, Any]:
         """Load tensors of these names and shapes, on the meta device, into the model that ``config`` describes.
 
-        head: whether one of the tensors belongs to an output head, which decides on the class where ``config`` names none.
         Returns the name of the ``class`` and its report: names of ``missing`` parameters and ``buffers``, ``unexpected`` names,
         ``mismatched`` names with the stored and the expected shape; or ``refused``, if it raises for these tensors. Names are those of the
         model, after transformers' own renaming. Raises ProgramFailed if the class is not known ("unknown") or cannot be built ("said").
@@ -41,7 +41,8 @@ class Programs:
             check_counts(config)
         except LimitExceeded as error:
             raise ProgramFailed("said", str(error)) from None
-        model_class, settings = _described(config, head)
+        model_class, settings = _described(config)
+        gc.disable()  # nothing but garbage of one request, and a fifth of its time
         state = {name: torch.empty(tuple(shape), device="meta") for name, shape in tensors}
         try:
             model, info = cast(Any, model_class).from_pretrained(
@@ -63,13 +64,13 @@ class Programs:
             "class": model_class.__name__,
             "missing": sorted(name for name in info["missing_keys"] if name in parameters),
             "buffers": sorted(name for name in info["missing_keys"] if name not in parameters),
-            "unexpected": sorted(info["unexpected_keys"]),
+            "unexpected": sorted(info["unexpected_keys"]) if config.get("architectures") else [],  # else it may be a head
             "mismatched": sorted((name, list(stored), list(expected)) for name, stored, expected in info["mismatched_keys"]),
         }
 
 
-def _described(stated: Mapping[str, Any], head: bool) -> tuple[type[PreTrainedModel], PreTrainedConfig]:
-    """The class that ``architectures`` names, else the one for ``model_type``, and its configuration. Raises ProgramFailed."""
+def _described(stated: Mapping[str, Any]) -> tuple[type[PreTrainedModel], PreTrainedConfig]:
+    """The class that ``architectures`` names, else that of AutoModel, and its configuration. Raises ProgramFailed."""
     kind, named = stated.get("model_type"), stated.get("architectures")
     kind_class = CONFIG_MAPPING[kind] if isinstance(kind, str) and kind in CONFIG_MAPPING else None
     if isinstance(named, list) and named:
@@ -77,13 +78,10 @@ def _described(stated: Mapping[str, Any], head: bool) -> tuple[type[PreTrainedMo
         found = getattr(transformers, name, None) if _NAME.fullmatch(name) else None
         if not (isinstance(found, type) and issubclass(found, PreTrainedModel) and found.config_class):
             raise ProgramFailed("unknown", name)
-    elif kind_class is None:
+    elif kind_class is None or kind_class not in cast(Any, MODEL_MAPPING):
         raise ProgramFailed("unknown", str(kind))
     else:
-        mapping: Any = MODEL_FOR_CAUSAL_LM_MAPPING if head and kind_class in MODEL_FOR_CAUSAL_LM_MAPPING else MODEL_MAPPING
-        if kind_class not in mapping:
-            raise ProgramFailed("unknown", str(kind))
-        found = mapping[kind_class]
+        found = cast(Any, MODEL_MAPPING)[kind_class]
         found = found[0] if isinstance(found, tuple) else found
     model_class = cast(type[PreTrainedModel], found)
     return model_class, _configured(model_class, kind_class, stated)

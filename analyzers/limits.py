@@ -51,6 +51,9 @@ UNICODE_HEADER_BYTES = _limit("UNICODE_HEADER_BYTES", 32_000_000, "bytes", "A he
 GGUF_ENTRIES = _limit("GGUF_ENTRIES", 65_536, "entries", "Entries of a GGUF header are parsed one by one; real ones have under 100.")
 GGUF_STRINGS = _limit("GGUF_STRINGS", 4_000_000, "strings", "Strings in lists of a GGUF header; a vocabulary has under 600,000.")
 INDEX_BYTES = _limit("INDEX_BYTES", 100_000_000, "bytes", "An index of shards (model.safetensors.index.json) is parsed in memory.")
+COMPONENTS_BYTES = _limit(
+    "COMPONENTS_BYTES", 1_000_000, "bytes", "modules.json and model_index.json are parsed in memory; real ones have 2 kB."
+)
 CONFIG_BYTES = _limit("CONFIG_BYTES", 10_000_000, "bytes", "config.json is parsed in memory.")
 TOKENIZER_BYTES = _limit("TOKENIZER_BYTES", 100_000_000, "bytes", "Each tokenizer file is parsed in memory; the largest have 35 MB.")
 TOKENIZER_SECONDS = _limit("TOKENIZER_SECONDS", 20, "seconds", "CPU time per text: a tokenizer or chat template may never end.")

@@ -6,13 +6,13 @@ nothing that they lack, in a stack whose other shapes agree.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from analyzers.check.findings import finding
 from analyzers.check.report import Finding
-from analyzers.checkpoints import Checkpoint, Tensor, quoted
+from analyzers.checkpoints import Tensor, quoted
 from analyzers.formatting import plural
 
 _COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -35,17 +35,16 @@ class _Stack:
         return f"{self.prefix}{layer}.{rest}"
 
 
-def compare_with_configuration(checkpoint: Checkpoint) -> Iterator[Finding]:
+def compare_with_configuration(config: Mapping[str, Any], tensors: Sequence[Tensor]) -> Iterator[Finding]:
     """Findings where the tensors contradict config.json: number of layers, head, size of the vocabulary."""
-    config = checkpoint.config or {}
     text = config.get("text_config")
     settings: Mapping[str, Any] = {**config, **text} if isinstance(text, dict) else config
-    stacks = [stack for stack in _stacks(checkpoint) if len(stack.layers) > 1]
+    stacks = [stack for stack in _stacks(tensors) if len(stack.layers) > 1]
     layers = next((settings[name] for name in _COUNTS if type(settings.get(name)) is int), 0)
     if layers > 0 and len(stacks) == 1:  # of several, config.json may count any
         yield from _count(stacks[0], layers, any(settings.get(name) for name in _NEXT_TOKENS))
-    embeddings = [tensor for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
-    yield from _head(checkpoint, settings, embeddings)
+    embeddings = [tensor for tensor in tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
+    yield from _head(settings, tensors, embeddings)
     rows = settings.get("vocab_size")
     for tensor in embeddings:
         words = any(part in tensor.name for part in ("embed_tokens", "wte", "word_embeddings", "tok_embeddings"))
@@ -54,9 +53,9 @@ def compare_with_configuration(checkpoint: Checkpoint) -> Iterator[Finding]:
             yield finding("loads", "error", "Tokens without an embedding", detail, [tensor.name])
 
 
-def compare_layers(checkpoint: Checkpoint) -> Iterator[Finding]:
+def compare_layers(tensors: Sequence[Tensor]) -> Iterator[Finding]:
     """Findings on layers that lack a tensor which all others have, and on tensors with another shape than in all other layers."""
-    for stack in _stacks(checkpoint):
+    for stack in _stacks(tensors):
         if len(stack.layers) >= _LEAST:
             yield from _lacking(stack)
             yield from _misshapen(stack)
@@ -73,10 +72,10 @@ def _count(stack: _Stack, stated: int, predicts: bool) -> Iterator[Finding]:
         yield finding("loads", "warning", "Layers that are ignored", detail, more)
 
 
-def _head(checkpoint: Checkpoint, settings: Mapping[str, Any], embeddings: list[Tensor]) -> Iterator[Finding]:
+def _head(settings: Mapping[str, Any], tensors: Sequence[Tensor], embeddings: list[Tensor]) -> Iterator[Finding]:
     named = settings.get("architectures")
     predicts = isinstance(named, list) and any(str(name).endswith(_WITH_HEAD) for name in named)
-    headless = not any(tensor.role == "head" for tensor in checkpoint.tensors) and not any("head" in name for name in checkpoint.aliases)
+    headless = not any(tensor.role == "head" for tensor in tensors)
     if settings.get("tie_word_embeddings") is False and predicts and embeddings and headless:
         detail = (
             "config.json says that the head is not tied to the embedding (tie_word_embeddings), and no head is stored: correct it, or save "
@@ -140,10 +139,10 @@ def _usual_shapes(stack: _Stack) -> dict[str, Shape]:
     return {rest: counted.most_common(1)[0][0] for rest, counted in shapes.items()}
 
 
-def _stacks(checkpoint: Checkpoint) -> list[_Stack]:
-    """The layers of the checkpoint by the prefix of their names."""
+def _stacks(tensors: Sequence[Tensor]) -> list[_Stack]:
+    """The layers by the prefix of their names."""
     stacks: dict[str, _Stack] = {}
-    for tensor in checkpoint.tensors:
+    for tensor in tensors:
         if tensor.layer is None or tensor.buffer:
             continue
         before, _, rest = tensor.name.partition(f".{tensor.layer}.")

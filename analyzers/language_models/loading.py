@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from analyzers import limits
-from analyzers.checkpoints import Checkpoint, quoted
+from analyzers.checkpoints import Checkpoint, Tensor, quoted
 from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError, MissingExtra, UnknownArchitecture, UnsupportedWeights
 from analyzers.language_models.bounded_process import Bounded, ProgramFailed, hand_back, open_bounded
 
@@ -55,10 +55,9 @@ class LoadingOracle:
         assert self._process is not None
         if self._process.has_ended():  # it waited for too long
             self._process = Bounded("loading")
-        stored = {tensor.name: tensor.shape for tensor in self._checkpoint.tensors}
-        stored |= {name: stored[kept] for name, kept in self._checkpoint.aliases.items()}
+        tensors = [(tensor.name, tensor.shape) for tensor in loaded_tensors(self._checkpoint)]
         try:
-            answer = self._process.ask("load", config=self._checkpoint.config, tensors=list(stored.items()))
+            answer = self._process.ask("load", config=self._checkpoint.config, tensors=tensors)
         except ProgramFailed as failed:
             raise _error(failed) from None
         except RecursionError:
@@ -74,6 +73,13 @@ class LoadingOracle:
                 hand_back(self._process)
             else:  # it may be computing
                 self._process.close()
+
+
+def loaded_tensors(checkpoint: Checkpoint) -> list[Tensor]:
+    """The tensors in files that transformers reads: not those outside an index, nor those of other components, named after their folder."""
+    outside = {number for number, file in enumerate(checkpoint.files) if file.path in checkpoint.outside_index}
+    every = (*checkpoint.tensors, *checkpoint.aliases)
+    return [tensor for tensor in every if tensor.file not in outside and "/" not in tensor.name]
 
 
 def _check(checkpoint: Checkpoint) -> None:

@@ -7,10 +7,12 @@ from time import perf_counter
 from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.check.base_findings import against_base, base_mismatch
 from analyzers.check.findings import RULES, Facts
+from analyzers.check.loads import applies, judge
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
 from analyzers.checkpoints import Access, Checkpoint, open_checkpoint, parse_reference
 from analyzers.dtype_detection import DtypeRequest, Inspection
 from analyzers.errors import MantissaError, UnsupportedWeights
+from analyzers.language_models.loading import Loading, LoadingOracle
 from analyzers.parents import ParentsReport, ParentsRequest
 from analyzers.parents import analyze as analyze_parents
 from analyzers.parents.card import base_models
@@ -37,10 +39,13 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         check_size(nbytes, largest, "the command line")
         found: list[Finding] = []
         notes: list[str] = []
+        oracle = opened.enter_context(LoadingOracle(checkpoint)) if applies(checkpoint) else None  # loads libraries meanwhile
         found += yield from _alone(checkpoint, _pinned(checkpoint, request.model), access, notes)
+        loading, unfit = judge(checkpoint, oracle, notes) if oracle else (None, [])
+        found += unfit
         if base is not None and request.base is not None:
             model, other = _pinned(checkpoint, request.model), _pinned(base, request.base)
-            found += yield from _compared(model, other, access)
+            found += yield from _compared(model, other, access, loading)
             found += yield from _card(checkpoint, model, other, access, notes)
         resolved = {"model": checkpoint.ref, "commit": checkpoint.commit}
         resolved |= {"base": base.ref, "base_commit": base.commit} if base else {}
@@ -85,14 +90,15 @@ def _plan(checkpoint: Checkpoint, notes: list[str]) -> Generator[Progress, None,
     return plan
 
 
-def _compared(model: str, base: str, access: Access) -> Generator[Progress, None, list[Finding]]:
-    """Findings on what changed since the base."""
+def _compared(model: str, base: str, access: Access, loading: Loading | None) -> Generator[Progress, None, list[Finding]]:
+    """Findings on what changed since the base. loading: what transformers would load of the model, if known."""
+    initialized = frozenset(loading.missing) if loading and not loading.refused else None
     found: list[Finding] = []
     request = SparsityRequest(base=base, tuned=(model,), mode="exact")
     with closing(analyze_sparsity(request, access)) as steps:  # type: ignore[type-var]
         for step in steps:
             if isinstance(step, SparsityReport):
-                found += against_base(step)
+                found += against_base(step, initialized)
             else:
                 yield step
     return found

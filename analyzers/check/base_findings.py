@@ -1,6 +1,6 @@
 """The rules about a checkpoint and the base it was trained from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from analyzers.check.findings import finding
 from analyzers.check.report import Finding
@@ -10,13 +10,24 @@ from analyzers.parents import ParentsReport
 from analyzers.update_sparsity import SparsityReport
 
 
-def against_base(report: SparsityReport) -> Iterator[Finding]:
-    """Tensors that one side lacks or that have another shape, and whether anything changed. report: of all values."""
+def against_base(report: SparsityReport, initialized: Collection[str] | None) -> Iterator[Finding]:
+    """Tensors that one side lacks or that have another shape, and whether anything changed.
+
+    report: of all values; initialized: the parameters that transformers initialises because no tensor is stored, None if not known.
+    """
     unmatched, base = report.unmatched, report.base.ref
     if unmatched.missing:
         number = unmatched.counts.get("missing", len(unmatched.missing))
-        detail = f"{plural(number, 'tensor')} of {base} with {unmatched.missing_parameters:,} values: loaders initialise them at random."
-        yield finding("missing", "error", "Tensors of the base are missing", detail, [each.name for each in unmatched.missing])
+        names = [each.name for each in unmatched.missing]
+        lost = [name for name in names if initialized is None or name in initialized]
+        detail = f"{plural(number, 'tensor')} of {base} with {unmatched.missing_parameters:,} values"
+        if initialized is None:
+            detail += " are not in the model."
+        elif lost:
+            detail += f"; transformers initialises {len(lost):,} of them at random."
+        else:
+            detail += " are not in the model, which loads without them."
+        yield finding("missing", "error" if lost else "info", "Tensors of the base are missing", detail, names)
     if unmatched.misshapen:
         first = unmatched.misshapen[0]
         detail = (

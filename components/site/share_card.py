@@ -28,7 +28,8 @@ def of_report(report: Report) -> bytes:
     """The card of a result: its subject, its headline, and its first figure that has something to show."""
     layout = addresses.layout(report.analyzer)
     plots = layout.plots(report)
-    return _card(layout.title, " -> ".join(report.subject().values()), layout.summary(report), plots[0].draw(report) if plots else None)
+    subject, figure = " -> ".join(report.subject().values()), plots[0].draw(report) if plots else None
+    return _card(layout.title, subject, layout.summary(report), figure, report.short_reach())
 
 
 @lru_cache(32)
@@ -37,7 +38,8 @@ def of_page(question: str, about: str) -> bytes:
     return _card("", about, question, None)
 
 
-def _card(title: str, subject: str, said: str, figure: "Figure | None") -> bytes:
+def _card(title: str, subject: str, said: str, figure: "Figure | None", reach: str = "") -> bytes:
+    """reach: how much the answer covers, if not all; at a fixed place, since a long answer is cut."""
     from PIL import Image, ImageDraw, ImageFont
 
     def font(size: int) -> Any:
@@ -51,6 +53,8 @@ def _card(title: str, subject: str, said: str, figure: "Figure | None") -> bytes
         canvas.text((_MARGIN, top), "Mantissa", LIGHT["ink"], font(_NAME), stroke_width=1, stroke_fill=LIGHT["ink"])
         canvas.text((SIZE[0] - _MARGIN, top + 8), title, LIGHT["dim"], font(_SMALL), anchor="ra")
         top += 56
+        if reach:
+            canvas.text((SIZE[0] - _MARGIN, top - 14), ascii_only(f"Only {reach}"), LIGHT["infer"], font(_SMALL), anchor="ra")
         if figure is not None:
             canvas.text((_MARGIN, top), shown(ascii_only(subject), 80), LIGHT["dim"], font(_SMALL + 4))
             top += 42

@@ -62,6 +62,27 @@ def class_rows(coverage: Coverage) -> list[tuple[str, str, str, str, str]]:
     ]
 
 
+def covered(coverage: Coverage, verb: str) -> str:
+    """How many weights are covered, or that all tensors are accounted for: a sentence."""
+    if coverage.whole:
+        tensors = sum(each.tensors for each in coverage.classes.values())
+        return f"All {plural(tensors, 'tensor')} accounted for."
+    return f"{verb.capitalize()}: {count(coverage.covered)} of {plural(coverage.weights, 'weight')} ({share(coverage.share)})."
+
+
+def missed(coverage: Coverage) -> Iterator[str]:
+    """The first parts that were left out and the first files that were not read, a line each."""
+    for part in coverage.left_out[:_SHOWN]:
+        parameters = f", {plural(part.parameters, 'parameter')}" if part.parameters else ""
+        yield f"Left out: {part.what} ({plural(part.tensors, 'tensor')}{parameters}): {part.why}"
+    if more := coverage.left_out[_SHOWN:]:
+        yield f"Left out: {plural(len(more), 'more part')}"
+    for file in coverage.missed_files[:_SHOWN]:
+        yield f"Not read: {file.path}: {file.why}"
+    if files := coverage.missed_files[_SHOWN:]:
+        yield f"Not read: {plural(len(files), 'more file')}"
+
+
 def coverage_lines(report: Report) -> list[str]:
     """The account of each checkpoint that the answer does not reach as a whole, for a terminal; nothing if there is none."""
     partial = [each for each in report.accounts() if not each.whole]
@@ -72,12 +93,4 @@ def coverage_lines(report: Report) -> list[str]:
 def _lines(coverage: Coverage) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("Coverage of " + printable(coverage.ref), "Tensors", "Parameters", "Share", "Bytes")]
     yield from columns([*rows, *class_rows(coverage)], right=(1, 2, 3, 4))
-    for part in coverage.left_out[:_SHOWN]:
-        parameters = f", {plural(part.parameters, 'parameter')}" if part.parameters else ""
-        yield printable(f"Left out: {part.what} ({plural(part.tensors, 'tensor')}{parameters}): {part.why}")
-    if more := coverage.left_out[_SHOWN:]:
-        yield f"Left out: {plural(len(more), 'more part')}"
-    for file in coverage.missed_files[:_SHOWN]:
-        yield printable(f"Not read: {file.path}: {file.why}")
-    if files := coverage.missed_files[_SHOWN:]:
-        yield f"Not read: {plural(len(files), 'more file')}"
+    yield from map(printable, missed(coverage))

@@ -1,7 +1,7 @@
 """The proof that weights come from others, as GitHub Markdown: what one posts in an issue about a conversion."""
 
 from analyzers import markdown as md
-from analyzers.account import class_rows
+from analyzers.account import class_rows, covered, missed
 from analyzers.formatting import count, plural, share
 from analyzers.parents.conversion_text import damage_first, damaged, faithful_sentence, layer_runs, relation
 from analyzers.parents.report import ParentsReport
@@ -22,7 +22,8 @@ def markdown(report: ParentsReport) -> str:
     named = [each for each in report.candidates if each.ref in report.parents] or report.candidates[:1]
     rows += [("parent" if each.ref in report.parents else "candidate", each.ref, each.commit, share(each.equal_share)) for each in named]
     lines += md.table(("", "checkpoint", "commit", "equal in bf16"), rows, frozenset({3}))
-    lines += _coverage(report)
+    read = "Every value was read." if report.mode == "exact" else "A sample was read, at the same places on all sides."
+    lines += ["", f"{read} Report `{report.id}`.", *_coverage(report)]
     if report.verdict == "stack":
         lines += ["", *(f"* {md.plain(run.text)}" for run in layer_runs(report.layer_map)[:_ROWS])]
     if report.conversion:
@@ -33,12 +34,10 @@ def markdown(report: ParentsReport) -> str:
 def _coverage(report: ParentsReport) -> list[str]:
     lines = []
     for each in report.accounts():
-        if each.whole:
-            tensors = sum(counted.tensors for counted in each.classes.values())
-            lines += ["", f"Coverage of {md.plain(each.ref)}: all {plural(tensors, 'tensor')} accounted for."]
-        else:
-            lines += ["", f"Coverage of {md.plain(each.ref)}: {md.plain(each.sentence(report.covers))}", ""]
-            lines += md.table(("class", "tensors", "parameters", "share", "bytes"), class_rows(each), frozenset({1, 2, 3, 4}))
+        lines += ["", f"Coverage of {md.plain(each.ref)}: {covered(each, report.covers)}"]
+        if not each.whole:
+            lines += ["", *md.table(("class", "tensors", "parameters", "share", "bytes"), class_rows(each), frozenset({1, 2, 3, 4}))]
+            lines += ["", *(f"* {md.plain(line)}" for line in missed(each))]
     return lines
 
 

@@ -102,7 +102,7 @@ def _relation(row: Conversion) -> str:
 
 
 _CONVERSION = (
-    Column("Tensor", 290, "name"),
+    Column("Tensor", 318, "name"),
     Column("Relation", 170, _relation),
     Column("Exceptions", 110, "exceptions", numbers.count),
     Column("Note", 200, "note"),

@@ -34,8 +34,9 @@ def ancestry(report: "ParentsReport") -> "Figure":
             stroke = {"color": color, "width": width, "dash": "solid" if proven else "dash"}
             figure.add_scatter(x=[0.06, 0.94], y=[y, middle], mode="lines", line=stroke, hoverinfo="skip")
             amount = f"{numbers.share(weight)} of the layers," if report.verdict == "stack" else f"{weight:.3f}"
+            shift = 16 if y <= middle else -16
             label = f"{amount} {'proven' if proven else 'inferred'}"
-            figure.add_annotation(x=0.72, y=y + 0.72 * (middle - y), text=label, showarrow=False, bgcolor="rgba(0,0,0,0.01)", yshift=16)
+            figure.add_annotation(x=0.72, y=y + 0.72 * (middle - y), text=label, showarrow=False, bgcolor="rgba(0,0,0,0.01)", yshift=shift)
         marker = {"size": 13, "color": color, "symbol": "circle" if weight is not None else "circle-open"}
         hover = f"{text(row.ref)}<br>{said}<extra></extra>"
         figure.add_scatter(x=[0.04], y=[y], mode="markers", marker=marker, hovertemplate=hover)
@@ -67,7 +68,10 @@ def layer_map(report: "ParentsReport") -> "Figure":
     known = sorted({-1 if each.layer is None else each.layer for each in report.layer_map})
     ticks = known[:: max(1, len(known) // 8)]
     figure.update_xaxes(title="layer", tickvals=ticks, ticktext=["outside" if layer < 0 else f"{layer}" for layer in ticks])
-    figure.update_yaxes(title="layer of the parent", nticks=6)
+    sources = sorted({-1 if each.source is None else each.source for each in report.layer_map})
+    shown = sources[:: max(1, len(sources) // 6)]
+    named = ["outside" if layer < 0 else f"{layer}" for layer in shown]
+    figure.update_yaxes(title="layer of the parent", tickvals=shown, ticktext=named)
     legend(figure, toggle=True)
     return figure
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from analyzers.account import class_rows
+from analyzers.account import class_rows, covered
 from analyzers.base import Report
 from analyzers.coverage import Coverage
-from components.results.layout import Piece, Said, Tab
+from components.results.layout import Piece, Tab
 from components.text import numbers
-from components.text.markup import table
+from components.text.markup import caption, table
 from components.text.plain_text import shown
 from components.text.render import macros
 
@@ -28,16 +28,13 @@ def coverages(report: Report) -> list[Coverage]:
 def accounts(report: Report) -> str:
     """The account of each checkpoint; those that the answer depends on are open."""
     answering = list(report.accounts())
-    return "".join(_account(each, each in answering, report.covers) for each in coverages(report))
+    return caption(CAPTION) + "".join(_account(each, each in answering, report.covers) for each in coverages(report))
 
 
 def _account(coverage: Coverage, open_: bool, verb: str) -> str:
-    tensors = sum(each.tensors for each in coverage.classes.values())
-    quiet = f"All {numbers.plural(tensors, 'tensor')} accounted for." if coverage.whole else coverage.sentence(verb)
-    classes = (
-        "" if coverage.whole else table(("Class", "Tensors", "Parameters", "Share", "Bytes"), class_rows(coverage), frozenset(range(1, 5)))
-    )
-    return str(_PARTS.account(coverage, open_, quiet, classes, _left_out(coverage), _files(coverage)))
+    titles = ("Class", "Tensors", "Parameters", "Share", "Bytes")
+    classes = "" if coverage.whole else table(titles, class_rows(coverage), frozenset(range(1, 5)), stacked=True)
+    return str(_PARTS.account(coverage, open_, covered(coverage, verb), classes, _left_out(coverage), _files(coverage)))
 
 
 def _left_out(coverage: Coverage) -> str:
@@ -45,7 +42,7 @@ def _left_out(coverage: Coverage) -> str:
         (shown(each.what), numbers.count(each.tensors), numbers.count(each.parameters), shown(each.why, 500))
         for each in coverage.left_out[:_LISTED]
     ]
-    titles = ("Left out", "Tensors", "Parameters", "Why")
+    titles = ("What", "Tensors", "Parameters", "Why")
     return table(titles, rows, frozenset({1, 2}), _more("Left out", len(coverage.left_out)), stacked=True) if rows else ""
 
 
@@ -65,4 +62,4 @@ def _more(name: str, count: int) -> str:
     return f"{name} ({count:,}, the first {_LISTED} listed here)" if count > _LISTED else name
 
 
-COVERAGE: Tab[Any] = Tab("Coverage", [Said(CAPTION), Piece(accounts)], when=lambda report: bool(coverages(report)))
+COVERAGE: Tab[Any] = Tab("Coverage", [Piece(accounts)], when=lambda report: bool(coverages(report)))

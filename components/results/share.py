@@ -23,7 +23,7 @@ class Share:
     def __init__(self, prefix: str, embeds: bool = True, markdown: bool = False) -> None:
         with gr.Column(elem_classes="m-share"):
             self.summary = gr.Textbox(
-                label="Summary", interactive=False, lines=2, max_lines=4, buttons=["copy"], elem_id=f"{prefix}-summary", visible=embeds
+                label="Summary", interactive=False, lines=2, max_lines=6, buttons=["copy"], elem_id=f"{prefix}-summary", visible=embeds
             )
             self.link = gr.Textbox(label="Link to this analysis", interactive=False, lines=1, buttons=["copy"], elem_id=f"{prefix}-link")
             self.command = gr.Textbox(

@@ -5,6 +5,7 @@ from analyzers.checkpoints.adapters import adapter_rank
 from analyzers.checkpoints.align import TIED, Alignment, Group, Misshapen, Pair, Relaid, Resized, Unmatched, align
 from analyzers.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from analyzers.checkpoints.filters import select
+from analyzers.checkpoints.forms.copies import RelaidCopies
 from analyzers.checkpoints.forms.probe import Reader
 from analyzers.checkpoints.header import Header, HeaderTensor, read_header
 from analyzers.checkpoints.layout import is_index, is_weights
@@ -22,7 +23,7 @@ from analyzers.checkpoints.ties import is_copy, repeated, tied_copies
 
 __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "TIED", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
-    "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "Plan", "RangeFile", "Reader", "Reference", "Relaid", "Repository", "Resized",
+    "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "Plan", "RangeFile", "Reader", "Reference", "Relaid", "RelaidCopies", "Repository", "Resized",
     "Sides", "Span", "Step", "Tensor", "Unmatched", "account_notes", "adapter_rank", "align", "canonical_names", "check_side", "is_copy", "is_index", "is_weights",
     "open_checkpoint", "open_sides", "pair_coverage", "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "repeated", "row_length",
     "select", "stream", "tied_copies", "undecoded", "whole_spans",

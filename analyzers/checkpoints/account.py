@@ -29,11 +29,11 @@ _WHY = {
 }
 
 
-def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor]) -> "Coverage":
-    """The coverage of a report on one checkpoint: of the tensors that were ``chosen``, those with values were read or, in quick mode, sampled."""
+def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterable[Tensor]) -> "Coverage":
+    """The coverage of a report on one checkpoint. chosen: what the visitor's filter lets pass; read: all or, in quick mode, a sample of it."""
     names = {tensor.name for tensor in chosen}
-    read = {t.name: t.elements for t in checkpoint.tensors if t.has_values and not t.buffer and not t.holds_scales and t.name in names}
-    return _coverage(checkpoint, "read", read, lambda tensor: "undecoded" if tensor.name in names else "excluded", set())
+    reached = {tensor.name: tensor.elements for tensor in read}
+    return _coverage(checkpoint, "read", reached, lambda tensor: "undecoded" if tensor.name in names else "excluded", set())
 
 
 def pair_coverage(

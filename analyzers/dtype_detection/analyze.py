@@ -229,7 +229,7 @@ class Inspection:
             tensors_aggregated=aggregated,
             buffers=tuple(BufferRow(name=t.name, dtype=t.dtype, shape=t.shape) for t in chosen.buffers[: limits.REPORT_TENSORS]),
             notes=tuple(notes(checkpoint, chosen, exact, aggregated, exponents[LEAST_EXPONENT], overall.abs_max)),
-            coverage=(read_coverage(checkpoint, chosen.tensors),),
+            coverage=(read_coverage(checkpoint, chosen.tensors, chosen.floats),),
             timing=Timing.since(self._start, found.nbytes, found.seconds),
             environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )

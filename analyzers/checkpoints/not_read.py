@@ -93,6 +93,8 @@ class _Reasons:
     def __init__(self, read: Read) -> None:
         self._read = read
         self._stems: dict[str, set[str]] = {}
+        # Files of whole models are no copies of an adapter.
+        self._only_adapters = all(ADAPTER.match(file_name(path)) for path in read.paths)
         self._gguf = next((path for path in read.paths if path.endswith(GGUF)), None)
         self._safe = {folder(path) for path in read.paths if path.endswith(SAFETENSORS)}
         for path in read.paths:
@@ -104,7 +106,7 @@ class _Reasons:
         if kind is not None:
             if file_name(path).endswith("_optim_states.pt"):
                 return None
-            return self._skip(path, f"{kind.what}: {kind.convert}", kind.export and not self._adapters())
+            return self._skip(path, f"{kind.what}: {kind.convert}", kind.export and not self._only_adapters)
         if not is_weights(path):
             return None
         if path.endswith(GGUF):
@@ -130,7 +132,7 @@ class _Reasons:
         inside = where.removeprefix(read.start).strip("/").split("/")
         if _PARTITION.fullmatch(file_name(path)):
             return self._skip(path, "the training state of DeepSpeed", alternative=True)
-        if not self._adapters() and any(_COPIES.fullmatch(part) for part in inside):
+        if not self._only_adapters and any(_COPIES.fullmatch(part) for part in inside):
             return self._skip(path, "by its folder the same weights in another format", alternative=True)
         if read.components:
             return self._skip(path, f"in a folder that {printable(read.components)} does not name")
@@ -149,15 +151,11 @@ class _Reasons:
             return self._skip(path, what, alternative=True)
         if ADAPTER.match(name):
             return self._skip(path, "an adapter by its name")
-        if CONVENTIONAL.fullmatch(name) and where in self._safe and not self._adapters():
+        if CONVENTIONAL.fullmatch(name) and where in self._safe and not self._only_adapters:
             return self._skip(path, "the same weights as a pickle", alternative=True)
         if where in self._read.indexed:
             return self._skip(path, "no index names it")
         return self._skip(path, "next to the files that make up the model")
-
-    def _adapters(self) -> bool:
-        """Whether only adapters were read: files of whole models are then no copies of them."""
-        return all(ADAPTER.match(file_name(path)) for path in self._read.paths)
 
     @staticmethod
     def _skip(path: str, why: str, alternative: bool = False) -> SkippedFile:

@@ -18,9 +18,14 @@ _OF_IMAGE_MODELS = re.compile(
 )
 
 
+def is_adapter_parameter(name: str) -> bool:
+    """Whether a tensor has the name of an adapter's parameter."""
+    return bool(_PARAMETERS.search(name) or _OF_IMAGE_MODELS.search(name))
+
+
 def is_adapter(paths: Iterable[str], tensors: Sequence[Tensor]) -> bool:
     """Whether weight files are an adapter: by their names, or because most of their tensors have names of an adapter's parameters."""
-    named = sum(bool(_PARAMETERS.search(tensor.name) or _OF_IMAGE_MODELS.search(tensor.name)) for tensor in tensors)
+    named = sum(is_adapter_parameter(tensor.name) for tensor in tensors)
     return 2 * named > len(tensors) or all(path.rpartition("/")[2].startswith("adapter_model.") for path in paths)
 
 

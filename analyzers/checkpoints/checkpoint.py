@@ -48,7 +48,8 @@ class Checkpoint:
     ref, commit, public: see `Repository`; files: the open weight files; tensors: sorted by name with embedded numbers compared
     numerically, across files and formats, each tied tensor once; config: the unchecked contents of config.json, None if it is
     missing or unreadable; quantization: the quantization method, None for unquantized weights (`names.quantization`);
-    notes: remarks for the reader; parallel_reads: the number of concurrent reads the source benefits from; not_read: files that may hold
+    notes: remarks for the reader; parallel_reads: the number of concurrent reads the source benefits from; aliases: tensors of the same
+    memory as one of ``tensors``, which counts for them; not_read: files that may hold
     weights and were not read, with the reason; outside_index: files that were read and that the index of their folder does not name.
     """
 
@@ -62,6 +63,7 @@ class Checkpoint:
     notes: tuple[str, ...]
     parallel_reads: int
     repository: Repository
+    aliases: tuple[Tensor, ...] = ()
     not_read: tuple[SkippedFile, ...] = ()
     outside_index: tuple[str, ...] = ()
 
@@ -181,7 +183,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
         added = add_outside(repository, weights, files, headers, lambda file: _read_header(repository, file, len(files)))
         weights, files, headers = added.weights, added.files, added.headers
         notes = [*weights.notes, *([f"Not read: {unreadable}"] if unreadable and weights.paths else [])]
-        stored = _once(_distinct(_tensors(weights, headers, notes), weights), notes)
+        stored, aliases = _once(_distinct(_tensors(weights, headers, notes), weights), notes)
         if not stored and weights.paths:
             raise NoWeights("The weight files of this checkpoint hold no tensors.")
         config = _read_config(repository, weights, "config.json", notes)
@@ -199,6 +201,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             notes=(*notes, *unfit),
             parallel_reads=repository.parallel_reads,
             repository=repository,
+            aliases=aliases,
             not_read=(*weights.not_read, *unopened),
             outside_index=added.paths,
         )
@@ -257,13 +260,13 @@ def _by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
     return sorted(tensors, key=lambda tensor: _DIGITS.sub(numbered, tensor.name) + "\0" + tensor.name)
 
 
-def _once(tensors: Iterable[Tensor], notes: list[str]) -> list[Tensor]:
-    """Keep one of several tensors that alias the same elements of a file: the first that is not a head, else the first."""
+def _once(tensors: Iterable[Tensor], notes: list[str]) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+    """Keep one of several tensors that alias the same elements of a file: the first that is not a head, else the first; and the others."""
     every = list(tensors)
     if len({(tensor.file, tensor.offset) for tensor in every}) == len(every):
-        return every
+        return every, ()
     kept: dict[tuple[object, ...], Tensor] = {}
-    others: list[tuple[str, tuple[object, ...]]] = []
+    others: list[tuple[Tensor, tuple[object, ...]]] = []
     for tensor in every:
         place: tuple[object, ...] = (tensor.file, tensor.offset, tensor.shape, tensor.dtype, tensor.strides)
         if not tensor.elements:
@@ -271,14 +274,14 @@ def _once(tensors: Iterable[Tensor], notes: list[str]) -> list[Tensor]:
         first = kept.setdefault(place, tensor)
         if first is not tensor:
             better = first.role == "head" != tensor.role
-            others.append((first.name if better else tensor.name, place))
+            others.append((first if better else tensor, place))
             if better:
                 kept[place] = tensor
-    for name, place in others[:_NAMED_TIES]:
-        notes.append(f"{quoted(name)} is the same memory as {quoted(kept[place].name)}: counted once.")
+    for tensor, place in others[:_NAMED_TIES]:
+        notes.append(f"{quoted(tensor.name)} is the same memory as {quoted(kept[place].name)}: counted once.")
     if len(others) > _NAMED_TIES:
         notes.append(f"The same holds of {plural(len(others) - _NAMED_TIES, 'more tensor')}.")
-    return list(kept.values())
+    return list(kept.values()), tuple(tensor for tensor, _ in others)
 
 
 def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]) -> Iterator[Tensor]:

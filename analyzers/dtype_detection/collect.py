@@ -40,6 +40,11 @@ class Chosen:
     scales: list[Tensor]
     buffers: list[Tensor]
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All that pass the filters."""
+        return [*self.parameters, *self.scales, *self.buffers]
+
     @classmethod
     def of(cls, checkpoint: Checkpoint, request: DtypeRequest) -> Self:
         """Select from ``checkpoint``. Raises UnsupportedWeights for integer weights, NoWeights if there are no values."""

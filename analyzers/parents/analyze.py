@@ -14,11 +14,12 @@ from analyzers.checkpoints import (
     Access,
     Checkpoint,
     Plan,
+    Reader,
     align,
     canonical_names,
     check_side,
     open_sides,
-    repeated_heads,
+    repeated,
     stream,
 )
 from analyzers.errors import InvalidRequest, MantissaError
@@ -202,7 +203,9 @@ class _Search:
     def _stream(self, numbers: Sequence[int], mode: str, budget: int, note: str) -> Generator[Progress, None, _Read]:
         """Read the model and the candidates ``numbers`` at the same places and count."""
         sides = [self._sides[number] for number in (0, *numbers)]
-        alignment = align(sides[0], sides[1:], self._request.include, self._request.exclude, list(map(repeated_heads, sides)))
+        readers = [self._readers[number] for number in (0, *numbers)]
+        repeats = [self._repeats[number] for number in (0, *numbers)]
+        alignment = align(sides[0], sides[1:], self._request.include, self._request.exclude, repeats, readers)
         if not alignment.groups:
             raise InvalidRequest(_nothing_shared(self._sides))
         plan = Plan.of(sides, alignment.sides, mode, budget, self._request.seed)

@@ -254,12 +254,26 @@ class Resized(Renamed):
     rows: int
 
 
+class Relaid(Renamed):
+    """Compared in another layout, part by part: fused, stacked, transposed, ... agree: whether values were seen to agree in it."""
+
+    form: str
+    agree: bool
+
+
+class MovedLayer(Data):
+    """A layer of the base whose content is in layer ``tuned_layer`` of the tuned checkpoint, or in none (null)."""
+
+    layer: int
+    tuned_layer: int | None
+
+
 class Unmatched(Data):
     """Tensors that are not compared, or not one to one, with the last tuned checkpoint. Lists end after `limits.REPORT_TENSORS` entries;
     ``counts`` has the full numbers.
 
-    missing: only in the base; extra: only in the tuned checkpoint; integers: on either side no floats, so not comparable; tied: heads that
-    repeat the input embedding, counted once. missing_parameters, extra_parameters: elements of those.
+    missing: only in the base; extra: only in the tuned checkpoint; integers: on either side no floats, so not comparable; tied: copies of
+    the input embedding, counted once; relaid, moved_layers: compared nevertheless. missing_parameters, extra_parameters: elements of those.
     """
 
     missing: tuple[NamedTensor, ...]
@@ -269,6 +283,8 @@ class Unmatched(Data):
     resized: tuple[Resized, ...]
     integers: tuple[NamedTensor, ...]
     tied: tuple[str, ...]
+    relaid: tuple[Relaid, ...] = ()
+    moved_layers: tuple[MovedLayer, ...] = ()
     counts: dict[str, int]
     missing_parameters: int
     extra_parameters: int

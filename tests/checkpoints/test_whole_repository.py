@@ -11,10 +11,11 @@ import pytest
 import torch
 from safetensors.numpy import save, save_file
 from safetensors.torch import save_file as save_torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from analyzers import limits
 from analyzers.__main__ import main
-from analyzers.checkpoints import Access, Checkpoint, is_weights, open_checkpoint
+from analyzers.checkpoints import Access, Checkpoint, is_weights, open_checkpoint, read_range
 from analyzers.checkpoints.layout import SkippedFile, WeightFiles, select_weights
 from analyzers.checkpoints.other_formats import other_format
 from analyzers.errors import InvalidCheckpoint, LimitExceeded
@@ -153,6 +154,34 @@ def test_an_index_that_cannot_be_used_next_to_a_single_file_is_noted(index: Any)
     found = _selected(f"model.safetensors {_INDEX}", model=index)
     assert found.paths == ("model.safetensors",)
     assert "cannot be used by loaders that prefer it" in found.notes[0]
+
+
+def test_of_several_sets_the_one_that_transformers_loads_is_read(tmp_path: Path) -> None:
+    """Each set has its own value; they are removed one after another in the order in which transformers takes them."""
+    name = "model.norm.weight"
+    config = LlamaConfig(vocab_size=8, hidden_size=4, intermediate_size=4, num_hidden_layers=1, num_attention_heads=1)
+    state = LlamaForCausalLM(config).state_dict()
+    config.save_pretrained(tmp_path)
+
+    def valued(value: float) -> dict[str, torch.Tensor]:
+        return {each: tensor.clone() if each != name else torch.full_like(tensor, value) for each, tensor in state.items()}
+
+    shards = ["x-00001-of-00001.safetensors", "x-00001-of-00001.bin"]
+    save_torch(valued(1), tmp_path / "model.safetensors", {"format": "pt"})
+    save_torch(valued(2), tmp_path / shards[0], {"format": "pt"})
+    torch.save(valued(3), tmp_path / "pytorch_model.bin")
+    torch.save(valued(4), tmp_path / shards[1])
+    for index, shard in ((_INDEX, shards[0]), ("pytorch_model.bin.index.json", shards[1])):
+        (tmp_path / index).write_text(json.dumps({"metadata": {}} | _index_of(dict.fromkeys(state, shard))))
+    for value, removed in enumerate((["model.safetensors"], [_INDEX, shards[0]], ["pytorch_model.bin"], []), 1):
+        loaded = LlamaForCausalLM.from_pretrained(tmp_path).state_dict()[name]
+        assert loaded.tolist() == [value] * 4
+        with _open(tmp_path) as checkpoint:
+            tensor = next(tensor for tensor in checkpoint.tensors if tensor.name == name)
+            data = read_range(checkpoint.files[tensor.file], tensor.offset, tensor.nbytes)
+            assert np.frombuffer(data, np.float32).tolist() == loaded.tolist()
+        for file in removed:
+            (tmp_path / file).unlink()
 
 
 def test_a_stale_index_names_the_set_that_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -307,6 +336,16 @@ def test_a_file_outside_the_index_with_names_of_the_set_is_not_read(tmp_path: Pa
         "half.safetensors": False, "model.fp16-00001-of-00001.safetensors": True}  # fmt: skip
     assert 'no index names it, and it cannot be read: "cut.safetensors" is cut off' in found["cut.safetensors"].why
     assert "of the same names" in found["half.safetensors"].why
+
+
+def test_a_file_outside_the_index_on_the_hub(hub: LocalHub, tmp_path: Path) -> None:
+    _sharded(tmp_path)
+    _save(tmp_path / "mtp.safetensors", "mtp.weight")
+    _save(tmp_path / "copy.safetensors", "layers.0.weight")
+    hub.add("org/model", {path.name: path.read_bytes() for path in tmp_path.iterdir()})
+    with open_checkpoint("org/model", Access()) as checkpoint:
+        assert checkpoint.outside_index == ("mtp.safetensors",)
+        assert [(each.path, each.alternative) for each in checkpoint.not_read] == [("copy.safetensors", True)]
 
 
 def test_many_files_outside_the_index(tmp_path: Path) -> None:

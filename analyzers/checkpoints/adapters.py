@@ -14,7 +14,8 @@ _PARAMETERS = re.compile(
 )
 # Those of image models: kohya's scripts and LyCORIS, diffusers before peft, and XLabs.
 _OF_IMAGE_MODELS = re.compile(
-    r"(^|[._])(lora(_(linear|conv|linear_layer))?\d?[._](down|up|mid)|lora_te\d?_\w*|hada_t[12]|lokr_t2|oft_blocks|oft_diag|dora_scale)(\.|$)"
+    r"^lora_(unet|te\d?|transformer|prior)_|(^|[._])(lora(_(linear|conv|linear_layer))?\d?[._](down|up|mid)|hada_t[12]|lokr_t2|oft_blocks"
+    r"|oft_diag|dora_scale)(\.|$)"
 )
 
 

@@ -165,7 +165,8 @@ def _open_repository(text: str, access: Access) -> Repository:
 def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkpoint:
     if subfolder is not None and ("\\" in subfolder or not subfolder.isprintable() or ".." in subfolder.split("/")):
         raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
-    unreadable = _unreadable(repository, subfolder)
+    unopened = repository.unreadable_weights(subfolder) if isinstance(repository, LocalRepository) else ()
+    unreadable = _unreadable(unopened)
     if isinstance(repository, LocalRepository) and repository.single_file and is_weights(repository.ref):
         weights = single_file(repository.files)
     else:
@@ -201,7 +202,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             parallel_reads=repository.parallel_reads,
             repository=repository,
             aliases=aliases,
-            not_read=weights.not_read,
+            not_read=(*weights.not_read, *unopened),
             outside_index=added.paths,
         )
     except BaseException:
@@ -336,17 +337,12 @@ def _collide(places: list[list[int]], headers: tuple[Header, ...], paths: tuple[
     return any(count > 1 for count in groups.values())
 
 
-def _unreadable(repository: Repository, subfolder: str | None) -> str:
-    """A sentence about unreadable weights in a local folder, naming the first one; empty if there are none."""
-    inside = f"{subfolder.strip('/')}/" if subfolder else ""
-    every = repository.unreadable if isinstance(repository, LocalRepository) else []
-    paths = sorted(path for path in every if is_weights(path) and path.startswith(inside))
-    if not paths:
+def _unreadable(skipped: tuple[SkippedFile, ...]) -> str:
+    """A sentence about weights in a local folder that cannot be opened, naming the first one; empty if there are none."""
+    if not skipped:
         return ""
-    shown = os.fsencode(paths[0]).decode(errors="backslashreplace")
-    why = "is not a file: it may be a dangling link" if shown == paths[0] else "holds bytes in its name that are not UTF-8: rename it"
-    more = f" So it is with {plural(len(paths) - 1, 'more weight file')}." if len(paths) > 1 else ""
-    return f"{quoted(shown, 200)} {why}.{more}"
+    more = f" So it is with {plural(len(skipped) - 1, 'more weight file')}." if len(skipped) > 1 else ""
+    return f"{quoted(skipped[0].path, 200)} {skipped[0].why}.{more}"
 
 
 def _compare_index(

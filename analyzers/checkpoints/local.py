@@ -13,10 +13,11 @@ from pathlib import Path
 from analyzers import limits
 from analyzers.checkpoints.components import MODULES, PIPELINE
 from analyzers.checkpoints.gguf_files import parts
-from analyzers.checkpoints.layout import GGUF, SAFETENSORS, is_index, is_weights
+from analyzers.checkpoints.layout import GGUF, SAFETENSORS, SkippedFile, is_index, is_weights
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidCheckpoint, LimitExceeded
+from analyzers.terminal import printable
 
 HASHED_WHOLE_BYTES = 64 << 20
 _HEADER_LENGTH = 8
@@ -157,6 +158,16 @@ class LocalRepository:
         if path not in self.files:
             raise CheckpointNotFound(f"{quoted(self._shown, 200)} holds no file {quoted(path, 200)}.")
         return LocalFile(self.folder / path, path, self.files[path])
+
+    def unreadable_weights(self, subfolder: str | None = None) -> tuple[SkippedFile, ...]:
+        """The weight files among ``unreadable``, in ``subfolder``, with the reason."""
+        inside = f"{subfolder.strip('/')}/" if subfolder else ""
+        found = []
+        for path in sorted(path for path in self.unreadable if is_weights(path) and path.startswith(inside)):
+            shown = os.fsencode(path).decode(errors="backslashreplace")
+            link = "is not a file: it may be a dangling link"
+            found.append(SkippedFile(printable(shown), link if shown == path else "holds bytes in its name that are not UTF-8: rename it"))
+        return tuple(found)
 
     def close(self) -> None:
         """Do nothing: a local repository holds no resources."""

@@ -6,6 +6,7 @@ from math import prod
 from analyzers import limits
 from analyzers.checkpoints.header import Header, HeaderTensor
 from analyzers.checkpoints.pickles.archive import LOCAL
+from analyzers.checkpoints.pickles.cut_zip import cut_zip
 from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
 from analyzers.checkpoints.pickles.layouts import read_legacy, read_zip
 from analyzers.checkpoints.pickles.objects import Stored
@@ -54,7 +55,7 @@ def read_pickled(file: RangeFile, checked: int | None = None) -> Header:
     try:
         return _read(file, checked)
     except Damaged as error:
-        raise InvalidCheckpoint(f"{path} is damaged: {error}.") from None
+        raise cut_zip(file) or InvalidCheckpoint(f"{path} is damaged: {error}.") from None
     except Refused as error:
         raise UnsupportedWeights(f"{path} {error}") from None
     except Excess as error:

@@ -2,7 +2,7 @@
 
 A pickle names classes and functions and says with which arguments to call them. The few that `torch.save` uses for state
 dicts are in `GLOBALS`, each with what it means here: a dtype, a kind of storage, or a function of this module from
-arguments to a description. Everything else is refused by name.
+arguments to a description. A call of anything else becomes `Foreign`, which keeps its name and discards its arguments.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from analyzers import limits
 from analyzers.checkpoints.elements import normal_strides
-from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
+from analyzers.checkpoints.pickles.faults import RESAVE, Damaged, Excess
+from analyzers.checkpoints.reference import quoted
 from analyzers.terminal import plural
 
 _OVERFLOW = 1 << 63
@@ -28,6 +29,32 @@ class Entries(list[Any]):
     """A mapping as alternating keys and values: a dict would hash keys that the file chose. The last of equal keys counts."""
 
     __slots__ = ()
+
+
+class Members(list[Any]):
+    """The members of a set, which are not hashed."""
+
+    __slots__ = ()
+
+
+class Unknown(NamedTuple):
+    """A class or function that is not in `GLOBALS`, by its module and name."""
+
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class Foreign:
+    """A value made by an unknown class or function. Its arguments are discarded.
+
+    name: of that class or function; fault: why it cannot be read if it is a weight, None if it is no tensor; state: the attributes that
+    the pickle sets; entries: the items that it sets, as of a subclass of dict.
+    """
+
+    name: str
+    fault: str | None = None
+    state: Any = None
+    entries: Entries | None = None
 
 
 class Dtype(NamedTuple):
@@ -81,8 +108,30 @@ class TensorType:
     name: str
 
 
-def _stored(storage: Any, dtype: Dtype | None, offset: Any, shape: Any, strides: Any) -> Stored:
+def made_by(function: Unknown | Foreign, arguments: tuple[Any, ...]) -> Foreign:
+    """Describe a call of ``function``, which is not made. The result of a call with a storage is a tensor that cannot be read."""
+    name = function.name
+    if name in _MAKERS and arguments and isinstance(arguments[0], Unknown | Foreign):
+        name = arguments[0].name
+    builds = any(type(each) is Storage for each in arguments[:_FIRST_ARGUMENTS])
+    return Foreign(name, _unknown_tensor(name) if builds else None)
+
+
+def _unknown_tensor(name: str) -> str:
+    """Why a tensor that ``name`` builds cannot be read, and what to do."""
+    module, _, kind = name.rpartition(".")
+    if kind in _SHARDED and module.startswith("torch.distributed"):
+        return (
+            f"holds a {kind} ({quoted(name)}), of which each process saved a part: gather it with full_tensor(), or save "
+            "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)) of torch.distributed.checkpoint.state_dict."
+        )
+    return f"holds a tensor built by {quoted(name)}, which Mantissa does not know: {RESAVE}."
+
+
+def _stored(storage: Any, dtype: Dtype | None, offset: Any, shape: Any, strides: Any) -> Stored | Foreign:
     """A tensor of these arguments, every one of them checked against the others and the storage."""
+    if type(storage) is Foreign:
+        return Foreign(storage.name, storage.fault or _unknown_tensor(storage.name))
     if type(storage) is not Storage:
         raise Damaged("a tensor is built from something other than a storage")
     dtype = dtype or storage.dtype
@@ -108,9 +157,11 @@ def _stored(storage: Any, dtype: Dtype | None, offset: Any, shape: Any, strides:
     return Stored(storage.key, dtype, shape, normal_strides(shape, strides), base + offset * dtype.itemsize, nbytes)
 
 
-def _is_plain(metadata: Any) -> None:
+def _plain(metadata: Any, tensor: Stored | Foreign) -> Stored | Foreign:
     if isinstance(metadata, Entries) and any(value is not False for value in metadata[1::2]):
-        raise Refused("holds a tensor to be conjugated or negated while it is loaded, which Mantissa does not do: save a copy of it.")
+        fault = "holds a tensor to be conjugated or negated while it is loaded, which Mantissa does not do: save a copy of it."
+        return Foreign("a conjugated tensor", fault)
+    return tensor
 
 
 def _count(args: tuple[Any, ...], *allowed: int) -> None:
@@ -118,48 +169,53 @@ def _count(args: tuple[Any, ...], *allowed: int) -> None:
         raise Damaged(f"a constructor is given {plural(len(args), 'argument')}")
 
 
-def _rebuild_tensor(args: tuple[Any, ...]) -> Stored:
+def _rebuild_tensor(args: tuple[Any, ...]) -> Stored | Foreign:
     _count(args, 4)
     return _stored(args[0], None, args[1], args[2], args[3])
 
 
-def _rebuild_tensor_v2(args: tuple[Any, ...]) -> Stored:
+def _rebuild_tensor_v2(args: tuple[Any, ...]) -> Stored | Foreign:
     _count(args, 6, 7)
-    _is_plain(args[6] if len(args) > 6 else None)
-    return _stored(args[0], None, args[1], args[2], args[3])
+    return _plain(args[6] if len(args) > 6 else None, _stored(args[0], None, args[1], args[2], args[3]))
 
 
-def _rebuild_tensor_v3(args: tuple[Any, ...]) -> Stored:
+def _rebuild_tensor_v3(args: tuple[Any, ...]) -> Stored | Foreign:
     _count(args, 7, 8)
-    _is_plain(args[7] if len(args) > 7 else None)
     if type(args[6]) is not Dtype:
         raise Damaged("a tensor's dtype is not one")
-    return _stored(args[0], args[6], args[1], args[2], args[3])
+    return _plain(args[7] if len(args) > 7 else None, _stored(args[0], args[6], args[1], args[2], args[3]))
 
 
-def _parameter(args: tuple[Any, ...]) -> Stored:
+def _parameter(args: tuple[Any, ...]) -> Stored | Foreign:
     _count(args, 1, 2, 3, 4)  # the class itself, and the two functions that rebuild it
-    if type(args[0]) is not Stored:
+    tensor: Stored | Foreign = args[0]
+    if type(tensor) is not Stored and type(tensor) is not Foreign:
         raise Damaged("a parameter is built from something other than a tensor")
-    return args[0]
+    return tensor
 
 
-def _from_device(args: tuple[Any, ...]) -> Stored:
+def _from_device(args: tuple[Any, ...]) -> Stored | Foreign:
     _count(args, 4)
     if type(args[0]) is not Stored or type(args[1]) is not Dtype:
         raise Damaged("a device's tensor is built from something other than a tensor and a dtype")
     if args[0].dtype != args[1]:
-        raise Refused("holds a tensor to be converted while it is loaded, which Mantissa does not do.")
+        return Foreign("a converted tensor", "holds a tensor to be converted while it is loaded, which Mantissa does not do.")
     return args[0]
 
 
-def _from_type(args: tuple[Any, ...]) -> Stored:
-    """A tensor with attributes of its own, or of a subclass: how to rebuild it, its class, the arguments, the attributes."""
+def _from_type(args: tuple[Any, ...]) -> Stored | Foreign:
+    """A tensor with attributes of its own, or of a subclass: how to rebuild it, its class, the arguments, the attributes.
+
+    A subclass of unknown name that is rebuilt like any tensor has the same bytes: it is read as a plain tensor.
+    """
     _count(args, 4)
     function, kind, arguments, _ = args
-    if not any(function is each for each in _PLAIN_TENSORS) or type(kind) is not TensorType or type(arguments) is not tuple:
+    if type(function) is Unknown and type(kind) is Unknown:
+        return Foreign(kind.name, _unknown_tensor(kind.name))
+    plain = any(function is each for each in _PLAIN_TENSORS)
+    if not plain or type(kind) not in (TensorType, Unknown) or type(arguments) is not tuple:
         raise Damaged("a tensor with attributes is built from something other than a tensor")
-    made: Stored = function.make(arguments)
+    made: Stored | Foreign = function.make(arguments)
     return made
 
 
@@ -185,6 +241,20 @@ def _size(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(lengths)
 
 
+def _set(args: tuple[Any, ...]) -> Members:
+    _count(args, 0, 1)
+    members: Any = args[0] if args else []
+    if type(members) not in (tuple, list, Members):
+        raise Damaged("a set is built from something other than its members")
+    return Members(members)
+
+
+def _typed(args: tuple[Any, ...]) -> Any:
+    """A container of TorchScript, with or without its type."""
+    _count(args, 1, 2)
+    return args[0]
+
+
 def _ignored(_: tuple[Any, ...]) -> Opaque:
     return OPAQUE
 
@@ -193,11 +263,21 @@ def _counter(_: tuple[Any, ...]) -> Entries:
     return Entries()  # counts of a schedule: no tensors in it
 
 
-def _without_values(what: str) -> Callable[[tuple[Any, ...]], Any]:
-    def refuse(_: tuple[Any, ...]) -> Any:
-        raise Refused(f"holds {what}, which Mantissa does not read: save a dense copy of it, with float values.")
+def _without_values(what: str, name: str) -> Constructor:
+    """A constructor of tensors that are no plain memory. name: of a function of torch._utils."""
+    function = f"torch._utils.{name}"
+    fault = f"holds {what} ({function}), which Mantissa does not read: save a dense copy of it, with float values."
+    return Constructor(function, lambda _: Foreign(function, fault))
 
-    return refuse
+
+# Functions that make an object of the class that is their first argument; the object is named by its class.
+_MAKERS = frozenset({
+    "copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__", "copyreg.__newobj_ex__", "functools.partial",
+    "builtins.getattr", "__builtin__.getattr",
+})  # fmt: skip
+_TYPED = ("restore_type_tag", "build_intlist", "build_tensorlist", "build_doublelist", "build_boollist")
+_SHARDED = frozenset({"DTensor", "ShardedTensor"})
+_FIRST_ARGUMENTS = 4  # where functions that rebuild tensors expect the storage
 
 
 _DTYPES = {
@@ -232,13 +312,10 @@ _CONSTRUCTORS = (
     Constructor("torch._utils._rebuild_parameter", _parameter),
     Constructor("torch._utils._rebuild_parameter_with_state", _parameter),
     Constructor("torch._utils._rebuild_device_tensor_from_cpu_tensor", _from_device),
-    Constructor("torch._utils._rebuild_qtensor", _without_values("a quantized tensor (torch._utils._rebuild_qtensor)")),
-    Constructor("torch._utils._rebuild_sparse_tensor", _without_values("a sparse tensor (torch._utils._rebuild_sparse_tensor)")),
-    Constructor("torch._utils._rebuild_nested_tensor", _without_values("a nested tensor (torch._utils._rebuild_nested_tensor)")),
-    Constructor(
-        "torch._utils._rebuild_meta_tensor_no_storage",
-        _without_values("a tensor without data (torch._utils._rebuild_meta_tensor_no_storage)"),
-    ),
+    _without_values("a quantized tensor", "_rebuild_qtensor"),
+    _without_values("a sparse tensor", "_rebuild_sparse_tensor"),
+    _without_values("a nested tensor", "_rebuild_nested_tensor"),
+    _without_values("a tensor without data", "_rebuild_meta_tensor_no_storage"),
     Constructor("torch._tensor._rebuild_from_type", _from_type),
     Constructor("torch._tensor._rebuild_from_type_v2", _from_type),
     Constructor("torch.tensor._rebuild_from_type", _from_type),
@@ -249,7 +326,9 @@ _CONSTRUCTORS = (
     Constructor("collections.OrderedDict", _mapping),
     Constructor("collections.Counter", _counter),
     Constructor("_codecs.encode", _ignored),
-    *(Constructor(f"{module}.{name}", _ignored) for module in ("builtins", "__builtin__") for name in ("set", "complex", "bytearray")),
+    *(Constructor(f"torch.jit._pickle.{name}", _typed) for name in _TYPED),
+    *(Constructor(f"{module}.{name}", _ignored) for module in ("builtins", "__builtin__") for name in ("complex", "bytearray")),
+    *(Constructor(f"{module}.{name}", _set) for module in ("builtins", "__builtin__") for name in ("set", "frozenset")),
 )  # fmt: skip
 
 # What a pickle may name: (module, name) -> its meaning.

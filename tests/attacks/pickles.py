@@ -377,6 +377,7 @@ _STREAMS = {
     "name_mapping": b"}(}" + stored() + b"u.",
     "name_tuple": b"}()" + stored() + b"u.",
     "name_none": b"}(N" + stored() + b"u.",
+    "name_of_many_digits": b"}(\x8b" + struct.pack("<i", 8_000) + b"\x7f" * 8_000 + stored() + b"u.",
     "name_float": b"}(G\0\0\0\0\0\0\0\0" + stored() + b"u.",
     "same_name_twice": mapping(**{"a.b": stored(), "a": mapping(b=stored())}) + b".",
     "long_name": mapping(**{"a" * 5000: stored()}) + b".",

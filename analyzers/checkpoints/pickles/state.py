@@ -26,6 +26,7 @@ _BESIDE = frozenset({
 # Averages of the weights, which are read if the weights themselves are not in the file.
 _AVERAGES = ("ema", "ema_state_dict", "model_ema", "state_dict_ema")
 _NAMED = 3
+_LARGEST = 1 << 63  # number as a key
 _MOST_NAMES, _NAME_LENGTH = 100, 200  # unknown classes that are listed
 
 
@@ -196,4 +197,4 @@ def _text(key: Any) -> str | None:
     """The part of a tensor's name that ``key`` is: a text or a whole number, else None."""
     if type(key) is str:
         return key
-    return str(key) if type(key) is int else None
+    return str(key) if type(key) is int and abs(key) < _LARGEST else None

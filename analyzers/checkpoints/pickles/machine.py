@@ -11,20 +11,9 @@ from pickletools import genops
 from typing import IO, Any, cast
 
 from analyzers import limits
+from analyzers.checkpoints.pickles.constructors import GLOBALS, made_by
 from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
-from analyzers.checkpoints.pickles.objects import (
-    GLOBALS,
-    OPAQUE,
-    Constructor,
-    Entries,
-    Foreign,
-    Members,
-    Storage,
-    StorageType,
-    Stored,
-    Unknown,
-    made_by,
-)
+from analyzers.checkpoints.pickles.objects import OPAQUE, Constructor, Entries, Foreign, Members, Storage, StorageType, Stored, Unknown
 from analyzers.checkpoints.reference import quoted
 
 _PICKLE_PROTOCOLS = 5
@@ -239,7 +228,8 @@ class Machine:
         names = [each.name for each in arguments[:2] if type(each) is Unknown]
         if type(made) is Foreign and not any(made is each for each in arguments[:1]):
             names.append(made.name)
-        self.foreign.update(set(names))
+        for name in dict.fromkeys(names):
+            self.foreign[name] += 1
         self.push(made)
 
     def _call_unknown(self, function: Any, arguments: Any) -> None:

@@ -204,6 +204,14 @@ def test_plain_tensors_of_another_class_are_read() -> None:
     assert opaque == (f"{__name__}._Doubled",)
 
 
+def test_sparse_tensors_with_attributes_are_refused_by_name() -> None:
+    sparse = torch.eye(3).to_sparse()
+    sparse.note = "an attribute"  # type: ignore[attr-defined]
+    with pytest.raises(UnsupportedWeights, match="_rebuild_sparse_tensor"):
+        read_pickled(MemoryFile(saved({"w": sparse})))
+    _assert_weights(saved({"model": WEIGHTS, "optimizer": {"a": sparse}}), WEIGHTS)
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [

@@ -9,12 +9,14 @@ from torch import nn
 from analyzers.checkpoints.pickles import read_pickled
 from analyzers.errors import InvalidCheckpoint, UnsupportedWeights
 from tests.checkpoints.memory import MemoryFile
-from tests.checkpoints.pickles.files import contents, expected
+from tests.checkpoints.pickles.files import contents, expected, saved
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
 
 class Net(nn.Module):
+    offset: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
@@ -30,9 +32,9 @@ class Net(nn.Module):
         return tied + self.offset + self.table["a"].sum() + self.sizes[0]
 
 
-def _archive(program: torch.jit.ScriptModule) -> bytes:
+def _archive(program: torch.jit.ScriptModule, files: dict[str, str] | None = None) -> bytes:
     buffer = io.BytesIO()
-    torch.jit.save(program, buffer)
+    torch.jit.save(program, buffer, _extra_files=files)
     return buffer.getvalue()
 
 
@@ -56,6 +58,16 @@ def test_parameters(name: str) -> None:
     ours = dict(contents(file, header))
     assert ours == expected(theirs)  # attributes have no order
     assert any("classes were not loaded" in note for note in header.notes)
+
+
+def test_files_that_a_program_brings_are_passed_over() -> None:
+    data = _archive(_models()["scripted"], {"config": "a" * 10_000, "metadata.json": "{}"})
+    assert len(read_pickled(MemoryFile(data)).tensors) == 9
+
+
+def test_a_state_dict_of_a_program() -> None:
+    program = _models()["lstm"]
+    assert read_pickled(MemoryFile(saved(program.state_dict()))).notes == ()
 
 
 def test_tensors_that_are_no_parameters_are_named() -> None:

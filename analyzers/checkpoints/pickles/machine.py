@@ -224,12 +224,11 @@ class Machine:
         made = function.make(arguments)
         # Arguments can be reused, so results are counted: a short pickle could otherwise copy them without end.
         self._count(len(made.shape) if type(made) is Stored else len(made) if type(made) in (tuple, Entries, Members) else 1)
-        # A tensor of an unknown class is one of its arguments: `_rebuild_from_type`.
-        names = [each.name for each in arguments[:2] if type(each) is Unknown]
-        if type(made) is Foreign and not any(made is each for each in arguments[:1]):
-            names.append(made.name)
-        for name in dict.fromkeys(names):
-            self.foreign[name] += 1
+        if type(made) is Foreign:
+            if not any(made is each for each in arguments[:1]):  # a parameter is its tensor
+                self.foreign[made.name] += 1
+        elif len(arguments) > 1 and type(arguments[1]) is Unknown:  # the class of a tensor that is read
+            self.foreign[arguments[1].name] += 1
         self.push(made)
 
     def _call_unknown(self, function: Any, arguments: Any) -> None:

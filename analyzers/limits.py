@@ -51,10 +51,15 @@ UNICODE_HEADER_BYTES = _limit("UNICODE_HEADER_BYTES", 32_000_000, "bytes", "A he
 GGUF_ENTRIES = _limit("GGUF_ENTRIES", 65_536, "entries", "Entries of a GGUF header are parsed one by one; real ones have under 100.")
 GGUF_STRINGS = _limit("GGUF_STRINGS", 4_000_000, "strings", "Strings in lists of a GGUF header; a vocabulary has under 600,000.")
 INDEX_BYTES = _limit("INDEX_BYTES", 100_000_000, "bytes", "An index of shards (model.safetensors.index.json) is parsed in memory.")
+COMPONENTS_BYTES = _limit(
+    "COMPONENTS_BYTES", 1_000_000, "bytes", "modules.json and model_index.json are parsed in memory; real ones have 2 kB."
+)
 CONFIG_BYTES = _limit("CONFIG_BYTES", 10_000_000, "bytes", "config.json is parsed in memory.")
 TOKENIZER_BYTES = _limit("TOKENIZER_BYTES", 100_000_000, "bytes", "Each tokenizer file is parsed in memory; the largest have 35 MB.")
 TOKENIZER_SECONDS = _limit("TOKENIZER_SECONDS", 20, "seconds", "CPU time per text: a tokenizer or chat template may never end.")
 TOKENIZER_MEMORY = _limit("TOKENIZER_MEMORY", 2 << 30, "bytes", "Memory of a tokenizer's process; the largest tokenizers need 0.8 GB.")
+LOADING_SECONDS = _limit("LOADING_SECONDS", 60, "seconds", "CPU time in which a configuration is built, to say what its model loads.")
+LOADING_MEMORY = _limit("LOADING_MEMORY", 1 << 30, "bytes", "Memory that this takes besides libraries; 45,000 tensors need 0.3 GB.")
 TOKENS_PER_BYTE = _limit("TOKENS_PER_BYTE", 8, "tokens", "A tokenizer may expand a text; real ones make less than one token per byte.")
 TEMPLATE_CHARACTERS = _limit("TEMPLATE_CHARACTERS", 100_000, "characters", "What a chat template may add to a conversation.")
 DATASET_BYTES = _limit("DATASET_BYTES", 100_000_000, "bytes", "Instruction data read: JSON lines up to there; a list or row group in all.")

@@ -9,18 +9,36 @@ from analyzers.checkpoints.tensor import Tensor
 
 # Parameters of peft's adapters: low-rank factors, scaling vectors, soft prompts.
 _PARAMETERS = re.compile(
-    r"(^|\.)(lora_(A|B|embedding_A|embedding_B|magnitude_vector)|lora_[ab]|ia3_l|hada_w[12]_[ab]|prompt_embeddings)(\.|$)"
+    r"(^|\.)(lora_(A|B|embedding_A|embedding_B|magnitude_vector)|lora_[ab]|ia3_l|hada_w[12]_[ab]|lokr_w[12](_[ab])?|oft_(r|R)|vera_lambda_[bd]"
+    r"|prompt_embeddings)(\.|$)"
 )
+# Those of image models: kohya's scripts and LyCORIS, diffusers before peft, and XLabs.
+_OF_IMAGE_MODELS = re.compile(
+    r"(^|[._])(lora(_(linear|conv|linear_layer))?\d?[._](down|up|mid)|lora_te\d?_\w*|hada_t[12]|lokr_t2|oft_blocks|oft_diag|dora_scale)(\.|$)"
+)
+
+
+def is_adapter_parameter(name: str) -> bool:
+    """Whether a tensor has the name of an adapter's parameter."""
+    return bool(_PARAMETERS.search(name) or _OF_IMAGE_MODELS.search(name))
+
+
+def adapter_rank(tensors: Sequence[Tensor]) -> int:
+    """The largest rank of the low-rank factors among ``tensors``; 0 without any."""
+    factors = [tensor for tensor in tensors if is_adapter_parameter(tensor.name) and len(tensor.shape) > 1]
+    return max((min(tensor.shape) for tensor in factors), default=0)
 
 
 def is_adapter(paths: Iterable[str], tensors: Sequence[Tensor]) -> bool:
     """Whether weight files are an adapter: by their names, or because most of their tensors have names of an adapter's parameters."""
-    named = sum(bool(_PARAMETERS.search(tensor.name)) for tensor in tensors)
+    named = sum(is_adapter_parameter(tensor.name) for tensor in tensors)
     return 2 * named > len(tensors) or all(path.rpartition("/")[2].startswith("adapter_model.") for path in paths)
 
 
-def adapter_note(config: Mapping[str, Any] | None) -> str:
+def adapter_note(config: Mapping[str, Any] | None, tensors: Sequence[Tensor]) -> str:
     """A note that the checkpoint is an adapter. config: the unchecked contents of adapter_config.json."""
     base = (config or {}).get("base_model_name_or_path")
     of = f" of {quoted(base, 100)}, as its adapter_config.json says" if isinstance(base, str) and base else ""
-    return f"This is an adapter (LoRA or the like){of}: all results are about its own parameters, not about the model they change."
+    image = any(_OF_IMAGE_MODELS.search(tensor.name) for tensor in tensors)
+    kind = "LoRA or the like of an image model, in kohya's layout" if image else "LoRA or the like"
+    return f"This is an adapter ({kind}){of}: all results are about its own parameters, not about the model they change."

@@ -1,31 +1,44 @@
 """Matches the tensors of a base checkpoint with those of each tuned checkpoint.
 
-Tensors match by name, then by bare name, without the prefixes and wrappers that programs add (`renames`). Embeddings and heads
+Tensors match by name, then by bare name, without the prefixes and wrappers that programs add (`renames`), then in other layouts (`forms`):
+fused, stacked, transposed, in layers of other numbers. Where the values can be read they decide between layouts. Embeddings and heads
 with different numbers of rows are compared on their common rows. Anything not, or not simply, compared is listed (`Unmatched`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.elements import normal_strides
 from analyzers.checkpoints.filters import passing, select
+from analyzers.checkpoints.forms.heads import head_lengths, head_rows
+from analyzers.checkpoints.forms.layers import LayerMap, layer_maps, layer_of, numbered, with_layers_moved
+from analyzers.checkpoints.forms.match import Match, Matcher, Readers
+from analyzers.checkpoints.forms.probe import Reader
+from analyzers.checkpoints.forms.views import View
 from analyzers.checkpoints.renames import renamed
 from analyzers.checkpoints.spans import Sides
 from analyzers.checkpoints.tensor import Tensor
-from analyzers.checkpoints.ties import tied_heads
+from analyzers.checkpoints.ties import may_tie, tied_heads
+
+# The form of a head that is compared with the embedding of a model which ties the two.
+TIED = "tied to the embedding"
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One parameter of the base and of every tuned checkpoint, None for a checkpoint that has no comparable tensor.
+    """One parameter of the base, or a part of one, and of every tuned checkpoint, None for a checkpoint that has no comparable tensor.
 
     base: cut to the rows (first axis) that at least one tuned checkpoint has; tuned: cut to the rows of the base; with fewer rows
-    than ``base`` they cover its first elements. All in row-major order of their shapes.
+    than ``base`` they cover its first elements. All in row-major order of their shapes. forms: of each tuned, the layout in which it matches,
+    "" as stored; stored: names of the stored tensors of all sides; agree: of each tuned, whether values were seen to agree in that layout.
     """
 
     base: Tensor
     tuned: tuple[Tensor | None, ...]
+    forms: tuple[str, ...] = ()
+    stored: tuple[str, ...] = ()
+    agree: tuple[bool, ...] = ()
 
     @property
     def sides(self) -> Sides:
@@ -55,13 +68,21 @@ class Resized(Pair):
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class Relaid(Pair):
+    """Views of a pair that was compared in another layout, ``form``. agree: whether values were seen to agree in it."""
+
+    form: str
+    agree: bool
+
+
 @dataclass(slots=True)
 class Unmatched:
     """What is not, or not simply, compared between the base and one tuned checkpoint; in the base's order, then the tuned one's.
 
-    missing: only in the base; extra: only in the tuned checkpoint; misshapen: shapes do not match; renamed, resized: compared
+    missing: only in the base; extra: only in the tuned checkpoint; misshapen: shapes do not match; renamed, resized, relaid: compared
     nevertheless; integers: parameters of both in which at least one side has no float values; that side's tensor, or the base's if
-    neither has any; tied: heads that repeat the input embedding on every side that stores them.
+    neither has any; tied: copies of the input embedding on every side that stores them. layers: stacks whose layers moved.
     """
 
     missing: list[Tensor] = field(default_factory=list)
@@ -69,8 +90,10 @@ class Unmatched:
     misshapen: list[Misshapen] = field(default_factory=list)
     renamed: list[Pair] = field(default_factory=list)
     resized: list[Resized] = field(default_factory=list)
+    relaid: list[Relaid] = field(default_factory=list)
     integers: list[Tensor] = field(default_factory=list)
     tied: list[Tensor] = field(default_factory=list)
+    layers: list[LayerMap] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,27 +115,34 @@ def align(
     include: str | None = None,
     exclude: str | None = None,
     repeats: Sequence[Mapping[str, bool]] = (),
+    readers: Sequence[Reader] = (),
 ) -> Alignment:
     """Find the counterparts of the base's parameters in each of ``tuned``.
 
     Buffers and scales are not parameters and are not listed. include, exclude: as in `filters.select`, applied to the name in the
-    base, or to a tensor's own name if it is extra. repeats: for the base and each tuned checkpoint, which heads hold the values of
-    the embedding (`ties.repeated_heads`); if omitted, only the configurations determine what is tied.
+    base, or to a tensor's own name if it is extra. repeats: for the base and each tuned checkpoint, which embeddings and heads hold the
+    values of another embedding (`ties.repeated`); if omitted, only the configurations determine what is tied. readers: of the base and
+    each tuned checkpoint, to let values decide between layouts; if omitted, names and shapes alone decide, and layers keep their numbers.
 
-    Takes time linear in the number of tensors. If no tensors match, ``groups`` is empty and nothing is raised. Raises InvalidFilter.
+    Takes time linear in the number of tensors. If no tensors match, ``groups`` is empty and nothing is raised. Raises InvalidFilter, and the
+    errors of reads.
     """
     parameters = _parameters(base)
     chosen = {tensor.name for tensor in select(parameters, include, exclude)}
     known = repeats or [{}] * (1 + len(tuned))
     tied = tied_heads(base, tuned, known[0])
-    columns: list[list[Tensor | None]] = []
+    columns: list[dict[str, list[Match]]] = []
     unmatched: list[Unmatched] = []
-    for checkpoint, repeated in zip(tuned, known[1:], strict=True):
-        partners, extra = _partners(parameters, _parameters(checkpoint))
-        repeating, found = tied_heads(checkpoint, (base,), repeated), Unmatched()
-        columns.append([_counterpart(each, partners, tied, repeating, found) if each.name in chosen else None for each in parameters])
-        for tensor in passing(extra, include, exclude):
-            (found.tied if tensor.name in repeating else found.extra).append(tensor)
+    for number, checkpoint in enumerate(tuned):
+        found = Unmatched()
+        sides = _Sides(base, checkpoint, known[0], known[1 + number], (readers[0], readers[1 + number]) if readers else None)
+        matched = sides.match()
+        found.layers = matched.layers
+        repeating = tied_heads(checkpoint, (base,), known[1 + number])
+        column = {each.name: _counterparts(each, matched, tied, repeating, sides, found) for each in parameters if each.name in chosen}
+        columns.append(column)
+        for tensor in passing(matched.extra, include, exclude):
+            (found.tied if tensor.name in repeating or known[1 + number].get(tensor.name) else found.extra).append(tensor)
         unmatched.append(found)
     return Alignment(tuple(_groups(parameters, columns)), tuple(unmatched))
 
@@ -121,12 +151,185 @@ def _parameters(checkpoint: Checkpoint) -> list[Tensor]:
     return [tensor for tensor in checkpoint.tensors if not tensor.buffer and not tensor.holds_scales]
 
 
-def _groups(parameters: Sequence[Tensor], columns: Sequence[Sequence[Tensor | None]]) -> Iterator[Group]:
-    for base, *tuned in zip(parameters, *columns, strict=True):
-        shapes = {tensor.shape for tensor in tuned if tensor is not None}
-        if shapes:
-            alike = base.shape in shapes
-            yield Group(base if alike else _first_rows(base, max(shape[0] for shape in shapes)), tuple(tuned))
+@dataclass(frozen=True, slots=True)
+class _Matched:
+    """matches: base name -> views that match; partners: base name -> the tuned tensor of that name; extra: tuned tensors without a match."""
+
+    matches: dict[str, list[Match]]
+    partners: dict[str, Tensor]
+    extra: list[Tensor]
+    layers: list[LayerMap]
+
+
+class _Sides:
+    """The base and one tuned checkpoint."""
+
+    def __init__(
+        self, base: Checkpoint, tuned: Checkpoint, ours: Mapping[str, bool], theirs: Mapping[str, bool], readers: Readers | None
+    ) -> None:
+        self._sides = (base, tuned)
+        self._parameters = (_parameters(base), _parameters(tuned))
+        self.copies = (ours, theirs)
+        self._readers = readers
+        configs = [side.config for side in self._sides]
+        self._matcher = Matcher(head_lengths(configs), head_rows(configs), readers, _fit)
+
+    def match(self) -> _Matched:
+        """All that match, with layers of other numbers where their values say so."""
+        base, tuned = self._parameters
+        found = self._by_name_and_form(base, tuned)
+        if self._readers is not None:
+            every = [match for matches in found.matches.values() for match in matches]
+            maps = layer_maps(every, base, tuned, self._readers)
+            if maps:
+                found = self._with_layers(maps)
+        self._add_tied_heads(found)
+        return found
+
+    def _by_name_and_form(self, base: Sequence[Tensor], tuned: Sequence[Tensor]) -> _Matched:
+        partners, extra = _partners(base, tuned)
+        pairs = [(tensor, partners[tensor.name]) for tensor in base if tensor.name in partners]
+        alike = [pair for pair in pairs if pair[0].shape == pair[1].shape and _values(*pair)]
+        matches = [match for each in self._matcher.same_name(alike) for match in each]
+        matches += [Match(*pair, *pair) for pair in pairs if pair[0].shape != pair[1].shape and _values(*pair) and _fit(*pair)]
+        for find in (self._matcher.relaid, self._matcher.alike):
+            taken = {match.base_stored.name for match in matches}, {match.tuned_stored.name for match in matches}
+            rest = [[t for t in side if t.name not in names and t.has_values] for side, names in zip((base, tuned), taken, strict=True)]
+            if all(rest):
+                matches += find(*rest)
+        found: dict[str, list[Match]] = {}
+        for match in matches:
+            found.setdefault(match.base_stored.name, []).append(match)
+        used = {match.tuned_stored.name for match in matches} | {tensor.name for tensor in partners.values()}
+        return _Matched(found, partners, [tensor for tensor in tuned if tensor.name not in used], [])
+
+    def _with_layers(self, maps: list[LayerMap]) -> _Matched:
+        """The same with the tuned checkpoint's layers numbered as the base's."""
+        base, tuned = self._parameters
+        moved, stored = with_layers_moved(tuned, maps)
+        by_name = {tensor.name: tensor for tensor in tuned}
+        found = self._by_name_and_form(base, moved)
+
+        def as_stored(tensor: Tensor) -> Tensor:
+            return by_name[stored.get(tensor.name, tensor.name)]
+
+        matches = {
+            name: [
+                replace(
+                    match,
+                    tuned=_named(match.tuned, match.tuned_stored, as_stored(match.tuned_stored)),
+                    tuned_stored=as_stored(match.tuned_stored),
+                )
+                for match in each
+            ]
+            for name, each in found.matches.items()
+        }
+        for of in maps:
+            for layer, source in of.repeated.items():
+                _add_repeated(matches, of, layer, source, by_name)
+        used = {match.tuned_stored.name for each in matches.values() for match in each} | {
+            as_stored(t).name for t in found.partners.values()
+        }
+        return _Matched(matches, {name: as_stored(t) for name, t in found.partners.items()}, [t for t in tuned if t.name not in used], maps)
+
+    def _add_tied_heads(self, found: _Matched) -> None:
+        """A head that only one side stores is compared with the embedding of the other, which may tie the two."""
+        if self._readers is None:
+            return
+        heads = [[t for t in side if t.role == "head" and len(t.shape) == 2 and t.has_values] for side in self._parameters]
+        embeddings = [[t for t in side if t.role == "embedding" and len(t.shape) == 2 and t.has_values] for side in self._parameters]
+        for own in (0, 1):
+            other = 1 - own
+            if heads[other] or not may_tie(self._sides[other].config) or len(heads[own]) != 1 or self.copies[own].get(heads[own][0].name):
+                continue
+            head = heads[own][0]
+            twins = [tensor for tensor in embeddings[other] if _fit(head, tensor) and not self.copies[other].get(tensor.name)]
+            if len(twins) != 1:
+                continue
+            if own == 0:
+                found.matches[head.name] = [Match(head, twins[0], head, twins[0], TIED)]
+            else:
+                as_head = replace(twins[0], name=f"{twins[0].name}[as head]", role="head")
+                found.matches.setdefault(twins[0].name, []).append(Match(as_head, head, twins[0], head, TIED))
+                found.extra[:] = [tensor for tensor in found.extra if tensor.name != head.name]
+
+
+def _named(view: Tensor, stored: Tensor, original: Tensor) -> Tensor:
+    """A view of ``stored`` under the name of ``original``, which is the same tensor."""
+    return replace(view, name=original.name + view.name.removeprefix(stored.name), layer=original.layer)
+
+
+def _add_repeated(matches: dict[str, list[Match]], of: LayerMap, layer: int, source: int, tuned: Mapping[str, Tensor]) -> None:
+    """Compare layer ``layer`` of the tuned checkpoint with the layer of the base that it repeats, as the base's own counterpart is."""
+    for name, each in list(matches.items()):
+        if layer_of(name, of.base) != source:
+            continue
+        for match in list(each):
+            twin = tuned.get(numbered(match.tuned_stored.name, of.tuned, layer))
+            stored = match.tuned_stored
+            if (
+                twin is not None
+                and (twin.shape, twin.dtype, twin.strides) == (stored.shape, stored.dtype, stored.strides)
+                and twin.scale is None
+            ):
+                view = replace(match.tuned, file=twin.file, offset=twin.offset + match.tuned.offset - stored.offset, layer=layer)
+                again = replace(match.base, name=f"{match.base.name} (as layer {layer})")
+                each.append(replace(match, base=again, tuned=_named(view, stored, twin), tuned_stored=twin))
+
+
+def _values(base: Tensor, tuned: Tensor) -> bool:
+    return base.has_values and tuned.has_values
+
+
+def _groups(parameters: Sequence[Tensor], columns: Sequence[Mapping[str, Sequence[Match]]]) -> Iterator[Group]:
+    for tensor in parameters:
+        every = [column.get(tensor.name, ()) for column in columns]
+        pieces = _finest(tensor, every)
+        for piece in pieces:
+            found = [_piece_of(tensor, piece, matches) for matches in every]
+            shapes = {match.tuned.shape for match in found if match is not None}
+            if not shapes:
+                continue
+            forms = tuple("" if match is None else match.form for match in found)
+            stored = (tensor.name, *("" if match is None else match.tuned_stored.name for match in found))
+            sides = tuple(None if match is None else match.tuned for match in found)
+            rows = [side.shape[0] for side in sides if side is not None and side.shape and _cut(piece, side)]
+            whole = len(rows) < sum(side is not None for side in sides)
+            agree = tuple(match is not None and match.agree for match in found)
+            yield Group(piece if whole else _first_rows(piece, max(rows)), sides, forms, stored, agree)
+
+
+def _cut(base: Tensor, tuned: Tensor) -> bool:
+    """Whether the tuned tensor has other rows than the base, so that only the first of both are compared."""
+    return base.elements != tuned.elements and len(base.shape) == len(tuned.shape)
+
+
+def _finest(tensor: Tensor, columns: Sequence[Sequence[Match]]) -> list[Tensor]:
+    """The parts of a base tensor that all columns are compared by: those of the column with the most, and further copies of the whole."""
+    most = max(columns, key=len, default=())
+    pieces = {match.base.name: match.base for match in most}
+    if len(most) < 2 or tensor.name in pieces:  # whole, and possibly again as a head or a repeated layer
+        pieces |= {match.base.name: match.base for matches in columns for match in matches}
+    return list(pieces.values())
+
+
+def _piece_of(tensor: Tensor, piece: Tensor, matches: Iterable[Match]) -> Match | None:
+    """The match of ``piece``: its own, or the same elements of a match of the whole tensor."""
+    for match in matches:
+        if match.base.name == piece.name:
+            return match
+        contiguous = tensor.strides is match.tuned.strides is None and tensor.scale is match.tuned.scale is None
+        if (
+            match.base.name == tensor.name
+            and contiguous
+            and match.tuned.elements == tensor.elements
+            and "[" in piece.name[len(tensor.name) :]
+        ):
+            view = View.of(piece)
+            start = (piece.offset - tensor.offset) * 8 // tensor.bits
+            part = View(view.shape, view.strides, start).part_of(match.tuned, piece.name[len(tensor.name) + 1 : -1])
+            return replace(match, base=piece, tuned=part) if part is not None else None
+    return None
 
 
 def _first_rows(tensor: Tensor, rows: int) -> Tensor:
@@ -152,30 +355,37 @@ def _partners(base: Sequence[Tensor], tuned: Sequence[Tensor]) -> tuple[dict[str
     return partners, extra
 
 
-def _counterpart(base: Tensor, partners: Mapping[str, Tensor], tied: Set[str], repeating: Set[str], found: Unmatched) -> Tensor | None:
-    """The tensor to compare with ``base``, cut to its rows, or None; ``found`` receives what is to be reported.
+def _counterparts(base: Tensor, matched: _Matched, tied: Set[str], repeating: Set[str], sides: _Sides, found: Unmatched) -> list[Match]:
+    """The matches of ``base``, with tuned tensors cut to its rows; ``found`` receives what is to be reported.
 
     tied, repeating: names of the heads that repeat the embedding, in the base and in the tuned checkpoint.
     """
-    tuned = partners.get(base.name)
-    if base.name in tied and (tuned is None or tuned.name in repeating):
+    partner, matches = matched.partners.get(base.name), matched.matches.get(base.name, [])
+    copy = base.name in tied or (sides.copies[0].get(base.name) and base.role == "embedding")
+    if copy and (partner is None or partner.name in repeating or (sides.copies[1].get(partner.name) and partner.role == "embedding")):
         found.tied.append(base)
-        return None
-    if tuned is None:
-        found.missing.append(base)
-        return None
-    if not (base.has_values and tuned.has_values):
-        found.integers.append(tuned if base.has_values else base)
-        return None
-    if not _fit(base, tuned):
-        found.misshapen.append(Misshapen(base, tuned, sorted(base.shape) == sorted(tuned.shape)))
-        return None
-    if base.name != tuned.name:
+        return []
+    if not matches:
+        if partner is None:
+            (found.tied if sides.copies[0].get(base.name) else found.missing).append(base)
+        elif not _values(base, partner):
+            found.integers.append(partner if base.has_values else base)
+        else:
+            found.misshapen.append(Misshapen(base, partner, sorted(base.shape) == sorted(partner.shape)))
+        return []
+    return [_reported(match, found) for match in matches]
+
+
+def _reported(match: Match, found: Unmatched) -> Match:
+    base, tuned = match.base, match.tuned
+    if match.form:
+        found.relaid.append(Relaid(base, tuned, match.form, match.agree))
+    elif base.name != tuned.name:
         found.renamed.append(Pair(base, tuned))
-    if base.shape != tuned.shape:
+    if _cut(base, tuned):
         found.resized.append(Resized(base, tuned, min(base.shape[0], tuned.shape[0])))
-        return _first_rows(tuned, base.shape[0])
-    return tuned
+        return replace(match, tuned=_first_rows(tuned, base.shape[0]))
+    return match
 
 
 def _fit(base: Tensor, tuned: Tensor) -> bool:

@@ -16,9 +16,10 @@ from analyzers import limits
 from analyzers.checkpoints.adapters import adapter_note, is_adapter
 from analyzers.checkpoints.content import is_recognized, read_any_header
 from analyzers.checkpoints.header import Header
-from analyzers.checkpoints.layout import SAFETENSORS, WeightFiles, WeightSet, is_weights, select_weights
+from analyzers.checkpoints.layout import SAFETENSORS, SkippedFile, WeightFiles, WeightSet, is_weights, select_weights, single_file
 from analyzers.checkpoints.local import LocalFile, LocalRepository, sample_folder
 from analyzers.checkpoints.names import is_buffer, layer, role
+from analyzers.checkpoints.outside_index import add_outside
 from analyzers.checkpoints.quantization import quantization
 from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
@@ -47,7 +48,9 @@ class Checkpoint:
     ref, commit, public: see `Repository`; files: the open weight files; tensors: sorted by name with embedded numbers compared
     numerically, across files and formats, each tied tensor once; config: the unchecked contents of config.json, None if it is
     missing or unreadable; quantization: the quantization method, None for unquantized weights (`names.quantization`);
-    notes: remarks for the reader; parallel_reads: the number of concurrent reads the source benefits from.
+    notes: remarks for the reader; parallel_reads: the number of concurrent reads the source benefits from; aliases: tensors of the same
+    memory as one of ``tensors``, which counts for them; not_read: files that may hold
+    weights and were not read, with the reason; outside_index: files that were read and that the index of their folder does not name.
     """
 
     ref: str
@@ -60,6 +63,9 @@ class Checkpoint:
     notes: tuple[str, ...]
     parallel_reads: int
     repository: Repository
+    aliases: tuple[Tensor, ...] = ()
+    not_read: tuple[SkippedFile, ...] = ()
+    outside_index: tuple[str, ...] = ()
 
     @property
     def parameters(self) -> int:
@@ -161,7 +167,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
         raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
     unreadable = _unreadable(repository, subfolder)
     if isinstance(repository, LocalRepository) and repository.single_file and _holds_weights(repository):
-        weights = WeightFiles((WeightSet("", (tuple(repository.files),)),))  # one file was requested, even if it is a shard
+        weights = single_file(repository.files)
     else:
         try:
             weights = select_weights(repository.files, lambda path: _read_small(repository, path), subfolder)
@@ -173,13 +179,15 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             raise InvalidCheckpoint(f"{error} Besides, {unreadable}" if unreadable else str(error)) from None
     files, headers = _read_headers(repository, weights.paths)
     try:
+        added = add_outside(repository, weights, files, headers, lambda file: _read_header(repository, file, len(files)))
+        weights, files, headers = added.weights, added.files, added.headers
         notes = [*weights.notes, *([f"Not read: {unreadable}"] if unreadable and weights.paths else [])]
-        stored = _once(_tensors(weights, headers, notes), notes)
+        stored, aliases = _once(_distinct(_tensors(weights, headers, notes), weights), notes)
         if not stored and weights.paths:
             raise NoWeights("The weight files of this checkpoint hold no tensors.")
         config = _read_config(repository, weights, "config.json", notes)
         if is_adapter(weights.paths, stored):
-            notes.append(adapter_note(_read_config(repository, weights, "adapter_config.json", notes)))
+            notes.append(adapter_note(_read_config(repository, weights, "adapter_config.json", notes), stored))
         tensors, unfit = pair_scales(stored, config)
         return Checkpoint(
             ref=repository.ref,
@@ -192,6 +200,9 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             notes=(*notes, *unfit),
             parallel_reads=repository.parallel_reads,
             repository=repository,
+            aliases=aliases,
+            not_read=weights.not_read,
+            outside_index=added.paths,
         )
     except BaseException:
         for file in files:
@@ -200,11 +211,10 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
 
 
 def _holds_weights(repository: LocalRepository) -> bool:
-    """Whether the single file was named as one with weights, by its name or by its content."""
-    (path,) = repository.files
-    if is_weights(path):
+    """Whether the single file of ``repository`` may hold weights, by its name or by its content."""
+    if is_weights(repository.ref):
         return True
-    file = repository.open(path)
+    file = repository.open(next(iter(repository.files)))
     try:
         return is_recognized(file)
     finally:
@@ -254,13 +264,13 @@ def _by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
     return sorted(tensors, key=lambda tensor: _DIGITS.sub(numbered, tensor.name) + "\0" + tensor.name)
 
 
-def _once(tensors: Iterable[Tensor], notes: list[str]) -> list[Tensor]:
-    """Keep one of several tensors that alias the same elements of a file: the first that is not a head, else the first."""
+def _once(tensors: Iterable[Tensor], notes: list[str]) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+    """Keep one of several tensors that alias the same elements of a file: the first that is not a head, else the first; and the others."""
     every = list(tensors)
     if len({(tensor.file, tensor.offset) for tensor in every}) == len(every):
-        return every
+        return every, ()
     kept: dict[tuple[object, ...], Tensor] = {}
-    others: list[tuple[str, tuple[object, ...]]] = []
+    others: list[tuple[Tensor, tuple[object, ...]]] = []
     for tensor in every:
         place: tuple[object, ...] = (tensor.file, tensor.offset, tensor.shape, tensor.dtype, tensor.strides)
         if not tensor.elements:
@@ -268,14 +278,14 @@ def _once(tensors: Iterable[Tensor], notes: list[str]) -> list[Tensor]:
         first = kept.setdefault(place, tensor)
         if first is not tensor:
             better = first.role == "head" != tensor.role
-            others.append((first.name if better else tensor.name, place))
+            others.append((first if better else tensor, place))
             if better:
                 kept[place] = tensor
-    for name, place in others[:_NAMED_TIES]:
-        notes.append(f"{quoted(name)} is the same memory as {quoted(kept[place].name)}: counted once.")
+    for tensor, place in others[:_NAMED_TIES]:
+        notes.append(f"{quoted(tensor.name)} is the same memory as {quoted(kept[place].name)}: counted once.")
     if len(others) > _NAMED_TIES:
         notes.append(f"The same holds of {plural(len(others) - _NAMED_TIES, 'more tensor')}.")
-    return list(kept.values())
+    return list(kept.values()), tuple(tensor for tensor, _ in others)
 
 
 def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]) -> Iterator[Tensor]:
@@ -284,7 +294,6 @@ def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]
     roles: dict[str, str] = {}
     numbers = {path: number for number, path in enumerate(weights.paths)}
     for chosen in weights.sets:
-        folder = f"{chosen.folder}/" if len(weights.sets) > 1 else ""
         places = [[numbers[path] for path in group] for group in chosen.groups]
         apart = _collide(places, headers, weights.paths)
         if apart:
@@ -292,7 +301,7 @@ def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]
         _compare_index(chosen, places, headers, weights.paths, notes)
         for place in chain.from_iterable(places):
             path = weights.paths[place]
-            prefix = folder + (path.rpartition("/")[2].rpartition(".")[0] + "/" if apart else "")
+            prefix = chosen.prefix + (path.rpartition("/")[2].rpartition(".")[0] + "/" if apart else "")
             for note in headers[place].notes:
                 if note not in notes:
                     notes.append(note)
@@ -304,6 +313,15 @@ def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]
                 nbytes = stop - start if strides is None else prod(shape) * DTYPE_BITS[dtype] // 8
                 found = roles[pattern], layer(name)
                 yield Tensor(prefix + name, dtype, shape, place, start, nbytes, *found, buffer, strides=strides)
+
+
+def _distinct(tensors: Iterable[Tensor], weights: WeightFiles) -> list[Tensor]:
+    """Raise InvalidCheckpoint if a tensor of one set has the name that another set's gets from its folder or file."""
+    found = list(tensors)
+    if len(weights.sets) > 1 and len({tensor.name for tensor in found}) < len(found):
+        name = next(name for name, count in Counter(tensor.name for tensor in found).items() if count > 1)
+        raise InvalidCheckpoint(f"The tensor {quoted(name)} stands in two folders or files of the checkpoint, which contradicts itself.")
+    return found
 
 
 def _collide(places: list[list[int]], headers: tuple[Header, ...], paths: tuple[str, ...]) -> bool:
@@ -362,8 +380,7 @@ def _named(first: str, count: int) -> str:
 
 
 def _read_config(repository: Repository, weights: WeightFiles, name: str, notes: list[str]) -> dict[str, Any] | None:
-    folder = weights.sets[0].folder if len(weights.sets) == 1 else ""
-    path = next((path for path in (f"{folder}/{name}", name) if path.lstrip("/") in repository.files), "").lstrip("/")
+    path = next((path for path in (f"{weights.config_folder}/{name}", name) if path.lstrip("/") in repository.files), "").lstrip("/")
     if not path:
         return None
     if repository.files[path] > limits.CONFIG_BYTES:

@@ -1,303 +1,189 @@
 """Selects the weight files of a repository.
 
-In one folder, the first of these that exists:
+In one folder, the first of these that exists, which is the precedence of transformers where it knows the names:
 
-    model.safetensors.index.json and its shards     pytorch_model.bin.index.json and its shards     the widest GGUF file,
-    model.safetensors                               pytorch_model.bin                               all its parts
+    model.safetensors                               pytorch_model.bin                               the widest GGUF file,
+    model.safetensors.index.json and its shards     pytorch_model.bin.index.json and its shards     all its parts
     another *.safetensors.index.json                another *.bin.index.json
     every *.safetensors                             every *.bin, *.pt, *.pth, *.ckpt with weights
 
-safetensors take precedence over pickles, pickles over GGUF. If the top folder has no weights, the same rules apply to each
-of the topmost folders that do; folders with only GGUF files, or pickles under unconventional names, count only if no other
-folder has weights. Plain files take precedence over variants (``model.fp16.safetensors``) and ``consolidated`` copies.
+safetensors take precedence over pickles, pickles over GGUF. If modules.json (sentence encoders) or model_index.json (pipelines) names
+folders with weights, these are the model. Else, if the top folder has no weights, the same rules apply to each of the topmost folders
+that do; folders with only GGUF files, or pickles under unconventional names, count only if no other folder has weights. Plain files
+take precedence over variants (``model.fp16.safetensors``) and ``consolidated`` copies. Every other file that may hold weights is listed
+as not read, with the reason.
 """
 
-import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from analyzers import limits
+from analyzers.checkpoints.components import Components, find_components
+from analyzers.checkpoints.folder_layout import WeightSet, select_folder
+from analyzers.checkpoints.gguf_files import parts, widest
+from analyzers.checkpoints.not_read import Read, SkippedFile, notes_on, skipped_files
+from analyzers.checkpoints.other_formats import megatron_ranks, only_other_formats
 from analyzers.checkpoints.reference import quoted
-from analyzers.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceeded, NoWeights
-from analyzers.terminal import plural
-
-SAFETENSORS = ".safetensors"
-GGUF = ".gguf"
-_SAFE: tuple[str, ...] = (SAFETENSORS,)
-_PICKLED: tuple[str, ...] = (".bin", ".pt", ".pth", ".ckpt")
-_INDEX = ".index.json"
-
-# Files that trainers store next to the weights, and files of other programs with the same extensions.
-_NO_WEIGHTS = re.compile(
-    r"training_args|(optimizer|optim|scheduler|lr_scheduler|scaler|grad_scaler|rng_state|random_states|sampler|dl_state_dict|custom_checkpoint)"
-    r"([_-]?\d+)*|.*_optim_states|(openvino|ggml)[_-].*|.*[_-]imatrix|imatrix"
+from analyzers.checkpoints.weight_names import (
+    GGUF,
+    PICKLED,
+    SAFETENSORS,
+    file_name,
+    folder,
+    is_conventional,
+    is_index,
+    is_weights,
 )
-_SHARD = re.compile(r"(.*?)-?([0-9]{1,6})-of-([0-9]{1,6})((?:\.[A-Za-z0-9_-]+)?)\.(safetensors|bin|pt|pth|ckpt|gguf)")
-_VARIANT = re.compile(r"(.+)\.(fp16|bf16|fp32|fp8|non_ema|ema)(?:-[0-9]+-of-[0-9]+)?")
-_CONVENTIONAL = re.compile(r".*pytorch_model.*\.bin(\.index\.json)?")
+from analyzers.errors import CheckpointNotFound, LimitExceeded, NoWeights
 
-# Storage widths in GGUF file names, widest first; names without any of these rank last.
-_WIDTHS = [re.compile(rf"(^|[-._])({names})([-._]|$)", re.IGNORECASE) for names in ("f32|fp32", "bf16", "f16|fp16")]
-_PROJECTOR = "mmproj"
+__all__ = ["GGUF", "SAFETENSORS", "SkippedFile", "WeightFiles", "WeightSet", "is_index", "is_weights", "select_weights", "single_file"]
 
-# Unsupported formats to report if there are no supported weights, in order of precedence.
-_OTHERS = (
-    ((".ggml",), "only GGML files, which Mantissa does not read"),
-    ((".h5", ".msgpack", ".tflite", ".pb"), "weights for TensorFlow or Flax only, which Mantissa does not read"),
-    ((".onnx", ".onnx_data"), "only ONNX files, which Mantissa does not read"),
-    ((".nemo", ".mlmodel", ".npz", ".pdparams", ".engine", ".pkl"), "weights in a format Mantissa does not read"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class WeightSet:
-    """Weight files that make up one model or one component of it.
-
-    folder: contains its configuration, "" for the top folder; groups: files that belong together (the shards of one index or
-    numbering), in which a name must be unique; if a name occurs in several groups, the file is added to it;
-    weight_map: tensor name -> path, from the index if there is one; total_size: bytes of all tensors according to the index.
-    """
-
-    folder: str
-    groups: tuple[tuple[str, ...], ...]
-    weight_map: Mapping[str, str] | None = None
-    total_size: float | None = None
+_NAMED_PARTS = 100  # missing parts of a GGUF file that are listed
 
 
 @dataclass(frozen=True, slots=True)
 class WeightFiles:
-    """One set, or one per component folder; notes: which files were excluded, for the reader."""
+    """One set, or one per component folder.
+
+    notes: remarks for the reader; not_read: every other file that may hold weights, but those that are `outside` an index;
+    config_folder: where config.json of the model is, in front of the one in the top folder.
+    """
 
     sets: tuple[WeightSet, ...]
     notes: tuple[str, ...] = ()
+    not_read: tuple[SkippedFile, ...] = ()
+    config_folder: str = ""
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Every weight file, in order."""
         return tuple(path for weights in self.sets for group in weights.groups for path in group)
 
-
-def is_weights(path: str) -> bool:
-    """Whether a file may hold weights, judged by its name: excludes training state."""
-    name = path.rpartition("/")[2]
-    return name.endswith((SAFETENSORS, GGUF, *_PICKLED)) and not _NO_WEIGHTS.fullmatch(name.rpartition(".")[0])
-
-
-def is_index(path: str) -> bool:
-    """Whether a file is an index of shards, judged by its name."""
-    return path.endswith(tuple(ending + _INDEX for ending in (SAFETENSORS, *_PICKLED)))
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Files next to an index that it does not name: read if they hold further tensors (`outside_index`)."""
+        return tuple(path for weights in self.sets for path in weights.outside)
 
 
 def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes], subfolder: str | None = None) -> WeightFiles:
     """Select the weight files among ``files`` (path -> bytes).
 
-    read_small: reads a whole file; called only for index files of at most INDEX_BYTES;
-    subfolder: search only this folder.
-    Raises NoWeights, which says what was found instead, InvalidCheckpoint for missing shards or a damaged index,
-    CheckpointNotFound for a missing subfolder, LimitExceeded.
+    read_small: reads a whole file; called only for index files of at most INDEX_BYTES, and for modules.json and model_index.json of at
+    most COMPONENTS_BYTES; subfolder: search only this folder.
+    Raises NoWeights, which says what was found instead and how it is converted, InvalidCheckpoint for missing shards or a damaged
+    index, CheckpointNotFound for a missing subfolder, LimitExceeded.
     """
     start = (subfolder or "").strip("/")
     inside = f"{start}/" if start else ""
     listed = [path for path in files if path.startswith(inside)]
     if start and not listed:
         raise CheckpointNotFound(f"There is no folder {quoted(start)} in this checkpoint.")
-    weights = [path for path in listed if is_weights(path) or is_index(path)]
+    weights = _weights(listed)
     if not weights:
-        raise NoWeights(f"{_instead(listed)}: safetensors, PyTorch or GGUF files are needed.")
-    notes: list[str] = []
-    folders = _folders(weights, start)
-    sets: tuple[WeightSet, ...]
-    if any(not path.endswith(GGUF) for path in weights if _folder(path) in folders):
-        sets = tuple(_select(folder, files, read_small, notes) for folder in folders)
+        raise NoWeights(only_other_formats(listed) or f"{_instead(listed)}: safetensors, PyTorch or GGUF files are needed.")
+    by_folder: dict[str, list[str]] = {}
+    for path in sorted(listed):
+        by_folder.setdefault(folder(path), []).append(file_name(path))
+    components = find_components(start, files, {folder(path) for path in weights}, read_small)
+    folders = list(components.folders) or _folders(weights, start)
+    if len(folders) > limits.SHARDS:
+        raise LimitExceeded(f"The checkpoint has weights in {len(folders):,} folders, more than {limits.SHARDS:,} (MANTISSA_SHARDS).")
+    notes = list(components.notes)
+    chosen = set(folders)
+    gguf = all(path.endswith(GGUF) for path in weights if folder(path) in chosen)
+    if gguf:
+        group, note = widest([path for path in weights if folder(path) in chosen], files)
+        notes.extend([note] if note else [])
+        sets: tuple[WeightSet, ...] = (WeightSet(folder(group[0]), (group,)),)
     else:
-        sets = (_widest([path for path in weights if _folder(path) in folders], files, notes),)
-    if len(sets) > 1:
-        notes.append(f"Weights of {len(sets)} folders, read together: {', '.join(folders[:8])}{', ...' if len(folders) > 8 else ''}.")
-    found = WeightFiles(sets, tuple(notes))
+        sets = tuple(_select(each, components, len(folders) > 1, by_folder, files, read_small, notes) for each in folders)
+    config_folder = components.main if components.main is not None else sets[0].folder if len(sets) == 1 else ""
+    found = WeightFiles(sets, config_folder=config_folder)
     if len(found.paths) > limits.SHARDS:
         raise LimitExceeded(f"The checkpoint has {len(found.paths):,} weight files, more than {limits.SHARDS:,} (MANTISSA_SHARDS).")
-    return found
+    indexed = frozenset(each.folder for each in sets if each.weight_map is not None)
+    read = Read(found.paths, start, frozenset(each.folder for each in sets), components.file, components.complete, indexed)
+    not_read = skipped_files(listed, read, found.outside)
+    if len(sets) > 1:
+        notes.append(f"Weights of {len(sets)} folders, read together: {_some([each.folder or 'the top folder' for each in sets])}.")
+    return WeightFiles(sets, (*notes, *notes_on(not_read, gguf)), not_read, config_folder)
+
+
+def single_file(files: Iterable[str]) -> WeightFiles:
+    """The weight file that a path names, with the other parts of a GGUF file, which mean nothing alone.
+
+    files: that file, and the parts next to it. A missing part is listed as not read; a shard of another format is read alone.
+    """
+    paths = tuple(files)
+    number, names = parts(paths[0])
+    if len(names) == 1:
+        return WeightFiles((WeightSet("", (paths,)),))
+    if not paths[0].endswith(GGUF):
+        note = f"{quoted(paths[0], 200)} is shard {number} of {len(names)}: it was named alone, and read alone."
+        return WeightFiles((WeightSet("", (paths,)),), (note,))
+    missing = [name for name in names if name not in set(paths)]
+    if not missing:
+        return WeightFiles((WeightSet("", (paths,)),), (f"The GGUF file has {len(names)} parts, which were read together.",))
+    more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+    note = f"The GGUF file has {len(names):,} parts, and {quoted(missing[0], 200)}{more} of them are missing: the others were read."
+    skipped = tuple(SkippedFile(name, "a part of the GGUF file, and missing") for name in missing[:_NAMED_PARTS])
+    return WeightFiles((WeightSet("", (paths,)),), (note,), skipped)
+
+
+def _weights(listed: list[str]) -> list[str]:
+    """Weight files and indexes, without the files that belong to a checkpoint of another format."""
+    unusable = set(megatron_ranks(listed))
+    distributed = {folder(path) for path in listed if path.endswith(".distcp")}
+    if distributed:
+        unusable |= {path for path in listed if file_name(path) == "common.pt" and folder(path) in distributed}
+    return [path for path in listed if (is_weights(path) or is_index(path)) and path not in unusable]
 
 
 def _folders(weights: list[str], start: str) -> list[str]:
     """The topmost folders with weights of the most specific kind: conventional names, then any pickle, then GGUF."""
-    conventional = [path for path in weights if SAFETENSORS in path or _CONVENTIONAL.fullmatch(path.rpartition("/")[2])]
+    conventional = [path for path in weights if is_conventional(path)]
     known = conventional or [path for path in weights if not path.endswith(GGUF)] or weights
-    return _topmost({_folder(path) for path in known}, start)
+    return _topmost({folder(path) for path in known}, start)
 
 
 def _topmost(folders: set[str], start: str) -> list[str]:
     if start in folders:
         return [start]
     chosen: set[str] = set()
-    for folder in sorted(folders, key=lambda folder: (folder.count("/"), folder)):
-        parts = folder.split("/")
-        if not any("/".join(parts[:depth]) in chosen for depth in range(1, len(parts))):
-            chosen.add(folder)
+    for each in sorted(folders, key=lambda folder: (folder.count("/"), folder)):
+        names = each.split("/")
+        if not any("/".join(names[:depth]) in chosen for depth in range(1, len(names))):
+            chosen.add(each)
     return sorted(chosen)
 
 
-def _select(folder: str, files: Mapping[str, int], read_small: Callable[[str], bytes], notes: list[str]) -> WeightSet:
-    prefix = f"{folder}/" if folder else ""
-    names = sorted(path.removeprefix(prefix) for path in files if _folder(path) == folder)
-    if any(name.endswith((SAFETENSORS, SAFETENSORS + _INDEX)) for name in names):
-        main, endings = "model.safetensors", _SAFE
-    else:
-        main, endings = "pytorch_model.bin", _PICKLED
-    indexes = _plain([name for name in names if name.endswith(tuple(ending + _INDEX for ending in endings))])
-    weights = _plain([name for name in names if name.endswith(endings) and is_weights(name)])
-    if main + _INDEX not in indexes and main in weights:
-        _note_rest(names, {main}, endings, folder, notes)
-        return WeightSet(folder, ((prefix + main,),))
-    if any(not name.startswith("consolidated") for name in weights):
-        indexes = [name for name in indexes if not name.startswith("consolidated")]
-    indexes.sort(key=lambda name: name != main + _INDEX)
-    if indexes:
-        weight_map, total_size = _read_index(prefix + indexes[0], prefix, endings, files, read_small, notes)
-        shards = tuple(sorted(set(weight_map.values())))
-        _note_rest(names, {shard.removeprefix(prefix) for shard in shards}, endings, folder, notes)
-        return WeightSet(folder, (shards,), weight_map, total_size)
-    _note_rest(names, set(weights), endings, folder, notes)
-    return WeightSet(folder, tuple(tuple(prefix + name for name in group) for group in _complete_groups(weights)))
-
-
-def _widest(paths: list[str], files: Mapping[str, int], notes: list[str]) -> WeightSet:
-    """The widest complete GGUF file with all its parts. GGUF files are the same weights at different widths."""
-    models = [path for path in paths if not path.rpartition("/")[2].lower().startswith(_PROJECTOR)] or paths
-    first = min(models, key=lambda path: (_width(path), -files[path], path))
-    match = _SHARD.fullmatch(first)
-    parts = models if match else [first]
-    groups = [group for group in _complete_groups([path for path in parts if _same_split(path, match)]) if first in group]
-    if len(paths) > len(groups[0]):
-        notes.append(f"Not read: {plural(len(paths) - len(groups[0]), 'more GGUF file')}; {quoted(groups[0][0], 200)} is the widest.")
-    return WeightSet(_folder(first), (groups[0],))
-
-
-def _width(path: str) -> int:
-    name = path.rpartition("/")[2].removesuffix(GGUF)
-    return next((number for number, said in enumerate(_WIDTHS) if said.search(name)), len(_WIDTHS))
-
-
-def _same_split(path: str, match: re.Match[str] | None) -> bool:
-    other = _SHARD.fullmatch(path)
-    return match is None or (other is not None and (other[1], other[3], other[4]) == (match[1], match[3], match[4]))
-
-
-def _plain(names: list[str]) -> list[str]:
-    """``names`` without variants of other names in the list, and without consolidated copies if there are other files."""
-    stems = {_stem(name) for name in names}
-    plain = []
-    for name in names:
-        variant = _VARIANT.fullmatch(_stem(name))
-        if variant is None or not _has_plain(variant[1], stems):
-            plain.append(name)
-    return [name for name in plain if not name.startswith("consolidated")] or plain
-
-
-def _stem(name: str) -> str:
-    return name.removesuffix(_INDEX).rpartition(".")[0]
-
-
-def _has_plain(stem: str, stems: set[str]) -> bool:
-    return stem in stems or any(shard.startswith(stem + "-") and "-of-" in shard for shard in stems)
-
-
-def _complete_groups(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Group single files and numbered shards; raises InvalidCheckpoint if a numbering has gaps."""
-    numbered: dict[tuple[str, str, str, str], dict[int, str]] = {}
-    groups: list[tuple[str, ...]] = []
-    for name in names:
-        match = _SHARD.fullmatch(name)
-        if match is None:
-            groups.append((name,))
-        else:
-            numbered.setdefault((match[1], match[3], match[4], match[5]), {})[int(match[2])] = name
-    for (_, total, _, _), shards in numbered.items():
-        first = 0 if 0 in shards else 1
-        count = int(total)
-        if count > limits.SHARDS:
-            raise LimitExceeded(f"The checkpoint claims {count:,} weight files, more than {limits.SHARDS:,} (MANTISSA_SHARDS).")
-        missing = [number for number in range(first, first + count) if number not in shards]
-        if missing:
-            lost = _renumbered(next(iter(shards.values())), missing[0])
-            more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-            raise InvalidCheckpoint(
-                f"The checkpoint is incomplete, with {quoted(lost, 200)}{more} of {plural(count, 'weight file')} missing."
-            )
-        groups.append(tuple(shards[number] for number in sorted(shards)))
-    return groups
-
-
-def _renumbered(name: str, number: int) -> str:
-    match = _SHARD.fullmatch(name)
-    if match is None:
-        return name
-    return f"{name[: match.start(2)]}{number:0{len(match[2])}d}{name[match.end(2) :]}"
-
-
-def _read_index(
-    path: str,
-    prefix: str,
-    endings: tuple[str, ...],
+def _select(
+    where: str,
+    components: Components,
+    several: bool,
+    by_folder: Mapping[str, list[str]],
     files: Mapping[str, int],
     read_small: Callable[[str], bytes],
     notes: list[str],
-) -> tuple[dict[str, str], float | None]:
-    """Tensor name -> path of its shard, and the total bytes of all tensors; every shard is in ``files`` and ends with one of ``endings``.
-
-    notes: receives a sentence if the total is not a number.
-    """
-    if files[path] > limits.INDEX_BYTES:
-        raise LimitExceeded(f"{quoted(path, 200)} has {files[path]:,} bytes, more than {limits.INDEX_BYTES:,} (MANTISSA_INDEX_BYTES).")
-    try:
-        index: Any = json.loads(read_small(path))
-    except (ValueError, RecursionError):
-        raise InvalidCheckpoint(f"{quoted(path, 200)} is not JSON: the index of the weight files is damaged.") from None
-    weight_map = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(shard, str) for shard in weight_map.values()):
-        raise InvalidCheckpoint(f"{quoted(path, 200)} has no weight_map from tensor names to files.")
-    if len(weight_map) > limits.TENSORS:
-        raise LimitExceeded(f"{quoted(path, 200)} lists more than {limits.TENSORS:,} tensors (MANTISSA_TENSORS).")
-    for shard in set(weight_map.values()):
-        parts = shard.split("/")
-        if not shard.endswith(endings) or "\\" in shard or not shard.isprintable() or any(part in ("", ".", "..") for part in parts):
-            raise InvalidCheckpoint(f"{quoted(path, 200)} names {quoted(shard)}, which is not a weight file of this checkpoint.")
-    missing = sorted({shard for shard in weight_map.values() if prefix + shard not in files})
-    if missing:
-        more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-        raise InvalidCheckpoint(f"The checkpoint is incomplete, with {quoted(missing[0], 200)}{more}, named in its index, missing.")
-    metadata = index.get("metadata")
-    total_size = metadata.get("total_size") if isinstance(metadata, dict) else None
-    counted = isinstance(total_size, int | float) and not isinstance(total_size, bool) and 0 <= total_size < 2**63
-    if total_size is not None and not counted:
-        notes.append(
-            f"The total_size of {quoted(path, 200)} is not a number of bytes: {quoted(json.dumps(total_size), 60)}. It was ignored."
-        )
-    return {name: prefix + shard for name, shard in weight_map.items()}, total_size if counted else None
-
-
-def _note_rest(names: list[str], used: set[str], endings: tuple[str, ...], folder: str, notes: list[str]) -> None:
-    rest = [name for name in names if name.endswith(endings) and is_weights(name) and name not in used]
-    if rest:
-        more = f" and {len(rest) - 1:,} more" if len(rest) > 1 else ""
-        where = f" in {quoted(folder)}" if folder else ""
-        notes.append(f"Not read{where}: {quoted(rest[0])}{more}, next to the files that make up the model.")
+) -> WeightSet:
+    prefix = f"{where}/" if several and where and where != components.main else ""
+    names = by_folder.get(where, [])
+    if any(is_conventional(name) or name.endswith(PICKLED) for name in names if is_weights(name) or is_index(name)):
+        return select_folder(where, names, files, read_small, prefix, notes)
+    group, note = widest([f"{where}/{name}" if where else name for name in names if is_weights(name)], files)
+    notes.extend([note] if note else [])
+    return WeightSet(where, (group,), prefix=prefix)
 
 
 def _instead(paths: list[str]) -> str:
     if not paths:
         return "The checkpoint is empty"
-    for endings, what in _OTHERS:
-        if any(path.lower().endswith(endings) for path in paths):
-            return f"The checkpoint holds {what}"
-    if any(path.rpartition("/")[2] == "config.json" for path in paths):
+    if any(file_name(path) == "config.json" for path in paths):
         return "The checkpoint holds a configuration and no weights"
-    if any(path.endswith(_PICKLED) for path in paths):
+    if any(path.endswith(PICKLED) for path in paths):
         return "The checkpoint holds training state and no weights"
     return "The checkpoint holds no weights"
 
 
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0]
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")

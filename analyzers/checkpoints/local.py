@@ -11,13 +11,16 @@ from functools import cached_property
 from pathlib import Path
 
 from analyzers import limits
-from analyzers.checkpoints.layout import SAFETENSORS, is_index, is_weights
+from analyzers.checkpoints.components import MODULES, PIPELINE
+from analyzers.checkpoints.gguf_files import parts
+from analyzers.checkpoints.layout import GGUF, SAFETENSORS, is_index, is_weights
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidCheckpoint, LimitExceeded
 
 HASHED_WHOLE_BYTES = 64 << 20
 _HEADER_LENGTH = 8
+_HASHED = ("config.json", MODULES, PIPELINE)
 _TAIL_BYTES = 64 << 10
 
 SAMPLES = Path(__file__).parents[1] / "language_models" / "samples"
@@ -99,7 +102,8 @@ class LocalRepository:
     """A folder of files, or a single file, as a `Repository`.
 
     path: as the user typed it; ref: "sample:NAME" for a built-in sample, None for a user's path, which is never public.
-    Links to files are followed, since the Hub's cache consists of them; links to folders and hidden names are skipped.
+    Links to files are followed, since the Hub's cache consists of them; links to folders and hidden names are skipped. A part of a GGUF
+    file brings the other parts that are next to it.
     ``folder``: where the files are; ``single_file``: whether the path is a file; ``unreadable``: paths that are not regular files, such as
     dangling links, or whose names are not UTF-8 and cannot be reported. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
     """
@@ -118,7 +122,7 @@ class LocalRepository:
             self.single_file = stat.S_ISREG(mode)
             self.folder = self._location.parent if self.single_file else self._location
             if self.single_file:
-                self.files = {self._location.name: self._location.stat().st_size}
+                self.files = self._with_parts(self._location.name)
             elif stat.S_ISDIR(mode):
                 self.files = self._scan()
             else:
@@ -128,7 +132,7 @@ class LocalRepository:
 
     @cached_property
     def commit(self) -> str:
-        """SHA-256 (hex) of weights, indexes and config.json: names, sizes and contents.
+        """SHA-256 (hex) of weights, indexes, config.json and the lists of components: names, sizes and contents.
 
         Above 64 MiB in total, contents are replaced by modification times (ns) and the safetensors headers, or the first and last
         64 KiB of other formats: hashing 140 GB would take longer than the analysis.
@@ -156,6 +160,11 @@ class LocalRepository:
 
     def close(self) -> None:
         """Do nothing: a local repository holds no resources."""
+
+    def _with_parts(self, name: str) -> dict[str, int]:
+        """The file that the path names, and the other parts of a GGUF file that are next to it, in order."""
+        names = parts(name)[1] if name.endswith(GGUF) else [name]
+        return {each: (self.folder / each).stat().st_size for each in names if each == name or (self.folder / each).is_file()}
 
     def _scan(self) -> dict[str, int]:
         files: dict[str, int] = {}
@@ -194,7 +203,7 @@ def sample_folder(name: str) -> Path:
 
 
 def _is_description(path: str) -> bool:
-    return is_index(path) or path.rpartition("/")[2] == "config.json"
+    return is_index(path) or path.rpartition("/")[2] in _HASHED
 
 
 def _header_bytes(file: RangeFile) -> int:

@@ -13,7 +13,7 @@ ROLES = ("embedding", "attention", "mlp", "expert", "router", "norm", "head", "o
 # Leaves that only distinguish the tensors of a module.
 _LEAF = re.compile(
     r"(weights?|bias|scales?|gamma|beta|running_(mean|var)|num_batches_tracked|weight_(packed|scale(_inv|_2)?|global_scale)"
-    r"|input_(global_)?scale|scale_weight|qscale_weight)"
+    r"|input_(global_)?scale|scale_(weight|input)|qscale_weight)"
 )
 _NORM = re.compile(r"norm(?!al)|lay_?rnorm|(^|_)ln(_|\d|$)|^bn\d*$")
 _ROUTER = re.compile(r"(^|_)router(_|$)|^(shared_expert_gate|e_score_correction_bias|expert_bias|ffn_gate_inp(_shexp)?|exp_probs_b)$")
@@ -35,7 +35,9 @@ _LAYER_NUMBER = re.compile(r"[0-9]{1,6}")
 _BUFFERS = re.compile(
     r"masked_bias|(original_)?inv_freq|running_(mean|var)|num_batches_tracked|position_ids|token_type_ids|final_logits_bias"
     r"|relative_position_index|relative_coords_table|(cos|sin)_cached|freqs_cis|(causal|attn)_mask|_float_tensor|embed_scale|inv_timescales?"
+    r"|freqs_(cos|sin)|scaled_fp8"
 )
+_ROTARY_BUFFERS = re.compile(r"(.*\.)?\w*(rope|rotary)\w*\.(freqs|periods)")
 _GGUF_BUFFERS = re.compile(r"rope_(freqs|factors_(long|short))")
 # Integer tensors that hold quantized weights, or their metadata: not buffers.
 _QUANTIZED = re.compile(
@@ -99,7 +101,7 @@ def layer(name: str) -> int | None:
 
 
 def is_buffer(name: str, shape: tuple[int, ...], dtype: str) -> bool:
-    """Whether a stored tensor is not a trained parameter: masks, rotary frequencies, running statistics, positions.
+    """Whether a stored tensor is not a trained parameter: masks, rotary frequencies, running statistics, positions, markers.
 
     By name; by shape for the causal masks that GPT-2, GPT-J and GPT-NeoX store as attention ``bias`` of shape (1, 1, n, n);
     and by dtype, since integers and booleans are not trained, unless they hold a quantized weight: by name, or as a matrix of
@@ -108,7 +110,7 @@ def is_buffer(name: str, shape: tuple[int, ...], dtype: str) -> bool:
     lower = name.lower()
     modules = lower.split(".")
     leaf = modules[-1]
-    if _BUFFERS.fullmatch(leaf) or _GGUF_BUFFERS.fullmatch(lower.removesuffix(".weight")):
+    if _BUFFERS.fullmatch(leaf) or _ROTARY_BUFFERS.fullmatch(lower) or _GGUF_BUFFERS.fullmatch(lower.removesuffix(".weight")):
         return True
     if leaf == "bias" and len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3] and len(modules) > 1:
         return bool(_ATTENTION.search(modules[-2]))

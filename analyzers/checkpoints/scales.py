@@ -37,7 +37,17 @@ _CODES = "_qdata"
 _FACTOR, _DIVISOR = "_scale_2", "_global_scale"
 # Scales of activations and of the KV cache in models with scaled weights.
 _OF_ACTIVATIONS = frozenset(
-    {"input_scale", "input_scale_inv", "input_global_scale", "activation_scale", "output_scale", "q_scale", "k_scale", "v_scale"}
+    {
+        "input_scale",
+        "scale_input",
+        "input_scale_inv",
+        "input_global_scale",
+        "activation_scale",
+        "output_scale",
+        "q_scale",
+        "k_scale",
+        "v_scale",
+    }
 )
 
 

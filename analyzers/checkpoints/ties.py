@@ -28,7 +28,7 @@ def tied_heads(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Ma
     """Names of the heads of ``checkpoint`` that repeat its input embedding: of its shape, in a model that ties the two.
 
     A configuration that does not say follows those of ``others`` that do, if they agree. repeats: the result of comparing values
-    (`repeated_heads`), if known; it overrides a configuration that ties the two, and decides if no configuration says.
+    (`repeated`), if known; it overrides a configuration that ties the two, and decides if no configuration says.
     """
     said = _ties(checkpoint.config)
     if said is None:
@@ -41,18 +41,29 @@ def tied_heads(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Ma
     return frozenset(name for name in heads if repeats.get(name, bool(said)))
 
 
-def repeated_heads(checkpoint: Checkpoint) -> dict[str, bool]:
-    """Whether the heads of an input embedding's shape hold its values, head -> answer.
+def repeated(checkpoint: Checkpoint) -> dict[str, bool]:
+    """Which tensors hold the values of the input embedding: for heads of its shape yes or no, of further embeddings those that do.
 
-    Compares a few samples of both; heads stored in another dtype or order than the embedding are omitted. Raises the errors of reads.
+    Compares a few samples of both; tensors stored in another dtype or order than the embedding are omitted. Raises the errors of reads.
     """
     embeddings = [tensor for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
+    embeddings.sort(key=lambda tensor: (tensor.name.count("."), tensor.name))  # the one that others are copies of is the outermost
     found = {}
+    for at, embedding in enumerate(embeddings):
+        if any(
+            _stored_alike(each, embedding) and _same_bytes(checkpoint, each, embedding) for each in embeddings[:at] if embedding.elements
+        ):
+            found[embedding.name] = True
     for head in checkpoint.tensors:
         alike = [tensor for tensor in embeddings if _stored_alike(tensor, head)] if head.role == "head" and head.elements else []
         if alike:
             found[head.name] = any(_same_bytes(checkpoint, tensor, head) for tensor in alike)
     return found
+
+
+def may_tie(config: Mapping[str, Any] | None) -> bool:
+    """Whether a model without a stored head uses its embedding as one: unless its configuration says that it does not."""
+    return _ties(config) is not False
 
 
 def tied_copies(checkpoint: Checkpoint) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from analyzers import limits
 from analyzers.base import Progress, Timing, check_size, content_id, environment
-from analyzers.checkpoints import Access, Chunk, LocalRepository, Plan, Span, open_checkpoint, stream
+from analyzers.checkpoints import Access, Chunk, LocalRepository, Plan, Span, open_checkpoint, read_coverage, stream
 from analyzers.dtype_detection.collect import (
     Chosen,
     Collector,
@@ -229,6 +229,7 @@ class Inspection:
             tensors_aggregated=aggregated,
             buffers=tuple(BufferRow(name=t.name, dtype=t.dtype, shape=t.shape) for t in chosen.buffers[: limits.REPORT_TENSORS]),
             notes=tuple(notes(checkpoint, chosen, exact, aggregated, exponents[LEAST_EXPONENT], overall.abs_max)),
+            coverage=(read_coverage(checkpoint, chosen.tensors, chosen.floats),),
             timing=Timing.since(self._start, found.nbytes, found.seconds),
             environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from analyzers import formatting, limits
-from analyzers.checkpoints import Checkpoint, Tensor
+from analyzers.checkpoints import Checkpoint, account_notes, undecoded
 from analyzers.dtype_detection.collect import Chosen
 from analyzers.dtype_detection.report import Counts, Extremes, Fp16Risk, RiskLevel
 from analyzers.formatting import plural
@@ -59,41 +59,20 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool, unr
     return Fp16Risk(level=level, reasons=(*unseen, *reasons))
 
 
-def _tensors(tensors: Sequence[Tensor]) -> str:
-    """The number of tensors and their dtypes."""
-    return f"{plural(len(tensors), 'tensor')} ({', '.join(sorted({t.dtype for t in tensors}))})"
-
-
 def unread(chosen: Chosen) -> tuple[str, float]:
     """The weights whose values are not decoded, in words, or an empty text; and their share of the elements."""
-    others = [t for t in chosen.parameters if not t.has_values and t.elements]
-    share = sum(t.elements for t in others) / max(1, sum(t.elements for t in chosen.parameters))
-    return (f"{_tensors(others)[:-1]}; {formatting.share(share)} of the elements)" if others else ""), share
+    others = sum(t.elements for t in chosen.parameters if not t.has_values)
+    return undecoded(chosen.parameters), others / max(1, sum(t.elements for t in chosen.parameters))
 
 
 def notes(checkpoint: Checkpoint, chosen: Chosen, exact: bool, aggregated: bool, tiny: int, largest: float | None) -> Iterator[str]:
     """Sentences, those on the checkpoint's files first. tiny: nonzero values below 2^(LEAST_EXPONENT + 1); largest: finite magnitude."""
-    yield from checkpoint.notes
+    yield from account_notes(checkpoint, chosen.tensors)
     if not exact:
         yield (
             "Quick mode read a sample: extremes and counts describe the sample, norms of partly read tensors are scaled up, "
             "shares are estimates with 95% intervals."
         )
-    left_out, _ = unread(chosen)
-    if left_out:
-        yield f"Not plain floats, and excluded from all statistics: {left_out}. The report describes the others."
-    scaled = [t for t in chosen.floats if t.scale is not None]
-    if scaled:
-        yield (
-            f"Described by decoded values (code times scale in float32, as the model uses them): {_tensors(scaled)}. "
-            f"{plural(len(chosen.scales), 'tensor')} of scales {'counts' if len(chosen.scales) == 1 else 'count'} for storage alone."
-        )
-    unscaled = [t for t in chosen.floats if t.scale is None and t.dtype.startswith("F8_")]
-    if unscaled:
-        yield f"Described by stored values, since no matching scales were found: {_tensors(unscaled)}."
-    if chosen.buffers:
-        are = "stored tensor is a buffer, no parameter", "stored tensors are buffers, not parameters"
-        yield f"{plural(len(chosen.buffers), *are)}: listed by name and excluded from everything else."
     if tiny:
         are = "nonzero value is", "nonzero values are"
         yield f"{plural(tiny, *are)} below 2^{LEAST_EXPONENT + 1}: the spectrum of exponents counts all of that at 2^{LEAST_EXPONENT}."

@@ -1,11 +1,7 @@
-"""From config.json to a model outline: the architecture, whether it can be run, and its size.
-
-config.json is untrusted. Entries that could download or run code, or name files, are removed before transformers sees it, and the numbers
-of layers and experts are bounded: an outline allocates no weights, but takes time for each layer and expert.
-"""
+"""From config.json to a model outline: the architecture, whether it can be run, and its size."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -15,22 +11,16 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from analyzers import limits
 from analyzers.checkpoints import Checkpoint, quoted
-from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError, UnknownArchitecture, UnsupportedWeights
+from analyzers.errors import InvalidCheckpoint, MantissaError, UnknownArchitecture, UnsupportedWeights
 from analyzers.language_models.families import FAMILIES
 from analyzers.language_models.ffn import ffn_layers, unknown_family
 from analyzers.language_models.head import LogitMap
 from analyzers.language_models.memory import activation_bytes
+from analyzers.language_models.untrusted import LABELS, LAYERS, check_counts, cleaned, numbers
 
-_LAYERS = re.compile(r"(n|num)_(\w+_)?layers?")
-_EXPERTS = re.compile(r"(moe_)?(n|num)_(local_|routed_)?experts")
 _CHUNKS = re.compile(r"(\w+_)?chunk_size")
-_REPEATS = re.compile(r"attention_types")  # GPT-Neo: [[["global", "local"], 12]], layer types and repeat counts
 _PLACES = re.compile(r"max_seq_len")  # MPT: the model builds a table of this many positions per head at run time
 _MOST_PLACES = 1 << 20
-_REMOVED = re.compile(
-    r"auto_map|\w*(attn|experts)_implementation\w*|_?name_or_path|_commit_hash|quantization_config|\w*_plan|\w*kernel_config|use_kernels"
-    r"|distributed_config|device_map|transformers_weights|custom_pipelines|gguf_file|slow_but_exact|return_dict|num_labels|id2label|label2id"
-)
 _FIELD = re.compile(r"field '(\w{1,80})'", re.IGNORECASE)
 _HEADS = re.compile(r"\w+(ForCausalLM|LMHeadModel|ForConditionalGeneration)")
 _MXFP4_FAMILIES = ("gpt_oss",)
@@ -53,7 +43,7 @@ def outline(checkpoint: Checkpoint, attention: str, weights: bool) -> PreTrained
     _check_sizes(stated)
     model_class = cast(Any, MODEL_FOR_CAUSAL_LM_MAPPING[kind])
     try:
-        config: PreTrainedConfig = kind.from_dict(_cleaned(stated))
+        config: PreTrainedConfig = kind.from_dict(cleaned(stated, LABELS))
         if model_class.config_class is kind.sub_configs.get("text_config"):  # of a multimodal model, use the text model
             config = config.get_text_config()
         with torch.device("meta"):
@@ -118,47 +108,16 @@ def _check_weights(checkpoint: Checkpoint, kind: str) -> None:
 
 def _check_layers(stated: Mapping[str, Any], tensors: int) -> None:
     """Raise InvalidCheckpoint if config.json states more layers than there are tensors."""
-    for name, value in _numbers(stated):
-        if _LAYERS.fullmatch(name) and value > tensors:
+    for name, value in numbers(stated):
+        if LAYERS.fullmatch(name) and value > tensors:
             raise InvalidCheckpoint(f"config.json states {value:,} layers ({name}), but there are only {tensors:,} tensors.")
 
 
 def _check_sizes(stated: Mapping[str, Any]) -> None:
-    """Raise LimitExceeded for too many layers, too many experts in total, or chunks longer than any sample."""
-    layers, experts, chunk, repeats, places = (
-        max((value for name, value in _numbers(stated) if kind.fullmatch(name)), default=0)
-        for kind in (_LAYERS, _EXPERTS, _CHUNKS, _REPEATS, _PLACES)
-    )
-    layers = max(layers, repeats)
+    """Raise LimitExceeded for too many layers or experts, InvalidCheckpoint for chunks longer than any sample and for huge tables."""
+    check_counts(stated)
+    chunk, places = (max((value for name, value in numbers(stated) if kind.fullmatch(name)), default=0) for kind in (_CHUNKS, _PLACES))
     if places > _MOST_PLACES:
         raise InvalidCheckpoint(f"config.json states a sequence length of {places:,} tokens (max_seq_len): no such model is known.")
-    if layers > limits.MODEL_LAYERS:
-        raise LimitExceeded(f"The model has {layers:,} layers, more than {limits.MODEL_LAYERS:,} (MANTISSA_MODEL_LAYERS).")
-    if layers * experts > limits.MODEL_EXPERTS:
-        raise LimitExceeded(
-            f"The model has {experts:,} experts in each of {layers:,} layers, more than {limits.MODEL_EXPERTS:,} in all "
-            "(MANTISSA_MODEL_EXPERTS)."
-        )
     if chunk > limits.CONFLICT_TOKENS:
         raise InvalidCheckpoint(f"config.json states chunks of {chunk:,} tokens (chunk_size): no such model is known.")
-
-
-def _numbers(value: Any, name: str = "") -> Iterator[tuple[str, int]]:
-    """Every integer in config.json, at any depth and in lists, with the key it is under."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _numbers(inner, str(key))
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _numbers(inner, name)
-    elif isinstance(value, int):
-        yield name, value
-
-
-def _cleaned(stated: Any) -> Any:
-    """config.json with forbidden entries removed at any depth; infinities, written as {"__float__": "Infinity"}, are decoded."""
-    if isinstance(stated, dict):
-        if stated.keys() == {"__float__"}:
-            return float(stated["__float__"])
-        return {name: _cleaned(value) for name, value in stated.items() if not _REMOVED.fullmatch(str(name))}
-    return [_cleaned(value) for value in stated] if isinstance(stated, list) else stated

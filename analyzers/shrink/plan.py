@@ -106,7 +106,8 @@ def _check_supported(checkpoint: Checkpoint) -> None:
 
 
 def names_in_files(checkpoint: Checkpoint) -> dict[str, str]:
-    """The name of each tensor in its file: a checkpoint puts folders, and files where names collide in a folder, in front of it."""
+    """The name of each tensor in its file: a checkpoint puts folders, and files where names collide or no index names them, in front."""
+    outside = {number for number, file in enumerate(checkpoint.files) if file.path in checkpoint.outside_index}
     paths = [file.path.rpartition(".")[0] for file in checkpoint.files]
     folders: dict[str, list[Tensor]] = {}
     for tensor in checkpoint.tensors:
@@ -115,6 +116,8 @@ def names_in_files(checkpoint: Checkpoint) -> dict[str, str]:
     for folder, tensors in folders.items():
         before = f"{folder}/" if len(folders) > 1 and folder else ""
         stems = {tensor.file: f"{before}{paths[tensor.file].rpartition('/')[2]}/" for tensor in tensors}
-        collide = len(stems) > 1 and all(tensor.name.startswith(stems[tensor.file]) for tensor in tensors)
-        names |= {tensor.name: tensor.name.removeprefix(stems[tensor.file] if collide else before) for tensor in tensors}
+        indexed = [tensor for tensor in tensors if tensor.file not in outside]
+        collide = len(stems) > 1 and all(tensor.name.startswith(stems[tensor.file]) for tensor in indexed)
+        for tensor in tensors:
+            names[tensor.name] = tensor.name.removeprefix(stems[tensor.file] if collide or tensor.file in outside else before)
     return names

@@ -65,9 +65,11 @@ def _safetensors_path(path: str) -> str:
 
 
 def indexes(checkpoint: Checkpoint, files: Sequence[WeightFile]) -> dict[str, bytes]:
-    """The index of each set of shards, from the headers; the metadata of the old one is kept."""
+    """The index of each set of shards, from the headers; the metadata of the old one is kept, and files that it does not name."""
     groups: dict[str, list[WeightFile]] = {}
     for file in files:
+        if file.path in checkpoint.outside_index:
+            continue
         folder, slash, name = file.path.rpartition("/")
         shard = _SHARD.fullmatch(name)
         groups.setdefault(f"{folder}{slash}{shard[1] if shard else 'model'}{_INDEX}", []).append(file)

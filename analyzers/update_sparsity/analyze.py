@@ -10,13 +10,16 @@ from analyzers.checkpoints import (
     Access,
     Checkpoint,
     Plan,
+    Reader,
     align,
     canonical_names,
     check_side,
     open_sides,
-    repeated_heads,
+    pair_coverage,
+    repeated,
     stream,
 )
+from analyzers.coverage import Coverage
 from analyzers.numerics import PairTables
 from analyzers.numerics.device import Device, choose_device
 from analyzers.update_sparsity.collect import Collector
@@ -60,7 +63,8 @@ class _Comparison:
         self._names = side_names(len(sides) - 1)
         for side, name in zip(sides, self._names, strict=True):
             check_side(side, name, bool(request.include))
-        self._alignment = align(sides[0], sides[1:], request.include, request.exclude, list(map(repeated_heads, sides)))
+        self._readers = [Reader(side, name) for side, name in zip(sides, self._names, strict=True)]
+        self._alignment = align(sides[0], sides[1:], request.include, request.exclude, list(map(repeated, sides)), self._readers)
         check_alignment(sides, self._names, self._alignment)
         self._plan = Plan.of(sides, self._alignment.sides, request.mode, request.budget, request.seed)
         self._matrices = Matrices.of(self._alignment) if request.spectral else None
@@ -147,13 +151,14 @@ class _Comparison:
             trajectory=tuple(self._trajectory(collector, each)),
             overlap=tuple(collector.trajectory.overlaps(weights)) if collector.trajectory else (),
             spectral=tuple(self._spectra),
-            statement=statement(facts[0].commit == facts[-1].commit, counts, sparsity, interval, self._coverage()),
+            statement=statement(facts[0].commit == facts[-1].commit, counts, sparsity, interval),
             notes=tuple(
                 notes(
                     self._sides, self._names, self._alignment, pairs, counts, request.eta, plan.exact, aggregated,
                     self._matrices.left_out if self._matrices else 0,
                 )
             ),
+            coverage=self._coverage(),
             timing=Timing.since(start, self._bytes_read, self._seconds),
             environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )  # fmt: skip
@@ -174,10 +179,11 @@ class _Comparison:
             self._plan.weights(),
         )
 
-    def _coverage(self) -> float:
-        """The share of the chosen parameters of the base, heads that repeat the embedding aside, that the last tuned checkpoint has too."""
-        compared = sum(last.elements for group in self._alignment.groups if (last := group.tuned[-1]) is not None)
-        found = self._alignment.unmatched[-1]
-        lost = sum(tensor.elements for tensor in (*found.missing, *found.integers, *(each.base for each in found.misshapen)))
-        lost += sum(each.base.elements * (each.base.shape[0] - each.rows) // max(1, each.base.shape[0]) for each in found.resized)
-        return compared / max(1, compared + lost)
+    def _coverage(self) -> tuple[Coverage, ...]:
+        """Of the base, as compared with the last tuned checkpoint, and of each tuned checkpoint."""
+        include, exclude, last = self._request.include, self._request.exclude, len(self._sides) - 2
+        columns = [last, *range(len(self._sides) - 1)]
+        return tuple(
+            pair_coverage(side, self._alignment, number, column, include, exclude)
+            for number, (side, column) in enumerate(zip(self._sides, columns, strict=True))
+        )

@@ -8,14 +8,14 @@ an infinity only itself. It is changed by the *probe* when |tuned - base| > eta 
 (Zhu et al., arXiv 2511.08567). It is *swallowed* when the stored values differ and it is not changed.
 """
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from analyzers import limits
 from analyzers.base import REFERENCE, CheckpointFacts, Data, Interval, NextStep, WeightsReport, WeightsRequest
 from analyzers.coverage import Coverage
-from analyzers.update_sparsity.headline import advice
+from analyzers.update_sparsity.headline import advice, headline
 
 if TYPE_CHECKING:
     import pandas
@@ -254,12 +254,26 @@ class Resized(Renamed):
     rows: int
 
 
+class Relaid(Renamed):
+    """Compared in another layout, part by part: fused, stacked, transposed, ... agree: whether values were seen to agree in it."""
+
+    form: str
+    agree: bool
+
+
+class MovedLayer(Data):
+    """A layer of the base whose content is in layer ``tuned_layer`` of the tuned checkpoint, or in none (null)."""
+
+    layer: int
+    tuned_layer: int | None
+
+
 class Unmatched(Data):
     """Tensors that are not compared, or not one to one, with the last tuned checkpoint. Lists end after `limits.REPORT_TENSORS` entries;
     ``counts`` has the full numbers.
 
-    missing: only in the base; extra: only in the tuned checkpoint; integers: on either side no floats, so not comparable; tied: heads that
-    repeat the input embedding, counted once. missing_parameters, extra_parameters: elements of those.
+    missing: only in the base; extra: only in the tuned checkpoint; integers: on either side no floats, so not comparable; tied: copies of
+    the input embedding, counted once; relaid, moved_layers: compared nevertheless. missing_parameters, extra_parameters: elements of those.
     """
 
     missing: tuple[NamedTensor, ...]
@@ -269,6 +283,8 @@ class Unmatched(Data):
     resized: tuple[Resized, ...]
     integers: tuple[NamedTensor, ...]
     tied: tuple[str, ...]
+    relaid: tuple[Relaid, ...] = ()
+    moved_layers: tuple[MovedLayer, ...] = ()
     counts: dict[str, int]
     missing_parameters: int
     extra_parameters: int
@@ -348,6 +364,8 @@ class SparsityReport(WeightsReport):
     statement: the headline in one sentence; notes: the limits of the answer, tensors not compared first.
     """
 
+    covers: ClassVar[Literal["read", "compared"]] = "compared"
+
     analyzer: Literal["sparsity"] = "sparsity"
     schema_version: int = 1
     request: SparsityRequest
@@ -384,7 +402,7 @@ class SparsityReport(WeightsReport):
 
     def headline(self) -> str:
         """See `base.Report.headline`."""
-        return self.statement
+        return headline(self)
 
     def next_step(self) -> NextStep:
         """`headline.advice`, and the passport of the fine-tune."""

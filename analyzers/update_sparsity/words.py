@@ -6,35 +6,24 @@ from typing import Any, TypeVar
 
 from analyzers import limits
 from analyzers.base import Interval
-from analyzers.checkpoints import Alignment, Checkpoint, Tensor, quoted
+from analyzers.checkpoints import TIED, Alignment, Checkpoint, Relaid, Tensor, account_notes, quoted
 from analyzers.checkpoints import Unmatched as Found
 from analyzers.formatting import plural, share
 from analyzers.numerics import PairCounts
-from analyzers.update_sparsity.report import Misshapen, NamedTensor, Renamed, Resized, Unmatched
+from analyzers.update_sparsity.report import Misshapen, MovedLayer, NamedTensor, Renamed, Resized, Unmatched
+from analyzers.update_sparsity.report import Relaid as RelaidRow
 from analyzers.update_sparsity.statistics import Pair, weigh
 
 T = TypeVar("T")
 
+# The lists of `Unmatched` that ``counts`` has the lengths of.
+_LISTS = ("missing", "extra", "misshapen", "renamed", "resized", "relaid", "integers", "tied")
 # Names that a note gives of each kind.
 _NAMED = 3
 
-# Below this a checkpoint's parameters are said not to have been compared in part, in the headline too.
-_NEARLY_ALL = 0.999
 
-
-def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None, coverage: float) -> str:
-    """The headline.
-
-    same: whether both sides have the same commit; counts: of all pairs that were read; coverage: the share of the chosen parameters of
-    the base that were compared.
-    """
-    said = _headline(same, counts, sparsity, interval)
-    if coverage >= _NEARLY_ALL:
-        return said
-    return f"{said} This covers {share(coverage)} of the base's parameters: the rest has no comparable counterpart."
-
-
-def _headline(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None) -> str:
+def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None) -> str:
+    """The headline, on what was compared. same: whether both sides have the same commit; counts: of all pairs that were read."""
     if sparsity is None:
         return "There are no values to compare."
     if same:
@@ -123,7 +112,7 @@ def notes(
     if aggregated:
         yield f"More than {limits.REPORT_TENSORS:,} tensors: rows are aggregated by layer, role and dtypes."
     for name, side in zip(names, sides, strict=True):
-        yield from (f"{name}: {note}" for note in side.notes)
+        yield from (f"{name}: {note}" for note in account_notes(side, side.tensors))
 
 
 def _dtype_notes(pairs: Sequence[Pair], eta: float) -> Iterator[str]:
@@ -142,10 +131,6 @@ def _dtype_notes(pairs: Sequence[Pair], eta: float) -> Iterator[str]:
         )
     elif eta >= 2**-8:
         yield f"With eta {eta:g}, at least 2^-8, the probe misses single bf16 ULPs, which count as changed."
-    scaled = [pair for pair in pairs if pair.base.scale is not None or pair.tuned.scale is not None]
-    if scaled:
-        are = plural(len(scaled), "tensor is", "tensors are")
-        yield f"{are} compared by decoded values (code times scale in float32, as the model uses them)."
 
 
 def unmatched(found: Found) -> Unmatched:
@@ -158,7 +143,9 @@ def unmatched(found: Found) -> Unmatched:
         resized=tuple(Resized(**_names_of(each), **_shapes_of(each), rows=each.rows) for each in _first(found.resized)),
         integers=_named(found.integers),
         tied=tuple(tensor.name for tensor in _first(found.tied)),
-        counts={name: len(getattr(found, name)) for name in ("missing", "extra", "misshapen", "renamed", "resized", "integers", "tied")},
+        relaid=tuple(RelaidRow(**_names_of(each), form=each.form, agree=each.agree) for each in _first(found.relaid)),
+        moved_layers=tuple(MovedLayer(layer=layer, tuned_layer=source) for layer, source in _first(_moved(found))),
+        counts={name: len(getattr(found, name)) for name in _LISTS},
         missing_parameters=sum(tensor.elements for tensor in found.missing),
         extra_parameters=sum(tensor.elements for tensor in found.extra),
     )
@@ -180,6 +167,8 @@ def unmatched_notes(found: Found) -> Iterator[str]:
         kinds = ", ".join(sorted({tensor.dtype for tensor in found.integers}))
         hold = plural(len(found.integers), "tensor that holds", "tensors that hold")
         yield f"Not compared: {hold} no plain floats ({kinds}; {_names(found.integers)})."
+    yield from _layer_notes(found)
+    yield from _form_notes(found)
     if found.renamed:
         first = found.renamed[0]
         others = ", for one" if len(found.renamed) > 1 else ""
@@ -195,6 +184,42 @@ def unmatched_notes(found: Found) -> Iterator[str]:
     if found.tied:
         repeat = plural(len(found.tied), "tensor that repeats", "tensors that repeat")
         yield f"Counted once: {repeat} the input embedding ({_names(found.tied)})."
+
+
+def _form_notes(found: Found) -> Iterator[str]:
+    """A sentence for each layout in which tensors were compared."""
+    forms: dict[tuple[str, bool], list[Relaid]] = {}
+    for each in found.relaid:
+        forms.setdefault((each.form, each.agree or each.form == TIED), []).append(each)
+    for (form, agree), alike in forms.items():
+        first, others = alike[0], ", for one" if len(alike) > 1 else ""
+        unsure = "" if agree else ", the most usual layout of these shapes: in none that was tried do the values agree"
+        yield (
+            f"Compared in another layout ({form}{unsure}): {plural(len(alike), 'tensor')}, {quoted(first.base.name)} with "
+            f"{quoted(first.tuned.name)}{others}."
+        )
+
+
+def _moved(found: Found) -> list[tuple[int, int | None]]:
+    return [(layer, source) for each in found.layers for layer, source in sorted(each.moved.items())]
+
+
+def _layer_notes(found: Found) -> Iterator[str]:
+    """Which layers stand under other numbers, in none, or more than once."""
+    moved = _moved(found)
+    lost = [str(layer) for layer, source in moved if source is None]
+    others = [f"{layer} with {source}" for layer, source in moved if source is not None]
+    again = [f"{layer} with {source}" for each in found.layers for layer, source in sorted(each.repeated.items())]
+    if others:
+        yield f"Compared under other numbers, as their values show: {plural(len(others), 'layer')} of the base ({_listed(others)})."
+    if lost:
+        yield f"The tuned checkpoint has no counterpart of {plural(len(lost), 'layer')} of the base: {_listed(lost)}."
+    if again:
+        yield f"The tuned checkpoint repeats {plural(len(again), 'layer')} of the base, which are compared again: its layers {_listed(again)}."
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words[:12]) + (", ..." if len(words) > 12 else "")
 
 
 def _names_of(pair: Any) -> dict[str, Any]:

@@ -163,13 +163,15 @@ def test_shapes_that_differ() -> None:
     base = described({"a.mlp.up_proj.weight": (8, 4), "b.mlp.up_proj.weight": (8, 4), "c.conv.weight": (2, 3, 5), "norm.weight": (4,)})
     tuned = described({"a.mlp.up_proj.weight": (4, 8), "b.mlp.up_proj.weight": (9, 4), "c.conv.weight": (5, 2, 3), "norm.weight": (4, 1)})
     (unmatched,) = align(base, [tuned]).unmatched
+    assert [(pair.base.name, pair.form) for pair in unmatched.relaid] == [
+        ("a.mlp.up_proj.weight", "transposed"),
+        ("c.conv.weight", "axes 1 2 0"),
+    ]
     assert [(pair.base.name, pair.transposed) for pair in unmatched.misshapen] == [
-        ("a.mlp.up_proj.weight", True),
         ("b.mlp.up_proj.weight", False),
-        ("c.conv.weight", True),
         ("norm.weight", False),
     ]
-    nothing_but(unmatched, "misshapen")
+    nothing_but(unmatched, "misshapen", "relaid")
 
 
 def test_resized_embeddings_and_heads_compare_the_rows_both_have() -> None:

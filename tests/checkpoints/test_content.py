@@ -7,9 +7,8 @@ import torch
 from safetensors.torch import save, save_file
 
 from analyzers.checkpoints import Access, open_checkpoint
-from analyzers.checkpoints.content import read_any_header, recognize
+from analyzers.checkpoints.content import Format, read_any_header, recognize
 from analyzers.checkpoints.header import read_header
-from analyzers.checkpoints.layout import GGUF, SAFETENSORS
 from analyzers.checkpoints.pickles import read_pickled
 from analyzers.errors import InvalidCheckpoint, MantissaError, NoWeights, UnsupportedWeights
 from tests.checkpoints.memory import MemoryFile
@@ -99,7 +98,7 @@ def test_looking_costs_no_read(size: int) -> None:
         ("notes.txt", b"hello", NoWeights, "no weights"),
         ("empty", b"", NoWeights, "no weights"),
         ("a.safetensors", b"", InvalidCheckpoint, "is empty"),
-        ("a.sft", b"\xff" * 20, NoWeights, "no weights"),
+        ("a.sft", b"\xff" * 20, InvalidCheckpoint, "not a complete safetensors file"),
         ("a.safetensors", (1 << 40).to_bytes(8, "little") + b"{}", InvalidCheckpoint, "not a complete safetensors file"),
         ("a.pth.tar", bytes(257) + b"ustar\0" + bytes(2000), NoWeights, "no weights"),
         ("words.docx", b"PK\3\4" + bytes(100), InvalidCheckpoint, "is damaged"),
@@ -113,7 +112,8 @@ def test_files_without_weights(name: str, data: bytes, error: type[MantissaError
 
 
 def test_recognize() -> None:
-    assert recognize(save(WEIGHTS), len(save(WEIGHTS))) == SAFETENSORS
-    assert recognize(b"GGUF\3\0\0\0{", 9) == GGUF
-    assert recognize((100).to_bytes(8, "little") + b"{", 20) == ""
-    assert recognize(b"", 0) == recognize(b"\x80", 1) == recognize(b"\x80\x07", 2) == recognize(b"PK\5\6", 4) == ""
+    assert recognize(save(WEIGHTS), len(save(WEIGHTS))) is Format.SAFETENSORS
+    assert recognize(b"GGUF\3\0\0\0{", 9) is Format.GGUF
+    assert recognize(b"\x80\x02", 2) is Format.PICKLED
+    for beginning in (b"", b"\x80", b"\x80\x07", b"PK\5\6", (100).to_bytes(8, "little") + b"{"):
+        assert recognize(beginning, len(beginning)) is None

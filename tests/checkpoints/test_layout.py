@@ -11,11 +11,12 @@ from analyzers.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceede
 
 
 def _select(paths: str, subfolder: str | None = None, **indexes: Any) -> WeightFiles:
-    """Select among ``paths`` (words). indexes: contents of every index file, by its name's first letters."""
+    """Select among ``paths`` (words). indexes: contents of every index file, by its name's first letters, and of lists of components."""
+    indexes = {"model_index": dict.fromkeys(("vae", "unet"), ["diffusers", "Model"]), **indexes}
     files = dict.fromkeys(paths.split(), 100)
 
     def read_small(path: str) -> bytes:
-        assert path.endswith((".safetensors.index.json", ".bin.index.json"))
+        assert path.endswith((".safetensors.index.json", ".bin.index.json", "modules.json", "model_index.json"))
         content = next(value for key, value in indexes.items() if path.rpartition("/")[2].startswith(key))
         return content if isinstance(content, bytes) else json.dumps(content).encode()
 
@@ -33,6 +34,10 @@ _PICKLED_PAIR = "pytorch_model-00001-of-00002.bin pytorch_model-00002-of-00002.b
     [
         ("config.json model.safetensors", "model.safetensors"),
         ("model.safetensors adapter_model.safetensors", "model.safetensors"),
+        (f"model.safetensors model.safetensors.index.json {_PAIR}", "model.safetensors"),
+        (f"model.safetensors {_PAIR}", "model.safetensors"),
+        ("flux.sft ae.sft", "ae.sft flux.sft"),
+        ("x.safetensors x_fp8_e4m3fn.safetensors x-fp16.safetensors", "x.safetensors"),
         ("adapter_model.safetensors", "adapter_model.safetensors"),
         ("model.safetensors model.fp16.safetensors unet/x.safetensors", "model.safetensors"),
         ("model.fp16.safetensors", "model.fp16.safetensors"),
@@ -54,7 +59,13 @@ _PICKLED_PAIR = "pytorch_model-00001-of-00002.bin pytorch_model-00002-of-00002.b
         ("pytorch_model.bin model.safetensors", "model.safetensors"),
         ("pytorch_model.bin adapter_model.safetensors", "adapter_model.safetensors"),
         (f"pytorch_model.bin.index.json {_PICKLED_PAIR} training_args.bin", _PICKLED_PAIR),
+        (f"pytorch_model.bin pytorch_model.bin.index.json {_PICKLED_PAIR}", "pytorch_model.bin"),
         (f"{_PICKLED_PAIR} optimizer.bin", _PICKLED_PAIR),
+        (
+            "global_step5/mp_rank_00_model_states.pt global_step5/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
+            "global_step5/mp_rank_00_model_states.pt",
+        ),
+        ("mp_rank_00/model_optim_rng.pt", "mp_rank_00/model_optim_rng.pt"),
         (f"other.bin.index.json {_PICKLED_PAIR} extra.bin", _PICKLED_PAIR),
         ("pytorch_model.bin pytorch_model.fp16.bin rust_model.ot", "pytorch_model.bin"),
         ("pytorch_model.fp16.bin", "pytorch_model.fp16.bin"),
@@ -75,6 +86,11 @@ _PICKLED_PAIR = "pytorch_model-00001-of-00002.bin pytorch_model-00002-of-00002.b
         ("m.Q4_K_M.gguf m.f16.gguf m.fp32.gguf", "m.fp32.gguf"),
         ("m-Q8_0.gguf m-f16.gguf mmproj-m-f32.gguf", "m-f16.gguf"),
         ("mmproj-m-f32.gguf", "mmproj-m-f32.gguf"),
+        ("m-F16.gguf m.imatrix.gguf", "m-F16.gguf"),
+        (
+            "m-BF16-00002-of-00002.gguf m-Q8_0-00001-of-00002.gguf m-Q8_0-00002-of-00002.gguf m-Q2_K.gguf",
+            "m-Q8_0-00001-of-00002.gguf m-Q8_0-00002-of-00002.gguf",
+        ),
         (
             "Q4/m-Q4.gguf BF16/m-BF16-00001-of-00002.gguf BF16/m-BF16-00002-of-00002.gguf",
             "BF16/m-BF16-00001-of-00002.gguf BF16/m-BF16-00002-of-00002.gguf",
@@ -101,7 +117,8 @@ def test_of_gguf_files_of_unknown_width_the_largest_is_read() -> None:
 
 @pytest.mark.parametrize(
     "path", ["training_args.bin", "a/optimizer.pt", "optimizer_1.bin", "scheduler.pt", "rng_state_7.pth", "random_states_0.pt", "scaler.pt",
-             "zero_pp_rank_0_mp_rank_00_optim_states.pt", "openvino_model.bin", "ggml-model-q4.bin", "vocab.txt", "model.pkl"]
+             "zero_pp_rank_0_mp_rank_00_optim_states.pt", "openvino_model.bin", "ggml-model-q4.bin", "vocab.txt", "model.pkl",
+             "m.imatrix.gguf", "m-imatrix.gguf", "imatrix.gguf", "imatrix_unsloth.gguf", "m.mlpackage/Data/weights/weight.bin"]
 )  # fmt: skip
 def test_what_is_no_weights(path: str) -> None:
     assert not is_weights(path)
@@ -127,16 +144,34 @@ def test_subfolder() -> None:
 @pytest.mark.parametrize(
     ("paths", "what"),
     [
-        ("", "is empty"),
+        ("", "The checkpoint is empty: safetensors, PyTorch or GGUF files are needed"),
         ("README.md", "no weights"),
         ("config.json tokenizer.json", "a configuration and no weights"),
         ("config.json training_args.bin", "a configuration and no weights"),
         ("training_args.bin optimizer.pt", "training state and no weights"),
-        ("model.ggml", "GGML"),
-        ("tf_model.h5", "TensorFlow or Flax"),
-        ("flax_model.msgpack", "TensorFlow or Flax"),
-        ("onnx/model.onnx", "ONNX"),
-        ("model.nemo", "does not read"),
+        ("model.ggml config.json", r"GGML file.*convert_llama_ggml_to_gguf\.py"),
+        ("ggml-base.en.bin", r"GGML file.*convert_llama_ggml_to_gguf\.py"),
+        ("tf_model.h5", r'TensorFlow \(\.h5\), such as "tf_model\.h5", .*from_tf=True\)\.save_pretrained'),
+        ("flax_model.msgpack", r"Flax \(\.msgpack\).*from_flax=True\)\.save_pretrained"),
+        ("onnx/model.onnx onnx/model.onnx_data", r'ONNX, such as "onnx/model\.onnx".*onnx\.load\(FILE\)'),
+        ("model.nemo", r"NeMo archive .*tar -xf FILE"),
+        ("x/__0_0.distcp x/__1_0.distcp x/common.pt", "distributed checkpoint of PyTorch .*format_utils dcp_to_torch FOLDER model.pt"),
+        ("pytorch_model_fsdp_0/__0_0.distcp optimizer_0/__0_0.distcp", 'such as "pytorch_model_fsdp_0/__0_0.distcp"'),
+        (
+            "zero_to_fp32.py global_step5/zero_pp_rank_0_mp_rank_00_model_states.pt global_step5/zero_pp_rank_0_mp_rank_00_optim_states.pt",
+            "DeepSpeed ZeRO.*python zero_to_fp32.py FOLDER OUT",
+        ),
+        ("global_step5/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", "DeepSpeed ZeRO.*python zero_to_fp32.py FOLDER OUT"),
+        ("iter_1/mp_rank_00/model_optim_rng.pt iter_1/mp_rank_01/model_optim_rng.pt", "Megatron checkpoint of several ranks.*export_ckpt"),
+        ("model.ckpt.index model.ckpt.data-00000-of-00001 model.ckpt.meta", r"TensorFlow checkpoint.*tf\.train\.load_checkpoint"),
+        ("saved_model.pb variables/variables.data-00000-of-00001", r"TensorFlow checkpoint.*variables/variables"),
+        ("manifest.ocdbt d/0123456789abcdef", "Orbax checkpoint .*PyTreeCheckpointer"),
+        ("weights.npz config.json", r"NumPy archive .*MLX.*numpy\.load\(FILE\)"),
+        ("m.mlpackage/Data/com.apple.CoreML/weights/weight.bin", "Core ML"),
+        ("openvino_model.bin openvino_model.xml", "OpenVINO"),
+        ("model_state.pdparams", "PaddlePaddle.*paddle.load"),
+        ("rust_model.ot", "Rust"),
+        ("model.pkl", "pickle of an unknown kind"),
     ],
 )
 def test_no_weights_says_what_there_is(paths: str, what: str) -> None:
@@ -168,13 +203,13 @@ def test_truncated_checkpoint_names_the_missing_shard(paths: str, missing: str) 
 )  # fmt: skip
 def test_hostile_shard_names(shard: object) -> None:
     with pytest.raises(InvalidCheckpoint):
-        _select("model.safetensors.index.json model.safetensors model.bin", model={"weight_map": {"a": shard}})
+        _select("model.safetensors.index.json x.safetensors model.bin", model={"weight_map": {"a": shard}})
 
 
 @pytest.mark.parametrize("shard", ["../pytorch_model.bin", "/pytorch_model.bin", "model.safetensors", "x.py", "", 3])
 def test_hostile_shard_names_in_an_index_of_pickles(shard: object) -> None:
     with pytest.raises(InvalidCheckpoint):
-        _select("pytorch_model.bin.index.json pytorch_model.bin x.py", pytorch_model={"weight_map": {"a": shard}})
+        _select("pytorch_model.bin.index.json x.bin x.py", pytorch_model={"weight_map": {"a": shard}})
 
 
 @pytest.mark.parametrize(
@@ -182,7 +217,7 @@ def test_hostile_shard_names_in_an_index_of_pickles(shard: object) -> None:
 )
 def test_damaged_index(index: bytes) -> None:
     with pytest.raises(InvalidCheckpoint, match="index"):
-        _select("model.safetensors.index.json model.safetensors", model=index)
+        _select("model.safetensors.index.json x.safetensors", model=index)
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
-"""Processes with memory and time limits that run a repository's own programs: its tokenizer and its chat template.
+"""Processes with memory and time limits that run what a repository brings: its tokenizer, its chat template, its configuration.
 
-Neither is Python code, but both compute: a template may loop forever, a dozen tokenizer rules can produce a terabyte of one letter, and the
-tokenizer library aborts the process when memory runs out. `Bounded` is the client. ``__main__`` runs in the process and answers its
-requests; requests and answers are JSON, one per line.
+None of them is Python code, but all compute: a template may loop forever, a dozen tokenizer rules can produce a terabyte of one letter, a
+configuration may describe a billion layers, and the tokenizer library aborts the process when memory runs out. `Bounded` is the client.
+``__main__`` runs in the process and answers its requests; requests and answers are JSON, one per line.
 
 Each process is a fresh interpreter with its own environment, not a fork or a worker of `multiprocessing`: those would inherit tokens and
 open connections, and `multiprocessing` imports the main module again, which takes seconds for the app.
@@ -21,18 +21,26 @@ from typing import Any, Literal
 
 from analyzers import limits
 
-Failed = Literal["seconds", "bytes", "characters", "tokens", "no template", "broke off", "said"]
+Program = Literal["tokenizer", "loading"]
+Failed = Literal["seconds", "bytes", "characters", "tokens", "no template", "broke off", "unknown", "said"]
 
 _ROOT = Path(__file__).parents[3]
 # The environment variables an interpreter needs to start like this one: the programs must not see tokens or other secrets.
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "PYTHONHOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-_SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+_SETTINGS = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+    "HF_DEACTIVATE_ASYNC_LOAD": "1",  # threads of transformers' loader, which would have no weights to read
+    "CUDA_VISIBLE_DEVICES": "",
+}
 _START_SECONDS = 120
-# Wall-clock seconds to wait per second of limits.TOKENIZER_SECONDS, which is CPU time: a busy machine takes longer.
+# Wall-clock seconds to wait per second of the limit, which is CPU time: a busy machine takes longer.
 _PATIENCE = 10
 _ANSWER_BYTES = 1 << 30
 # The tokenizer library aborts when it cannot allocate; the system kills a process when the machine's memory runs out.
-_ENDED_BY: dict[int, Failed] = {-signal.SIGPROF: "seconds", -signal.SIGABRT: "bytes", -signal.SIGKILL: "bytes"}
+ENDED_BY: dict[int, Failed] = {-signal.SIGPROF: "seconds", -signal.SIGABRT: "bytes", -signal.SIGKILL: "bytes"}
 
 
 class ProgramFailed(Exception):
@@ -47,17 +55,20 @@ class ProgramFailed(Exception):
 class Bounded:
     """A process that ends when closed or when it reaches a limit; all later requests fail.
 
-    Limits: limits.TOKENIZER_MEMORY bytes (not enforced on macOS) and limits.TOKENIZER_SECONDS of CPU time per request.
+    program: "tokenizer" (`programs.Programs`, without torch) or "loading" (`loading.Programs`).
+    Limits: limits.TOKENIZER_MEMORY bytes (not enforced on macOS) and limits.TOKENIZER_SECONDS of CPU time per request; of the other
+    program LOADING_MEMORY, in addition to its libraries, and LOADING_SECONDS.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, program: Program = "tokenizer") -> None:
+        self.program = program
         self._connection, theirs = socket.socketpair()
         self._lines = self._connection.makefile("rwb")
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | _SETTINGS
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - the program is ours
-                [sys.executable, "-P", "-m", __name__],
+                [sys.executable, "-P", "-m", __name__, program],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -67,13 +78,16 @@ class Bounded:
         self._started = False
 
     def ask(self, question: str, **options: Any) -> Any:
-        """Return the result of the method ``question`` of `programs.Programs`. Raises ProgramFailed."""
-        asked = {"bytes": limits.TOKENIZER_MEMORY, "seconds": limits.TOKENIZER_SECONDS, "question": question, "options": options}
+        """Return the result of the method ``question`` of the program. Raises ProgramFailed."""
+        memory, seconds = limits.TOKENIZER_MEMORY, limits.TOKENIZER_SECONDS
+        if self.program == "loading":
+            memory, seconds = limits.LOADING_MEMORY, limits.LOADING_SECONDS
+        asked = {"bytes": memory, "seconds": seconds, "question": question, "options": options}
         try:
             if not self._started:
                 self._connection.settimeout(_START_SECONDS)
                 self._started = bool(self._lines.readline())
-            self._connection.settimeout(_PATIENCE * limits.TOKENIZER_SECONDS)
+            self._connection.settimeout(_PATIENCE * seconds)
             self._lines.write(json.dumps(asked).encode() + b"\n")
             self._lines.flush()
             line = self._lines.readline(_ANSWER_BYTES)
@@ -84,7 +98,7 @@ class Bounded:
         if len(line) == _ANSWER_BYTES:
             raise ProgramFailed("bytes")
         if not line.endswith(b"\n"):
-            raise ProgramFailed(_ENDED_BY.get(self._process.wait(), "broke off"))
+            raise ProgramFailed(ENDED_BY.get(self._process.wait(), "broke off"))
         answer = json.loads(line)
         if "failed" in answer:
             raise ProgramFailed(answer["failed"], str(answer.get("why", "")))
@@ -96,14 +110,15 @@ class Bounded:
 
     def close(self) -> None:
         """End the process. Idempotent."""
-        self._process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # the process, and a fork of it that computes
         self._process.wait()
         for opened in (self._lines, self._connection):
             with suppress(OSError):  # unsent output
                 opened.close()
 
 
-# Processes started by `prepare`, for the next callers of `open_bounded`.
+# Processes for the next callers of `open_bounded`: those that `prepare` started, and one that waits for another request.
 _ready: list[Bounded] = []
 os.register_at_fork(after_in_child=_ready.clear)  # they belong to the parent
 
@@ -116,15 +131,24 @@ def _close() -> None:
 
 def prepare() -> None:
     """Start a process for the next `open_bounded`, which takes a second, without waiting for it."""
-    if not _ready:
+    if not any(process.program == "tokenizer" for process in _ready):
         _ready.append(Bounded())
 
 
-def open_bounded() -> Bounded:
-    """A new process, or the one that `prepare` started."""
-    while _ready:
-        process = _ready.pop()
-        if not process.has_ended():
-            return process
+def open_bounded(program: Program = "tokenizer") -> Bounded:
+    """A new process, or one that was started before."""
+    for process in [each for each in _ready if each.program == program]:
+        with suppress(ValueError):  # another thread took it
+            _ready.remove(process)
+            if not process.has_ended():
+                return process
+            process.close()
+    return Bounded(program)
+
+
+def hand_back(process: Bounded) -> None:
+    """Let the next `open_bounded` have a "loading" process, which forks for each request; close it if one waits already."""
+    if process.has_ended() or any(each.program == process.program for each in _ready):
         process.close()
-    return Bounded()
+    else:
+        _ready.append(process)

@@ -1,36 +1,82 @@
 """The program of a bounded process: answers the requests on standard input, a socket, and exits when it is closed."""
 
 import json
+import os
 import resource
 import signal
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
-sys.modules["torch"] = cast(Any, None)  # makes transformers skip torch: nothing in this process computes with tensors
+from analyzers.language_models.bounded_process import ENDED_BY, ProgramFailed
 
-from analyzers.language_models.bounded_process import ProgramFailed  # noqa: E402
-from analyzers.language_models.bounded_process.programs import Programs  # noqa: E402
+# Seconds for which a process that has answered waits for another request.
+_IDLE_SECONDS = 60
 
 
-def main() -> None:
+def main(program: str) -> None:
     """Answer requests in a loop. The CPU time limit kills the process, even inside a library."""
-    programs = Programs()
+    programs, libraries = _open(program)
     with suppress(OSError), socket.socket(fileno=0) as connection, connection.makefile("rwb") as lines:
         lines.write(b"\n")  # ready
         lines.flush()
         for line in lines:
             asked = json.loads(line)
-            with suppress(ValueError, OSError):  # macOS does not support a memory limit
-                resource.setrlimit(resource.RLIMIT_AS, (asked["bytes"], asked["bytes"]))
-            signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
-            lines.write(json.dumps(_answer(programs, asked["question"], asked["options"])).encode() + b"\n")
+            asked["bytes"] += libraries
+            if program == "loading" and sys.platform == "linux":
+                connection.settimeout(_IDLE_SECONDS)
+                answer = _forked(programs, asked)
+            else:
+                answer = json.dumps(_bounded(programs, asked)).encode()
+            lines.write(answer + b"\n")
             lines.flush()
-            signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def _answer(programs: Programs, question: str, options: dict[str, Any]) -> dict[str, Any]:
+def _forked(programs: Any, asked: dict[str, Any]) -> bytes:
+    """Answer a request in a fork: libraries are loaded once, and no repository finds what another one left."""
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        with theirs:
+            theirs.sendall(json.dumps(_bounded(programs, asked)).encode())
+        os._exit(0)
+    theirs.close()
+    with ours, ours.makefile("rb") as answer:
+        line = answer.read()
+    status = os.waitpid(child, 0)[1]
+    if status == 0:
+        return line
+    return json.dumps({"failed": ENDED_BY.get(-os.WTERMSIG(status), "broke off") if os.WIFSIGNALED(status) else "broke off"}).encode()
+
+
+def _bounded(programs: Any, asked: dict[str, Any]) -> dict[str, Any]:
+    with suppress(ValueError, OSError):  # macOS does not support a memory limit
+        resource.setrlimit(resource.RLIMIT_AS, (asked["bytes"], asked["bytes"]))
+    signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
+    answer = _answer(programs, asked["question"], asked["options"])
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return answer
+
+
+def _open(program: str) -> tuple[Any, int]:
+    """The object whose methods are the requests, and the bytes of address space that its libraries take apart from the limit."""
+    if program == "tokenizer":
+        sys.modules["torch"] = cast(Any, None)  # makes transformers skip torch: nothing in this process computes with tensors
+        from analyzers.language_models.bounded_process import programs
+
+        return programs.Programs(), 0
+    sys.modules["torchao"] = cast(Any, None)  # it takes a second to load, for quantized models only
+    from analyzers.language_models.bounded_process import loading
+
+    try:  # with CUDA the libraries alone map several gigabytes
+        return loading.Programs(), int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # macOS, where the limit is not enforced
+        return loading.Programs(), 0
+
+
+def _answer(programs: Any, question: str, options: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"answer": getattr(programs, question)(**options)}
     except MemoryError:
@@ -42,4 +88,4 @@ def _answer(programs: Programs, question: str, options: dict[str, Any]) -> dict[
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -1,0 +1,115 @@
+"""The rules `loads` and `empty`: what transformers would report when it loads the checkpoint; without it, what can be told from names."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from analyzers.check.findings import finding
+from analyzers.check.report import Finding
+from analyzers.check.structure import compare_layers, compare_with_configuration
+from analyzers.checkpoints import Checkpoint, Tensor, quoted
+from analyzers.checkpoints.adapters import is_adapter
+from analyzers.errors import MantissaError, UnsupportedWeights
+from analyzers.formatting import plural, share
+from analyzers.language_models.loading import Loading, LoadingOracle, loaded_tensors
+
+_GATHER = "A sharded run saves this where its parameters were not gathered first: save it again with all of them."
+
+
+def applies(checkpoint: Checkpoint) -> bool:
+    """Whether transformers would load it as one model: a configuration and weights beside it, not an adapter, not GGUF."""
+    paths = [file.path for file in checkpoint.files]
+    plain = not any(path.endswith(".gguf") for path in paths) and not is_adapter(paths, checkpoint.tensors)
+    described = checkpoint.config is not None and "_class_name" not in checkpoint.config  # diffusers
+    return described and plain and bool(loaded_tensors(checkpoint))
+
+
+def judge(checkpoint: Checkpoint, oracle: LoadingOracle, notes: list[str]) -> tuple[Loading | None, list[Finding]]:
+    """Return transformers' report, None if there is none, and the findings; notes: receives the reason and what they rest on instead."""
+    tensors = loaded_tensors(checkpoint)
+    try:
+        loading = oracle.ask()
+    except UnsupportedWeights as error:
+        notes.append(f"Whether transformers would load it was not judged: {error}")
+        return None, []
+    except MantissaError as error:
+        notes.append(
+            f"What transformers would load was not judged: {error} Instead, the tensors were compared with what config.json states, and "
+            "layers with each other."
+        )
+        return None, [*empty(tensors), *compare_with_configuration(checkpoint.config or {}, tensors), *compare_layers(tensors)]
+    return loading, list(loads(checkpoint.config or {}, tensors, loading))
+
+
+def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: Loading) -> Iterator[Finding]:
+    """Findings on the report of transformers' loader."""
+    model = loading.model
+    if loading.refused:
+        detail = f"As {model}, transformers refuses it: {quoted(loading.refused, 300)} Save the model again with save_pretrained."
+        yield finding("loads", "error", "It cannot be loaded", detail)
+        yield from empty(tensors)
+        return
+    if loading.missing or loading.buffers:
+        yield _missing(config, loading)
+    without = [each for each in loading.mismatched if 0 in each[1]]
+    if without:
+        name, stored, expected = without[0]
+        detail = (
+            f"{len(without):,} of {plural(len(tensors), 'tensor')} hold no values, where {model} has weights; {quoted(name)} is "
+            f"{list(stored)} and should be {list(expected)}, so transformers refuses to load it. {_GATHER}"
+        )
+        yield finding("empty", "error", "Tensors without values", detail, [each[0] for each in without])
+    others = [each for each in loading.mismatched if 0 not in each[1]]
+    if others:
+        name, stored, expected = others[0]
+        detail = (
+            f"{plural(len(others), 'tensor has', 'tensors have')} another shape than in {model}, so transformers refuses to load it; "
+            f"{quoted(name)} is {list(stored)} and should be {list(expected)}. Correct config.json, or save the model again."
+        )
+        yield finding("loads", "error", "Shapes that the architecture does not have", detail, [each[0] for each in others])
+    if loading.unexpected:
+        yield _unexpected(tensors, loading)
+
+
+def empty(tensors: Sequence[Tensor]) -> Iterator[Finding]:
+    """Parameters without values, where no expected shape is known."""
+    names = [tensor.name for tensor in tensors if not tensor.elements and not tensor.buffer]
+    if names:
+        detail = f"{len(names):,} of {plural(len(tensors), 'tensor')} hold no values. {_GATHER}"
+        yield finding("empty", "error", "Tensors without values", detail, names)
+
+
+def _missing(config: Mapping[str, Any], loading: Loading) -> Finding:
+    said = []
+    if loading.missing:
+        said.append(
+            f"{plural(len(loading.missing), 'parameter')} of {loading.model} without a stored tensor, nor tied to one: transformers "
+            "initialises them at random."
+        )
+    if loading.buffers:
+        said.append(f"{plural(len(loading.buffers), 'buffer')} of {loading.model} without a stored tensor: they keep their initial values.")
+    untied = config.get("tie_word_embeddings") is False
+    head = len(loading.missing) == 1 and "head" in loading.missing[0]
+    if head and untied:
+        said.append("config.json says that the head is not tied to the embedding (tie_word_embeddings): correct it, or save the head too.")
+    else:
+        said.append("Save the whole model again, or correct config.json.")
+    return finding("loads", "error", "Weights are missing", " ".join(said), [*loading.missing, *loading.buffers])
+
+
+def _unexpected(tensors: Sequence[Tensor], loading: Loading) -> Finding:
+    ignored = _stored(loading.unexpected, tensors)
+    elements, every = sum(tensor.elements for tensor in ignored), sum(tensor.elements for tensor in tensors)
+    parameters = ("" if len(ignored) == len(loading.unexpected) else "at least ") + plural(elements, "parameter")
+    detail = (
+        f"{plural(len(loading.unexpected), 'stored tensor')} with {parameters} ({share(elements / max(1, every))} of all) without a place "
+        f"in {loading.model}: transformers ignores them."
+    )
+    return finding("loads", "warning", "Weights that are ignored", detail, list(loading.unexpected))
+
+
+def _stored(names: Sequence[str], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The stored tensors of these names, which may have got or lost a prefix in loading."""
+    by_name = {tensor.name: tensor for tensor in tensors}
+    by_end = {tensor.name.partition(".")[2]: tensor for tensor in tensors}
+    found = (by_name.get(name) or by_end.get(name) or by_name.get(name.partition(".")[2]) for name in names)
+    return list({tensor.name: tensor for tensor in found if tensor is not None}.values())

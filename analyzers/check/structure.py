@@ -1,0 +1,151 @@
+"""The rule `loads` without transformers: what config.json states, and what the other layers of a stack imply.
+
+Names and shapes are compared, nothing else is known of the architecture. Layers of a kind of their own are normal: the first is often dense
+among experts, the first and last of a vision model have other widths. So a layer is faulted only if it lacks what all others have and has
+nothing that they lack, in a stack whose other shapes agree.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analyzers.check.findings import finding
+from analyzers.check.report import Finding
+from analyzers.checkpoints import Tensor, quoted
+from analyzers.formatting import plural
+
+_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_NEXT_TOKENS = ("num_nextn_predict_layers", "mtp_num_layers", "num_mtp_layers")  # such layers are stored after the last one
+_LEAST = 4  # layers in a stack that tell what one of them should have
+_WITH_HEAD = ("ForCausalLM", "LMHeadModel")
+_BY_CONFIG, _BY_LAYERS = "Judged by config.json, not by transformers.", "Judged by the other layers, not by transformers."
+
+Shape = tuple[int, ...]
+
+
+@dataclass
+class _Stack:
+    """Layers with the same prefix: number -> rest of the name -> shape."""
+
+    prefix: str
+    layers: dict[int, dict[str, Shape]] = field(default_factory=dict)
+
+    def name(self, layer: int, rest: str) -> str:
+        return f"{self.prefix}{layer}.{rest}"
+
+
+def compare_with_configuration(config: Mapping[str, Any], tensors: Sequence[Tensor]) -> Iterator[Finding]:
+    """Findings where the tensors contradict config.json: number of layers, head, size of the vocabulary."""
+    text = config.get("text_config")
+    settings: Mapping[str, Any] = {**config, **text} if isinstance(text, dict) else config
+    stacks = [stack for stack in _stacks(tensors) if len(stack.layers) > 1]
+    layers = next((settings[name] for name in _COUNTS if type(settings.get(name)) is int), 0)
+    if layers > 0 and len(stacks) == 1:  # of several, config.json may count any
+        yield from _count(stacks[0], layers, any(settings.get(name) for name in _NEXT_TOKENS))
+    embeddings = [tensor for tensor in tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
+    yield from _head(settings, tensors, embeddings)
+    rows = settings.get("vocab_size")
+    for tensor in embeddings:
+        words = any(part in tensor.name for part in ("embed_tokens", "wte", "word_embeddings", "tok_embeddings"))
+        if words and type(rows) is int and 0 < tensor.shape[0] < rows:
+            detail = f"{quoted(tensor.name)} has {tensor.shape[0]:,} rows, and config.json states a vocab_size of {rows:,}. {_BY_CONFIG}"
+            yield finding("loads", "error", "Tokens without an embedding", detail, [tensor.name])
+
+
+def compare_layers(tensors: Sequence[Tensor]) -> Iterator[Finding]:
+    """Findings on layers that lack a tensor which all others have, and on tensors with another shape than in all other layers."""
+    for stack in _stacks(tensors):
+        if len(stack.layers) >= _LEAST:
+            yield from _lacking(stack)
+            yield from _misshapen(stack)
+
+
+def _count(stack: _Stack, stated: int, predicts: bool) -> Iterator[Finding]:
+    present = sum(layer < stated for layer in stack.layers)
+    if present < stated:
+        detail = f"config.json states {stated:,} layers, and the files hold {present:,} of them: correct it, or save them all. {_BY_CONFIG}"
+        yield finding("loads", "error", "Layers are missing", detail)
+    elif len(stack.layers) > stated and not predicts:
+        more = [stack.name(layer, rest) for layer, rests in stack.layers.items() if layer >= stated for rest in rests]
+        detail = f"config.json states {stated:,} layers, and the files hold {len(stack.layers):,}: loaders ignore the others. {_BY_CONFIG}"
+        yield finding("loads", "warning", "Layers that are ignored", detail, more)
+
+
+def _head(settings: Mapping[str, Any], tensors: Sequence[Tensor], embeddings: list[Tensor]) -> Iterator[Finding]:
+    named = settings.get("architectures")
+    predicts = isinstance(named, list) and any(str(name).endswith(_WITH_HEAD) for name in named)
+    headless = not any(tensor.role == "head" for tensor in tensors)
+    if settings.get("tie_word_embeddings") is False and predicts and embeddings and headless:
+        detail = (
+            "config.json says that the head is not tied to the embedding (tie_word_embeddings), and no head is stored: correct it, or save "
+            f"the head too. {_BY_CONFIG}"
+        )
+        yield finding("loads", "error", "The head is missing", detail)
+
+
+def _lacking(stack: _Stack) -> Iterator[Finding]:
+    counts = Counter(rest for rests in stack.layers.values() for rest in rests)
+    shapes = _usual_shapes(stack)
+    first, last = min(stack.layers), max(stack.layers)
+    in_all_others = [rest for rest, count in counts.items() if count == len(stack.layers) - 1]
+    lost = []
+    for layer, rests in stack.layers.items():
+        alike = all(counts[rest] > 1 and shape == shapes[rest] for rest, shape in rests.items())
+        lacking = [rest for rest in in_all_others if rest not in rests]
+        if layer in (first, last):  # the norm before the first or after the last layer may be another module's
+            lacking = [rest for rest in lacking if len(shapes[rest]) > 1]
+        if alike and rests:
+            lost += [stack.name(layer, rest) for rest in lacking]
+    if lost:
+        detail = f"{quoted(lost[0])} is not in the files, and all other layers have it: save the model again. {_BY_LAYERS}"
+        if len(lost) > 1:
+            detail = (
+                f"{plural(len(lost), 'tensor')} that all other layers have are not in the files, {quoted(lost[0])} first: save the model "
+                f"again. {_BY_LAYERS}"
+            )
+        yield finding("loads", "error", "Weights are missing", detail, lost)
+
+
+def _misshapen(stack: _Stack) -> Iterator[Finding]:
+    shapes = _usual_shapes(stack)
+    ends = min(stack.layers), max(stack.layers)
+    counts = Counter((rest, shape == shapes[rest]) for rests in stack.layers.values() for rest, shape in rests.items())
+    odd = {
+        stack.name(layer, rest): (shape, shapes[rest])
+        for layer, rests in stack.layers.items()
+        for rest, shape in rests.items()
+        if shape != shapes[rest]
+        and 0 not in shape
+        and counts[rest, False] == 1
+        and counts[rest, True] >= _LEAST - 1
+        and (layer not in ends or shape == shapes[rest][::-1])  # the ends of a stack may have widths of their own
+    }
+    if odd:
+        name, (shape, usual) = next(iter(odd.items()))
+        detail = (
+            f"{plural(len(odd), 'tensor has', 'tensors have')} another shape than in all other layers; {quoted(name)} is {list(shape)}, "
+            f"there {list(usual)}: save the model again. {_BY_LAYERS}"
+        )
+        yield finding("loads", "error", "Shapes differ between layers", detail, list(odd))
+
+
+def _usual_shapes(stack: _Stack) -> dict[str, Shape]:
+    """The most frequent shape of each tensor among the layers."""
+    shapes: dict[str, Counter[Shape]] = {}
+    for rests in stack.layers.values():
+        for rest, shape in rests.items():
+            shapes.setdefault(rest, Counter())[shape] += 1
+    return {rest: counted.most_common(1)[0][0] for rest, counted in shapes.items()}
+
+
+def _stacks(tensors: Sequence[Tensor]) -> list[_Stack]:
+    """The layers by the prefix of their names."""
+    stacks: dict[str, _Stack] = {}
+    for tensor in tensors:
+        if tensor.layer is None or tensor.buffer:
+            continue
+        before, _, rest = tensor.name.partition(f".{tensor.layer}.")
+        stack = stacks.setdefault(before, _Stack(before + "."))
+        stack.layers.setdefault(tensor.layer, {})[rest] = tensor.shape
+    return list(stacks.values())

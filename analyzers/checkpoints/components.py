@@ -1,0 +1,87 @@
+"""Models in several folders: a sentence encoder, whose modules.json lists them, and a diffusers pipeline, whose model_index.json does.
+
+modules.json      [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "2_Dense", ...}, ...]
+model_index.json  {"_class_name": "FluxPipeline", "vae": ["diffusers", "AutoencoderKL"], "safety_checker": [null, null], ...}
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from analyzers import limits
+from analyzers.checkpoints.reference import quoted
+
+MODULES, PIPELINE = "modules.json", "model_index.json"
+_WITH_WEIGHTS = re.compile(r"(unet|transformer|prior|decoder|vae|vqvae|movq|text_encoder)(_\d)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The folders of one model. file: names them; folders: those with weights, in its order; notes: for the reader.
+
+    main: the folder whose tensors are named as in a model of its own, and whose config.json is the model's; None in a pipeline;
+    complete: whether every part of a pipeline that has weights by its name has them in its folder.
+    """
+
+    file: str = ""
+    folders: tuple[str, ...] = ()
+    main: str | None = None
+    complete: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def find_components(start: str, files: Mapping[str, int], folders: Collection[str], read_small: Callable[[str], bytes]) -> Components:
+    """The components of the model in the folder ``start``; none if no file lists them, or if it cannot be used, which a note says.
+
+    folders: those that hold weights.
+    """
+    inside = f"{start}/" if start else ""
+    notes: list[str] = []
+    for name, listed in ((MODULES, _modules), (PIPELINE, _pipeline)):
+        path = inside + name
+        if path not in files:
+            continue
+        entries = _read(path, files, read_small, notes)
+        if entries is None:
+            continue
+        names = listed(entries)
+        wrong = next((each for each in names if not _is_folder(each)), None)
+        if wrong is not None:
+            notes.append(f"{quoted(path, 200)} names {quoted(wrong)}, which is not a folder of this checkpoint, and was ignored.")
+            continue
+        found = tuple(dict.fromkeys(folder for each in names if (folder := f"{inside}{each}".strip("/")) in folders))
+        if found and found != (start,):
+            complete = name == PIPELINE and all(inside + each in found for each in names if _WITH_WEIGHTS.fullmatch(each))
+            return Components(path, found, found[0] if name == MODULES else None, complete, tuple(notes))
+    return Components(notes=tuple(notes))
+
+
+def _read(path: str, files: Mapping[str, int], read_small: Callable[[str], bytes], notes: list[str]) -> Any:
+    if files[path] > limits.COMPONENTS_BYTES:
+        notes.append(f"{quoted(path, 200)} has more than {limits.COMPONENTS_BYTES:,} bytes (MANTISSA_COMPONENTS_BYTES) and was ignored.")
+        return None
+    try:
+        found = json.loads(read_small(path))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list if path.endswith(MODULES) else dict):
+        notes.append(f"{quoted(path, 200)} is damaged and was ignored: it does not list the parts of a model.")
+        return None
+    return found
+
+
+def _modules(entries: list[Any]) -> list[str]:
+    return [path for entry in entries if isinstance(entry, dict) and isinstance(path := entry.get("path"), str)]
+
+
+def _pipeline(entries: dict[str, Any]) -> list[str]:
+    return sorted(name for name, entry in entries.items() if isinstance(entry, list) and list(map(type, entry)) == [str, str])
+
+
+def _is_folder(path: str) -> bool:
+    """Whether a path stays inside the checkpoint; "" is the top folder."""
+    return path == "" or (
+        path.isprintable() and "\\" not in path and not any(part in ("", ".", "..") for part in path.removesuffix("/").split("/"))
+    )

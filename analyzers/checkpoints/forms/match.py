@@ -1,0 +1,461 @@
+"""Matches tensors of two checkpoints that hold the same weights under other names and in other layouts.
+
+Tensors are gathered by site (`sites`): those that hold the same parts of the same module belong together, fused or not, stacked or not. All ways
+in which they can hold each other's parts (`unpack`) are options, and a few values of both decide which is taken. Modules that differ in
+their numbers only are decided together: their pattern has one answer, from its first, middle and last modules.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from analyzers.checkpoints.forms.probe import Floats, Reader, correlation, related
+from analyzers.checkpoints.forms.sites import GATE_UP, QKV, Site, site
+from analyzers.checkpoints.forms.unpack import Layout, Part, layouts, variants
+from analyzers.checkpoints.forms.views import View
+from analyzers.checkpoints.tensor import Tensor
+
+_NUMBERS = re.compile(r"\d+")
+# Modules of a pattern, and experts of each, whose values are looked at; options of a pattern that are tried.
+_MODULES, _EXPERTS, _OPTIONS = 3, 2, 256
+# A correlation at which no other option is looked at.
+_CERTAIN = 0.98
+# Patterns of a block that are matched by their values alone.
+_PATTERNS = 24
+
+Readers = tuple[Reader, Reader]
+Located = tuple[Tensor, Site]
+# Part and number of the expert, -1 where a stack is compared as a whole.
+Atom = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Views of both sides with the same weights. form: the layout in which they match, "" as stored; agree: whether values were seen to agree."""
+
+    base: Tensor
+    tuned: Tensor
+    base_stored: Tensor
+    tuned_stored: Tensor
+    form: str = ""
+    agree: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """An atom of a side: the stored tensor, the part of it, and the label that names it."""
+
+    stored: Tensor
+    part: Part
+    label: str
+
+    def view(self, part: Part | None = None) -> Tensor | None:
+        return (part or self.part).view.part_of(self.stored, self.label)
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One way to read both sides. words: of the layouts of base and tuned."""
+
+    words: tuple[str, str]
+    base: Mapping[Atom, _Piece]
+    tuned: Mapping[Atom, _Piece]
+
+    @property
+    def atoms(self) -> list[Atom]:
+        """Those that both sides have."""
+        return [atom for atom in self.base if atom in self.tuned]
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The option of a pattern, by its words, and the variant of each part. agree: whether values agree with it."""
+
+    words: tuple[str, str]
+    variants: Mapping[str, str]
+    agree: bool
+
+
+@dataclass(slots=True)
+class _Module:
+    """Tensors of both sides with parts of one module that belong together."""
+
+    path: str
+    leaf: str
+    base: list[Located]
+    tuned: list[Located]
+
+    @property
+    def pattern(self) -> tuple[object, ...]:
+        """The same for modules that differ in their numbers only."""
+        sides = tuple(
+            tuple(sorted({(tensor.shape, at.parts, at.expert is None or at.expert < 0) for tensor, at in side}))
+            for side in (self.base, self.tuned)
+        )
+        return _NUMBERS.sub("*", self.path), self.leaf, sides, tuple(len(side) for side in (self.base, self.tuned))
+
+    @property
+    def stacked_once(self) -> bool:
+        """Whether one side stacks the experts that the other has one by one."""
+        base, tuned = (any(at.expert == -1 for _, at in side) for side in (self.base, self.tuned))
+        return base != tuned
+
+
+class Matcher:
+    """Matches the tensors of two sides. heads: lengths of an attention head, and sizes: rows of q, k and v, that their configurations state.
+
+    readers: read the values that decide; None: the first option is taken.
+    """
+
+    def __init__(
+        self, heads: Sequence[int], sizes: Mapping[str, int], readers: Readers | None, fit: Callable[[Tensor, Tensor], bool]
+    ) -> None:
+        self._heads, self._sizes, self._readers, self._fit = heads, sizes, readers, fit
+        self._choices: dict[tuple[str, str], _Choice] = {}
+
+    def relaid(self, base: Sequence[Tensor], tuned: Sequence[Tensor]) -> list[Match]:
+        """Matches of tensors that have no counterpart by name and shape; each is in the matches of at most one module."""
+        modules: dict[tuple[object, ...], list[_Module]] = {}
+        found: list[Match] = []
+        for module in _modules(base, tuned):
+            if len(module.base) == len(module.tuned) == 1 and self._resized(module.base[0][0], module.tuned[0][0]):
+                found.append(_as_stored(module.base[0][0], module.tuned[0][0]))
+            else:
+                modules.setdefault(module.pattern, []).append(module)
+        for alike in sorted(modules.values(), key=lambda each: each[0].leaf != "weight"):  # a bias is laid out as its weight is
+            choice = self._choose(alike)
+            if choice is not None:
+                for module in alike:
+                    found += self._matches(module, choice)
+        return found
+
+    def alike(self, base: Sequence[Tensor], tuned: Sequence[Tensor]) -> list[Match]:
+        """Matches of tensors whose names tell nothing, by their values alone: the same shape, possibly transposed, in the same block."""
+        if self._readers is None:
+            return []
+        sides = [_by_pattern(side) for side in (base, tuned)]
+        if any(len(side) > _PATTERNS for side in sides):
+            return []
+        scores: list[tuple[float, str, str, str]] = []
+        for ours, theirs in product(*sides):
+            blocks = [block for block in sides[0][ours] if block in sides[1][theirs]]
+            for words, pairs in self._tried(
+                [(sides[0][ours][block], sides[1][theirs][block]) for block in _spread(blocks, _MODULES)]
+            ).items():
+                score = _best(pairs)
+                if related(*score):
+                    scores.append((score[0], ours, theirs, words))
+        found: list[Match] = []
+        taken: set[tuple[int, str]] = set()
+        for _, ours, theirs, words in sorted(scores, reverse=True):
+            if not taken & {(0, ours), (1, theirs)}:
+                taken |= {(0, ours), (1, theirs)}
+                for block, one in sides[0][ours].items():
+                    other = sides[1][theirs].get(block)
+                    view = in_form(other, one.shape, words) if other is not None else None
+                    if view is not None and other is not None:
+                        found.append(Match(one, view, one, other, words, agree=True))
+        return found
+
+    def _tried(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, list[tuple[Floats, Floats]]]:
+        """Words of a variant -> the values of both tensors of each pair, read so."""
+        assert self._readers is not None
+        views = [
+            (one, view, words) for one, other in pairs for words, part in _ways(other, one.shape) if (view := part.view.part_of(other, ""))
+        ]
+        values = [
+            reader.read([((one, view)[i], _row(one.shape)) for one, view, _ in views], spread=True)
+            for i, reader in enumerate(self._readers)
+        ]
+        found: dict[str, list[tuple[Floats, Floats]]] = {}
+        for one, view, words in views:
+            found.setdefault(words, []).append((values[0][one], values[1][view]))
+        return found
+
+    def same_name(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> list[list[Match]]:
+        """For each pair of the same name and shape: the match as stored, or the matches in the layout that its values show."""
+        modules = [_Module(at.path, at.leaf, [(base, at)], [(tuned, at)]) for base, tuned in pairs for at in [site(base.name)]]
+        patterns: dict[tuple[object, ...], list[int]] = {}
+        for number, module in enumerate(modules):
+            patterns.setdefault(module.pattern + (module.base[0][1].parts,), []).append(number)
+        found: list[list[Match]] = [[_as_stored(base, tuned)] for base, tuned in pairs]
+        if self._readers is None:
+            return found
+        first = self._run_of(
+            {
+                number: pairs[number]
+                for numbers in patterns.values()
+                for number in _spread(numbers, _MODULES)
+                if self._ambiguous(modules[number])
+            }
+        )
+        for numbers in sorted(patterns.values(), key=lambda each: modules[each[0]].leaf != "weight"):
+            chosen = [number for number in _spread(numbers, _MODULES) if number in first]
+            if not chosen or any(related(*first[number]) for number in chosen):
+                continue
+            choice = self._choose([modules[number] for number in numbers])
+            if choice is not None and choice.agree:
+                for number in numbers:
+                    matches = self._matches(modules[number], choice)
+                    found[number] = matches or found[number]
+        return found
+
+    def _resized(self, base: Tensor, tuned: Tensor) -> bool:
+        """Whether two tensors of different shapes are compared row by row."""
+        return base.shape != tuned.shape and self._fit(base, tuned)
+
+    def _ambiguous(self, module: _Module) -> bool:
+        """Whether the same shape may hold the values in another order."""
+        (tensor, at), shape = module.base[0], module.base[0][0].shape
+        square = len(shape) > 1 and len(set(shape[-2:])) == 1
+        return tensor.elements > 0 and len(shape) > 1 and (square or len(at.parts) > 1 or at.parts[0] in ("q", "k"))
+
+    def _run_of(self, pairs: Mapping[int, tuple[Tensor, Tensor]]) -> dict[int, tuple[float, int]]:
+        """Correlation of one run of values of each pair, and their number."""
+        assert self._readers is not None
+        rows = {number: _row(base.shape) for number, (base, _) in pairs.items()}
+        sides = [
+            reader.read([(pair[i], rows[number]) for number, pair in pairs.items()], spread=False) for i, reader in enumerate(self._readers)
+        ]
+        values = {number: (sides[0][base], sides[1][tuned]) for number, (base, tuned) in pairs.items()}
+        return {number: (correlation(x, y), x.size) for number, (x, y) in values.items()}
+
+    def _choose(self, alike: Sequence[_Module]) -> _Choice | None:
+        """The option for modules of one pattern; None if there is none."""
+        some = _spread(alike, _MODULES)
+        options = [list(self._options(module)) for module in some]
+        if not options[0]:
+            return None
+        known = self._choices.get((_NUMBERS.sub("*", alike[0].path), "".join(_class(alike[0].base[0][1]))))
+        if alike[0].leaf != "weight" and known is not None:
+            for option in options[0]:
+                if tuple(map(_straight, option.words)) == tuple(map(_straight, known.words)):
+                    return _Choice(option.words, {name: _straight(words) for name, words in known.variants.items()}, known.agree)
+        choice = self._decide(options)
+        if alike[0].leaf == "weight" and choice is not None:
+            self._choices[_NUMBERS.sub("*", alike[0].path), "".join(_class(alike[0].base[0][1]))] = choice
+        return choice
+
+    def _decide(self, options: Sequence[Sequence[_Option]]) -> _Choice | None:
+        """The option whose values agree best; None if none can be read. options: of some modules, the same in the same order for each."""
+        best, highest = None, -1.0
+        for number, option in enumerate(options[0]):
+            chosen = self._variants([each[number] for each in options if number < len(each)])
+            if not chosen:
+                continue
+            scores = [score for _, score, _ in chosen.values()]
+            agree = all(certain for _, _, certain in chosen.values())
+            score = sum(scores) / len(scores) + agree
+            if score > highest:
+                best, highest = _Choice(option.words, {name: words for name, (words, _, _) in chosen.items()}, agree), score
+            if self._readers is None or (agree and min(scores) >= _CERTAIN):
+                break
+        return best
+
+    def _variants(self, some: Sequence[_Option]) -> dict[str, tuple[str, float, bool]]:
+        """Part -> the words of its best variant, its score, and whether it agrees. some: the same option in several modules."""
+        tried: dict[str, dict[str, list[tuple[Tensor, Tensor, int]]]] = {}
+        for option in some:
+            names = dict.fromkeys(name for name, _ in option.atoms)
+            for name in names:
+                for atom in _spread([atom for atom in option.atoms if atom[0] == name], _EXPERTS):
+                    for words, part in self._of(option, atom):
+                        base, tuned = option.base[atom].view(), option.tuned[atom].view(part)
+                        if base is not None and tuned is not None:
+                            tried.setdefault(name, {}).setdefault(words, []).append((base, tuned, _row(option.base[atom].part.shape)))
+        if self._readers is None:
+            return {name: (next(iter(each)), 0.0, False) for name, each in tried.items()}
+        pairs = [pair for each in tried.values() for several in each.values() for pair in several]
+        values = [
+            reader.read([((base, tuned)[i], row) for base, tuned, row in pairs], spread=True) for i, reader in enumerate(self._readers)
+        ]
+        found = {}
+        for name, each in tried.items():
+            scores = {words: _best([(values[0][base], values[1][tuned]) for base, tuned, _ in several]) for words, several in each.items()}
+            words = max(scores, key=lambda words: scores[words][0])
+            found[name] = (words, scores[words][0], related(*scores[words]))
+        return found
+
+    def _of(self, option: _Option, atom: Atom) -> Iterator[tuple[str, Part]]:
+        return variants(option.tuned[atom].part, atom[0], option.base[atom].part.shape, atom[1] == -1, self._heads)
+
+    def _options(self, module: _Module) -> Iterator[_Option]:
+        """Ways to read the tensors of a module so that every part of the one side is found in the other."""
+        both = (module.base, module.tuned)
+        stacked = [any(at.expert == -1 for _, at in side) for side in both]
+        single = [{at.expert for _, at in side if at.expert is not None and at.expert >= 0} for side in both]
+        experts = [
+            len(single[i]) or max((t.shape[0] for t, _ in side if stacked[i] and len(t.shape) == 3), default=0)
+            for i, side in enumerate(both)
+        ]
+        seen: set[tuple[str, str]] = set()
+        if all(len(side) == 1 for side in both) and module.base[0][1].parts == module.tuned[0][1].parts != ("whole",):
+            whole = [[(tensor, at._replace(parts=("whole",))) for tensor, at in side] for side in both]
+            for option in self._options(_Module(module.path, module.leaf, *whole)) if len(module.base[0][1].parts) > 1 else ():
+                seen.add(option.words)
+                yield option
+        for sizes in self._all_sizes(module):
+            sides = [
+                list(_side(side, sizes, self._heads, experts[1 - i], by_expert=stacked[i] and bool(single[1 - i])))
+                for i, side in enumerate(both)
+            ]
+            for (base_words, base), (tuned_words, tuned) in product(*sides):
+                option = _Option((base_words, tuned_words), base, tuned)
+                atoms = option.atoms
+                if option.words in seen or not atoms or len(seen) >= _OPTIONS:
+                    continue
+                if all(any(True for _ in self._of(option, atom)) for atom in _spread(atoms, 2 * len(QKV))):
+                    seen.add(option.words)
+                    yield option
+
+    def _all_sizes(self, module: _Module) -> Iterator[Mapping[str, int]]:
+        """Rows of each part: as the tensors that hold one part have them, in either orientation, or as the configurations say."""
+        ones = [(tensor, at) for side in (module.base, module.tuned) for tensor, at in side if len(at.parts) == 1]
+        for axis in (0, 1):
+            sizes: dict[str, int] = {}
+            for tensor, at in ones:
+                shape = tensor.shape[1:] if at.expert == -1 else tensor.shape
+                if len(shape) > axis:
+                    sizes.setdefault(at.parts[0], shape[axis])
+            if sizes or axis == 0:
+                yield sizes if ones else self._sizes
+        yield {}
+
+    def _matches(self, module: _Module, choice: _Choice) -> list[Match]:
+        """All parts of a module by the choice of its pattern; empty where one of them cannot be read so."""
+        option = next((each for each in self._options(module) if each.words == choice.words), None)
+        if option is None:
+            return []
+        found = []
+        for atom in option.atoms:
+            base, tuned = option.base[atom], option.tuned[atom]
+            part = next((part for words, part in self._of(option, atom) if words == choice.variants.get(atom[0], "")), None)
+            views = base.view(), tuned.view(part) if part else None
+            if views[0] is None or views[1] is None:
+                return []
+            said = ("stacked" * module.stacked_once, *choice.words, choice.variants.get(atom[0], ""))
+            words = dict.fromkeys(word for each in said for word in each.split(", ") if word)
+            found.append(Match(views[0], views[1], base.stored, tuned.stored, ", ".join(words), choice.agree))
+        return found
+
+
+def _as_stored(base: Tensor, tuned: Tensor) -> Match:
+    return Match(base, tuned, base, tuned)
+
+
+def _modules(base: Sequence[Tensor], tuned: Sequence[Tensor]) -> Iterator[_Module]:
+    """The modules of which both sides have tensors, each part at most once."""
+    sides = [[(tensor, site(tensor.name)) for tensor in side] for side in (base, tuned)]
+    alike = _stacks_alike(*sides)
+    found: dict[tuple[str, str, str], _Module] = {}
+    for number, side in enumerate(sides):
+        for tensor, at in side:
+            path = alike(at) if number else at.path
+            key = (path, at.leaf, _class(at))
+            module = found.setdefault(key, _Module(path, at.leaf, [], []))
+            (module.tuned if number else module.base).append((tensor, at))
+    for module in found.values():
+        if module.base and module.tuned:
+            _as_fused(module)
+            if all(_once(side) for side in (module.base, module.tuned)):
+                yield module
+
+
+def _stacks_alike(base: Sequence[Located], tuned: Sequence[Located]) -> Callable[[Site], str]:
+    """The path of a tuned tensor as the base has it: where each side has one stack of blocks, they are the same one."""
+    stacks = [{at.block.rpartition(".")[0] for _, at in side if at.block} for side in (base, tuned)]
+    if len(stacks[0]) == len(stacks[1]) == 1 and stacks[0] != stacks[1]:
+        (ours,), (theirs,) = stacks
+        return lambda at: ours + at.path.removeprefix(theirs) if at.block else at.path
+    return lambda at: at.path
+
+
+def _class(at: Site) -> str:
+    """Parts that may be in one matrix with others have their class."""
+    return "qkv" if set(at.parts) <= set(QKV) else "gate_up" if set(at.parts) <= set(GATE_UP) else at.parts[0]
+
+
+def _as_fused(module: _Module) -> None:
+    """What one side calls a plain up projection is gate and up where the other side has both, and it holds as many values."""
+    for ours, theirs in ((module.base, module.tuned), (module.tuned, module.base)):
+        names = {name for _, at in theirs for name in at.parts}
+        if (
+            names == set(GATE_UP)
+            and {at.parts for _, at in ours} == {("up",)}
+            and sum(t.elements for t, _ in ours) == sum(t.elements for t, _ in theirs)
+        ):
+            ours[:] = [(tensor, at._replace(parts=GATE_UP)) for tensor, at in ours]
+
+
+def _once(side: Sequence[Located]) -> bool:
+    """Whether no part is there twice, and experts are either stacked or not."""
+    atoms = [(name, at.expert) for _, at in side for name in at.parts]
+    stacked = {expert == -1 for _, expert in atoms}
+    return len(atoms) == len(set(atoms)) and len(stacked) == 1
+
+
+def _side(
+    tensors: Sequence[Located], sizes: Mapping[str, int], heads: Sequence[int], experts: int, by_expert: bool
+) -> Iterator[tuple[str, dict[Atom, _Piece]]]:
+    """The ways to read a side: words of the layouts, and its atoms. by_expert: cut stacks into ``experts``."""
+    every: list[list[Layout]] = [layouts(tensor, at, sizes, heads, experts) for tensor, at in tensors]
+    several = [each for each in every if len(each) != 1]
+    numbers = range(max((len(each) for each in several), default=1))
+    # Tensors with the same number of layouts, such as the experts of a module, are read alike.
+    for number in numbers if len({len(each) for each in several}) <= 1 else ():
+        atoms: dict[Atom, _Piece] = {}
+        words: dict[str, None] = {}
+        for (tensor, at), each in zip(tensors, every, strict=True):
+            layout = each[number if len(each) > 1 else 0]
+            words[layout.words] = None
+            for name, part in layout.parts.items():
+                fused = [name] if len(at.parts) > 1 else []
+                if by_expert:
+                    for expert in range(part.shape[0]):
+                        cut = Part(part.view.pick(0, expert), part.shape[1:])
+                        atoms[name, expert] = _Piece(tensor, cut, ", ".join((str(expert), *fused)))
+                else:
+                    atoms[name, -2 if at.expert is None else at.expert] = _Piece(tensor, part, ", ".join(fused))
+        yield ", ".join(filter(None, words)), atoms
+
+
+def _by_pattern(tensors: Sequence[Tensor]) -> dict[str, dict[str, Tensor]]:
+    """Name without numbers -> numbers -> tensor, of those with at least two values."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for tensor in tensors:
+        if tensor.elements > 1:
+            found.setdefault(_NUMBERS.sub("*", tensor.name), {})[" ".join(_NUMBERS.findall(tensor.name))] = tensor
+    return found
+
+
+def in_form(tensor: Tensor, shape: tuple[int, ...], form: str) -> Tensor | None:
+    """A whole tensor in the shape of another one, transposed if ``form`` says so; None if that does not fit."""
+    part = next((part for words, part in _ways(tensor, shape) if words == form), None)
+    return part.view.part_of(tensor, "") if part is not None else None
+
+
+def _ways(tensor: Tensor, shape: tuple[int, ...]) -> Iterator[tuple[str, Part]]:
+    """The variants of a whole tensor in the shape of another one."""
+    return variants(Part(View.of(tensor), tensor.shape), "", shape, stacked=False, heads=())
+
+
+def _straight(words: str) -> str:
+    """The words of a layout without those that a vector has not."""
+    return ", ".join(each for each in words.split(", ") if each and each != "transposed")
+
+
+def _best(pairs: Sequence[tuple[Floats, Floats]]) -> tuple[float, int]:
+    """The largest correlation, and its number of values: one of several modules may be damaged, or stand for another layer."""
+    return max(((correlation(x, y), x.size) for x, y in pairs), default=(0.0, 0))
+
+
+def _row(shape: Sequence[int]) -> int:
+    return max(1, shape[-1]) if shape else 1
+
+
+def _spread(items: Sequence, most: int) -> list:  # type: ignore[type-arg]
+    """At most ``most`` items, the first, the last, and some between them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(at * (len(items) - 1) / (most - 1))] for at in range(most)]

@@ -1,0 +1,91 @@
+"""Reads a few values of many views at the same places of each, and tells how alike two views are."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.spans import Span
+from analyzers.checkpoints.stream import Chunk, stream
+from analyzers.checkpoints.tensor import Tensor
+from analyzers.numerics.conversions import values_of
+
+Floats = NDArray[np.float64]
+
+# A view is looked at in one run of values, or where its layout is in doubt in short runs at the same random places of each view.
+RUN = 1024
+PLACES, SHORT = 16, 16
+# Between unrelated values a correlation has the standard deviation 1/sqrt(n): this many of these, and not less than the second, is a relation.
+_DEVIATIONS, _LEAST = 6.0, 0.2
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads from one checkpoint. name: of its side, for errors; nbytes: read so far."""
+
+    checkpoint: Checkpoint
+    name: str = ""
+    nbytes: int = 0
+    _known: dict[tuple[Tensor, bool, int], Floats] = field(default_factory=dict)
+
+    def read(self, views: Iterable[tuple[Tensor, int]], spread: bool) -> dict[Tensor, Floats]:
+        """Some values of each view, in its order, at places that depend only on its number of elements and ``row``, given beside it.
+
+        row: length of a row of the matrix; spread: in short runs at random places instead of one run.
+        """
+        wanted = dict.fromkeys(views)
+        spans: dict[Span, list[tuple[tuple[Tensor, bool, int], int]]] = {}
+        for tensor, row in wanted:
+            key = (tensor, spread, row)
+            if key not in self._known:
+                self._known[key] = np.zeros(0)
+                for at, (start, count) in enumerate(_places(tensor.elements, row, spread)):
+                    spans.setdefault(Span((tensor,), start, count), []).append((key, at))
+        found: dict[tuple[Tensor, bool, int], dict[int, Floats]] = {}
+
+        def work(span: Span, chunks: Iterator[Chunk]) -> Floats:
+            return np.concatenate([values_of(np.asarray(chunk.codes), span.tensor.counted_as) for chunk in chunks])
+
+        read = 0
+        for step in stream([self.checkpoint], list(spans), work, [self.name] if self.name else []):
+            read = step.bytes_read
+            if step.span is not None and step.result is not None:
+                for key, at in spans[step.span]:
+                    found.setdefault(key, {})[at] = step.result
+        self.nbytes += read
+        for key, parts in found.items():
+            self._known[key] = np.concatenate([parts[at] for at in sorted(parts)])
+        return {tensor: self._known[tensor, spread, row] for tensor, row in wanted}
+
+
+def _places(elements: int, row: int, spread: bool) -> list[tuple[int, int]]:
+    """Start and length of the runs. One run begins in a row that no usual permutation of rows leaves where it is, such as 5 of a head."""
+    if elements <= RUN:
+        return [(0, elements)] if elements else []
+    if not spread:
+        start = (elements // row // 3 // 8 * 8 + 5) * row if elements // row >= 16 else elements // 3
+        return [(start, min(RUN, elements - start))]
+    random = np.random.Generator(np.random.PCG64(elements))
+    starts = np.unique(random.integers(0, max(1, elements // SHORT), PLACES)) * SHORT
+    return [(start, min(SHORT, elements - start)) for start in starts.tolist()]
+
+
+def correlation(x: Floats, y: Floats) -> float:
+    """Pearson's correlation of the finite values; 0 where it is not defined, and 1 for equal values that are not constant."""
+    if x.size != y.size or x.size < 2:
+        return 0.0
+    usable = np.isfinite(x) & np.isfinite(y)
+    x, y = x[usable], y[usable]
+    if x.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return 0.0
+    x, y = x - x.mean(), y - y.mean()
+    x, y = x / np.abs(x).max(), y / np.abs(y).max()
+    norms = float(np.sqrt((x @ x) * (y @ y)))
+    return float(x @ y) / norms if norms else 0.0
+
+
+def related(value: float, values: int) -> bool:
+    """Whether a correlation over so many ``values`` is beyond chance."""
+    return bool(value >= max(_LEAST, min(0.9, _DEVIATIONS / np.sqrt(max(1, values)))))

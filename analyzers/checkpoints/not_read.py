@@ -1,0 +1,170 @@
+"""Why files of a repository that may hold weights are not read: copies of the weights that are, and everything else."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from analyzers.checkpoints.gguf_files import is_projector, same_model
+from analyzers.checkpoints.other_formats import other_format
+from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.weight_names import (
+    CONSOLIDATED,
+    CONVENTIONAL,
+    GGUF,
+    PICKLED,
+    SAFETENSORS,
+    SHARD,
+    VARIANT,
+    file_name,
+    folder,
+    is_weights,
+    stem,
+)
+from analyzers.terminal import plural, printable
+
+# Folders in which programs keep the weights of a repository in their own formats, next to those of transformers.
+_COPIES = re.compile(
+    r"original|consolidated|onnx.*|openvino.*|gguf.*|ggml.*|coreml.*|flax.*|tf.*|tensorflow.*|tflite.*|mlx.*|metal|tensorrt.*|trt.*|jax"
+    r"|executorch|litert|fp16|bf16|fp32|fp8|int8|int4|awq|gptq|exl[23].*",
+    re.IGNORECASE,
+)
+_PARTITION = re.compile(r"mp_rank_\d+_model_states\.pt")
+_ADAPTER = re.compile(r"adapter_|(.*[._-])?lora([._-]|$)", re.IGNORECASE)
+_MAIN = frozenset({"model", "pytorch_model", "diffusion_pytorch_model", "open_clip_pytorch_model", "open_clip_model"})
+_NOTED = 4  # reasons with a note each
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFile:
+    """A file that may hold weights and was not read. path: printable; why: a clause that follows it; alternative: by its name another
+    copy of weights that were read.
+    """
+
+    path: str
+    why: str
+    alternative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read, for the reasons why other files were not.
+
+    paths: the files; start: the folder that was searched; folders: those read; components: the file that lists the folders of the model;
+    whole: whether they are a whole pipeline; indexed: folders whose files an index names.
+    """
+
+    paths: tuple[str, ...]
+    start: str
+    folders: frozenset[str]
+    components: str = ""
+    whole: bool = False
+    indexed: frozenset[str] = frozenset()
+
+
+def skipped_files(paths: Iterable[str], read: Read, pending: Iterable[str] = ()) -> tuple[SkippedFile, ...]:
+    """Every file among ``paths`` that may hold weights and is not read, in order. pending: files that are decided on later."""
+    reasons, settled = _Reasons(read), {*read.paths, *pending}
+    return tuple(found for path in paths if path not in settled and (found := reasons.reason(path)) is not None)
+
+
+def notes_on(skipped: Sequence[SkippedFile], gguf: bool) -> list[str]:
+    """Notes that name the first of the files of each reason. gguf: whether a GGUF file was read, which has a note on the others."""
+    notes = []
+    reasons: dict[str, list[str]] = {}
+    for each in skipped:
+        if not each.alternative:
+            reasons.setdefault(each.why, []).append(each.path)
+    for why, paths in list(reasons.items())[:_NOTED]:
+        more = f" and {plural(len(paths) - 1, 'more file')}" if len(paths) > 1 else ""
+        notes.append(f"Not read: {quoted(paths[0], 200)}{more}, {why}.")
+    others = sum(len(paths) for paths in list(reasons.values())[_NOTED:])
+    if others:
+        notes.append(f"Not read for other reasons: {plural(others, 'more file')}.")
+    copies = [each.path for each in skipped if each.alternative and not (gguf and each.path.endswith(GGUF))]
+    if copies:
+        more = f" and {plural(len(copies) - 1, 'more file')}" if len(copies) > 1 else ""
+        notes.append(f"Not read: {quoted(copies[0], 200)}{more}, by the name{'s' if more else ''} other copies of these weights.")
+    return notes
+
+
+class _Reasons:
+    """Judges files one by one."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._stems: dict[str, set[str]] = {}
+        self._gguf = next((path for path in read.paths if path.endswith(GGUF)), None)
+        self._safe = {folder(path) for path in read.paths if path.endswith(SAFETENSORS)}
+        for path in read.paths:
+            self._stems.setdefault(folder(path), set()).add(_unnumbered(stem(file_name(path))))
+
+    def reason(self, path: str) -> SkippedFile | None:
+        """The reason why a file is not read; None if it holds no weights by its name."""
+        kind = other_format(path)
+        if kind is not None:
+            if file_name(path).endswith("_optim_states.pt"):
+                return None
+            return self._skip(path, f"{kind.what}: {kind.convert}", kind.export and not self._adapters())
+        if not is_weights(path):
+            return None
+        if path.endswith(GGUF):
+            return self._other_gguf(path)
+        where, name = folder(path), file_name(path)
+        if where not in self._read.folders:
+            return self._other_folder(path, where)
+        return self._same_folder(path, where, name)
+
+    def _other_gguf(self, path: str) -> SkippedFile:
+        if is_projector(path) and self._gguf is not None:
+            return self._skip(path, "the encoder of images or sound, which is another part of the model")
+        if _ADAPTER.match(file_name(path)):
+            return self._skip(path, "an adapter by its name")
+        if self._gguf is None or same_model(path, self._gguf):
+            return self._skip(path, "the same weights as GGUF", alternative=True)
+        return self._skip(path, "another model by its name")
+
+    def _other_folder(self, path: str, where: str) -> SkippedFile:
+        read = self._read
+        if where == read.start and read.whole:
+            return self._skip(path, f"a copy in one file of what is in the folders of {quoted(read.components, 200)}", alternative=True)
+        inside = where.removeprefix(read.start).strip("/").split("/")
+        if _PARTITION.fullmatch(file_name(path)):
+            return self._skip(path, "the training state of DeepSpeed", alternative=True)
+        if not self._adapters() and any(_COPIES.fullmatch(part) for part in inside):
+            return self._skip(path, "by its folder the same weights in another format", alternative=True)
+        if read.components:
+            return self._skip(path, f"in a folder that {printable(read.components)} does not name")
+        return self._skip(path, "in a folder that is not part of the model")
+
+    def _same_folder(self, path: str, where: str, name: str) -> SkippedFile:
+        stems = self._stems.get(where, set())
+        own = _unnumbered(stem(name))
+        variant = VARIANT.fullmatch(own)
+        if variant and (variant[1] in stems or (variant[1] in _MAIN and stems & _MAIN)):
+            return self._skip(path, "a precision variant of the same weights", alternative=True)
+        if name.startswith(CONSOLIDATED):
+            return self._skip(path, "a consolidated copy of the same weights", alternative=True)
+        if own in stems:
+            what = "the same weights as a pickle" if name.endswith(PICKLED) and where in self._safe else "the same weights in other files"
+            return self._skip(path, what, alternative=True)
+        if _ADAPTER.match(name):
+            return self._skip(path, "an adapter by its name")
+        if CONVENTIONAL.fullmatch(name) and where in self._safe and not self._adapters():
+            return self._skip(path, "the same weights as a pickle", alternative=True)
+        if where in self._read.indexed:
+            return self._skip(path, "no index names it")
+        return self._skip(path, "next to the files that make up the model")
+
+    def _adapters(self) -> bool:
+        """Whether only adapters were read: files of whole models are then no copies of them."""
+        return all(_ADAPTER.match(file_name(path)) for path in self._read.paths)
+
+    @staticmethod
+    def _skip(path: str, why: str, alternative: bool = False) -> SkippedFile:
+        return SkippedFile(printable(path), why, alternative)
+
+
+def _unnumbered(own: str) -> str:
+    """The stem of a weight file without "part k of n"."""
+    match = SHARD.fullmatch(f"{own}.bin")
+    return match[1] + match[4] if match else own

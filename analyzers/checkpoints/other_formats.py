@@ -1,0 +1,128 @@
+"""Weights in formats that Mantissa does not read, recognised by file names, and how each is converted."""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from analyzers.checkpoints.reference import quoted
+
+
+class OtherFormat(NamedTuple):
+    """A format that is not read. what: names it; convert: what turns it into a file that is read; export: whether a file of this kind
+    next to weights is an export of the same weights.
+    """
+
+    what: str
+    convert: str
+    export: bool = True
+
+
+_ORIGINAL = "take the model that it was exported from"
+_DISTRIBUTED = OtherFormat(
+    "a distributed checkpoint of PyTorch (.distcp)",
+    "join it with 'python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt' and read model.pt",
+    export=False,
+)
+_ZERO = OtherFormat(
+    "partitions of DeepSpeed ZeRO",
+    "join them with 'python zero_to_fp32.py FOLDER OUT --safe_serialization', a script that DeepSpeed stores next to them, and read OUT",
+)
+_MEGATRON = OtherFormat(
+    "a Megatron checkpoint of several ranks, each with a part of every matrix",
+    "join them with Megatron Bridge (AutoBridge.export_ckpt) or with 'python tools/checkpoint/convert.py' of Megatron-LM",
+    export=False,
+)
+_NEMO = OtherFormat("a NeMo archive (.nemo)", "unpack it with 'tar -xf FILE' and read the model_weights.ckpt inside")
+_GGML = OtherFormat("a GGML file, the format before GGUF", "convert it with 'python convert_llama_ggml_to_gguf.py' of llama.cpp")
+_KERAS = OtherFormat(
+    "weights for TensorFlow (.h5)",
+    "with transformers 4, AutoModel.from_pretrained(FOLDER, from_tf=True).save_pretrained(OUT) converts them",
+)
+_FLAX = OtherFormat(
+    "weights for Flax (.msgpack)",
+    "with transformers 4, AutoModel.from_pretrained(FOLDER, from_flax=True).save_pretrained(OUT) converts them",
+)
+_ORBAX = OtherFormat(
+    "an Orbax checkpoint of JAX (ocdbt)",
+    "restore it with orbax.checkpoint.PyTreeCheckpointer().restore(FOLDER) and save its arrays with safetensors.flax.save_file",
+)
+_TENSORFLOW = OtherFormat(
+    "a TensorFlow checkpoint",
+    "with r = tf.train.load_checkpoint(PATH), save {name: r.get_tensor(name) for name in r.get_variable_to_shape_map()} with "
+    "safetensors.numpy.save_file; the variables of a SavedModel are in variables/variables",
+)
+_ONNX = OtherFormat(
+    "weights for ONNX",
+    "save {i.name: onnx.numpy_helper.to_array(i) for i in onnx.load(FILE).graph.initializer} with safetensors.numpy.save_file",
+)
+_NUMPY = OtherFormat(
+    "a NumPy archive (.npz), as MLX writes it",
+    "convert it with safetensors.numpy.save_file(dict(numpy.load(FILE)), 'model.safetensors')",
+    export=False,
+)
+_OPENVINO = OtherFormat("weights for OpenVINO", _ORIGINAL)
+_CORE_ML = OtherFormat("weights for Core ML", _ORIGINAL)
+_ENGINE = OtherFormat("a file of an inference engine", _ORIGINAL)
+_RUST = OtherFormat("weights for Rust (.ot)", _ORIGINAL)
+_PADDLE = OtherFormat(
+    "weights for PaddlePaddle", "save {name: t.numpy() for name, t in paddle.load(FILE).items()} with safetensors.numpy.save_file"
+)
+_PICKLE = OtherFormat(
+    "a pickle of an unknown kind",
+    "save the state_dict of the model with safetensors.torch.save_file in the program that wrote it",
+    export=False,
+)
+# Of several formats in one checkpoint, an error names the first of these.
+_PRECEDENCE = (
+    _DISTRIBUTED, _ZERO, _MEGATRON, _NEMO, _GGML, _KERAS, _FLAX, _ORBAX, _TENSORFLOW, _PADDLE, _NUMPY, _ONNX, _OPENVINO, _CORE_ML, _RUST,
+    _ENGINE, _PICKLE,
+)  # fmt: skip
+
+_ENDINGS = {
+    "distcp": _DISTRIBUTED, "nemo": _NEMO, "ggml": _GGML, "ggjt": _GGML, "h5": _KERAS, "hdf5": _KERAS, "keras": _KERAS, "msgpack": _FLAX,
+    "ocdbt": _ORBAX, "pb": _TENSORFLOW, "pdparams": _PADDLE, "pdiparams": _PADDLE, "npz": _NUMPY, "onnx": _ONNX, "onnx_data": _ONNX,
+    "ort": _ONNX, "mlmodel": _CORE_ML, "ot": _RUST, "tflite": _ENGINE, "litertlm": _ENGINE, "task": _ENGINE, "engine": _ENGINE,
+    "plan": _ENGINE, "pte": _ENGINE, "mnn": _ENGINE, "rknn": _ENGINE, "llamafile": _ENGINE, "pkl": _PICKLE, "pickle": _PICKLE,
+    "joblib": _PICKLE,
+}  # fmt: skip
+_NAMES = (
+    (re.compile(r"(.*_)?zero_pp_rank_\d+_mp_rank_\d+_(optim|model)_states\.pt"), _ZERO),
+    (re.compile(r"ggml[_-].*\.bin"), _GGML),
+    (re.compile(r"openvino_.*\.bin"), _OPENVINO),
+    (re.compile(r"weight\.bin"), _CORE_ML),  # in a package, else it is read
+    (re.compile(r".*\.data-\d+-of-\d+|.*\.ckpt[^/]*\.index"), _TENSORFLOW),
+    (re.compile(r".*\.onnx(\.data|_data_\d+)"), _ONNX),
+)
+_CHECKED = re.compile(r"\.(pt|bin|index|data|onnx_data_\d+|data-\d+-of-\d+)$")
+_NO_MODEL = re.compile(r"vocab|token|label|scaler|config|args|optim|data|stats|feature", re.IGNORECASE)
+_OPTIMIZER = re.compile(r"(^|/)optim", re.IGNORECASE)
+_RANK = re.compile(r"(?:.*/)?(mp_rank_\d+(?:_\d+)?)/model(?:_optim)?_rng\.pt")
+
+
+def other_format(path: str) -> OtherFormat | None:
+    """The format of a file that holds weights and is not read, judged by its name; None for any other file."""
+    name = path.rpartition("/")[2]
+    found = _ENDINGS.get(name.rpartition(".")[2].lower())
+    if found is None and _CHECKED.search(name):
+        found = next((kind for pattern, kind in _NAMES if pattern.fullmatch(name)), None)
+    if (found is _PICKLE and _NO_MODEL.search(name)) or (found is _DISTRIBUTED and _OPTIMIZER.search(path)):
+        return None
+    return found
+
+
+def megatron_ranks(paths: Iterable[str]) -> list[str]:
+    """The files of a Megatron checkpoint of several ranks; empty if there is one rank, which holds whole matrices."""
+    ranks = {path: match[1] for path in paths if (match := _RANK.fullmatch(path))}
+    return list(ranks) if len(set(ranks.values())) > 1 else []
+
+
+def only_other_formats(paths: Iterable[str]) -> str:
+    """What a checkpoint without weight files holds, and how it is converted, as a sentence; "" if no format is known."""
+    every = list(paths)
+    found = dict.fromkeys(megatron_ranks(every), _MEGATRON)
+    found |= {path: kind for path in every if (kind := other_format(path)) is not None}
+    if not found:
+        return ""
+    first = min(found, key=lambda path: (_PRECEDENCE.index(found[path]), path))
+    what, convert, _ = found[first]
+    return f"The checkpoint holds {what}, such as {quoted(first, 200)}, and no weights that Mantissa reads: {convert}."

@@ -1,0 +1,61 @@
+"""What is done with an untrusted config.json before transformers sees it.
+
+Entries that could download or run code, or name files, are removed, and the numbers of layers and experts are bounded: a model without
+weights allocates no memory for them, but takes time for each layer and expert.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from analyzers import limits
+from analyzers.errors import LimitExceeded
+
+LAYERS = re.compile(r"(n|num)_(\w+_)?layers?")
+_EXPERTS = re.compile(r"(moe_)?(n|num)_(local_|routed_)?experts")
+_REPEATS = re.compile(r"attention_types")  # GPT-Neo: [[["global", "local"], 12]], layer types and repeat counts
+_REMOVED = re.compile(
+    r"auto_map|\w*(attn|experts)_implementation\w*|_?name_or_path|_commit_hash|quantization_config|\w*_plan|\w*kernel_config|use_kernels"
+    r"|distributed_config|fusion_config|device_map|transformers_weights|custom_pipelines|gguf_file|slow_but_exact|return_dict"
+)
+LABELS = re.compile(r"num_labels|id2label|label2id")
+
+
+def check_counts(stated: Mapping[str, Any]) -> None:
+    """Raise LimitExceeded for too many layers, or too many experts in total."""
+    layers, experts, repeats = (
+        max((value for name, value in numbers(stated) if kind.fullmatch(name)), default=0) for kind in (LAYERS, _EXPERTS, _REPEATS)
+    )
+    layers = max(layers, repeats)
+    if layers > limits.MODEL_LAYERS:
+        raise LimitExceeded(f"The model has {layers:,} layers, more than {limits.MODEL_LAYERS:,} (MANTISSA_MODEL_LAYERS).")
+    if layers * experts > limits.MODEL_EXPERTS:
+        raise LimitExceeded(
+            f"The model has {experts:,} experts in each of {layers:,} layers, more than {limits.MODEL_EXPERTS:,} in all "
+            "(MANTISSA_MODEL_EXPERTS)."
+        )
+
+
+def numbers(value: Any, name: str = "") -> Iterator[tuple[str, int]]:
+    """Every integer in config.json, at any depth and in lists, with the key it is under."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from numbers(inner, str(key))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from numbers(inner, name)
+    elif isinstance(value, int):
+        yield name, value
+
+
+def cleaned(stated: Any, also: re.Pattern[str] | None = None) -> Any:
+    """config.json with forbidden entries removed at any depth; infinities, written as {"__float__": "Infinity"}, are decoded.
+
+    also: names of more entries to remove.
+    """
+    if isinstance(stated, dict):
+        if stated.keys() == {"__float__"}:
+            return float(stated["__float__"])
+        kept = {name: value for name, value in stated.items() if not _REMOVED.fullmatch(str(name))}
+        return {name: cleaned(value, also) for name, value in kept.items() if also is None or not also.fullmatch(str(name))}
+    return [cleaned(value, also) for value in stated] if isinstance(stated, list) else stated

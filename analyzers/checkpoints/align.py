@@ -194,7 +194,10 @@ class _Sides:
         matches += [Match(*pair, *pair) for pair in pairs if pair[0].shape != pair[1].shape and _values(*pair) and _fit(*pair)]
         for find in (self._matcher.relaid, self._matcher.alike):
             taken = {match.base_stored.name for match in matches}, {match.tuned_stored.name for match in matches}
-            rest = [[t for t in side if t.name not in names and t.has_values] for side, names in zip((base, tuned), taken, strict=True)]
+            rest = [
+                [t for t in side if t.name not in names and t.has_values and not copies.get(t.name)]
+                for side, names, copies in zip((base, tuned), taken, self.copies, strict=True)
+            ]
             if all(rest):
                 matches += find(*rest)
         found: dict[str, list[Match]] = {}

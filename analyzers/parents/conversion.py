@@ -168,8 +168,9 @@ class Examination:
         for group in self.pieces:
             by_stored.setdefault(group.stored[0], []).append(group)
         found = [row for groups in by_stored.values() for row in self._rows_of(groups)]
+        tied = {tensor.name for tensor in self._alignment.unmatched[self._column].tied}
         for tensor in model.tensors:
-            if tensor.name not in by_stored and not tensor.buffer and not tensor.holds_scales and tensor.elements and tensor.has_values:
+            if tensor.name not in by_stored and tensor.name not in tied and not tensor.buffer and not tensor.holds_scales and tensor.elements and tensor.has_values:
                 found.append(Conversion(name=tensor.name, sources=(), form="", relation="unmatched", values=0, exceptions=0))
         yield from sorted(found, key=lambda row: _ORDER.index(row.relation))
 

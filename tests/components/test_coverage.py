@@ -24,6 +24,7 @@ from analyzers.dtype_detection.text import several
 from analyzers.parents import ParentsReport
 from analyzers.parents.markdown import markdown
 from analyzers.parents.text import one as parents_text
+from analyzers.scan import tables
 from analyzers.update_sparsity import SparsityReport
 from analyzers.update_sparsity.text import one as sparsity_text
 from components.dtype.tables import Outcome, comparison
@@ -199,6 +200,14 @@ def test_the_account_is_a_table_of_every_report(four: dict[str, Report]) -> None
         assert found["summary"].iloc[0]["coverage"] == 0.25
     empty = coverage_tables(())
     assert all(table.empty and len(table.columns) for table in empty.values())
+
+
+def test_a_scan_has_the_share_and_none_for_reports_without_an_account(passport: DtypeReport) -> None:
+    column = next(path for name, _, path in tables._CHECKPOINT if name == "coverage")
+    for report, share in ((covering(passport, 0.25), 0.25), (passport.model_copy(update={"coverage": ()}), None)):
+        assert tables._at(report.model_dump(mode="json"), column) == share
+    older = {name: value for name, value in passport.model_dump(mode="json").items() if name != "coverage"}
+    assert tables._at(older, column) is None and tables._at(older, "storage.dtype") == "F32"
 
 
 def test_classes_add_up_on_the_page(passport: DtypeReport) -> None:

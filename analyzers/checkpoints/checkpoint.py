@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from analyzers import limits
 from analyzers.checkpoints.adapters import adapter_note, is_adapter
-from analyzers.checkpoints.header import Header, read_header
-from analyzers.checkpoints.layout import GGUF, SAFETENSORS, SkippedFile, WeightFiles, WeightSet, is_weights, select_weights, single_file
+from analyzers.checkpoints.content import is_recognized, read_any_header
+from analyzers.checkpoints.header import Header
+from analyzers.checkpoints.layout import SAFETENSORS, SkippedFile, WeightFiles, WeightSet, is_weights, select_weights, single_file
 from analyzers.checkpoints.local import LocalFile, LocalRepository, sample_folder
 from analyzers.checkpoints.names import is_buffer, layer, role
 from analyzers.checkpoints.outside_index import add_outside
-from analyzers.checkpoints.pickles import read_pickled
 from analyzers.checkpoints.quantization import quantization
 from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
@@ -167,7 +167,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
         raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
     unopened = repository.unreadable_weights(subfolder) if isinstance(repository, LocalRepository) else ()
     unreadable = _unreadable(unopened)
-    if isinstance(repository, LocalRepository) and repository.single_file and is_weights(repository.ref):
+    if isinstance(repository, LocalRepository) and repository.single_file and _holds_weights(repository):
         weights = single_file(repository.files)
     else:
         try:
@@ -211,6 +211,17 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
         raise
 
 
+def _holds_weights(repository: LocalRepository) -> bool:
+    """Whether the single file of ``repository`` may hold weights, by its name or by its content."""
+    if is_weights(repository.ref):
+        return True
+    file = repository.open(next(iter(repository.files)))
+    try:
+        return is_recognized(file)
+    finally:
+        file.close()
+
+
 def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple[RangeFile, ...], tuple[Header, ...]]:
     opened: list[RangeFile] = []
 
@@ -239,15 +250,9 @@ def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple
 
 
 def _read_header(repository: Repository, file: RangeFile, files: int) -> Header:
-    """Read the header of one of ``files`` weight files; the file extension selects the format."""
-    if file.path.endswith(SAFETENSORS):
-        return read_header(file)
-    if file.path.endswith(GGUF):
-        from analyzers.checkpoints.gguf import read_gguf
-
-        return read_gguf(file)
-    # Over a network every check of a storage is a request, so all files share a small budget.
-    return read_pickled(file, None if isinstance(repository, LocalRepository) else max(2, _PLACES_CHECKED // files))
+    """Read the header of one of ``files`` weight files."""
+    # Over a network every check of a pickled storage is a request, so all files share a small budget.
+    return read_any_header(file, None if isinstance(repository, LocalRepository) else max(2, _PLACES_CHECKED // files))
 
 
 def _by_name(tensors: Iterable[Tensor]) -> list[Tensor]:

@@ -47,13 +47,15 @@ class HeaderTensor(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Header:
     """tensors: sorted by offset, or by name for a pickled file; metadata: free-form metadata of the writer;
-    nbytes: length of the description, which the data follow in a safetensors file; notes: remarks for the reader.
+    nbytes: length of the description, which the data follow in a safetensors file; notes: remarks for the reader;
+    opaque: classes and functions of a pickled file whose values were not interpreted.
     """
 
     tensors: tuple[HeaderTensor, ...]
     metadata: Mapping[str, str]
     nbytes: int
     notes: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
 
 
 class _Malformed(Exception):

@@ -138,7 +138,7 @@ class LocalRepository:
         Above 64 MiB in total, contents are replaced by modification times (ns) and the safetensors headers, or the first and last
         64 KiB of other formats: hashing 140 GB would take longer than the analysis.
         """
-        paths = [path for path in self.files if is_weights(path) or is_index(path) or path.rpartition("/")[2] in _HASHED]
+        paths = [path for path in self.files if self.single_file or is_weights(path) or _is_description(path)]
         whole = sum(self.files[path] for path in paths) <= HASHED_WHOLE_BYTES
         digest = hashlib.sha256()
         for path in paths:
@@ -213,9 +213,13 @@ def sample_folder(name: str) -> Path:
     return SAMPLES / name
 
 
+def _is_description(path: str) -> bool:
+    return is_index(path) or path.rpartition("/")[2] in _HASHED
+
+
 def _header_bytes(file: RangeFile) -> int:
     if not file.path.endswith(SAFETENSORS):
-        return min(file.size, _TAIL_BYTES if is_weights(file.path) else HASHED_WHOLE_BYTES)
+        return min(file.size, HASHED_WHOLE_BYTES if _is_description(file.path) else _TAIL_BYTES)
     if file.size < _HEADER_LENGTH:
         return file.size
     length = int.from_bytes(read_range(file, 0, _HEADER_LENGTH), "little")

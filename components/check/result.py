@@ -46,7 +46,8 @@ def headline(report: CheckReport, links: bool = True) -> str:
 def _saving(report: CheckReport) -> str:
     of = f"Of {report.checkpoint.bytes:,} bytes of tensors"
     if not report.saving_bytes:
-        return answer("Could be saved", "0 B", FACT, f"{of} none is wasted, as far as the rules can tell.")
+        none = "none" if report.whole else "none that was read"
+        return answer("Could be saved", "0 B", FACT, f"{of} {none} is wasted, as far as the rules can tell.")
     share = numbers.share(report.saving_bytes / report.checkpoint.bytes)
     return answer("Could be saved", numbers.size(report.saving_bytes), FACT, f"{of}, {report.saving_bytes:,} ({share}), changing no value.")
 

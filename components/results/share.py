@@ -30,7 +30,7 @@ class Share:
                 label="The same on the command line", interactive=False, lines=1, buttons=["copy"], elem_id=f"{prefix}-command"
             )
             self.markdown = gr.Textbox(
-                label="As Markdown, for an issue or a pull request",
+                label="Markdown, for an issue",
                 interactive=False,
                 lines=3,
                 max_lines=8,

@@ -112,7 +112,7 @@ class Matcher:
         self, heads: Sequence[int], sizes: Mapping[str, int], readers: Readers | None, fit: Callable[[Tensor, Tensor], bool]
     ) -> None:
         self._heads, self._sizes, self._readers, self._fit = heads, sizes, readers, fit
-        self._choices: dict[tuple[str, str], _Choice] = {}
+        self._choices: dict[tuple[str, ...], _Choice] = {}
 
     def relaid(self, base: Sequence[Tensor], tuned: Sequence[Tensor]) -> list[Match]:
         """Matches of tensors that have no counterpart by name and shape; each is in the matches of at most one module."""
@@ -192,7 +192,7 @@ class Matcher:
         )
         for numbers in sorted(patterns.values(), key=lambda each: modules[each[0]].leaf != "weight"):
             chosen = [number for number in _spread(numbers, _MODULES) if number in first]
-            if not chosen or any(related(*first[number]) for number in chosen):
+            if (not chosen or any(first[number][0] >= _CERTAIN for number in chosen)) and not self._relaid_as_weight(modules[numbers[0]]):
                 continue
             choice = self._choose([modules[number] for number in numbers])
             if choice is not None and choice.agree:
@@ -211,6 +211,11 @@ class Matcher:
         square = len(shape) > 1 and len(set(shape[-2:])) == 1
         return tensor.elements > 0 and len(shape) > 1 and (square or len(at.parts) > 1 or at.parts[0] in ("q", "k"))
 
+    def _relaid_as_weight(self, module: _Module) -> bool:
+        """Whether this is a bias of a module whose weight is laid out otherwise."""
+        known = self._choices.get(_module_key(module))
+        return module.leaf != "weight" and known is not None and (any(known.words) or any(known.variants.values()))
+
     def _run_of(self, pairs: Mapping[int, tuple[Tensor, Tensor]]) -> dict[int, tuple[float, int]]:
         """Correlation of one run of values of each pair, and their number."""
         assert self._readers is not None
@@ -227,19 +232,19 @@ class Matcher:
         options = [list(self._options(module)) for module in some]
         if not options[0]:
             return None
-        known = self._choices.get((_NUMBERS.sub("*", alike[0].path), "".join(_class(alike[0].base[0][1]))))
+        known = self._choices.get(_module_key(alike[0]))
         if alike[0].leaf != "weight" and known is not None:
             for option in options[0]:
                 if tuple(map(_straight, option.words)) == tuple(map(_straight, known.words)):
                     return _Choice(option.words, {name: _straight(words) for name, words in known.variants.items()}, known.agree)
         choice = self._decide(options)
         if alike[0].leaf == "weight" and choice is not None:
-            self._choices[_NUMBERS.sub("*", alike[0].path), "".join(_class(alike[0].base[0][1]))] = choice
+            self._choices[_module_key(alike[0])] = choice
         return choice
 
     def _decide(self, options: Sequence[Sequence[_Option]]) -> _Choice | None:
         """The option whose values agree best; None if none can be read. options: of some modules, the same in the same order for each."""
-        best, highest = None, -1.0
+        best, highest = None, -2.0
         for number, option in enumerate(options[0]):
             chosen = self._variants([each[number] for each in options if number < len(each)])
             if not chosen:
@@ -340,6 +345,12 @@ class Matcher:
         return found
 
 
+def _module_key(module: _Module) -> tuple[str, ...]:
+    """The same for the weight and the bias of modules that differ in their numbers only, and that both sides store alike."""
+    parts = (sorted({"".join(at.parts) for _, at in side}) for side in (module.base, module.tuned))
+    return _NUMBERS.sub("*", module.path), *(" ".join(each) for each in parts)
+
+
 def _as_stored(base: Tensor, tuned: Tensor) -> Match:
     return Match(base, tuned, base, tuned)
 
@@ -420,12 +431,12 @@ def _side(
         yield ", ".join(filter(None, words)), atoms
 
 
-def _by_pattern(tensors: Sequence[Tensor]) -> dict[str, dict[str, Tensor]]:
-    """Name without numbers -> numbers -> tensor, of those with at least two values."""
-    found: dict[str, dict[str, Tensor]] = {}
+def _by_pattern(tensors: Sequence[Tensor]) -> dict[str, dict[int | None, Tensor]]:
+    """Name without the number of the layer -> layer -> tensor, of those with at least two values."""
+    found: dict[str, dict[int | None, Tensor]] = {}
     for tensor in tensors:
         if tensor.elements > 1:
-            found.setdefault(_NUMBERS.sub("*", tensor.name), {})[" ".join(_NUMBERS.findall(tensor.name))] = tensor
+            found.setdefault(tensor.name.replace(f".{tensor.layer}.", ".*.", 1), {})[tensor.layer] = tensor
     return found
 
 

@@ -105,8 +105,8 @@ _OUTSIDE = {
     **dict.fromkeys(("norm", "ln_f", "final_layer_norm", "final_layernorm", "output_norm", "norm_f"), "final norm"),
 }
 _IN_BLOCK = {
-    **dict.fromkeys(("input_layernorm", "ln_1", "attention_norm", "attn_norm", "ln1", "norm1"), "attention norm"),
-    **dict.fromkeys(("post_attention_layernorm", "ln_2", "ffn_norm", "ln2", "norm2"), "mlp norm"),
+    **dict.fromkeys(("input_layernorm", "ln_1", "attention_norm", "attn_norm", "ln1", "norm1", "layernorm_before"), "attention norm"),
+    **dict.fromkeys(("post_attention_layernorm", "ln_2", "ffn_norm", "ln2", "norm2", "layernorm_after"), "mlp norm"),
     **dict.fromkeys(("mlp.gate", "ffn_gate_inp", "block_sparse_moe.gate", "mlp.router", "feed_forward.gate"), "router"),
     **dict.fromkeys(("self_attn.q_norm", "attn_q_norm", "self_attn.q_layernorm"), "q norm"),
     **dict.fromkeys(("self_attn.k_norm", "attn_k_norm", "self_attn.k_layernorm"), "k norm"),
@@ -139,7 +139,7 @@ def site(name: str) -> Site:
     last = inner[-1].lower() if inner else ""
     if len(inner) == 1 and last in _GGUF:
         scope, parts = _GGUF[last]
-        return Site(f"{block}.{scope}", parts, leaf, -1 if scope == "experts" else None, block)
+        return Site(".".join(filter(None, (block, scope))), parts, leaf, -1 if scope == "experts" else None, block)
     expert, inner = _expert(inner)
     scopes = {_scope(module) for module in inner[:-1]} | ({"experts"} if expert is not None else set())
     before = [module.lower() for module in inner[:-1] if not _scope(module)]

@@ -27,6 +27,8 @@ def _same(report: DtypeReport, *ignored: str) -> dict[str, Any]:
         value.pop(name)
     for name in ("ref", "commit", "public"):
         value["checkpoint"].pop(name)
+    for covered in value["coverage"]:
+        covered.pop("ref")
     value["request"].pop("model")
     return value
 

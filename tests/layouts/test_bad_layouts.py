@@ -217,7 +217,7 @@ SECONDS = 60
 
 
 def write_many(folder: Path, count: int, name: str, shape: tuple[int, ...] = (2, 2)) -> Path:
-    """``count`` tensors of one shape whose names ``name`` forms from their number, each with other values; written without the library, which is slow with so many."""
+    """``count`` tensors of one shape with names formed from their number, written without the library, which is slow with so many."""
     size = 2 * prod(shape)
     header = {name.format(at): {"dtype": "BF16", "shape": shape, "data_offsets": [at * size, (at + 1) * size]} for at in range(count)}
     raw = json.dumps(header).encode()

@@ -41,7 +41,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         notes: list[str] = []
         oracle = opened.enter_context(LoadingOracle(checkpoint)) if applies(checkpoint) else None  # loads libraries meanwhile
         found += yield from _alone(checkpoint, _pinned(checkpoint, request.model), access, notes)
-        loading, unfit = judge(checkpoint, oracle, notes) if oracle else (None, [])
+        loading, unfit = judge(checkpoint, oracle, notes)
         found += unfit
         if base is not None and request.base is not None:
             model, other = _pinned(checkpoint, request.model), _pinned(base, request.base)

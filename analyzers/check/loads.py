@@ -16,15 +16,20 @@ _GATHER = "A sharded run saves this where its parameters were not gathered first
 
 
 def applies(checkpoint: Checkpoint) -> bool:
-    """Whether transformers would load it as one model: a configuration and weights beside it, not an adapter, not GGUF."""
+    """Whether transformers would load it as one model: weights beside a configuration that names its kind, not an adapter, not GGUF."""
     paths = [file.path for file in checkpoint.files]
     plain = not any(path.endswith(".gguf") for path in paths) and not is_adapter(paths, checkpoint.tensors)
-    described = checkpoint.config is not None and "_class_name" not in checkpoint.config  # diffusers
-    return described and plain and bool(loaded_tensors(checkpoint))
+    config = checkpoint.config or {}
+    return plain and bool(config.get("model_type") or config.get("architectures")) and bool(loaded_tensors(checkpoint))
 
 
-def judge(checkpoint: Checkpoint, oracle: LoadingOracle, notes: list[str]) -> tuple[Loading | None, list[Finding]]:
-    """Return transformers' report, None if there is none, and the findings; notes: receives the reason and what they rest on instead."""
+def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[str]) -> tuple[Loading | None, list[Finding]]:
+    """Return transformers' report, None if there is none, and the findings.
+
+    oracle: None where this does not apply; notes: receives the reason why transformers was not asked, and what findings rest on instead.
+    """
+    if oracle is None:
+        return None, list(empty(checkpoint.tensors)) if checkpoint.quantization is None else []
     tensors = loaded_tensors(checkpoint)
     try:
         loading = oracle.ask()

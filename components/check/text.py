@@ -3,6 +3,8 @@
 from analyzers.check.report import CheckReport, Rule
 
 RULES: dict[Rule, str] = {
+    "loads": "Names and shapes that transformers would report as missing, mismatched or ignored, for the architecture of config.json.",
+    "empty": "Tensors without values where the architecture has weights.",
     "non-finite": "Weights that are NaN or infinite.",
     "index": "An index of the shards that says something else than the files.",
     "upcast": "fp32 or fp64 tensors whose values all fit bf16 or fp16 bit for bit, where at least one is proven to come from there.",

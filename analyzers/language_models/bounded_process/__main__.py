@@ -12,6 +12,8 @@ from typing import Any, cast
 
 from analyzers.language_models.bounded_process import ENDED_BY, ProgramFailed
 
+# Libraries that transformers imports where they are installed, in a second, and that no model needs to be built.
+_NOT_LOADED = ("torchao", "scipy", "sklearn", "pandas")
 # Seconds for which a process that has answered waits for another request.
 _IDLE_SECONDS = 60
 
@@ -67,7 +69,8 @@ def _open(program: str) -> tuple[Any, int]:
         from analyzers.language_models.bounded_process import programs
 
         return programs.Programs(), 0
-    sys.modules["torchao"] = cast(Any, None)  # it takes a second to load, for quantized models only
+    for library in _NOT_LOADED:
+        sys.modules[library] = cast(Any, None)
     from analyzers.language_models.bounded_process import loading
 
     try:  # with CUDA the libraries alone map several gigabytes

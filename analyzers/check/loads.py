@@ -30,7 +30,7 @@ def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[str]
     """
     if oracle is None:
         return None, list(empty(checkpoint.tensors)) if checkpoint.quantization is None else []
-    tensors = loaded_tensors(checkpoint)
+    config, tensors = checkpoint.config or {}, loaded_tensors(checkpoint)
     try:
         loading = oracle.ask()
     except UnsupportedWeights as error:
@@ -41,8 +41,8 @@ def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[str]
             f"What transformers would load was not judged: {error} Instead, the tensors were compared with what config.json states, and "
             "layers with each other."
         )
-        return None, [*empty(tensors), *compare_with_configuration(checkpoint.config or {}, tensors), *compare_layers(tensors)]
-    return loading, list(loads(checkpoint.config or {}, tensors, loading))
+        return None, [*empty(tensors), *compare_with_configuration(config, tensors), *compare_layers(config, tensors)]
+    return loading, list(loads(config, tensors, loading))
 
 
 def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: Loading) -> Iterator[Finding]:

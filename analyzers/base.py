@@ -13,18 +13,20 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest, LimitExceeded
 from analyzers.extras import extras_explained
-from analyzers.formatting import parse_bytes, size
+from analyzers.formatting import parse_bytes, plural, size
 
 if TYPE_CHECKING:
     import pandas
     from plotly.graph_objects import Figure
+
+    from analyzers.coverage import Coverage
 
 
 class Data(BaseModel):
@@ -179,6 +181,9 @@ class NextStep(NamedTuple):
 class Report(Data):
     """The result of an analyzer. ``id`` is the content address of the resolved request (see `content_id`)."""
 
+    # What an analyzer does with the weights that its answer covers.
+    covers: ClassVar[Literal["read", "compared"]] = "read"
+
     analyzer: str
     schema_version: int
     analysis_version: int
@@ -198,8 +203,43 @@ class Report(Data):
         """`tables` with a row for every tensor, if this object came from the analyzer; a report read from JSON may have fewer."""
         return self.tables()
 
+    def accounts(self) -> "Sequence[Coverage]":
+        """The coverage of each checkpoint that the answer depends on; empty if the report has none, as those made before it was added."""
+        accounts: Sequence[Coverage] = vars(self).get("coverage", ())
+        return accounts
+
+    @property
+    def whole(self) -> bool:
+        """Whether a sentence may speak of the whole of each checkpoint. Without an account it may, as before there was one."""
+        return all(each.whole for each in self.accounts())
+
+    @property
+    def covered_share(self) -> float | None:
+        """The share of the weights that the answer covers, of the checkpoint of which it covers least; None if that is unknown."""
+        shares = [each.share for each in self.accounts() if each.share is not None]
+        return min(shares, default=None)
+
+    def reach(self) -> str:
+        """How far the answer reaches: the share, and the largest part left out. "" where it reaches the whole. Headlines end with it."""
+        partial = self._partial()
+        if not partial:
+            return ""
+        said = partial[0].sentence(self.covers, partial[0].ref if len(self.accounts()) > 1 else "")
+        others = len(partial) - 1
+        return said + (f" {plural(others, 'more checkpoint is', 'more checkpoints are')} covered in part." if others else "")
+
+    def short_reach(self) -> str:
+        """`reach` in two or three words, for a badge or a cell."""
+        partial = self._partial()
+        return partial[0].short(self.covers) if partial else ""
+
+    def _partial(self) -> "list[Coverage]":
+        """The accounts that are not whole, the smallest share first."""
+        partial = [each for each in self.accounts() if not each.whole]
+        return sorted(partial, key=lambda each: 1.0 if each.share is None else each.share)
+
     def headline(self) -> str:
-        """The answer in a sentence or two: the same on the page, in a link's preview, in the API's summary and on the command line."""
+        """The answer in a sentence or two, and `reach`: the same on the page, in a link's preview, in the API and on the command line."""
         raise NotImplementedError
 
     def next_step(self) -> NextStep | None:
@@ -208,7 +248,7 @@ class Report(Data):
 
     def more_findings(self) -> list[str]:
         """What else was found, a sentence each."""
-        sentences = getattr(self, "statement", "").replace(". ", ".\n").splitlines()
+        sentences = getattr(self, "statement", "").replace(". ", ".\n").splitlines() if self.whole else []
         return [sentence for sentence in sentences if sentence not in self.headline()]
 
     def answer_lines(self) -> list[str]:

@@ -68,6 +68,12 @@ class Coverage(Data):
         """Whether a sentence may speak of the whole checkpoint."""
         return self.covered == self.weights and "empty" not in self.classes and not self.missed_files
 
+    def short(self, verb: str = "read") -> str:
+        """`sentence` in two or three words, for a badge or a cell; "" where the verdict reaches all."""
+        if self.whole:
+            return ""
+        return f"{share(self.share)} {verb}" if self.covered < self.weights else f"not all {verb}"
+
     def sentence(self, verb: str = "compared", subject: str = "") -> str:
         """What a verdict reaches, with the largest part left out; "" where it reaches all. subject: names the checkpoint."""
         if self.whole:

@@ -22,11 +22,13 @@ ANALYZER_PARTS = {
     "errors": set[str](),
     "extras": {"errors"},
     "limits": {"errors"},
-    "base": {"errors", "extras", "formatting", "limits"},
+    "base": {"coverage", "errors", "extras", "formatting", "limits"},
     "formatting": {"base", "errors"},
     "coverage": {"base", "formatting"},
     "tables": {"base", "errors", "extras", "limits", "terminal"},
     "terminal": {"formatting"},
+    "account": {"base", "coverage", "formatting", "tables", "terminal"},
+    "markdown": {"terminal"},
     "watched": set[str](),
     "command_line": {"base", "errors", "formatting", "limits", "tables", "terminal"},
     "numerics": {"errors", "limits"},
@@ -37,7 +39,8 @@ ANALYZER_PARTS = {
 # of others into findings, counts what shrink would save, and asks transformers, in a process of `language_models`, what it would load.
 _FOR_TOOLS = {"base", "coverage", "errors", "formatting", "limits", "checkpoints", "numerics", "command_line", "terminal"}
 RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS}
-RUNNERS["check"] = _FOR_TOOLS | {"dtype_detection", "update_sparsity", "parents", "shrink", "extras", "tables", "language_models"}
+_FOR_CHECK = {"account", "dtype_detection", "extras", "language_models", "markdown", "parents", "shrink", "tables", "update_sparsity"}
+RUNNERS["check"] = _FOR_TOOLS | _FOR_CHECK
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it reaches up, and only inside functions.

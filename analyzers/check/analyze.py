@@ -5,14 +5,15 @@ from contextlib import ExitStack, closing
 from time import perf_counter
 
 from analyzers.base import Progress, Timing, check_size, content_id, environment
-from analyzers.check.base_findings import against_base, base_mismatch
+from analyzers.check.base_findings import against_base, base_mismatch, dropped_layers
 from analyzers.check.findings import RULES, Facts
 from analyzers.check.loads import applies, judge
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
-from analyzers.checkpoints import Access, Checkpoint, open_checkpoint, parse_reference
+from analyzers.checkpoints import Access, Checkpoint, RelaidCopies, open_checkpoint, parse_reference
+from analyzers.coverage import Coverage
 from analyzers.dtype_detection import DtypeRequest, Inspection
 from analyzers.errors import MantissaError, UnsupportedWeights
-from analyzers.language_models.loading import Loading, LoadingOracle
+from analyzers.language_models.loading import LoadingOracle
 from analyzers.parents import ParentsReport, ParentsRequest
 from analyzers.parents import analyze as analyze_parents
 from analyzers.parents.card import base_models
@@ -40,12 +41,19 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         found: list[Finding] = []
         notes: list[str] = []
         oracle = opened.enter_context(LoadingOracle(checkpoint)) if applies(checkpoint) else None  # loads libraries meanwhile
-        found += yield from _alone(checkpoint, _pinned(checkpoint, request.model), access, notes)
+        alone, reach = yield from _alone(checkpoint, _pinned(checkpoint, request.model), access, notes)
+        found += alone
+        coverage = [reach]
         loading, unfit = judge(checkpoint, oracle, notes)
         found += unfit
         if base is not None and request.base is not None:
             model, other = _pinned(checkpoint, request.model), _pinned(base, request.base)
-            found += yield from _compared(model, other, access, loading)
+            compared = yield from _compared(model, other, access)
+            missing = {each.name for each in compared.unmatched.missing}
+            initialized = frozenset(loading.missing) if loading and not loading.refused else None
+            found += against_base(compared, dropped_layers(base, checkpoint, missing), initialized)
+            coverage.append(compared.coverage[0])
+            notes += [note for note in compared.notes if note not in notes]
             found += yield from _card(checkpoint, model, other, access, notes)
         resolved = {"model": checkpoint.ref, "commit": checkpoint.commit}
         resolved |= {"base": base.ref, "base_commit": base.commit} if base else {}
@@ -58,6 +66,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             saving_bytes=sum(each.saving_bytes for each in found),
             findings=tuple(sorted(found, key=lambda each: -LEVELS.index(each.level))),
             notes=tuple(notes),
+            coverage=tuple(coverage),
             timing=Timing.since(start, nbytes, perf_counter() - start),
             environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
         )
@@ -69,13 +78,19 @@ def _pinned(checkpoint: Checkpoint, reference: str) -> str:
     return f"{checkpoint.ref}@{checkpoint.commit}" if hub else reference
 
 
-def _alone(checkpoint: Checkpoint, model: str, access: Access, notes: list[str]) -> Generator[Progress, None, list[Finding]]:
-    """Findings on the checkpoint itself."""
+def _alone(
+    checkpoint: Checkpoint, model: str, access: Access, notes: list[str]
+) -> Generator[Progress, None, tuple[list[Finding], Coverage]]:
+    """Findings on the checkpoint itself, and what of it was read."""
     with Inspection(DtypeRequest(model=model, mode="exact"), access) as inspection:
         report = yield from inspection.run()
+        notes += report.notes
         plan = yield from _plan(checkpoint, notes)
-        facts = Facts(checkpoint, report, inspection.results, plan)
-        return [each for rule in RULES for each in rule(facts)]
+        copies = RelaidCopies(checkpoint)
+        for step in copies.compare():
+            yield Progress(done=step.bytes_read, total=step.bytes_read, unit="bytes", note="comparing what is stored in two layouts")
+        facts = Facts(checkpoint, report, inspection.results, plan, copies.found)
+        return [each for rule in RULES for each in rule(facts)], report.coverage[0]
 
 
 def _plan(checkpoint: Checkpoint, notes: list[str]) -> Generator[Progress, None, list[Planned]]:
@@ -90,18 +105,14 @@ def _plan(checkpoint: Checkpoint, notes: list[str]) -> Generator[Progress, None,
     return plan
 
 
-def _compared(model: str, base: str, access: Access, loading: Loading | None) -> Generator[Progress, None, list[Finding]]:
-    """Findings on what changed since the base. loading: what transformers would load of the model, if known."""
-    initialized = frozenset(loading.missing) if loading and not loading.refused else None
-    found: list[Finding] = []
-    request = SparsityRequest(base=base, tuned=(model,), mode="exact")
-    with closing(analyze_sparsity(request, access)) as steps:  # type: ignore[type-var]
+def _compared(model: str, base: str, access: Access) -> Generator[Progress, None, SparsityReport]:
+    """The report on what changed since the base."""
+    with closing(analyze_sparsity(SparsityRequest(base=base, tuned=(model,), mode="exact"), access)) as steps:  # type: ignore[type-var]
         for step in steps:
             if isinstance(step, SparsityReport):
-                found += against_base(step, initialized)
-            else:
-                yield step
-    return found
+                return step
+            yield step
+    raise AssertionError("an analysis ends with its report")
 
 
 def _card(checkpoint: Checkpoint, model: str, base: str, access: Access, notes: list[str]) -> Generator[Progress, None, list[Finding]]:

@@ -1,26 +1,38 @@
 """The rules about a checkpoint and the base it was trained from."""
 
 from collections.abc import Collection, Iterator, Sequence
+from math import prod
 
 from analyzers.check.findings import finding
 from analyzers.check.report import Finding
-from analyzers.checkpoints import DTYPE_BITS
-from analyzers.formatting import plural
+from analyzers.checkpoints import DTYPE_BITS, Checkpoint
+from analyzers.formatting import listed, magnitude, plural
 from analyzers.parents import ParentsReport
 from analyzers.update_sparsity import SparsityReport
 
+# |tuned - base| / |base| of a matrix that was trained at most, and of one that has nothing to do with the base at least.
+_KEPT, _LOST = 0.5, 0.9
 
-def against_base(report: SparsityReport, initialized: Collection[str] | None) -> Iterator[Finding]:
-    """Tensors that one side lacks or that have another shape, and whether anything changed.
 
-    report: of all values; initialized: the parameters that transformers initialises because no tensor is stored, None if not known.
+def against_base(report: SparsityReport, dropped: Collection[str], initialized: Collection[str] | None) -> Iterator[Finding]:
+    """Tensors that one side lacks or that have another shape, and what changed.
+
+    report: of all values; dropped: see `dropped_layers`; initialized: the parameters that transformers initialises because no tensor is
+    stored, None if not known.
     """
     unmatched, base = report.unmatched, report.base.ref
-    if unmatched.missing:
-        number = unmatched.counts.get("missing", len(unmatched.missing))
-        names = [each.name for each in unmatched.missing]
+    if dropped:
+        parts = [part.what for part in report.coverage[0].left_out if part.what.startswith("layer")]
+        detail = (
+            f"{plural(len(dropped), 'tensor')} of {base}, {listed(parts) or 'whole layers'}: the model has fewer layers, without a gap."
+        )
+        yield finding("missing", "info", "Layers of the base were dropped", detail, sorted(dropped))
+    names = [each.name for each in unmatched.missing if each.name not in dropped]
+    if names:
+        number = unmatched.counts.get("missing", len(unmatched.missing)) - len(dropped)
         lost = [name for name in names if initialized is None or name in initialized]
-        detail = f"{plural(number, 'tensor')} of {base} with {unmatched.missing_parameters:,} values"
+        elements = sum(prod(each.shape) for each in unmatched.missing if each.name not in dropped)
+        detail = f"{plural(number, 'tensor')} of {base} with {elements:,} values"
         if initialized is None:
             detail += " are not in the model."
         elif lost:
@@ -37,13 +49,42 @@ def against_base(report: SparsityReport, initialized: Collection[str] | None) ->
         yield finding("misshapen", "error", "Shapes differ from the base", detail, [each.tuned_name for each in unmatched.misshapen])
     # Values stored in fewer bits than the base's differ from them by their rounding alone.
     rounded = all(DTYPE_BITS[row.tuned_dtype] < DTYPE_BITS[row.dtype] for row in report.tensors)
-    if report.values_compared and report.num_changed == 0 and (report.swallowed.count == 0 or rounded):
-        detail = f"All {report.values_compared:,} values compared equal those of {base}: nothing was trained, or the wrong file was saved."
+    same = report.values_compared and report.num_changed == 0 and (report.swallowed.count == 0 or rounded)
+    if same and report.whole:
+        relaid = " in another layout" if unmatched.relaid else ""
+        detail = f"All {report.values_compared:,} values equal those of {base}{relaid}: nothing was trained, or the wrong file was saved."
         yield finding("unchanged", "error", "The weights are those of the base", detail)
+    yield from _replaced(report)
     if unmatched.extra:
         number = unmatched.counts.get("extra", len(unmatched.extra))
         detail = f"{plural(number, 'tensor')} with {unmatched.extra_parameters:,} values that {base} does not have."
         yield finding("extra", "info", "Tensors that the base does not have", detail, [each.name for each in unmatched.extra])
+
+
+def _replaced(report: SparsityReport) -> Iterator[Finding]:
+    """Matrices whose values have nothing to do with the base's, where those of most others have: initialised anew, or another model's."""
+    matrices = [row for row in report.tensors if len(row.shape) > 1 and row.role != "norm" and row.relative_norm is not None]
+    kept = sum(row.parameters for row in matrices if (row.relative_norm or 0) < _KEPT)
+    lost = [row for row in matrices if (row.relative_norm or 0) >= _LOST]
+    if lost and not report.tensors_aggregated and 2 * kept > sum(row.parameters for row in matrices):
+        detail = (
+            f"{plural(len(lost), 'tensor has', 'tensors have')} no relation to {report.base.ref}, while most weights have: initialised anew, "
+            f"or of another model. The change of {lost[0].tuned_name} is {magnitude(lost[0].relative_norm)} times its norm."
+        )
+        yield finding("replaced", "warning", "Weights that are not the base's any more", detail, [row.tuned_name for row in lost])
+
+
+def dropped_layers(base: Checkpoint, model: Checkpoint, missing: Collection[str]) -> frozenset[str]:
+    """Names of the base's tensors in layers of which the model has none, if its own layers are numbered from 0 on without a gap."""
+    by_layer: dict[tuple[str, int], list[str]] = {}
+    for tensor in base.tensors:
+        if tensor.layer is not None and not tensor.buffer and not tensor.holds_scales:
+            by_layer.setdefault((tensor.name.partition(f".{tensor.layer}.")[0], tensor.layer), []).append(tensor.name)
+    numbers = {tensor.layer for tensor in model.tensors if tensor.layer is not None}
+    if numbers != set(range(len(numbers))):
+        return frozenset()
+    whole = [names for names in by_layer.values() if all(name in missing for name in names)]
+    return frozenset(name for names in whole for name in names) if len(whole) < len(by_layer) else frozenset()
 
 
 def base_mismatch(report: ParentsReport, stated: Sequence[str]) -> Iterator[Finding]:

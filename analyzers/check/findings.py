@@ -1,12 +1,12 @@
 """The rules about a checkpoint alone: each is a function that yields findings."""
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzers import limits
 from analyzers.check.report import Finding, Level, Rule
-from analyzers.checkpoints import Checkpoint, is_copy
+from analyzers.checkpoints import Checkpoint, Tensor, is_copy
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.statistics import TensorResult
 from analyzers.formatting import magnitude, plural, share
@@ -21,12 +21,15 @@ _INDEX, _INDEX_BYTES = "The index ", "The index counts "
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the rules read. report: of all values; results: of every tensor; plan: what `shrink` would do; empty where it cannot."""
+    """What the rules read. report: of all values; results: of every tensor; plan: what `shrink` would do; empty where it cannot; copies:
+    tensors stored twice in two layouts -> the one that holds them too.
+    """
 
     checkpoint: Checkpoint
     report: DtypeReport
     results: Sequence[TensorResult]
     plan: Sequence[Planned]
+    copies: Mapping[str, Tensor]
 
 
 def finding(rule: Rule, level: Level, title: str, detail: str, tensors: Sequence[str] = (), saving: int = 0) -> Finding:
@@ -57,6 +60,15 @@ def index(facts: Facts) -> Iterator[Finding]:
         yield finding("index", "error", "The index and the files disagree", detail)
 
 
+def not_read(facts: Facts) -> Iterator[Finding]:
+    """Files that may hold weights of the model and were not judged."""
+    missed = facts.report.coverage[0].missed_files
+    if missed:
+        more = f" and {plural(len(missed) - 1, 'more file')}" if len(missed) > 1 else ""
+        detail = f"{missed[0].path}{more}, {missed[0].why}: nothing here is said about the weights in it."
+        yield finding("not-read", "warning", "Files that were not judged", detail, [each.path for each in missed])
+
+
 def upcast(facts: Facts) -> Iterator[Finding]:
     """Tensors in more bits than their values need, where at least one of them is proven to come from the narrower format."""
     verdicts = ("upcast-from-bf16", "upcast-from-fp16", "upcast-from-fp32")
@@ -82,7 +94,7 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
         if len(tensor.shape) > 1 and found.abs_max != found.abs_min:
             alike = tensor.dtype, tensor.shape, found.square, found.abs_max, found.abs_min_nonzero, found.tallies
             groups.setdefault(alike, []).append(tensor.name)
-    copies: list[str] = []
+    copies = [name for name in tensors if name in facts.copies]
     for names in groups.values():
         originals: list[str] = []
         for name in sorted(names, key=lambda name: tensors[name].role == "head"):  # equal statistics make a candidate; the bytes decide
@@ -93,6 +105,11 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
         saved = sum(after.get(name, tensors[name].nbytes) for name in copies)
         tied = [planned.name for planned in facts.plan if planned.to is None]
         what = "mantissa shrink leaves out copies of tied weights" if tied else "tie them in the configuration if the model may"
+        if facts.copies:
+            other = next(iter(facts.copies.items()))
+            what = (
+                f"{other[0]} is also in {other[1].name}, another layout of the same weights; keep the layout that config.json's model has"
+            )
         detail = f"{plural(len(copies), 'tensor repeats', 'tensors repeat')} another one byte for byte, in {saved:,} bytes: {what}."
         yield finding("stored-twice", "warning", "The same weights are stored twice", detail, copies, saved)
 
@@ -163,5 +180,5 @@ def fossil_rows(facts: Facts) -> Iterator[Finding]:
 
 
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    non_finite, index, upcast, stored_twice, config_dtype, untouched, zero_tensor, pickled, fp16_overflow, fossil_rows,
+    non_finite, index, not_read, upcast, stored_twice, config_dtype, untouched, zero_tensor, pickled, fp16_overflow, fossil_rows,
 )  # fmt: skip

@@ -97,13 +97,16 @@ class CheckReport(Report):
         return sum(each.level == level for each in self.findings)
 
     def headline(self) -> str:
-        """How many findings of each level, and the bytes that could be saved."""
+        """How many findings of each level, the bytes that could be saved, and how far that reaches."""
+        reach = self.reach()
+        if not self.findings and reach:
+            return f"Nothing found in what was read, which is not all. {reach}"
         if not self.findings:
             return f"Nothing found in {plural(self.checkpoint.tensors, 'tensor')}."
         words = {"error": "error", "warning": "warning", "info": "remark"}
         found = ", ".join(plural(self.count(level), words[level]) for level in LEVELS[::-1] if self.count(level))
         saved = f" {self.saving_bytes:,} of {self.checkpoint.bytes:,} bytes could be saved." if self.saving_bytes else ""
-        return f"{found}.{saved}"
+        return f"{found}.{saved}{f' {reach}' if reach else ''}"
 
     def next_step(self) -> NextStep:
         """What to do about the gravest findings, and the passport of the model."""
@@ -114,6 +117,8 @@ class CheckReport(Report):
             advice = f"Save it with mantissa shrink: {size(upcast[0].saving_bytes)} less, and every value stays what it is."
         elif self.count("warning"):
             advice = "Each warning says what to change before you publish it."
+        elif not self.whole:
+            advice = "Look at what was left out before you rely on it: nothing needs to be changed in the rest."
         else:
             advice = "Nothing needs to be changed."
         return NextStep(advice, "dtype", self.checkpoint.ref)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from analyzers.account import coverage_tables
 from analyzers.check.report import LEVELS, CheckReport, Finding
 from analyzers.extras import extras_explained
 from analyzers.tables import frame
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 @extras_explained()
 def tables(report: CheckReport) -> "dict[str, pandas.DataFrame]":
-    """``summary`` (one row) and ``findings``, with the number of tensors in place of their names."""
+    """``summary`` (one row), ``findings``, with the number of tensors in place of their names, and those of `coverage_tables`."""
     import pandas
 
     summary = {
@@ -22,6 +23,11 @@ def tables(report: CheckReport) -> "dict[str, pandas.DataFrame]":
         **{f"{level}_findings": report.count(level) for level in LEVELS[::-1]},
         "bytes": report.checkpoint.bytes,
         "saving_bytes": report.saving_bytes,
+        "coverage": report.covered_share,
     }
     found = frame(report.findings, Finding)
-    return {"summary": pandas.DataFrame([summary]), "findings": found.assign(tensors=found["tensors"].map(len))}
+    return {
+        "summary": pandas.DataFrame([summary]),
+        "findings": found.assign(tensors=found["tensors"].map(len)),
+        **coverage_tables(report.coverage),
+    }

@@ -1,9 +1,9 @@
 """The report as text for a terminal, and as Markdown."""
 
-import re
-
+from analyzers import markdown as md
+from analyzers.account import coverage_lines
 from analyzers.check.report import CheckReport, Finding
-from analyzers.terminal import clean, printable
+from analyzers.terminal import clean
 
 _NAMED = 5
 
@@ -13,7 +13,8 @@ def one(report: CheckReport) -> str:
     lines = [f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}", "", *report.answer_lines()]
     for each in report.findings:
         lines += ["", f"{each.level} [{each.rule}] {each.title}", f"  {each.detail}", *([f"  {names(each)}"] if each.tensors else [])]
-    return clean("\n".join([*lines, *(["", *report.notes] if report.notes else []), "", f"report {report.id}"]))
+    notes = ["", *report.notes] if report.notes else []
+    return clean("\n".join([*lines, *notes, *coverage_lines(report), "", f"report {report.id}"]))
 
 
 def names(finding: Finding) -> str:
@@ -23,16 +24,11 @@ def names(finding: Finding) -> str:
 
 
 def markdown(report: CheckReport) -> str:
-    """The report as Markdown. Names from the checkpoint are untrusted: nothing in them is markup, or notifies anybody."""
-    lines = [f"### Mantissa check of {_plain(report.checkpoint.ref)}", "", _plain(report.headline())]
+    """The report as Markdown. Names from the checkpoint are untrusted: nothing in them is markup, a link, or notifies anybody."""
+    lines = [f"### Mantissa check of {md.plain(report.checkpoint.ref)}", "", md.plain(report.headline())]
     if report.findings:
         lines += ["", "| level | rule | what was found |", "| --- | --- | --- |"]
     for each in report.findings:
         of = f" ({names(each)})" if each.tensors else ""
-        lines.append(f"| {each.level} | {each.rule} | **{_plain(each.title)}**: {_plain(each.detail + of)} |")
-    return "\n".join([*lines, *(["", *map(_plain, report.notes)] if report.notes else [])])
-
-
-def _plain(text: str) -> str:
-    escaped = re.sub(r"[\\`*_{}\[\]<>|~#$!]", lambda match: f"\\{match[0]}", printable(text))
-    return escaped.replace("@", "&#64;").replace("://", ":&#8203;//")
+        lines.append(f"| {each.level} | {each.rule} | **{md.plain(each.title)}**: {md.plain(each.detail + of)} |")
+    return "\n".join([*lines, *(["", *map(md.plain, report.notes)] if report.notes else [])])

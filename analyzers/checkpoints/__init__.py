@@ -1,9 +1,11 @@
 """Where weights come from: references, files that can be read by range, and what their headers say."""
 
 from analyzers.checkpoints.account import account_notes, pair_coverage, read_coverage, undecoded
-from analyzers.checkpoints.align import TIED, Alignment, Group, Misshapen, Pair, Resized, Unmatched, align
+from analyzers.checkpoints.adapters import adapter_rank
+from analyzers.checkpoints.align import TIED, Alignment, Group, Misshapen, Pair, Relaid, Resized, Unmatched, align
 from analyzers.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from analyzers.checkpoints.filters import select
+from analyzers.checkpoints.forms.copies import RelaidCopies
 from analyzers.checkpoints.forms.probe import Reader
 from analyzers.checkpoints.header import Header, HeaderTensor, read_header
 from analyzers.checkpoints.layout import is_index, is_weights
@@ -17,12 +19,12 @@ from analyzers.checkpoints.sides import canonical_names, check_side, open_sides
 from analyzers.checkpoints.spans import Sides, Span, row_length, whole_spans
 from analyzers.checkpoints.stream import Chunk, Step, stream
 from analyzers.checkpoints.tensor import DTYPE_BITS, FLOAT_DTYPES, Tensor
-from analyzers.checkpoints.ties import is_copy, repeated, tied_copies
+from analyzers.checkpoints.ties import is_copy, repeated, states_ties, tied_copies
 
 __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "TIED", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
-    "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "Plan", "RangeFile", "Reader", "Reference", "Repository", "Resized",
-    "Sides", "Span", "Step", "Tensor", "Unmatched", "account_notes", "align", "canonical_names", "check_side", "is_copy", "is_index", "is_weights",
+    "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "Plan", "RangeFile", "Reader", "Reference", "Relaid", "RelaidCopies", "Repository", "Resized",
+    "Sides", "Span", "Step", "Tensor", "Unmatched", "account_notes", "adapter_rank", "align", "canonical_names", "check_side", "is_copy", "is_index", "is_weights",
     "open_checkpoint", "open_sides", "pair_coverage", "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "repeated", "row_length",
-    "select", "stream", "tied_copies", "undecoded", "whole_spans",
+    "select", "states_ties", "stream", "tied_copies", "undecoded", "whole_spans",
 ]  # fmt: skip

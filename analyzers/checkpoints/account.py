@@ -5,7 +5,7 @@ between the classes ``compared`` and ``unmatched``.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analyzers import limits
@@ -29,11 +29,14 @@ _WHY = {
 }
 
 
-def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor]) -> "Coverage":
-    """The coverage of a report on one checkpoint: of the tensors that were ``chosen``, those with values were read or, in quick mode, sampled."""
+def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterable[Tensor], copies: Container[str]) -> "Coverage":
+    """The coverage of a report on one checkpoint.
+
+    chosen: what the visitor's filter lets pass; read: all or, in quick mode, a sample of it; copies: names of copies of the embedding.
+    """
     names = {tensor.name for tensor in chosen}
-    read = {t.name: t.elements for t in checkpoint.tensors if t.has_values and not t.buffer and not t.holds_scales and t.name in names}
-    return _coverage(checkpoint, "read", read, lambda tensor: "undecoded" if tensor.name in names else "excluded", set())
+    reached = {tensor.name: tensor.elements for tensor in read if tensor.name not in copies}
+    return _coverage(checkpoint, "read", reached, lambda tensor: "undecoded" if tensor.name in names else "excluded", copies)
 
 
 def pair_coverage(
@@ -54,7 +57,7 @@ def pair_coverage(
 
 
 def _coverage(
-    checkpoint: Checkpoint, covered: "Class", elements: Mapping[str, int], otherwise: Callable[[Tensor], "Class"], tied: set[str]
+    checkpoint: Checkpoint, covered: "Class", elements: Mapping[str, int], otherwise: Callable[[Tensor], "Class"], tied: Container[str]
 ) -> "Coverage":
     from analyzers.coverage import Counted, Coverage, NotRead  # local import: opening a checkpoint must not load pydantic
 
@@ -93,7 +96,7 @@ def _coverage(
     )
 
 
-def _class_of(tensor: Tensor, otherwise: Callable[[Tensor], "Class"], tied: set[str]) -> "Class":
+def _class_of(tensor: Tensor, otherwise: Callable[[Tensor], "Class"], tied: Container[str]) -> "Class":
     if tensor.buffer or tensor.holds_scales:
         return "buffer"
     if not tensor.elements:
@@ -116,14 +119,20 @@ def _left_out(parts: Sequence[tuple["Class", Tensor, int]], covered: "Class") ->
     lost = _lost_layers(parts, covered)
     for kind, tensor, number in parts:
         if kind not in (covered, "tied", "buffer"):
-            groups.setdefault((kind, "layers" if kind == "unmatched" and _block(tensor) in lost else tensor.role), []).append((tensor, number))
+            groups.setdefault((kind, "layers" if kind == "unmatched" and _block(tensor) in lost else tensor.role), []).append(
+                (tensor, number)
+            )
     rows = []
     for (kind, role), each in groups.items():
         what = f"{_PLURALS.get(role, role)}, from {quoted(each[0][0].name)} on" if len(each) > 1 else quoted(each[0][0].name)
         why = _WHY[kind]
         if role == "layers":
             numbers = [str(number) for number in dict.fromkeys(tensor.layer for tensor, _ in each)]
-            what = f"layer {numbers[0]}" if len(numbers) == 1 else f"layers {listed([*numbers[:8], *(['more'] if len(numbers) > 8 else numbers[8:])])}"
+            what = (
+                f"layer {numbers[0]}"
+                if len(numbers) == 1
+                else f"layers {listed([*numbers[:8], *(['more'] if len(numbers) > 8 else numbers[8:])])}"
+            )
         elif kind == "unmatched" and all(number < tensor.elements for tensor, number in each):
             why = "whose other rows only one side has"
         rows.append(LeftOut(what=what, tensors=len(each), parameters=sum(number for _, number in each), why=why))

@@ -14,13 +14,20 @@ _PARAMETERS = re.compile(
 )
 # Those of image models: kohya's scripts and LyCORIS, diffusers before peft, and XLabs.
 _OF_IMAGE_MODELS = re.compile(
-    r"(^|[._])(lora(_(linear|conv|linear_layer))?\d?[._](down|up|mid)|lora_te\d?_\w*|hada_t[12]|lokr_t2|oft_blocks|oft_diag|dora_scale)(\.|$)"
+    r"^lora_(unet|te\d?|transformer|prior)_|(^|[._])(lora(_(linear|conv|linear_layer))?\d?[._](down|up|mid)|hada_t[12]|lokr_t2|oft_blocks"
+    r"|oft_diag|dora_scale)(\.|$)"
 )
 
 
 def is_adapter_parameter(name: str) -> bool:
     """Whether a tensor has the name of an adapter's parameter."""
     return bool(_PARAMETERS.search(name) or _OF_IMAGE_MODELS.search(name))
+
+
+def adapter_rank(tensors: Sequence[Tensor]) -> int:
+    """The largest rank of the low-rank factors among ``tensors``; 0 without any."""
+    factors = [tensor for tensor in tensors if is_adapter_parameter(tensor.name) and len(tensor.shape) > 1]
+    return max((min(tensor.shape) for tensor in factors), default=0)
 
 
 def is_adapter(paths: Iterable[str], tensors: Sequence[Tensor]) -> bool:

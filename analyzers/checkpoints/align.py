@@ -23,6 +23,7 @@ from analyzers.checkpoints.ties import may_tie, tied_heads
 
 # The form of a head that is compared with the embedding of a model which ties the two.
 TIED = "tied to the embedding"
+_AS_HEAD = "[as head]"  # what the name of an embedding ends with where it is compared with a head too
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,9 @@ def align(
 
 
 def _parameters(checkpoint: Checkpoint) -> list[Tensor]:
-    return [tensor for tensor in checkpoint.tensors if not tensor.buffer and not tensor.holds_scales]
+    """Those of all layers, also where layers are the same memory under several numbers."""
+    again = [tensor for tensor in checkpoint.aliases if tensor.layer is not None]
+    return [tensor for tensor in (*checkpoint.tensors, *again) if not tensor.buffer and not tensor.holds_scales]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +197,10 @@ class _Sides:
         matches += [Match(*pair, *pair) for pair in pairs if pair[0].shape != pair[1].shape and _values(*pair) and _fit(*pair)]
         for find in (self._matcher.relaid, self._matcher.alike):
             taken = {match.base_stored.name for match in matches}, {match.tuned_stored.name for match in matches}
-            rest = [[t for t in side if t.name not in names and t.has_values] for side, names in zip((base, tuned), taken, strict=True)]
+            rest = [
+                [t for t in side if t.name not in names and t.has_values and not copies.get(t.name)]
+                for side, names, copies in zip((base, tuned), taken, self.copies, strict=True)
+            ]
             if all(rest):
                 matches += find(*rest)
         found: dict[str, list[Match]] = {}
@@ -215,7 +221,11 @@ class _Sides:
 
         matches = {
             name: [
-                replace(match, tuned=_named(match.tuned, match.tuned_stored, as_stored(match.tuned_stored)), tuned_stored=as_stored(match.tuned_stored))
+                replace(
+                    match,
+                    tuned=_named(match.tuned, match.tuned_stored, as_stored(match.tuned_stored)),
+                    tuned_stored=as_stored(match.tuned_stored),
+                )
                 for match in each
             ]
             for name, each in found.matches.items()
@@ -223,7 +233,9 @@ class _Sides:
         for of in maps:
             for layer, source in of.repeated.items():
                 _add_repeated(matches, of, layer, source, by_name)
-        used = {match.tuned_stored.name for each in matches.values() for match in each} | {as_stored(t).name for t in found.partners.values()}
+        used = {match.tuned_stored.name for each in matches.values() for match in each} | {
+            as_stored(t).name for t in found.partners.values()
+        }
         return _Matched(matches, {name: as_stored(t) for name, t in found.partners.items()}, [t for t in tuned if t.name not in used], maps)
 
     def _add_tied_heads(self, found: _Matched) -> None:
@@ -243,7 +255,7 @@ class _Sides:
             if own == 0:
                 found.matches[head.name] = [Match(head, twins[0], head, twins[0], TIED)]
             else:
-                as_head = replace(twins[0], name=f"{twins[0].name}[as head]", role="head")
+                as_head = replace(twins[0], name=twins[0].name + _AS_HEAD, role="head")
                 found.matches.setdefault(twins[0].name, []).append(Match(as_head, head, twins[0], head, TIED))
                 found.extra[:] = [tensor for tensor in found.extra if tensor.name != head.name]
 
@@ -261,9 +273,13 @@ def _add_repeated(matches: dict[str, list[Match]], of: LayerMap, layer: int, sou
         for match in list(each):
             twin = tuned.get(numbered(match.tuned_stored.name, of.tuned, layer))
             stored = match.tuned_stored
-            if twin is not None and (twin.shape, twin.dtype, twin.strides) == (stored.shape, stored.dtype, stored.strides) and twin.scale is None:
+            if (
+                twin is not None
+                and (twin.shape, twin.dtype, twin.strides) == (stored.shape, stored.dtype, stored.strides)
+                and twin.scale is None
+            ):
                 view = replace(match.tuned, file=twin.file, offset=twin.offset + match.tuned.offset - stored.offset, layer=layer)
-                again = replace(match.base, name=f"{match.base.name} (as layer {layer})", layer=layer)
+                again = replace(match.base, name=f"{match.base.name} (as layer {layer})")
                 each.append(replace(match, base=again, tuned=_named(view, stored, twin), tuned_stored=twin))
 
 
@@ -303,18 +319,22 @@ def _finest(tensor: Tensor, columns: Sequence[Sequence[Match]]) -> list[Tensor]:
     return list(pieces.values())
 
 
-def _piece_of(tensor: Tensor, piece: Tensor, matches: Iterable[Match]) -> Match | None:
+def _piece_of(tensor: Tensor, piece: Tensor, matches: Sequence[Match]) -> Match | None:
     """The match of ``piece``: its own, or the same elements of a match of the whole tensor."""
-    for match in matches:
-        if match.base.name == piece.name:
-            return match
-        contiguous = tensor.strides is match.tuned.strides is None and tensor.scale is match.tuned.scale is None
-        if match.base.name == tensor.name and contiguous and match.tuned.elements == tensor.elements and "[" in piece.name[len(tensor.name) :]:
-            view = View.of(piece)
-            start = (piece.offset - tensor.offset) * 8 // tensor.bits
-            part = View(view.shape, view.strides, start).part_of(match.tuned, piece.name[len(tensor.name) + 1 : -1])
-            return replace(match, base=piece, tuned=part) if part is not None else None
-    return None
+    own = next((match for match in matches if match.base.name == piece.name), None)
+    whole = next((match for match in matches if match.base.name == tensor.name), None)
+    part = piece.name[len(tensor.name) :]
+    if own is not None or whole is None or not part.startswith("[") or part == _AS_HEAD:
+        return own
+    if not (
+        tensor.strides is whole.tuned.strides is None
+        and tensor.scale is whole.tuned.scale is None
+        and whole.tuned.elements == tensor.elements
+    ):
+        return None
+    view, start = View.of(piece), (piece.offset - tensor.offset) * 8 // tensor.bits
+    cut = View(view.shape, view.strides, start).part_of(whole.tuned, part[1:-1])
+    return replace(whole, base=piece, tuned=cut) if cut is not None else None
 
 
 def _first_rows(tensor: Tensor, rows: int) -> Tensor:
@@ -340,9 +360,7 @@ def _partners(base: Sequence[Tensor], tuned: Sequence[Tensor]) -> tuple[dict[str
     return partners, extra
 
 
-def _counterparts(
-    base: Tensor, matched: _Matched, tied: Set[str], repeating: Set[str], sides: _Sides, found: Unmatched
-) -> list[Match]:
+def _counterparts(base: Tensor, matched: _Matched, tied: Set[str], repeating: Set[str], sides: _Sides, found: Unmatched) -> list[Match]:
     """The matches of ``base``, with tuned tensors cut to its rows; ``found`` receives what is to be reported.
 
     tied, repeating: names of the heads that repeat the embedding, in the base and in the tuned checkpoint.

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from analyzers import limits
 from analyzers.checkpoints.adapters import adapter_note, is_adapter
-from analyzers.checkpoints.header import Header, read_header
-from analyzers.checkpoints.layout import GGUF, SAFETENSORS, SkippedFile, WeightFiles, WeightSet, is_weights, select_weights, single_file
+from analyzers.checkpoints.content import is_recognized, read_any_header
+from analyzers.checkpoints.header import Header
+from analyzers.checkpoints.layout import SAFETENSORS, SkippedFile, WeightFiles, WeightSet, is_weights, select_weights, single_file
 from analyzers.checkpoints.local import LocalFile, LocalRepository, sample_folder
 from analyzers.checkpoints.names import is_buffer, layer, role
 from analyzers.checkpoints.outside_index import add_outside
-from analyzers.checkpoints.pickles import read_pickled
 from analyzers.checkpoints.quantization import quantization
 from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
@@ -165,8 +165,9 @@ def _open_repository(text: str, access: Access) -> Repository:
 def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkpoint:
     if subfolder is not None and ("\\" in subfolder or not subfolder.isprintable() or ".." in subfolder.split("/")):
         raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
-    unreadable = _unreadable(repository, subfolder)
-    if isinstance(repository, LocalRepository) and repository.single_file and is_weights(repository.ref):
+    unopened = repository.unreadable_weights(subfolder) if isinstance(repository, LocalRepository) else ()
+    unreadable = _unreadable(unopened)
+    if isinstance(repository, LocalRepository) and repository.single_file and _holds_weights(repository):
         weights = single_file(repository.files)
     else:
         try:
@@ -201,13 +202,24 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             parallel_reads=repository.parallel_reads,
             repository=repository,
             aliases=aliases,
-            not_read=weights.not_read,
+            not_read=(*weights.not_read, *unopened),
             outside_index=added.paths,
         )
     except BaseException:
         for file in files:
             file.close()
         raise
+
+
+def _holds_weights(repository: LocalRepository) -> bool:
+    """Whether the single file of ``repository`` may hold weights, by its name or by its content."""
+    if is_weights(repository.ref):
+        return True
+    file = repository.open(next(iter(repository.files)))
+    try:
+        return is_recognized(file)
+    finally:
+        file.close()
 
 
 def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple[RangeFile, ...], tuple[Header, ...]]:
@@ -238,15 +250,9 @@ def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple
 
 
 def _read_header(repository: Repository, file: RangeFile, files: int) -> Header:
-    """Read the header of one of ``files`` weight files; the file extension selects the format."""
-    if file.path.endswith(SAFETENSORS):
-        return read_header(file)
-    if file.path.endswith(GGUF):
-        from analyzers.checkpoints.gguf import read_gguf
-
-        return read_gguf(file)
-    # Over a network every check of a storage is a request, so all files share a small budget.
-    return read_pickled(file, None if isinstance(repository, LocalRepository) else max(2, _PLACES_CHECKED // files))
+    """Read the header of one of ``files`` weight files."""
+    # Over a network every check of a pickled storage is a request, so all files share a small budget.
+    return read_any_header(file, None if isinstance(repository, LocalRepository) else max(2, _PLACES_CHECKED // files))
 
 
 def _by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -336,17 +342,12 @@ def _collide(places: list[list[int]], headers: tuple[Header, ...], paths: tuple[
     return any(count > 1 for count in groups.values())
 
 
-def _unreadable(repository: Repository, subfolder: str | None) -> str:
-    """A sentence about unreadable weights in a local folder, naming the first one; empty if there are none."""
-    inside = f"{subfolder.strip('/')}/" if subfolder else ""
-    every = repository.unreadable if isinstance(repository, LocalRepository) else []
-    paths = sorted(path for path in every if is_weights(path) and path.startswith(inside))
-    if not paths:
+def _unreadable(skipped: tuple[SkippedFile, ...]) -> str:
+    """A sentence about weights in a local folder that cannot be opened, naming the first one; empty if there are none."""
+    if not skipped:
         return ""
-    shown = os.fsencode(paths[0]).decode(errors="backslashreplace")
-    why = "is not a file: it may be a dangling link" if shown == paths[0] else "holds bytes in its name that are not UTF-8: rename it"
-    more = f" So it is with {plural(len(paths) - 1, 'more weight file')}." if len(paths) > 1 else ""
-    return f"{quoted(shown, 200)} {why}.{more}"
+    more = f" So it is with {plural(len(skipped) - 1, 'more weight file')}." if len(skipped) > 1 else ""
+    return f"{quoted(skipped[0].path, 200)} {skipped[0].why}.{more}"
 
 
 def _compare_index(

@@ -14,6 +14,7 @@ from analyzers import limits
 from analyzers.checkpoints.reference import quoted
 
 MODULES, PIPELINE = "modules.json", "model_index.json"
+_ROUTERS, _ROUTE = (".Router", ".Asym"), re.compile(r"\w+_\d+_\w+")
 _WITH_WEIGHTS = re.compile(r"(unet|transformer|prior|decoder|vae|vqvae|movq|text_encoder)(_\d)?")
 
 
@@ -39,14 +40,14 @@ def find_components(start: str, files: Mapping[str, int], folders: Collection[st
     """
     inside = f"{start}/" if start else ""
     notes: list[str] = []
-    for name, listed in ((MODULES, _modules), (PIPELINE, _pipeline)):
+    for name in (MODULES, PIPELINE):
         path = inside + name
         if path not in files:
             continue
         entries = _read(path, files, read_small, notes)
         if entries is None:
             continue
-        names = listed(entries)
+        names = _modules(entries, inside, folders) if name == MODULES else _pipeline(entries)
         wrong = next((each for each in names if not _is_folder(each)), None)
         if wrong is not None:
             notes.append(f"{quoted(path, 200)} names {quoted(wrong)}, which is not a folder of this checkpoint, and was ignored.")
@@ -72,8 +73,20 @@ def _read(path: str, files: Mapping[str, int], read_small: Callable[[str], bytes
     return found
 
 
-def _modules(entries: list[Any]) -> list[str]:
-    return [path for entry in entries if isinstance(entry, dict) and isinstance(path := entry.get("path"), str)]
+def _modules(entries: list[Any], inside: str, folders: Collection[str]) -> list[str]:
+    """The paths that modules.json names; and those of the modules inside a router, which are in folders like query_0_Transformer."""
+    routes: dict[str, list[str]] = {}
+    for folder in sorted(folders):
+        above, _, name = folder.removeprefix(inside).rpartition("/")
+        if folder.startswith(inside) and _ROUTE.fullmatch(name):
+            routes.setdefault(above, []).append(folder.removeprefix(inside))
+    names: dict[str, None] = {}
+    for entry in entries:
+        if isinstance(entry, dict) and isinstance(path := entry.get("path"), str):
+            names[path] = None
+            if str(entry.get("type")).endswith(_ROUTERS):
+                names |= dict.fromkeys(routes.pop(path.rstrip("/"), ()))
+    return list(names)
 
 
 def _pipeline(entries: dict[str, Any]) -> list[str]:

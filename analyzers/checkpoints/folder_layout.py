@@ -5,11 +5,9 @@ from dataclasses import dataclass
 
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.shards import complete_groups, complete_set, read_index
-from analyzers.checkpoints.weight_names import CONSOLIDATED, INDEX, PICKLED, SAFETENSORS, is_index, is_weights, plain
+from analyzers.checkpoints.weight_names import ADAPTER, CONSOLIDATED, INDEX, PICKLED, SAFETENSORS, is_index, is_weights, plain
 from analyzers.errors import InvalidCheckpoint, LimitExceeded
 from analyzers.terminal import plural
-
-_ADAPTER = "adapter_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ def select_folder(
     index = read_index(before + indexes[0], names, endings, files, read_small)
     notes.extend(index.notes)
     shards = set(index.shards)
-    rest = [before + name for name in weights if not name.startswith((CONSOLIDATED, _ADAPTER)) and before + name not in shards]
+    rest = [before + name for name in weights if not (name.startswith(CONSOLIDATED) or ADAPTER.match(name)) and before + name not in shards]
     outside = tuple(path for path in rest if path.endswith(SAFETENSORS))
     return WeightSet(folder, (index.shards,), index.weight_map, index.total_size, prefix, outside)
 

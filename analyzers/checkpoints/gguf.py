@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from math import prod
 
 from analyzers import limits
-from analyzers.checkpoints.header import FIRST_READ, Header, HeaderTensor
+from analyzers.checkpoints.header import FIRST_READ, Header, HeaderTensor, cut_off
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.tensor import PACKED_BITS
@@ -153,7 +153,7 @@ class _Reader:
             end = -(-(offset + nbytes) // alignment) * alignment
         last = max((tensor.stop for tensor in tensors), default=0)
         if last > self._file.size:
-            raise _Damaged(f"the file is cut off: its tensors need {last:,} bytes and it has {self._file.size:,}")
+            raise cut_off(self._file.path, "tensors need", last, self._file.size)
         return tuple(tensors)
 
     def _tensor(self) -> tuple[str, str, tuple[int, ...], int, int]:
@@ -212,7 +212,7 @@ class _Reader:
         if self._at + length <= self._end:
             return
         if self._at + length > self._file.size:
-            raise _Damaged("the file ends inside it")
+            raise cut_off(self._file.path, "header alone needs at least", self._at + length, self._file.size)
         raise LimitExceeded(
             f"The header of {quoted(self._file.path, 200)} has more than {limits.HEADER_BYTES:,} bytes (MANTISSA_HEADER_BYTES)."
         )

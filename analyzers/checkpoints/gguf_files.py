@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from analyzers import limits
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.shards import complete_groups
-from analyzers.checkpoints.weight_names import GGUF, SHARD, file_name, missing_parts, numbered, renumbered
+from analyzers.checkpoints.weight_names import ADAPTER, GGUF, SHARD, file_name, missing_parts, numbered, renumbered
 from analyzers.terminal import plural
 
 # Storage widths in file names, widest first; names without any of these rank last.
@@ -21,10 +21,10 @@ _PROJECTOR = "mmproj"
 def widest(paths: Sequence[str], files: Mapping[str, int]) -> tuple[tuple[str, ...], str]:
     """The widest complete GGUF file with all its parts, and a note on the others, "" if there are none.
 
-    Projectors of images are another part of the model, read only if there is nothing else.
+    Encoders of images, which are another part of the model, and adapters are read only if there is nothing else.
     Raises InvalidCheckpoint if parts of every file are missing, LimitExceeded.
     """
-    models = [path for path in paths if not is_projector(path)] or list(paths)
+    models = [path for path in paths if not is_projector(path) and not ADAPTER.match(file_name(path))] or list(paths)
     single, numberings = numbered(models)
     groups: list[tuple[str, ...]] = [(path,) for path in single]
     for (_, total, _, _), parts in numberings.items():

@@ -47,13 +47,15 @@ class HeaderTensor(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Header:
     """tensors: sorted by offset, or by name for a pickled file; metadata: free-form metadata of the writer;
-    nbytes: length of the description, which the data follow in a safetensors file; notes: remarks for the reader.
+    nbytes: length of the description, which the data follow in a safetensors file; notes: remarks for the reader;
+    opaque: classes and functions of a pickled file whose values were not interpreted.
     """
 
     tensors: tuple[HeaderTensor, ...]
     metadata: Mapping[str, str]
     nbytes: int
     notes: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
 
 
 class _Malformed(Exception):
@@ -87,15 +89,26 @@ def header_stop(raw: bytes | bytearray, file_size: int, path: str = "the file") 
         raise InvalidCheckpoint(f"{quoted(path, 200)} is a Git LFS pointer in place of the weights: fetch them with 'git lfs pull'.")
     length = int.from_bytes(raw[:_LENGTH], "little")
     if len(raw) < _LENGTH or length > file_size - _LENGTH:
+        if length <= limits.HEADER_BYTES and raw[_LENGTH : _LENGTH + 1] in (b"{", b""):
+            raise cut_off(path, "header needs", _LENGTH + length, file_size)
         raise InvalidCheckpoint(
-            f"{quoted(path, 200)} is not a complete safetensors file: it announces a header of {plural(length, 'byte')} and has "
-            f"{file_size:,} in all."
+            f"{quoted(path, 200)} is not a safetensors file: it announces a header of {plural(length, 'byte')} and has {file_size:,}."
         )
     if length > limits.HEADER_BYTES:
         raise LimitExceeded(
             f"The header of {quoted(path, 200)} has {length:,} bytes, more than {limits.HEADER_BYTES:,} (MANTISSA_HEADER_BYTES)."
         )
     return _LENGTH + length
+
+
+def cut_off(path: str, what: str, needed: int, size: int) -> InvalidCheckpoint:
+    """The error about a file of which only the first ``size`` of ``needed`` bytes are there. what: needs them, with its verb."""
+    missing = needed - size
+    there, lost = ("is", "is") if size == 1 else ("are", "is" if missing == 1 else "are")
+    return InvalidCheckpoint(
+        f"{quoted(path, 200)} is cut off: its {what} {plural(needed, 'byte')} and {size:,} {there} there: {missing:,} {lost} missing. "
+        "Upload or download it again."
+    )
 
 
 def parse_header(raw: bytes | bytearray, file_size: int, path: str = "the file") -> Header:
@@ -112,7 +125,7 @@ def parse_header(raw: bytes | bytearray, file_size: int, path: str = "the file")
         metadata = _metadata(described.pop("__metadata__", None))
         tensors = [_tensor(name, value, stop) for name, value in described.items()]
         tensors.sort(key=itemgetter(3, 4))
-        _check_offsets(tensors, stop, file_size)
+        _check_offsets(tensors, stop, file_size, path)
     except _Malformed as error:
         raise InvalidCheckpoint(f"The header of {quoted(path, 200)} is damaged: {error}.") from None
     except LimitExceeded as error:
@@ -243,7 +256,7 @@ def _tensor(name: str, value: Any, data: int) -> HeaderTensor:
     return HeaderTensor(name, dtype, tuple(shape), data + start, data + stop)
 
 
-def _check_offsets(tensors: Sequence[HeaderTensor], data: int, file_size: int) -> None:
+def _check_offsets(tensors: Sequence[HeaderTensor], data: int, file_size: int, path: str) -> None:
     """Check that ``tensors``, sorted by offset, cover the file from ``data`` to its end, without gaps or overlaps."""
     end = data
     for tensor in tensors:
@@ -252,7 +265,7 @@ def _check_offsets(tensors: Sequence[HeaderTensor], data: int, file_size: int) -
             raise _Malformed(f"{quoted(tensor.name)} {what}: it starts at byte {tensor.start - data:,} of the data, not at {end - data:,}")
         end = tensor.stop
     if end > file_size:
-        raise _Malformed(f"the file is cut off: its tensors need {end:,} bytes and it has {file_size:,}")
+        raise cut_off(path, "tensors need", end, file_size)
     if end < file_size:
         raise _Malformed(f"{plural(file_size - end, 'byte follows', 'bytes follow')} the last tensor without belonging to one")
 

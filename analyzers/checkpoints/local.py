@@ -13,10 +13,11 @@ from pathlib import Path
 from analyzers import limits
 from analyzers.checkpoints.components import MODULES, PIPELINE
 from analyzers.checkpoints.gguf_files import parts
-from analyzers.checkpoints.layout import GGUF, SAFETENSORS, is_index, is_weights
+from analyzers.checkpoints.layout import GGUF, SAFETENSORS, SkippedFile, is_index, is_weights
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidCheckpoint, LimitExceeded
+from analyzers.terminal import printable
 
 HASHED_WHOLE_BYTES = 64 << 20
 _HEADER_LENGTH = 8
@@ -137,7 +138,7 @@ class LocalRepository:
         Above 64 MiB in total, contents are replaced by modification times (ns) and the safetensors headers, or the first and last
         64 KiB of other formats: hashing 140 GB would take longer than the analysis.
         """
-        paths = [path for path in self.files if is_weights(path) or is_index(path) or path.rpartition("/")[2] in _HASHED]
+        paths = [path for path in self.files if self.single_file or is_weights(path) or _is_description(path)]
         whole = sum(self.files[path] for path in paths) <= HASHED_WHOLE_BYTES
         digest = hashlib.sha256()
         for path in paths:
@@ -157,6 +158,16 @@ class LocalRepository:
         if path not in self.files:
             raise CheckpointNotFound(f"{quoted(self._shown, 200)} holds no file {quoted(path, 200)}.")
         return LocalFile(self.folder / path, path, self.files[path])
+
+    def unreadable_weights(self, subfolder: str | None = None) -> tuple[SkippedFile, ...]:
+        """The weight files among ``unreadable``, in ``subfolder``, with the reason."""
+        inside = f"{subfolder.strip('/')}/" if subfolder else ""
+        found = []
+        for path in sorted(path for path in self.unreadable if is_weights(path) and path.startswith(inside)):
+            shown = os.fsencode(path).decode(errors="backslashreplace")
+            link = "is not a file: it may be a dangling link"
+            found.append(SkippedFile(printable(shown), link if shown == path else "holds bytes in its name that are not UTF-8: rename it"))
+        return tuple(found)
 
     def close(self) -> None:
         """Do nothing: a local repository holds no resources."""
@@ -202,9 +213,13 @@ def sample_folder(name: str) -> Path:
     return SAMPLES / name
 
 
+def _is_description(path: str) -> bool:
+    return is_index(path) or path.rpartition("/")[2] in _HASHED
+
+
 def _header_bytes(file: RangeFile) -> int:
     if not file.path.endswith(SAFETENSORS):
-        return min(file.size, _TAIL_BYTES if is_weights(file.path) else HASHED_WHOLE_BYTES)
+        return min(file.size, HASHED_WHOLE_BYTES if _is_description(file.path) else _TAIL_BYTES)
     if file.size < _HEADER_LENGTH:
         return file.size
     length = int.from_bytes(read_range(file, 0, _HEADER_LENGTH), "little")

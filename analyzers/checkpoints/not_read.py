@@ -8,6 +8,7 @@ from analyzers.checkpoints.gguf_files import is_projector, same_model
 from analyzers.checkpoints.other_formats import other_format
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.weight_names import (
+    ADAPTER,
     CONSOLIDATED,
     CONVENTIONAL,
     GGUF,
@@ -29,7 +30,6 @@ _COPIES = re.compile(
     re.IGNORECASE,
 )
 _PARTITION = re.compile(r"mp_rank_\d+_model_states\.pt")
-_ADAPTER = re.compile(r"adapter_|(.*[._-])?lora([._-]|$)", re.IGNORECASE)
 _MAIN = frozenset({"model", "pytorch_model", "diffusion_pytorch_model", "open_clip_pytorch_model", "open_clip_model"})
 _NOTED = 4  # reasons with a note each
 
@@ -62,9 +62,9 @@ class Read:
 
 
 def skipped_files(paths: Iterable[str], read: Read, pending: Iterable[str] = ()) -> tuple[SkippedFile, ...]:
-    """Every file among ``paths`` that may hold weights and is not read, in order. pending: files that are decided on later."""
+    """Every file among ``paths`` that may hold weights and is not read, by path. pending: files that are decided on later."""
     reasons, settled = _Reasons(read), {*read.paths, *pending}
-    return tuple(found for path in paths if path not in settled and (found := reasons.reason(path)) is not None)
+    return tuple(found for path in sorted(paths) if path not in settled and (found := reasons.reason(path)) is not None)
 
 
 def notes_on(skipped: Sequence[SkippedFile], gguf: bool) -> list[str]:
@@ -93,6 +93,8 @@ class _Reasons:
     def __init__(self, read: Read) -> None:
         self._read = read
         self._stems: dict[str, set[str]] = {}
+        # Files of whole models are no copies of an adapter.
+        self._only_adapters = all(ADAPTER.match(file_name(path)) for path in read.paths)
         self._gguf = next((path for path in read.paths if path.endswith(GGUF)), None)
         self._safe = {folder(path) for path in read.paths if path.endswith(SAFETENSORS)}
         for path in read.paths:
@@ -104,7 +106,7 @@ class _Reasons:
         if kind is not None:
             if file_name(path).endswith("_optim_states.pt"):
                 return None
-            return self._skip(path, f"{kind.what}: {kind.convert}", kind.export and not self._adapters())
+            return self._skip(path, f"{kind.what}: {kind.convert}", kind.export and not self._only_adapters)
         if not is_weights(path):
             return None
         if path.endswith(GGUF):
@@ -117,7 +119,7 @@ class _Reasons:
     def _other_gguf(self, path: str) -> SkippedFile:
         if is_projector(path) and self._gguf is not None:
             return self._skip(path, "the encoder of images or sound, which is another part of the model")
-        if _ADAPTER.match(file_name(path)):
+        if ADAPTER.match(file_name(path)):
             return self._skip(path, "an adapter by its name")
         if self._gguf is None or same_model(path, self._gguf):
             return self._skip(path, "the same weights as GGUF", alternative=True)
@@ -130,7 +132,7 @@ class _Reasons:
         inside = where.removeprefix(read.start).strip("/").split("/")
         if _PARTITION.fullmatch(file_name(path)):
             return self._skip(path, "the training state of DeepSpeed", alternative=True)
-        if not self._adapters() and any(_COPIES.fullmatch(part) for part in inside):
+        if not self._only_adapters and any(_COPIES.fullmatch(part) for part in inside):
             return self._skip(path, "by its folder the same weights in another format", alternative=True)
         if read.components:
             return self._skip(path, f"in a folder that {printable(read.components)} does not name")
@@ -147,17 +149,13 @@ class _Reasons:
         if own in stems:
             what = "the same weights as a pickle" if name.endswith(PICKLED) and where in self._safe else "the same weights in other files"
             return self._skip(path, what, alternative=True)
-        if _ADAPTER.match(name):
+        if ADAPTER.match(name):
             return self._skip(path, "an adapter by its name")
-        if CONVENTIONAL.fullmatch(name) and where in self._safe and not self._adapters():
+        if CONVENTIONAL.fullmatch(name) and where in self._safe and not self._only_adapters:
             return self._skip(path, "the same weights as a pickle", alternative=True)
         if where in self._read.indexed:
             return self._skip(path, "no index names it")
         return self._skip(path, "next to the files that make up the model")
-
-    def _adapters(self) -> bool:
-        """Whether only adapters were read: files of whole models are then no copies of them."""
-        return all(_ADAPTER.match(file_name(path)) for path in self._read.paths)
 
     @staticmethod
     def _skip(path: str, why: str, alternative: bool = False) -> SkippedFile:

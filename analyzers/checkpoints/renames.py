@@ -22,8 +22,13 @@ _LEADING = frozenset(
 _BEFORE = re.compile(rf"(.*/)?(({'|'.join(sorted(_LEADING))})\.)*")
 # Modules that frameworks put around others, anywhere in a name.
 _WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "base_layer.")
-# Names of norm parameters in the first BERT checkpoints.
-_NORM_LEAVES = ((re.compile(r"(norm)\.gamma$", re.IGNORECASE), r"\1.weight"), (re.compile(r"(norm)\.beta$", re.IGNORECASE), r"\1.bias"))
+# Names of norm parameters in the first BERT checkpoints, and of torch's weight norm, whose first spelling is the bare one.
+_LEAVES = (
+    (re.compile(r"(norm)\.gamma$", re.IGNORECASE), r"\1.weight"),
+    (re.compile(r"(norm)\.beta$", re.IGNORECASE), r"\1.bias"),
+    (re.compile(r"\.parametrizations\.weight\.original0$"), ".weight_g"),
+    (re.compile(r"\.parametrizations\.weight\.original1$"), ".weight_v"),
+)
 
 # Distinct prefixes considered on each side, the most frequent ones; real checkpoints have up to five.
 _PREFIXES = 16
@@ -59,8 +64,8 @@ def bare_name(name: str) -> tuple[str, str]:
     for wrapper in _WRAPPERS:
         if wrapper in name:
             name = name.replace(wrapper, "")
-    if name.endswith((".gamma", ".beta")):
-        for old, new in _NORM_LEAVES:
+    if name.endswith((".gamma", ".beta", ".original0", ".original1")):
+        for old, new in _LEAVES:
             name = old.sub(new, name)
     end = _BEFORE.match(name).end()  # type: ignore[union-attr]
     return name[end:], name[:end]

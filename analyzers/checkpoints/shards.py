@@ -47,7 +47,7 @@ def complete_groups(names: Iterable[str]) -> list[tuple[str, ...]]:
 def complete_set(names: Iterable[str]) -> tuple[str, ...]:
     """The first numbering without gaps; empty if there is none."""
     for (_, total, _, _), shards in numbered(names)[1].items():
-        if int(total) <= limits.SHARDS and not missing_parts(total, shards):
+        if int(total) <= min(len(shards), limits.SHARDS) and not missing_parts(total, shards):
             return tuple(shards[number] for number in sorted(shards))
     return ()
 

@@ -50,13 +50,20 @@ def repeated(checkpoint: Checkpoint) -> dict[str, bool]:
     embeddings.sort(key=lambda tensor: (tensor.name.count("."), tensor.name))  # the one that others are copies of is the outermost
     found = {}
     for at, embedding in enumerate(embeddings):
-        if any(_stored_alike(each, embedding) and _same_bytes(checkpoint, each, embedding) for each in embeddings[:at] if embedding.elements):
+        if any(
+            _stored_alike(each, embedding) and _same_bytes(checkpoint, each, embedding) for each in embeddings[:at] if embedding.elements
+        ):
             found[embedding.name] = True
     for head in checkpoint.tensors:
         alike = [tensor for tensor in embeddings if _stored_alike(tensor, head)] if head.role == "head" and head.elements else []
         if alike:
             found[head.name] = any(_same_bytes(checkpoint, tensor, head) for tensor in alike)
     return found
+
+
+def states_ties(config: Mapping[str, Any] | None) -> bool:
+    """Whether the configuration, or its model type, ties the head to the embedding."""
+    return _ties(config) is True
 
 
 def may_tie(config: Mapping[str, Any] | None) -> bool:

@@ -19,6 +19,7 @@ _PACKAGE = re.compile(r"\.(mlpackage|mlmodelc)/")  # Core ML keeps a weight.bin 
 SHARD = re.compile(r"(.*?)-?([0-9]{1,6})-of-([0-9]{1,6})((?:\.[A-Za-z0-9_-]+)?)\.(safetensors|sft|bin|pt|pth|ckpt|gguf)")
 VARIANT = re.compile(r"(.+?)(?:\.(?:non_ema|ema)|[._-](?:fp16|bf16|fp32|fp8(?:_e4m3fn|_e5m2)?))(?:-[0-9]+-of-[0-9]+)?")
 CONVENTIONAL = re.compile(r".*pytorch_model.*\.bin(\.index\.json)?")
+ADAPTER = re.compile(r"adapter_|(.*[._-])?lora([._-]|$)", re.IGNORECASE)
 CONSOLIDATED = "consolidated"
 
 

@@ -110,7 +110,8 @@ def suggestions(report: "DtypeReport") -> list[Suggestion]:
         found.append(Suggestion("List the tensors with NaN or infinite weights: no run recovers from these.", f"mantissa check {ref}"))
     if held := narrower(report):
         saved = size(sum(row.bytes for row in report.storage if row.dtype == report.lineage.stored) * (bits - 16) // bits)
-        sure = "no value changes" if report.extremes.exact else "shrink looks at every value before it writes any"
+        sure = "no value changes" if report.extremes.exact and report.whole else "shrink looks at every value before it writes any"
+        saved = saved if report.whole else f"up to {saved}"
         found.append(Suggestion(f"Store it narrower, in {held}: {saved} less, and {sure}.", f"mantissa shrink {ref} --out FOLDER"))
     if report.fp16_risk.level == "overflow":
         advice = "See what the infinite weights do to the activations in fp16, layer by layer."

@@ -14,6 +14,7 @@ import numpy as np
 
 from analyzers.base import Interval
 from analyzers.checkpoints import Checkpoint, Plan, Span, Tensor, select
+from analyzers.checkpoints.adapters import is_adapter, is_adapter_parameter
 from analyzers.checkpoints.names import INTEGER_DTYPES
 from analyzers.checkpoints.quantization import describe_quantization, storage_note
 from analyzers.dtype_detection.count import Counted
@@ -50,7 +51,9 @@ class Chosen:
         """Select from ``checkpoint``. Raises UnsupportedWeights for integer weights, NoWeights if there are no values."""
         tensors = select(checkpoint.tensors, request.include, request.exclude)
         parameters = [t for t in tensors if not t.buffer and not t.holds_scales]
-        floats = [t for t in parameters if t.has_values]
+        # The matrices of an adapter next to the weights are no weights of the model, unless they are all there is, or asked for.
+        beside = not request.include and not is_adapter([file.path for file in checkpoint.files], checkpoint.tensors)
+        floats = [t for t in parameters if t.has_values and not (beside and is_adapter_parameter(t.name))]
         method = checkpoint.quantization
         if method is not None and not request.include and _of_integers(method, parameters):
             still = ", or with dtype only the tensors that are still floats (an include filter, for example: embed|norm)" if floats else ""

@@ -14,8 +14,8 @@ _WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
 
 def headline(report: "DtypeReport", trained: str = "") -> str:
-    """The training precision and its basis, then what the values are. trained: replaces the first sentence."""
-    return f"{trained or _trained(report)} {_held(report)}"
+    """The training precision and its basis, what the values are, and how far that reaches. trained: replaces the first sentence."""
+    return " ".join(filter(None, (trained or _trained(report), _held(report), report.reach())))
 
 
 def _trained(report: "DtypeReport") -> str:
@@ -30,7 +30,7 @@ def _trained(report: "DtypeReport") -> str:
 
 def _held(report: "DtypeReport") -> str:
     stored, ancestor = _NAMES.get(report.lineage.stored, report.lineage.stored), _ancestor(report)
-    seen = "" if report.extremes.exact else " read"
+    seen = "" if report.extremes.exact and report.whole else " read"
     if report.lineage.verdict == "mixed":
         return "Its tensors have passed through different formats."
     if not ancestor:
@@ -39,7 +39,8 @@ def _held(report: "DtypeReport") -> str:
         return f"It is stored in {stored}; the values{seen} do not tell what they were before."
     if narrower(report):
         if seen:
-            return f"Every value read from the {stored} file is a {ancestor} value: saving it as {ancestor} should lose nothing."
+            lost = f"saving it as {ancestor} should lose nothing" if report.whole else "of the others nothing is known"
+            return f"Every value read from the {stored} file is a {ancestor} value: {lost}."
         return f"The {stored} file holds only {ancestor} values: saving it as {ancestor} loses nothing."
     return f"All {stored} values{seen} have passed through {ancestor}."
 
@@ -50,6 +51,12 @@ def narrower(report: "DtypeReport") -> str:
     if ancestor not in _TORCH or _WIDTHS.get(report.lineage.stored, 0) <= 2:
         return ""
     return ancestor if getattr(report.representable, ancestor) == 1 else ""
+
+
+def fp16_answer(level: str, whole: bool) -> str:
+    """Whether the weights fit fp16, in two or three words. whole: whether all were looked at."""
+    fits = "fit" if whole else "read fit"
+    return {"fits": f"weights {fits}", "caution": f"weights {fits}, with losses", "overflow": "weights overflow"}.get(level, "unknown")
 
 
 def _ancestor(report: "DtypeReport") -> str:
@@ -64,13 +71,15 @@ def advice(report: "DtypeReport") -> str:
     overflow = report.counts.fp16_overflow
     if overflow:
         return f"Do not run it in fp16: {plural(overflow, 'weight')} would become infinite. Use bf16 or fp32."
-    if held := narrower(report):
+    if (held := narrower(report)) and not report.whole:
+        return f"Look at the rest before you load it with dtype={_TORCH[held]}: the weights read keep their values, others may not."
+    if held:
         saved = "half" if report.lineage.stored == "F32" else "a quarter of"
         return f"Load it with dtype={_TORCH[held]}: {saved} the memory, the same values."
-    if report.lineage.stored == "F16" and _ancestor(report) == "bf16" and report.representable.bf16 == 1:
+    if report.lineage.stored == "F16" and _ancestor(report) == "bf16" and report.representable.bf16 == 1 and report.whole:
         return "Load it with dtype=torch.bfloat16: the same values, and activations cannot overflow as in fp16."
     if report.fp16_risk.level == "caution":
         return "Avoid fp16 unless you measured the effect: some weights become zero or lose digits."
     if report.fp16_risk.level == "fits" and report.lineage.stored != "F16":
-        return "Measure the activations before you run it in fp16: the weights fit."
+        return f"Measure the activations before you run it in fp16: the weights{'' if report.whole else ' read'} fit."
     return "Load it as it is stored, and measure what rounding does to its activations."

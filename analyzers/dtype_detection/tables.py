@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from analyzers.account import coverage_tables
 from analyzers.base import Interval
 from analyzers.dtype_detection.report import (
     BufferRow,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def tables(report: DtypeReport) -> "dict[str, pandas.DataFrame]":
     """``summary`` (one row), ``evidence``, ``storage``, ``layers``, ``tensors``, ``exponents``, ``movable``, ``untouched``,
     ``quantization``, ``quantization_roles``, ``intervals``,
-    ``buffers``.
+    ``buffers``, and those of `coverage_tables`.
     """
     import pandas
 
@@ -48,6 +49,7 @@ def tables(report: DtypeReport) -> "dict[str, pandas.DataFrame]":
             columns=["share", *Interval.model_fields],
         ),
         "buffers": frame(report.buffers, BufferRow),
+        **coverage_tables(report.coverage),
     }
 
 
@@ -79,6 +81,7 @@ def summary_row(report: DtypeReport) -> dict[str, Any]:
         "fp16": report.fp16_risk.level,
         **report.extremes.model_dump(exclude={"exact"}),
         "mode": report.mode,
+        "coverage": report.covered_share,
     }
 
 

@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 
+from analyzers.account import coverage_lines
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, between, ignored, readings, suggestions
+from analyzers.dtype_detection.headline import fp16_answer
 from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.readings import step_name
 from analyzers.dtype_detection.report import DtypeReport, Evidence
 from analyzers.formatting import NOTHING, magnitude, plural, shape, share, size
 from analyzers.terminal import clean, columns, printable
 
-_RISK = {"fits": "weights fit", "caution": "with losses", "overflow": "weights overflow", "unknown": "unknown"}
-
 
 def one(report: DtypeReport) -> str:
     """The passport of one checkpoint: four answers with how we know, then evidence, extremes and notes."""
     checkpoint, lineage, training, risk = report.checkpoint, report.lineage, report.training, report.fp16_risk
     part = report.bytes_read / max(1, checkpoint.bytes)
-    read = "all of it" if report.extremes.exact else f"{size(report.bytes_read)} of it ({share(part)})"
+    read = "all of it" if report.extremes.exact and report.whole else f"{size(report.bytes_read)} of it ({share(part)})"
     stored = ", ".join(plural(row.tensors, f"{row.dtype} tensor") for row in report.storage)
     path = " -> ".join((*lineage.passed_through, FORMAT_OF.get(lineage.stored, lineage.stored)))
     likely = ", ".join(f"{name} {share(p)}" for name, p in sorted(training.probabilities.items(), key=lambda item: -item[1]))
@@ -30,7 +30,7 @@ def one(report: DtypeReport) -> str:
             "label" if training.basis == "label" else "inference",
             f"{likely + '. ' if training.basis != 'label' and likely else ''}{training.explanation} {training.source or ''}".strip(),
         ),
-        ("Safe in fp16", _RISK[risk.level], "fact" if report.extremes.exact else "sample", " ".join(risk.reasons)),
+        ("Safe in fp16", fp16_answer(risk.level, report.whole), "fact" if report.extremes.exact else "sample", " ".join(risk.reasons)),
     ]
     extremes = report.extremes
     least = "" if extremes.exact else " (seen in the sample)"
@@ -54,6 +54,7 @@ def one(report: DtypeReport) -> str:
         *_quantization(report),
         *_suggestions(report),
         *report.notes,
+        *coverage_lines(report),
         f"report {report.id}",
     ]
     return clean("\n".join(lines))
@@ -95,7 +96,7 @@ def _evidence(found: Sequence[Evidence]) -> list[str]:
 
 
 def several(reports: Sequence[DtypeReport]) -> str:
-    """One row per model."""
+    """One row per model. A column says how much was read where that is not all of each."""
     rows: list[tuple[str, ...]] = [
         ("Model", "Parameters", "Stored", "Passed through", "Trained in", "Basis", "fp16", "abs min", "abs max", "norm min", "norm max")
     ]
@@ -107,11 +108,13 @@ def several(reports: Sequence[DtypeReport]) -> str:
             " ".join(r.lineage.passed_through) or r.lineage.verdict,
             r.training.verdict,
             r.training.basis,
-            _RISK[r.fp16_risk.level],
+            fp16_answer(r.fp16_risk.level, r.whole),
             *map(magnitude, (r.extremes.abs_min, r.extremes.abs_max, r.extremes.norm_min, r.extremes.norm_max)),
         )
         for r in reports
     ]
+    if not all(r.whole for r in reports):
+        rows = [(*row, reach) for row, reach in zip(rows, ("Coverage", *(r.short_reach() or "all" for r in reports)), strict=True)]
     return clean("\n".join(columns(rows, right=(1, 7, 8, 9, 10))))
 
 

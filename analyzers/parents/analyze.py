@@ -15,22 +15,26 @@ from analyzers.checkpoints import (
     Checkpoint,
     Plan,
     Reader,
+    account_notes,
+    adapter_rank,
     align,
     canonical_names,
     check_side,
     open_sides,
+    pair_coverage,
     repeated,
     stream,
 )
+from analyzers.coverage import Coverage
 from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.formatting import plural
 from analyzers.parents.card import base_models
-from analyzers.parents.collect import Collector, Sums
+from analyzers.parents.collect import Collector, Layer, Sums
+from analyzers.parents.conversion import Examination
 from analyzers.parents.count import SHORT_RUN, Counter, is_matrix
 from analyzers.parents.difference import Differences, measure
 from analyzers.parents.fitted import Fitted
-from analyzers.parents.layers import moved_layers, with_layers_moved
-from analyzers.parents.proof import monotone
+from analyzers.parents.proof import Monotone, is_step_function, monotone
 from analyzers.parents.report import (
     ANALYSIS_VERSION,
     Candidate,
@@ -44,6 +48,7 @@ from analyzers.parents.report import (
     Verdict,
 )
 from analyzers.parents.rows import candidate_row, fit_rows
+from analyzers.parents.stack import Stack, exact_stack, fitted_stack
 from analyzers.parents.verdict import RELATED_LAYER, Facts, judge
 
 # Candidates that are fitted together. Of more, the best in a small sample.
@@ -51,6 +56,7 @@ FITTED = 8
 _SCREENED = 16  # the part of the budget of each that this sample takes
 _KEPT_NUMBERS = 6_000_000  # of all sides together, in float32
 _STEPPED = 1 << 18  # values tested for being a step function
+_MUCH = 0.02  # of the values: where so many are in tensors of the best candidate, each tensor is accounted for
 
 
 def analyze(request: ParentsRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ParentsReport]:
@@ -148,8 +154,12 @@ class _Search:
         self._request, self._sides, self._sources, self._notes, self._largest = request, opened.sides, opened.sources, opened.notes, largest
         self._names = ["Model", *_names(len(opened.sources))]
         self._numbers = list(range(1, len(opened.sides)))
+        self._readers = [Reader(side, name) for side, name in zip(self._sides, self._names, strict=True)]
+        self._repeats = list(map(repeated, self._sides))
         self._rows: dict[int, Candidate] = {}
-        self._moved: list[MovedLayer] = []
+        self._coverage: dict[int, tuple[Coverage, Coverage]] = {}
+        self._stack: Stack | None = None
+        self._examination: Examination | None = None
         self._difference: Difference | None = None
         self._nbytes = self._requests = 0
         self._reading = 0.0
@@ -175,8 +185,7 @@ class _Search:
         """Match layers, read, fit, and decompose the difference from the only parent."""
         read, request = self._read, self._request
         if self._numbers:
-            yield self._progress(0, "matching layers")
-            self._match_layers()
+            yield self._progress(0, "matching tensors")
             budget = max(1, request.budget * 7 // 8)  # the rest is for `measure`
             read = yield from self._stream(self._numbers, request.mode, budget, "reading weights")
             self._rows |= self._candidate_rows(read)
@@ -186,19 +195,12 @@ class _Search:
         if any(row.cosine is not None for row in self._rows.values()) and read.sums.grams:
             self._fit = Fitted(read.sums, self._dtype())
         best = self._order()[0]
+        self._stack = self._find_stack(read)
+        yield from self._examine(best)
         alone = self._fit is None or len(self._fit.parents) < 2
         cosine = self._rows[best].cosine or 0.0
         if alone and best in self._numbers and cosine > 0.5 and self._rows[best].equal_share != 1:
             yield from self._decompose(best)
-
-    def _match_layers(self) -> None:
-        sides = [self._sides[number] for number in (0, *self._numbers)]
-        layers = 1 + max((tensor.layer for tensor in sides[0].tensors if tensor.layer is not None), default=-1)
-        for number, moved in zip(self._numbers, moved_layers(sides, [self._names[number] for number in (0, *self._numbers)]), strict=True):
-            if moved:
-                ref = self._sides[number].ref
-                self._moved += [MovedLayer(layer=layer, ref=ref, source=source) for layer, source in sorted(moved.items())]
-                self._sides[number] = with_layers_moved(self._sides[number], moved, layers)
 
     def _stream(self, numbers: Sequence[int], mode: str, budget: int, note: str) -> Generator[Progress, None, _Read]:
         """Read the model and the candidates ``numbers`` at the same places and count."""
@@ -225,7 +227,37 @@ class _Search:
                 self._reading = perf_counter() - reading
                 yield self._progress(before + plan.nbytes, note)
         self._alignment, self._plan = alignment, plan
+        for column, number in enumerate(numbers):
+            self._coverage[number] = tuple(
+                pair_coverage(self._sides[side], alignment, which, column, self._request.include, self._request.exclude)
+                for which, side in ((0, 0), (1 + column, number))
+            )  # type: ignore[assignment]
         return _Read(list(numbers), collector.sums(), [count.by_chance(i) for i in range(len(numbers))])
+
+    def _find_stack(self, read: _Read) -> Stack | None:
+        """The model as a stack of layers of several candidates, or of layers of other numbers."""
+        stack = exact_stack(self._alignment, read.sums.tensors, len(read.numbers))
+        if stack is None and self._fit is not None and len(self._fit.chosen) > 1:
+            stack = fitted_stack(self._fit.layers, self._fit.chosen)
+            stack = stack if stack is not None and stack.several else None
+        return stack
+
+    def _examine(self, best: int) -> Iterator[Progress]:
+        """Where much of the model is the best candidate's, read the rest again to tell what happened to it."""
+        assert self._read is not None
+        if best not in self._read.numbers:
+            return
+        column, sums, stepwise = self._read.numbers.index(best), self._read.sums, self._stepwise(best)
+        examination = Examination(self._alignment, column, sums.tensors, sums.moments, stepwise)
+        equal, number = examination.equal_values
+        if equal < _MUCH * number and not stepwise:
+            return
+        self._examination = examination
+        names, readers = [self._names[i] for i in (0, best)], [self._readers[i] for i in (0, best)]
+        before, requests = self._nbytes, self._requests
+        for step in examination.examine([self._sides[0], self._sides[best]], names, readers):
+            self._nbytes, self._requests = before + step.bytes_read, requests + step.requests
+            yield self._progress(self._nbytes, "examining what differs")
 
     def _decompose(self, best: int) -> Iterator[Progress]:
         assert self._read is not None
@@ -266,6 +298,7 @@ class _Search:
         candidates = tuple(self._rows[number] for number in order)
         facts = self._facts(order[0], candidates, fit, parents)
         verdict, statement, evidence = judge(facts)
+        stack = self._stack if verdict == "stack" else None
         return ParentsReport(
             id=content_id("parents", ANALYSIS_VERSION, self._resolved()),
             analysis_version=ANALYSIS_VERSION,
@@ -280,10 +313,12 @@ class _Search:
             evidence=tuple(evidence),
             candidates=candidates,
             fit=fit,
-            layer_map=tuple(self._moved),
+            layer_map=tuple(self._layer_map(order[0], stack)),
             difference=self._difference,
-            parents=_named_by(verdict, candidates, parents),
+            parents=self._stacked_from(stack) if stack else _named_by(verdict, candidates, parents),
             notes=tuple(self._all_notes(candidates, verdict)),
+            coverage=self._coverages(order[0]),
+            conversion=tuple(self._examination.rows(self._sides[0]))[: limits.REPORT_TENSORS] if self._examination and not stack else (),
             timing=Timing.since(start, self._nbytes, self._reading),
             environment=environment("cpu", ("numpy", "numba", "scipy", "huggingface_hub", "pydantic")),
         )
@@ -295,21 +330,83 @@ class _Search:
         fit = fit_rows(self._fit, self._read.sums, [self._sides[number].ref for number in self._read.numbers])
         return fit, [row for i, row in zip(self._fit.chosen, fit.parents, strict=True) if i in self._fit.parents]
 
+    def _coverages(self, best: int) -> tuple[Coverage, ...]:
+        """Of the model, as compared with the best candidate, and of the candidates in the order of the request."""
+        return (self._coverage[best][0], *(self._coverage[number][1] for number in sorted(self._coverage)))
+
+    def _layer_map(self, best: int, stack: Stack | None) -> Iterator[MovedLayer]:
+        """Every layer of a stack with its parent, else the layers that stand under other numbers in a candidate."""
+        if self._read is None:
+            return
+        moved = {
+            (column, layer): source
+            for column, found in enumerate(self._alignment.unmatched)
+            for each in found.layers
+            for layer, source in each.moved.items()
+        }
+        if stack is None:
+            for (column, layer), source in sorted(moved.items()):
+                if source is not None:
+                    ref = self._sides[self._read.numbers[column]].ref
+                    yield MovedLayer(layer=layer, ref=ref, source=source, equal_share=self._equal_share(layer, column))
+            return
+        for home, column in sorted(stack.parents.items(), key=lambda item: (item[0] is None, item[0] or 0)):
+            origin = None if home is None else moved.get((column, home), home)
+            ref = self._sides[self._read.numbers[column]].ref
+            yield MovedLayer(layer=home, ref=ref, source=origin, equal_share=self._equal_share(home, column))
+
+    def _equal_share(self, layer: Layer, column: int) -> float | None:
+        """Of the values of a layer that were read, those that are the candidate's, once both have the same dtype."""
+        assert self._read is not None
+        groups = [group for group in self._alignment.groups if group.base.layer == layer]
+        counts = sum((self._read.sums.tensors[g.base.name][column] for g in groups if g.base.name in self._read.sums.tensors), np.zeros(1))
+        return float(max(counts[1:]) / counts[0]) if counts[0] else None
+
+    def _stacked_from(self, stack: Stack) -> tuple[str, ...]:
+        assert self._read is not None
+        return tuple(self._sides[self._read.numbers[column]].ref for column in dict.fromkeys(stack.parents.values()))
+
+    def _stepwise(self, best: int) -> bool:
+        """Whether the model is a step function of the best candidate, in the values kept."""
+        steps = self._steps(best)
+        return steps is not None and is_step_function(steps)
+
+    def _steps(self, best: int) -> Monotone | None:
+        read = self._read
+        if read is None or best not in read.numbers or not read.sums.kept:
+            return None
+        some = max(1, _STEPPED // len(read.sums.kept) // SHORT_RUN) * SHORT_RUN
+        column = read.numbers.index(best)
+        kept = np.concatenate([values[[0, 1 + column], :some] for values in read.sums.kept.values()], axis=1)
+        return monotone(kept, self._dtype() or "")
+
     def _facts(self, best: int, candidates: tuple[Candidate, ...], fit: Fit | None, parents: list[Parent]) -> Facts:
         read = self._read
         assert read is not None
-        through = steps = None
+        through = None
         layers, unlike = 0.0, list[str]()
         if best in read.numbers:
             column = read.numbers.index(best)
             layers, through = read.sums.related_layers(column, RELATED_LAYER), read.sums.cast(column)
             unlike = read.sums.unlike_roles(column, RELATED_LAYER)
-            if read.sums.kept and through is None:
-                some = max(1, _STEPPED // len(read.sums.kept) // SHORT_RUN) * SHORT_RUN
-                kept = np.concatenate([values[[0, 1 + column], :some] for values in read.sums.kept.values()], axis=1)
-                steps = monotone(kept, self._dtype() or "")
-        at_rounding = self._fit is not None and self._fit.at_rounding
-        return Facts(candidates, fit, parents, layers, unlike, through, steps, at_rounding, self._moved, self._difference, self._plan.exact)
+        return Facts(
+            candidates,
+            fit,
+            parents,
+            layers,
+            unlike,
+            through,
+            self._steps(best) if through is None else None,
+            self._fit is not None and self._fit.at_rounding,
+            list(self._layer_map(best, None)),
+            self._difference,
+            self._plan.exact,
+            self._coverage[best],
+            list(self._layer_map(best, self._stack)) if self._stack is not None and self._stack.several else [],
+            self._stack is not None and self._stack.exact,
+            list(self._examination.rows(self._sides[0])) if self._examination else [],
+            [adapter_rank(self._sides[number].tensors) for number in (0, best)],
+        )
 
     def _all_notes(self, candidates: Sequence[Candidate], verdict: str) -> Iterator[str]:
         yield from self._notes
@@ -323,6 +420,8 @@ class _Search:
             yield f"{', '.join(others)} and {parent} are too similar to tell apart here: only their combined weight is known."
         if verdict in ("unrelated", "undecided"):
             yield "Weights are compared where they stand: permuted neurons, or rotated weights, would not be recognised."
+        for name, number in zip(self._names, range(len(self._sides)), strict=True):
+            yield from (f"{name}: {note}" for note in account_notes(self._sides[number], self._sides[number].tensors))
         if not self._plan.exact:
             yield "Quick mode compares a sample: a difference in few values can be missed."
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analyzers.checkpoints import Alignment, Plan, Span
-from analyzers.parents.count import GROUPS, PAIR_SUMS, Counted, Ints, is_matrix
-from analyzers.parents.rounding import THROUGH, Floats
+from analyzers.parents.count import GROUPS, PAIR_SUMS, Counted, is_matrix
+from analyzers.parents.rounding import THROUGH, Floats, Ints
 
 Layer = int | None
 
@@ -25,15 +25,21 @@ class Collector:
     def sums(self) -> "Sums":
         """All spans together, in an order that does not depend on threads."""
         empty, counts = np.zeros((self._candidates, PAIR_SUMS)), np.zeros((self._candidates, 1 + len(THROUGH)), np.int64)
-        sums = Sums(empty.copy(), counts, counts.copy())
+        sums = Sums(empty.copy(), counts, counts.copy(), counts.copy())
         kept: dict[Layer, list[Floats]] = {}
         weights = [float(weight) for weight in self._plan.weights()]
         numbers = {group.base.name: number for number, group in enumerate(self._alignment.groups)}
         for span in sorted(self._counted, key=lambda span: (numbers[span.tensor.name], span.start)):
             counted, tensor, weight = self._counted[span], span.tensor, weights[self._plan.strata[span.tensor.name]]
             sums.pairs += weight * counted.pairs
-            sums.matrices += counted.pairs[:, [0, *range(PAIR_SUMS - len(THROUGH), PAIR_SUMS)]].astype(np.int64)
+            matrices = counted.pairs[:, [0, *range(PAIR_SUMS - len(THROUGH), PAIR_SUMS)]].astype(np.int64)
+            sums.matrices += matrices
             sums.others += counted.others
+            sums.broken += counted.broken
+            tensor_sums = sums.tensors.setdefault(tensor.name, np.zeros((self._candidates, 2 + len(THROUGH)), np.int64))
+            tensor_sums += np.column_stack((matrices + counted.others + counted.broken, counted.exact))
+            moments = sums.moments.setdefault(tensor.name, empty.copy())
+            moments += counted.pairs
             sums.rounding += weight * counted.rounding
             if counted.pairs.any():
                 cell = sums.cells.setdefault((tensor.layer, tensor.role), empty.copy())
@@ -53,15 +59,19 @@ class Sums:
     """Sums over spans.
 
     pairs: (m, PAIR_SUMS), of the whole: each value read stands for as many as its stratum says; cells: the same of a layer and role.
-    matrices, others: (m, 1 + len(THROUGH)) values read, of matrices and of the rest, and how many are equal as cast; rounding: see
-    `Counted`.
+    matrices, others, broken: (m, 1 + len(THROUGH)) values read, of matrices, of the rest, and of those that are not finite, and how many are
+    equal as cast; rounding: see `Counted`. tensors: the base's name of a group -> the same of all its values, then those equal as stored; moments: the same
+    name -> (m, PAIR_SUMS) of its values in matrices.
     grams: layer -> (GROUPS, 1 + k, 1 + k); kept: layer -> (1 + k, n).
     """
 
     pairs: Floats
     matrices: Ints
     others: Ints
+    broken: Ints
     rounding: float = 0.0
+    tensors: dict[str, Ints] = field(default_factory=dict)
+    moments: dict[str, Floats] = field(default_factory=dict)
     cells: dict[tuple[Layer, str], Floats] = field(default_factory=dict)
     grams: dict[Layer, Floats] = field(default_factory=dict)
     kept: dict[Layer, Floats] = field(default_factory=dict)
@@ -81,7 +91,7 @@ class Sums:
 
     def cast(self, candidate: int) -> str | None:
         """The dtype through which all values read were cast from one to the other, "" if directly; None if some differ."""
-        found = self.matrices[candidate] + self.others[candidate]
+        found = self.matrices[candidate] + self.others[candidate] + self.broken[candidate]
         return next((way for way, same in zip(THROUGH, found[1:], strict=True) if same == found[0] > 0), None)
 
 

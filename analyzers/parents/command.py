@@ -4,6 +4,7 @@ import argparse
 
 from analyzers.checkpoints import Access
 from analyzers.command_line import Parser, add_outputs, add_reading, described, request_of, write_one
+from analyzers.errors import InvalidRequest
 from analyzers.parents.report import ParentsRequest
 
 
@@ -18,11 +19,15 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("candidates", nargs="*", metavar="CANDIDATE", help=described(ParentsRequest, "candidates"))
     add_reading(parser)
     add_outputs(parser)
+    parser.add_argument("--markdown", action="store_true", help="print the proof as Markdown, for an issue or a pull request")
 
 
 def run(options: argparse.Namespace) -> int:
     """Compare, and write the one report."""
     from analyzers.parents import analyze, text
+    from analyzers.parents.markdown import markdown
 
+    if options.json and options.markdown:
+        raise InvalidRequest("Give either --json or --markdown.")
     request = request_of(ParentsRequest, options)
-    return write_one(options, analyze(request, Access(token=True, local=True)), request.model, text.one)
+    return write_one(options, analyze(request, Access(token=True, local=True)), request.model, markdown if options.markdown else text.one)

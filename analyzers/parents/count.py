@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Alignment, Chunk, Span
 from analyzers.numerics.conversions import values_of
-from analyzers.parents.rounding import THROUGH, Floats, equal_as_cast, rounded, rounding_error
-
-Ints = NDArray[np.int64]
+from analyzers.parents.rounding import THROUGH, Floats, Ints, equal_as_cast, rounded, rounding_error
 
 BLOCK = 4096
 GROUPS = 32
@@ -36,14 +34,15 @@ _BEYOND = 1e6  # no weight is as large: a few broken values must not decide a co
 class Counted:
     """Of one span.
 
-    pairs: (m, PAIR_SUMS); others: (m, 1 + len(THROUGH)) values of vectors and constant blocks, and how many are equal as cast. grams:
-    group ->
-    Gram matrix of X and the candidates; rounding: what rounding X adds to |X|^2 on average;
-    kept: rows of X and the candidates.
+    pairs: (m, PAIR_SUMS); others: (m, 1 + len(THROUGH)) values of vectors and constant blocks, and how many are equal as cast; broken: the
+    same of values that are not finite, or beyond all weights, on any side; exact: (m,) of all these, those that are equal as stored. grams:
+    group -> Gram matrix of X and the candidates; rounding: what rounding X adds to |X|^2 on average; kept: rows of X and the candidates.
     """
 
     pairs: Floats
     others: Ints
+    broken: Ints
+    exact: Ints
     grams: dict[int, Floats] = field(default_factory=dict)
     rounding: float = 0.0
     kept: list[NDArray[Any]] = field(default_factory=list)
@@ -67,7 +66,10 @@ class Counter:
     def __call__(self, span: Span, chunks: Iterator[Chunk]) -> Counted:
         """Count all of ``span``."""
         number, group = self._groups[span.tensor.name]
-        counted = Counted(np.zeros((self._candidates, PAIR_SUMS)), np.zeros((self._candidates, 1 + len(THROUGH)), np.int64))
+        casts = (self._candidates, 1 + len(THROUGH))
+        counted = Counted(
+            np.zeros((self._candidates, PAIR_SUMS)), np.zeros(casts, np.int64), np.zeros(casts, np.int64), np.zeros(casts[0], np.int64)
+        )
         holders = [i for i, side in enumerate(group.tuned) if side is not None]
         dtypes = [side.counted_as for side in group.sides if side is not None]
         matrix = is_matrix(group.base.shape, group.base.role)
@@ -78,7 +80,9 @@ class Counter:
             for start in range(0, common, _PIECE):
                 with np.errstate(invalid="ignore"):
                     parts = [values_of(each[start : min(start + _PIECE, common)], dtype) for each, dtype in zip(codes, dtypes, strict=True)]
-                values = finite(np.stack(parts))
+                every = np.stack(parts)
+                values = finite(every)
+                _count_exact(counted, every, values.shape[1], holders)
                 constant = np.zeros(0, np.bool_) if matrix else np.ones(values.shape[1], np.bool_)
                 if matrix and values.size:
                     constant = _constant(values[0])
@@ -145,6 +149,18 @@ def finite(values: Floats) -> Floats:
     """The columns of ``values`` that are finite on every side, and not so large that their squares overflow."""
     usable = (np.abs(values) < _BEYOND).all(axis=0)  # False for NaN
     return values if usable.all() else values[:, usable]
+
+
+def _count_exact(counted: Counted, values: Floats, usable: int, holders: Sequence[int]) -> None:
+    """Add which values, (sides, n), are equal as stored, and those of which not all sides are among the ``usable``. A NaN equals any NaN."""
+    same = values[0] == values[1:]
+    if usable < values.shape[1]:
+        same |= np.isnan(values[0]) & np.isnan(values[1:])
+        broken = same[:, ~(np.abs(values) < _BEYOND).all(axis=0)]
+        for row, i in enumerate(holders):
+            counted.broken[i] += (broken.shape[1], *[int(broken[row].sum())] * len(THROUGH))
+    for row, i in enumerate(holders):
+        counted.exact[i] += int(same[row].sum())
 
 
 def _constant(x: Floats) -> NDArray[np.bool_]:

@@ -5,7 +5,8 @@ X is the model, P_1 to P_m its candidates. Only matrices are compared: norms and
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -189,7 +190,7 @@ class Conversion(Data):
     ("as stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded: to the format ``to``; on-grid: a step
     function of the source, as quantization makes; scaled: times a factor; zeroed, constant, truncated (only the first rows are the source's),
     swapped (the values of another tensor), non-finite, differs: damage, or training. unmatched: nothing to compare with. values: compared;
-    exceptions: values that are not as the relation says. note: what is wrong, in words.
+    exceptions: values that are not as the relation says; cosine: with the source, where values differ. note: what is wrong, in words.
     """
 
     name: str
@@ -199,6 +200,7 @@ class Conversion(Data):
     to: str | None = None
     values: int
     exceptions: int
+    cosine: float | None = None
     note: str = ""
 
 
@@ -217,6 +219,8 @@ class ParentsReport(Report):
     coverage: of the model and of each candidate, in the order of the request. conversion: how each tensor got here, where most values are those of the best
     candidate, damage first.
     """
+
+    covers: ClassVar[Literal["read", "compared"]] = "compared"
 
     analyzer: Literal["parents"] = "parents"
     schema_version: int = 1
@@ -238,16 +242,24 @@ class ParentsReport(Report):
     coverage: tuple[Coverage, ...] = ()
     conversion: tuple[Conversion, ...] = ()
 
+    def accounts(self) -> Sequence[Coverage]:
+        """Of the model and of the parents that the verdict names: other candidates may be of any shape."""
+        return [each for row, each in enumerate(self.coverage) if row == 0 or each.ref in self.parents]
+
     def headline(self) -> str:
-        """The statement."""
-        return self.statement
+        """The statement, and how far it reaches."""
+        reach = self.reach()
+        if reach and self.verdict == "same-weights":
+            return f"Every value compared equals that of {listed(self.parents)} once both have the same dtype. {reach}"
+        return f"{self.statement} {reach}" if reach else self.statement
 
     def next_step(self) -> NextStep:
         """What the verdict is good for, and the passport of the model."""
         named = listed(self.parents)
         more = ", or read everything in exact mode" if self.values_compared and self.request.mode != "exact" else ""
+        same = f"Use either of the two: {named} holds the same weights."
         advice = {
-            "same-weights": f"Use either of the two: {named} holds the same weights.",
+            "same-weights": same if self.whole else f"Compare the rest before you use it for {named}: only a part is known to be the same.",
             "quantized-copy": f"Where precision matters, use {named}: this copy was rounded.",
             "unrelated": "Name other candidates, with tensors of the same names and shapes.",
             "undecided": f"Name other candidates{more}.",
@@ -256,7 +268,9 @@ class ParentsReport(Report):
         return NextStep(advice, "dtype", self.checkpoint.ref)
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
-        """``summary`` (one row), ``candidates``, ``parents``, ``layers`` (a row per layer and parent), ``layer_map``, ``evidence``."""
+        """``summary`` (one row), ``candidates``, ``parents``, ``layers`` (a row per layer and parent), ``layer_map``, ``evidence``,
+        ``conversion``, and those of `coverage_tables`.
+        """
         from analyzers.parents.tables import tables
 
         return tables(self)

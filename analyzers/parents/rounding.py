@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 # Mantissa bits and the smallest normal exponent of the dtypes to which rounding is known.
 _FORMATS = {"BF16": (7, -126), "F16": (10, -14), "F32": (23, -126), "F64": (52, -1022)}

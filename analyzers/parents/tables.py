@@ -2,9 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from analyzers.account import coverage_tables
 from analyzers.extras import extras_explained
-from analyzers.parents.report import Candidate, Evidence, MovedLayer, Parent, ParentsReport
-from analyzers.tables import frame
+from analyzers.parents.conversion_text import damage_first
+from analyzers.parents.report import Candidate, Conversion, Evidence, MovedLayer, Parent, ParentsReport
+from analyzers.tables import frame, table
 
 if TYPE_CHECKING:
     import pandas
@@ -12,7 +14,9 @@ if TYPE_CHECKING:
 
 @extras_explained()
 def tables(report: ParentsReport) -> "dict[str, pandas.DataFrame]":
-    """``summary`` (one row), ``candidates``, ``parents``, ``layers`` (a row per layer and parent), ``layer_map``, ``evidence``."""
+    """``summary`` (one row), ``candidates``, ``parents``, ``layers`` (a row per layer and parent), ``layer_map``, ``evidence``,
+    ``conversion`` (damaged tensors first), and those of `coverage_tables`.
+    """
     import pandas
 
     fit = report.fit
@@ -26,6 +30,7 @@ def tables(report: ParentsReport) -> "dict[str, pandas.DataFrame]":
         **(fit.model_dump(include={"residual", "exact_share", "exact_by_chance"}) if fit else {}),
         "values_compared": report.values_compared,
         "mode": report.mode,
+        "coverage": report.covered_share,
     }
     layers = [
         {
@@ -47,4 +52,8 @@ def tables(report: ParentsReport) -> "dict[str, pandas.DataFrame]":
         "layers": pandas.DataFrame(layers, columns=["layer", "parent", "weight", "low", "high", "residual", "exact_share"]),
         "layer_map": frame(report.layer_map, MovedLayer),
         "evidence": frame(report.evidence, Evidence),
+        "conversion": table(
+            (row.model_dump() | {"sources": ", ".join(row.sources)} for row in damage_first(report.conversion)), *Conversion.model_fields
+        ),
+        **coverage_tables(report.coverage),
     }

@@ -1,7 +1,9 @@
 """The report as text for a terminal."""
 
-from analyzers.formatting import NOTHING, magnitude, share, size
-from analyzers.parents.report import ParentsReport
+from analyzers.account import coverage_lines
+from analyzers.formatting import NOTHING, magnitude, plural, share, size
+from analyzers.parents.conversion_text import damage_first, faithful_sentence, layer_runs, relation
+from analyzers.parents.report import FAITHFUL, ParentsReport
 from analyzers.terminal import clean, columns, printable
 
 # Candidates and layers that are shown.
@@ -9,7 +11,7 @@ _SHOWN = 20
 
 
 def one(report: ParentsReport) -> str:
-    """The statement, the evidence, the candidates, the weights, the layers that moved, and notes."""
+    """The statement, the evidence, the candidates, the weights, the layers that moved, how each tensor got here, and notes."""
     side = report.checkpoint
     lines = [
         f"{side.ref} @ {side.commit[:12]}; read {size(report.bytes_read)} in {report.timing.seconds:.2g} s",
@@ -21,8 +23,9 @@ def one(report: ParentsReport) -> str:
         "",
         *_candidates(report),
     ]
-    for part in (_fit(report), _moved(report), report.notes):
+    for part in (_fit(report), _moved(report), _conversion(report), report.notes):
         lines += ["", *part] if part else []
+    lines += coverage_lines(report)
     return clean("\n".join([*lines, f"report {report.id}"]))
 
 
@@ -67,6 +70,27 @@ def _weight(value: float) -> str:
     return f"{round(value, 4) + 0.0:.4f}" if abs(value) < 1e6 else "unknown"
 
 
+def _conversion(report: ParentsReport) -> list[str]:
+    """How many tensors are the source's, then those that are not."""
+    broken = [row for row in damage_first(report.conversion) if row.relation not in FAITHFUL]
+    rows: list[tuple[str, ...]] = [("Tensor", "Source", "Relation", "Exceptions", "Note")]
+    rows += [
+        (
+            printable(row.name),
+            printable(", ".join(row.sources)) or NOTHING,
+            relation(row),
+            f"{row.exceptions:,} of {row.values:,}",
+            printable(row.note),
+        )
+        for row in broken[:_SHOWN]
+    ]
+    lines = [f"How each tensor got here: {faithful_sentence(report.conversion)}"] if report.conversion else []
+    lines += columns(rows, right=(3,)) if broken else []
+    return [*lines, *([f"and {plural(len(broken) - _SHOWN, 'more tensor')}"] if len(broken) > _SHOWN else [])]
+
+
 def _moved(report: ParentsReport) -> list[str]:
+    if report.verdict == "stack":
+        return [printable(f"{run.text[:1].upper()}{run.text[1:]}") for run in layer_runs(report.layer_map)]
     moved = [f"{each.layer} <- {each.source} of {printable(each.ref)}" for each in report.layer_map]
     return [f"Layers matched by content: {', '.join(moved[:_SHOWN])}{', ...' if len(moved) > _SHOWN else ''}"] if moved else []

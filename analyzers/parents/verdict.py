@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyzers.formatting import magnitude, plural, share
-from analyzers.parents.proof import Monotone
-from analyzers.parents.report import Candidate, Difference, Evidence, Fit, MovedLayer, Parent, SparseMerge, Verdict
+from analyzers.coverage import Coverage
+from analyzers.formatting import listed, magnitude, plural, share
+from analyzers.parents.proof import Monotone, is_step_function
+from analyzers.parents.report import FAITHFUL, Candidate, Conversion, Difference, Evidence, Fit, MovedLayer, Parent, SparseMerge, Verdict
 
 # A cosine that unrelated weights do not reach, overall and in half of the layers, beyond chance: some share a mean, or a common direction.
 RELATED = 0.1
@@ -17,6 +18,10 @@ FEWEST = 1_000
 # Proof: an equal share that lies this far above what chance gives.
 _ABOVE_CHANCE = 5
 _PROVEN = 0.02
+# Runs of layers that a statement names.
+_RUNS = 6
+# Tensors that a statement names, and the cosine below which values are another tensor's.
+_NAMED, _UNLIKE = 3, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,10 @@ class Facts:
     """What the verdict depends on. candidates: the best first. parents: weights of the candidates that the fit needs.
 
     layers: share of the layers in which the best candidate is related; unlike: roles in which it is not. through: see
-    `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: nothing but rounding is left. moved: layers.
+    `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: nothing but rounding is left. moved: layers that have
+    other numbers in the best candidate. coverage: of the model and the best candidate. stack: all layers, where they come from several
+    candidates; exact_stack: bit for bit. conversion: each tensor, where much of the model is the best candidate's. adapters: ranks of the
+    adapter matrices stored in the model and in the best candidate, 0 without any.
     """
 
     candidates: Sequence[Candidate]
@@ -38,6 +46,16 @@ class Facts:
     moved: Sequence[MovedLayer]
     difference: Difference | None
     exact_mode: bool
+    coverage: tuple[Coverage, Coverage]
+    stack: Sequence[MovedLayer]
+    exact_stack: bool
+    conversion: Sequence[Conversion]
+    adapters: Sequence[int]
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything of the model and of the best candidate was compared."""
+        return all(each.whole for each in self.coverage)
 
 
 def judge(facts: Facts) -> tuple[Verdict, str, list[Evidence]]:
@@ -58,18 +76,21 @@ def judge(facts: Facts) -> tuple[Verdict, str, list[Evidence]]:
 
 def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
     cosine, null = best.cosine or 0.0, best.cosine_null or 0.0
-    if facts.through is not None and not facts.moved:
+    if facts.through is not None and not facts.moved and facts.whole:
         how = f", cast through {facts.through}" if facts.through else ""
         read = "" if facts.exact_mode else " that was read"
         return "same-weights", f"The same weights as {best.ref}: every value{read} is equal once both have the same dtype{how}."
+    if facts.through is not None:
+        return "stack" if facts.moved else "derived", _equal_in_part(facts, best)
+    if facts.stack and (facts.exact_stack or not _exact_merge(facts)):
+        return "stack", _stacked(facts)
     if facts.fit is not None and facts.fit.sparse is not None:
         return "merge", _sparse(facts.fit.sparse)
     if len(facts.parents) > 1:
         ordered = sorted(facts.parents, key=lambda each: -each.weight)
         parts = "".join(f" {'-' if each.weight < 0 else '+'} {abs(each.weight):.3f} x {each.ref}" for each in ordered)
         return "merge", f"A merge{_way_of_merging(facts)}: {parts.removeprefix(' + ').strip()}."
-    steps = facts.stepwise
-    if steps and steps.inverted <= 0.005 and steps.merged >= 0.02 and (best.equal_share or 0) < 0.5 and cosine > 0.9:
+    if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and cosine > 0.9:
         return "quantized-copy", f"A quantized copy of {best.ref}: {share(best.distance)} away from it, rounded to a coarser grid."
     if (cosine >= max(RELATED, _BEYOND_CHANCE * null) and facts.layers >= 0.5) or facts.parents or _proven(best):
         return "derived", f"{_derivation(facts, best)}"
@@ -79,8 +100,72 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
     return "unrelated", f"Not related to {several}, weight by weight."
 
 
+def _exact_merge(facts: Facts) -> bool:
+    """Whether most values equal a combination of several parents with the same weights in all layers."""
+    fit = facts.fit
+    return fit is not None and len(facts.parents) > 1 and (fit.exact_share or 0) > 0.5 and not fit.exact_per_layer
+
+
+def _equal_in_part(facts: Facts, best: Candidate) -> str:
+    """All that was compared is equal, which is not all of both, or not in the same layers."""
+    model, other = facts.coverage
+    read = "" if facts.exact_mode else " that was read"
+    rank = next((each for each in facts.adapters if each), 0)
+    if rank and not any(kind in side.classes for side in facts.coverage for kind in ("unmatched", "undecoded", "excluded", "empty")):
+        of, without = ("This is", best.ref) if facts.adapters[0] else (f"{best.ref} is", "this model")
+        return (
+            f"{of} {without} with an unmerged adapter of rank {rank} next to its weights: the weights are equal, and the adapter makes it "
+            "another model."
+        )
+    if facts.moved and model.whole:
+        lost = other.left_out[0].what if len(other.left_out) == 1 else ""
+        without = f", without its {lost}" if lost.startswith("layer") else ""
+        return f"Made of layers of {best.ref}{without}: every value{read} is equal, {plural(len(facts.moved), 'layer')} moved or repeated."
+    return f"What was compared is equal to {best.ref}: every value{read}, {share(model.share)} of this model and {share(other.share)} of the other."
+
+
+def _stacked(facts: Facts) -> str:
+    """Which layers are whose."""
+    runs: list[tuple[str, list[int]]] = []
+    for row in facts.stack:
+        if row.layer is not None:
+            if runs and runs[-1][0] == row.ref:
+                runs[-1][1].append(row.layer)
+            else:
+                runs.append((row.ref, [row.layer]))
+    said = [f"{_layers(layers)} of {ref}" if ref else "" for ref, layers in runs[:_RUNS]]
+    more = f", and {plural(len(runs) - _RUNS, 'more run')} of layers" if len(runs) > _RUNS else ""
+    how = ", bit for bit" if facts.exact_stack else ", as far as their fits tell"
+    return f"A stack of layers of {plural(len({ref for ref, _ in runs}), 'model')}{how}: {listed(said) if not more else ', '.join(said) + more}."
+
+
+def _layers(layers: Sequence[int]) -> str:
+    return f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
+
+
+def _damage(facts: Facts, best: Candidate) -> str:
+    """What holds other values, where tensors next to it are the candidate's bit for bit; empty otherwise."""
+    rows = [row for row in facts.conversion if row.relation != "unmatched"]
+    faithful = [row for row in rows if row.relation in FAITHFUL]
+    odd = [row for row in rows if row.relation not in (*FAITHFUL, "differs") or (row.relation == "differs" and (row.cosine or 0) < _UNLIKE)]
+    if len(faithful) < 2 or not odd:
+        return ""
+    named = [f"{row.name} ({row.note or 'unrelated values'})" for row in odd[:_NAMED]]
+    more = f" and {len(odd) - len(named):,} more" if len(odd) > len(named) else ""
+    differ, values = sum(row.exceptions for row in odd), sum(row.values for row in rows)
+    changed = len(rows) - len(faithful) - len(odd)
+    trained = f", {changed:,} were changed" if changed else ""
+    return (
+        f"{len(faithful):,} of {plural(len(rows), 'tensor')} are those of {best.ref}{trained}, and {plural(len(odd), 'holds', 'hold')} "
+        f"other values, {differ:,} of {values:,}: {', '.join(named)}{more}."
+    )
+
+
 def _derivation(facts: Facts, best: Candidate) -> str:
     changed = magnitude(best.distance)
+    damage = "" if _pruned(best) else _damage(facts, best)
+    if damage:
+        return damage
     if facts.moved:
         return f"Derived from {best.ref}, with {plural(len(facts.moved), 'layer')} moved or repeated."
     if _pruned(best):

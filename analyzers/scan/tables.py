@@ -44,6 +44,7 @@ _CHECKPOINT = [
     *_COUNTS,
     *_REPRESENTABLE,
     *_columns("int64", fossil_rows="lineage.fossil_rows"),
+    *_columns("double", coverage="coverage.0.share"),
     *_columns("string", id="id"),
 ]
 _JOIN = [("position", "int64"), ("ref", "string"), ("commit", "string")]
@@ -63,8 +64,11 @@ def _cells(columns: Sequence[Column], data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at(data: Any, path: str) -> Any:
-    """The value at ``path``; the values of list entries are joined to one text. None if a key is missing."""
+    """The value at ``path``; the values of list entries are joined to one text. None if a key, or the list's entry ``0``, is missing."""
     for key in path.split("."):
+        if key == "0" or data is None:
+            data = data[0] if data else None
+            continue
         data = [each[key] for each in data] if isinstance(data, list) else data.get(key)
     return ("x" if path == "shape" else " ").join(map(str, data)) if isinstance(data, list) else data
 

@@ -1,4 +1,4 @@
-"""What to do about the answer of update sparsity. The answer itself is the report's statement."""
+"""The answer of update sparsity, which is the report's statement, and what to do about it."""
 
 from typing import TYPE_CHECKING
 
@@ -11,15 +11,29 @@ if TYPE_CHECKING:
 _SPARSE_COST = 3
 
 
+def headline(report: "SparsityReport") -> str:
+    """The statement, and how far it reaches."""
+    reach = report.reach()
+    if not reach:
+        return report.statement
+    # what statements say of their reach where the report has no account
+    said = report.statement.replace(" of all weights are ", " of the weights compared are ")
+    return f"{said} {reach}"
+
+
 def advice(report: "SparsityReport") -> str:
     """What the share of changed weights means for training or for storing the update."""
     changed = None if report.sparsity is None else 1 - report.sparsity
     if changed is None:
         return "Name two checkpoints of the same architecture."
+    compared = "" if report.whole else " compared"
+    if changed == 0 and not report.swallowed.count and compared:
+        return "Compare the other weights before you say that nothing was trained: those compared are the same on both sides."
     if changed == 0 and not report.swallowed.count:
         return "Check that the right checkpoint was uploaded: nothing was trained."
     if report.swallowed.meaningful and report.swallowed.count:
-        return f"Keep fp32 master weights: {share(report.swallowed.share)} of the weights changed only below bf16 resolution."
+        return f"Keep fp32 master weights: {share(report.swallowed.share)} of the weights{compared} changed only below bf16 resolution."
     if _SPARSE_COST * changed < 1:
-        return f"Ship the update alone: changed values with their indices take about {share(_SPARSE_COST * changed)} of a bf16 checkpoint."
-    return f"Ship the whole checkpoint: with {share(changed)} of the weights changed, a list of changes would be larger."
+        of = "a bf16 checkpoint" if report.whole else "the weights compared, in bf16"
+        return f"Ship the update alone: changed values with their indices take about {share(_SPARSE_COST * changed)} of {of}."
+    return f"Ship the whole checkpoint: with {share(changed)} of the weights{compared} changed, a list of changes would be larger."

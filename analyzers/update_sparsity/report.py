@@ -8,14 +8,14 @@ an infinity only itself. It is changed by the *probe* when |tuned - base| > eta 
 (Zhu et al., arXiv 2511.08567). It is *swallowed* when the stored values differ and it is not changed.
 """
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from analyzers import limits
 from analyzers.base import REFERENCE, CheckpointFacts, Data, Interval, NextStep, WeightsReport, WeightsRequest
 from analyzers.coverage import Coverage
-from analyzers.update_sparsity.headline import advice
+from analyzers.update_sparsity.headline import advice, headline
 
 if TYPE_CHECKING:
     import pandas
@@ -364,6 +364,8 @@ class SparsityReport(WeightsReport):
     statement: the headline in one sentence; notes: the limits of the answer, tensors not compared first.
     """
 
+    covers: ClassVar[Literal["read", "compared"]] = "compared"
+
     analyzer: Literal["sparsity"] = "sparsity"
     schema_version: int = 1
     request: SparsityRequest
@@ -400,7 +402,7 @@ class SparsityReport(WeightsReport):
 
     def headline(self) -> str:
         """See `base.Report.headline`."""
-        return self.statement
+        return headline(self)
 
     def next_step(self) -> NextStep:
         """`headline.advice`, and the passport of the fine-tune."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from analyzers.account import coverage_tables
 from analyzers.base import Interval
 from analyzers.checkpoints import ROLES
 from analyzers.extras import extras_explained
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @extras_explained()
 def tables(report: SparsityReport) -> "dict[str, pandas.DataFrame]":
     """``summary`` (one row), ``roles``, ``layers``, ``tensors``, ``magnitudes``, ``updates`` (their histograms), ``ulp``, ``energy``,
-    ``intervals``, ``unmatched``, ``trajectory``, ``overlap``, ``spectral``.
+    ``intervals``, ``unmatched``, ``trajectory``, ``overlap``, ``spectral``, and those of `coverage_tables`.
     """
     sizes = report.magnitudes
     intervals = ({"sparsity": report.interval} if report.interval else {}) | report.intervals
@@ -57,6 +58,7 @@ def tables(report: SparsityReport) -> "dict[str, pandas.DataFrame]":
         "trajectory": table(map(_trajectory_line, report.trajectory), *_TRAJECTORY),
         "overlap": frame(report.overlap, Overlap),
         "spectral": table((row.model_dump() | {"shape": _shape(row.shape)} for row in report.spectral), *Spectrum.model_fields),
+        **coverage_tables(report.coverage),
     }
 
 
@@ -73,6 +75,7 @@ def summary_row(report: SparsityReport) -> dict[str, Any]:
         "probe_sparsity": report.probe.sparsity,
         "swallowed": report.swallowed.count,
         "mode": report.mode,
+        "coverage": report.covered_share,
         "statement": report.statement,
     }
 

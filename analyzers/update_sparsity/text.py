@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from analyzers.account import coverage_lines
 from analyzers.formatting import NOTHING, magnitude, plural, shape, share, size
 from analyzers.terminal import bar, clean, columns, printable
 from analyzers.update_sparsity.report import SparsityReport
@@ -32,7 +33,7 @@ def one(report: SparsityReport) -> str:
     for part in (_trajectory(report), _spectral(report), _unmatched(report), report.notes):
         found = list(part)
         lines += ["", *found] if found else []
-    return clean("\n".join([*lines, f"report {report.id}"]))
+    return clean("\n".join([*lines, *coverage_lines(report), f"report {report.id}"]))
 
 
 def tensors(report: SparsityReport) -> list[str]:

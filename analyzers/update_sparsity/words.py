@@ -6,11 +6,12 @@ from typing import Any, TypeVar
 
 from analyzers import limits
 from analyzers.base import Interval
-from analyzers.checkpoints import TIED, Alignment, Checkpoint, Tensor, account_notes, quoted
+from analyzers.checkpoints import TIED, Alignment, Checkpoint, Relaid, Tensor, account_notes, quoted
 from analyzers.checkpoints import Unmatched as Found
 from analyzers.formatting import plural, share
 from analyzers.numerics import PairCounts
-from analyzers.update_sparsity.report import Misshapen, MovedLayer, NamedTensor, Relaid, Renamed, Resized, Unmatched
+from analyzers.update_sparsity.report import Misshapen, MovedLayer, NamedTensor, Renamed, Resized, Unmatched
+from analyzers.update_sparsity.report import Relaid as RelaidRow
 from analyzers.update_sparsity.statistics import Pair, weigh
 
 T = TypeVar("T")
@@ -19,6 +20,7 @@ T = TypeVar("T")
 _LISTS = ("missing", "extra", "misshapen", "renamed", "resized", "relaid", "integers", "tied")
 # Names that a note gives of each kind.
 _NAMED = 3
+
 
 def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None) -> str:
     """The headline, on what was compared. same: whether both sides have the same commit; counts: of all pairs that were read."""
@@ -141,7 +143,7 @@ def unmatched(found: Found) -> Unmatched:
         resized=tuple(Resized(**_names_of(each), **_shapes_of(each), rows=each.rows) for each in _first(found.resized)),
         integers=_named(found.integers),
         tied=tuple(tensor.name for tensor in _first(found.tied)),
-        relaid=tuple(Relaid(**_names_of(each), form=each.form, agree=each.agree) for each in _first(found.relaid)),
+        relaid=tuple(RelaidRow(**_names_of(each), form=each.form, agree=each.agree) for each in _first(found.relaid)),
         moved_layers=tuple(MovedLayer(layer=layer, tuned_layer=source) for layer, source in _first(_moved(found))),
         counts={name: len(getattr(found, name)) for name in _LISTS},
         missing_parameters=sum(tensor.elements for tensor in found.missing),
@@ -166,16 +168,7 @@ def unmatched_notes(found: Found) -> Iterator[str]:
         hold = plural(len(found.integers), "tensor that holds", "tensors that hold")
         yield f"Not compared: {hold} no plain floats ({kinds}; {_names(found.integers)})."
     yield from _layer_notes(found)
-    forms: dict[tuple[str, bool], list[Any]] = {}
-    for each in found.relaid:
-        forms.setdefault((each.form, each.agree), []).append(each)
-    for (form, agree), alike in forms.items():
-        first = alike[0]
-        unsure = "" if agree or form == TIED else ", the layout of these shapes that is most usual: in none that was tried do values agree"
-        yield (
-            f"Compared in another layout ({form}{unsure}): {plural(len(alike), 'tensor')}, {quoted(first.base.name)} with "
-            f"{quoted(first.tuned.name)}{', for one' if len(alike) > 1 else ''}."
-        )
+    yield from _form_notes(found)
     if found.renamed:
         first = found.renamed[0]
         others = ", for one" if len(found.renamed) > 1 else ""
@@ -191,6 +184,20 @@ def unmatched_notes(found: Found) -> Iterator[str]:
     if found.tied:
         repeat = plural(len(found.tied), "tensor that repeats", "tensors that repeat")
         yield f"Counted once: {repeat} the input embedding ({_names(found.tied)})."
+
+
+def _form_notes(found: Found) -> Iterator[str]:
+    """A sentence for each layout in which tensors were compared."""
+    forms: dict[tuple[str, bool], list[Relaid]] = {}
+    for each in found.relaid:
+        forms.setdefault((each.form, each.agree or each.form == TIED), []).append(each)
+    for (form, agree), alike in forms.items():
+        first, others = alike[0], ", for one" if len(alike) > 1 else ""
+        unsure = "" if agree else ", the most usual layout of these shapes: in none that was tried do the values agree"
+        yield (
+            f"Compared in another layout ({form}{unsure}): {plural(len(alike), 'tensor')}, {quoted(first.base.name)} with "
+            f"{quoted(first.tuned.name)}{others}."
+        )
 
 
 def _moved(found: Found) -> list[tuple[int, int | None]]:

@@ -1,8 +1,10 @@
 """The result of check: the headline with its tiles, and the tabs below."""
 
 from analyzers.check.report import CheckReport, Level
+from analyzers.check.text import markdown
 from components.check import tables
 from components.check.form import command, permalink
+from components.results.coverage import COVERAGE
 from components.results.layout import Layout, Piece, Said, Tab
 from components.text import numbers
 from components.text.headline import FACT, about_sample, answer, answered, card, model_head, tiles
@@ -24,7 +26,7 @@ def headline(report: CheckReport, links: bool = True) -> str:
     against = f", compared with {shown(report.base.ref)}" if report.base else ""
     facts = (
         f"{numbers.plural(side.tensors, 'tensor')}, {numbers.size(side.bytes)}{against}. "
-        f"Read all of it in {numbers.duration(report.timing.seconds)}"
+        f"{'Read all of it in' if report.whole else 'Took'} {numbers.duration(report.timing.seconds)}"
     )
     return card(
         "Check",
@@ -44,14 +46,16 @@ def headline(report: CheckReport, links: bool = True) -> str:
 def _saving(report: CheckReport) -> str:
     of = f"Of {report.checkpoint.bytes:,} bytes of tensors"
     if not report.saving_bytes:
-        return answer("Could be saved", "0 B", FACT, f"{of} none is wasted, as far as the rules can tell.")
+        none = "none" if report.whole else "none that was read"
+        return answer("Could be saved", "0 B", FACT, f"{of} {none} is wasted, as far as the rules can tell.")
     share = numbers.share(report.saving_bytes / report.checkpoint.bytes)
     return answer("Could be saved", numbers.size(report.saving_bytes), FACT, f"{of}, {report.saving_bytes:,} ({share}), changing no value.")
 
 
 def _level(report: CheckReport, level: Level, name: str) -> str:
     titles = [each.title for each in report.findings if each.level == level]
-    return answer(name, f"{len(titles)}", FACT, f"{'; '.join(titles)}." if titles else _NONE[level])
+    none = _NONE[level] if report.whole else f"{_NONE[level].removesuffix('.')}, in what was read."
+    return answer(name, f"{len(titles)}", FACT, f"{'; '.join(titles)}." if titles else none)
 
 
 RESULT: Layout[CheckReport] = Layout(
@@ -65,5 +69,7 @@ RESULT: Layout[CheckReport] = Layout(
             "Findings",
             [Piece(tables.findings), Said("What was looked for. The rules about a base need one to compare with."), Piece(tables.rules)],
         ),
+        COVERAGE,
     ),
+    markdown=markdown,
 )

@@ -3,8 +3,9 @@
 from analyzers.check.report import CheckReport, Rule
 
 RULES: dict[Rule, str] = {
-    "loads": "Names and shapes that transformers would report as missing, mismatched or ignored, for the architecture of config.json.",
-    "empty": "Tensors without values where the architecture has weights.",
+    "loads": "Tensors that the architecture of config.json needs and that are missing, that it does not know, or that have another shape.",
+    "empty": "A checkpoint or tensors without a single value.",
+    "not-read": "Files that may hold weights and were not read.",
     "non-finite": "Weights that are NaN or infinite.",
     "index": "An index of the shards that says something else than the files.",
     "upcast": "fp32 or fp64 tensors whose values all fit bf16 or fp16 bit for bit, where at least one is proven to come from there.",
@@ -18,10 +19,11 @@ RULES: dict[Rule, str] = {
     "missing": "Tensors of the base that the model lacks.",
     "misshapen": "Tensors with another shape than in the base.",
     "unchanged": "A model all of whose values are those of the base, but for their rounding.",
+    "replaced": "Tensors or layers that have nothing to do with the base, while the others have.",
     "extra": "Tensors that the base does not have.",
     "base-mismatch": "A model card whose base_model is not among the models that the weights come from.",
 }
-WITH_BASE: frozenset[Rule] = frozenset({"missing", "misshapen", "unchanged", "extra", "base-mismatch"})
+WITH_BASE: frozenset[Rule] = frozenset({"missing", "misshapen", "unchanged", "replaced", "extra", "base-mismatch"})
 
 
 def outcome(report: CheckReport, rule: Rule) -> str:
@@ -29,4 +31,4 @@ def outcome(report: CheckReport, rule: Rule) -> str:
     if rule in WITH_BASE and report.base is None:
         return "no base"
     levels = [each.level for each in report.findings if each.rule == rule]
-    return levels[0] if levels else "nothing"
+    return levels[0] if levels else "nothing" if report.whole else "nothing in what was read"

@@ -7,9 +7,10 @@ from analyzers.dtype_detection.advice import suggestions
 from components.dtype import text
 from components.dtype.form import command, permalink
 from components.dtype.tables import QUANTIZATION, TENSORS, evidence, headroom, overview, still
-from components.dtype.text import DISPUTED, RISKS, inferred, lineage_answer, outranks, stored_answer, summary, trained_answer
+from components.dtype.text import DISPUTED, inferred, lineage_answer, outranks, risk, stored_answer, summary, trained_answer
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models
+from components.results.coverage import COVERAGE
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.site import addresses, archive
 from components.text import numbers
@@ -68,11 +69,12 @@ def _stored(report: DtypeReport) -> str:
 def _passed_through(report: DtypeReport) -> str:
     answer, kind = lineage_answer(report)
     text = {"undecided": "not decided"}.get(kind, kind)
-    return tile("Passed through", answer, tag(kind, text), f"<p>{prose(report.lineage.statement)}</p>")
+    reach = f" This is of a part: {report.short_reach()}." if not report.whole else ""
+    return tile("Passed through", answer, tag(kind, text), f"<p>{prose(report.lineage.statement + reach)}</p>")
 
 
 def _safe_in_fp16(report: DtypeReport) -> str:
-    answer, kind, text = RISKS[report.fp16_risk.level]
+    answer, kind, text = risk(report)
     # the last reason is the caveat about activations
     reasons = " ".join(dict.fromkeys((*report.fp16_risk.reasons[:2], *report.fp16_risk.reasons[-1:])))
     return tile("Safe in fp16?", answer, tag(kind, text), f"<p>{prose(reasons)}</p>")
@@ -127,6 +129,7 @@ _TABS: tuple[Tab[DtypeReport], ...] = (
     Tab("Layers", [Said(text.layers), Plot("Largest magnitude by layer", plots.layers, _drawable)]),
     Tab("Among models", [Said(text.among), Plot("Among models of known training precision", lambda report: among_models([report]))]),
     Tab("Tensors", [Said(text.tensors), Rows(TENSORS)]),
+    COVERAGE,
 )
 RESULT = Layout(
     title="Precision passport",

@@ -240,4 +240,4 @@ def _compared(report: DtypeReport, address: str) -> dict[str, Any]:
     extremes = report.extremes
     magnitudes = (extremes.abs_min, extremes.abs_max, extremes.norm_min, extremes.norm_max)
     cells = [*answers(report), *map(numbers.magnitude, magnitudes), numbers.parameters(report.checkpoint.parameters)]
-    return {"name": report.checkpoint.ref, "address": address, "cells": cells}
+    return {"name": report.checkpoint.ref, "address": address, "cells": cells, "reach": report.short_reach()}

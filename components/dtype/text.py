@@ -2,6 +2,7 @@
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, entropy
+from analyzers.dtype_detection.headline import fp16_answer
 from analyzers.dtype_detection.labels import precision_of
 from analyzers.dtype_detection.rule import rule
 from components.library import Consensus
@@ -11,12 +12,11 @@ from components.site import archive
 from components.text import numbers
 
 FORMATS = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8 e4m3", "F8_E5M2": "fp8 e5m2"}
-# The answer, and the style and the text of its tag.
-RISKS = {
-    "fits": ("Weights fit", "undecided", "activations not tested"),
-    "caution": ("Weights fit, with losses", "undecided", "activations not tested"),
-    "overflow": ("Weights overflow", "warning", "fact"),
-    "unknown": ("Cannot tell", "undecided", "not decided"),
+# The style and the text of the tag.
+_RISKS = {
+    "fits": ("undecided", "activations not tested"),
+    "caution": ("undecided", "activations not tested"),
+    "overflow": ("warning", "fact"),
 }
 DISPUTED = "Labels disagree"
 _PROVEN_NOTHING = {"native": ("Nothing narrower", "fact"), "undecided": ("Undecided", "undecided")}
@@ -33,13 +33,21 @@ def summary(report: DtypeReport) -> str:
     return report.headline(f"Trained in {found.precision} ({'labelled, no login' if _unverified(found) else 'documented'}).")
 
 
+def risk(report: DtypeReport) -> tuple[str, str, str]:
+    """Whether the weights fit fp16, the style of its tag, and the tag's text."""
+    level = report.fp16_risk.level
+    if level not in _RISKS:
+        return "Cannot tell", "undecided", "not decided"
+    return fp16_answer(level, report.whole).capitalize(), *_RISKS[level]
+
+
 def _unverified(found: Consensus) -> bool:
     return all(row.label.provenance == "local" for row in found.labels)
 
 
 def answers(report: DtypeReport) -> tuple[str, str, str, str]:
     """The answers of the four tiles, plain text: stored as, passed through, trained in, safe in fp16."""
-    return stored_answer(report), lineage_answer(report)[0], training_answer(report), RISKS[report.fp16_risk.level][0]
+    return stored_answer(report), lineage_answer(report)[0], training_answer(report), risk(report)[0]
 
 
 def format_name(dtype: str) -> str:

@@ -19,16 +19,17 @@ LIST = List(
     scope="model_key NOT GLOB 'sample:*'",  # built-in samples have results, but are not models of anyone
 )
 MOST = 1_000  # of the models of one organisation
-COLUMNS = (
+_STORED = (
     "model, storage, passed_through, trained_in, fp16_risk, result, commit_id, precision, contributors, disputed, labels, results, updated"
 )
+COLUMNS = f"{_STORED}, (SELECT json_extract(record, '$.reach') FROM results WHERE results.id = models.result)"  # noqa: S608 - our own names
 
 
 class ModelRow(Data):
     """A model. storage to commit: of its newest dtype result of the whole checkpoint, or empty. precision: the consensus.
 
     result: its id. contributors: who agree with ``precision``. labels: current ones; results: of any analyzer, as the subject.
-    updated: of the newest label or result.
+    updated: of the newest label or result. reach: how much that dtype result covers, if that is not the whole model and known.
     """
 
     model: str
@@ -44,6 +45,7 @@ class ModelRow(Data):
     labels: int
     results: int
     updated: str
+    reach: str
 
 
 def model_row(row: Any) -> ModelRow:
@@ -53,7 +55,7 @@ def model_row(row: Any) -> ModelRow:
 
 def facts(row: Any) -> dict[str, Any]:
     """The fields of a row of `COLUMNS`."""
-    return dict(zip(ModelRow.model_fields, row, strict=True)) | {"disputed": bool(row[9])}
+    return dict(zip(ModelRow.model_fields, row, strict=True)) | {"disputed": bool(row[9]), "reach": row[-1] or ""}
 
 
 def find(connection: sqlite3.Connection, key: str) -> ModelRow | None:
@@ -89,8 +91,8 @@ def refresh(connection: sqlite3.Connection, key: str) -> None:
     updated = max([newest or "", *(row.label.created for row in labels)])
     values = (*facts, found.precision or "", found.contributors, found.disputed, len(labels), results, updated)
     connection.execute(
-        f"INSERT INTO models (model_key, {COLUMNS}) VALUES (?{', ?' * 13}) ON CONFLICT (model_key) DO UPDATE SET "  # noqa: S608
-        + ", ".join(f"{name} = excluded.{name}" for name in COLUMNS.split(", ")),
+        f"INSERT INTO models (model_key, {_STORED}) VALUES (?{', ?' * 13}) ON CONFLICT (model_key) DO UPDATE SET "  # noqa: S608
+        + ", ".join(f"{name} = excluded.{name}" for name in _STORED.split(", ")),
         (key, model, *values),
     )
     connection.execute("UPDATE labels SET disputed = ? WHERE model_key = ? AND disputed <> ?", (found.disputed, key, found.disputed))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers import limits
+from analyzers.coverage import Coverage
 from components.library.checks import SECRET
 from components.library.schema import Result
 
@@ -81,6 +82,7 @@ def _dtype_facts(report: Any) -> dict[str, Any]:
     facts["passed_through"] = " ".join(report["lineage"]["passed_through"]) or report["lineage"]["verdict"]
     facts["trained_in"] = report["training"]["verdict"]
     facts["fp16_risk"] = report["fp16_risk"]["level"]
+    facts["reach"] = next((said for each in report.get("coverage", ()) if (said := Coverage.model_validate(each).short())), "")
     if report["mode"] == "exact" and whole and not report["tensors_aggregated"]:
         facts |= _base_magnitudes(report["tensors"])
     return facts

@@ -212,7 +212,8 @@ class Result(Data):
     id: that of the report. key: the caller's key for looking requests up. models: the subject first, a base last; commits: theirs.
     size: bytes of JSON. whole: of every tensor, without filters. mode to fp16_risk: empty if the analyzer has no such fact;
     passed_through: the proven ancestors, else the verdict ("native", "undecided"). abs_min to norm_max: over the base model (see
-    `dtype_detection.labels.Example`), of exact reports with a row for every tensor.
+    `dtype_detection.labels.Example`), of exact reports with a row for every tensor. reach: how much the report covers, if that is not the
+    whole checkpoint and known.
     """
 
     id: Id
@@ -237,6 +238,7 @@ class Result(Data):
     abs_max: float | None = None
     norm_min: float | None = None
     norm_max: float | None = None
+    reach: Visible = Field(default="", max_length=40)
 
     @property
     def sample(self) -> bool:

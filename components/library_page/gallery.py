@@ -18,7 +18,7 @@ _CARDS = 6
 _LOOKED_AT = 50
 _MODELS = 500
 _LATEST = 5
-_PROVEN = ("same-weights", "quantized-copy", "derived", "merge")
+_PROVEN = ("same-weights", "quantized-copy", "derived", "merge", "stack")
 _SAMPLES = {
     "sample:tiny-bf16-as-fp32": "Half of its bytes say nothing",
     "sample:tiny-overflow": "Overflows in fp16",

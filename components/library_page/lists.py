@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from analyzers.formatting import day
-from components.library import Library, ModelRow, Query, ResultRow
+from components.library import Library, ModelRow, Query, Result, ResultRow
 from components.library_page.labels import PIECES, contributor, evidence, state
 from components.site import addresses, archive
 from components.text import numbers
@@ -43,8 +43,8 @@ def _model(row: ModelRow) -> Sequence[str]:
         _named(row.model),
         str(PIECES.trained_in(row, numbers.plural(row.contributors, "label"), numbers.NOTHING)),
         str(PIECES.result_link(addresses.stored(row.result), row.storage)) if row.result else numbers.NOTHING,
-        html(through(row.passed_through)),
-        html(RISKS.get(row.fp16_risk, numbers.NOTHING)),
+        html(passed(row)),
+        html(fp16(row)),
         numbers.count(row.labels),
         _results_of(row.model, row.results),
         html(day(row.updated)) if row.updated else numbers.NOTHING,
@@ -76,9 +76,9 @@ def _result(row: ResultRow) -> Sequence[str]:
         str(PIECES.subject(_named(result.models[0]), about)),
         str(PIECES.result_link(addresses.stored(result.id), result.analyzer)),
         html(result.storage) or numbers.NOTHING,
-        html(through(result.passed_through)) if result.analyzer == "dtype" else numbers.NOTHING,
+        html(passed(result)) if result.analyzer == "dtype" else numbers.NOTHING,
         html(result.trained_in) or numbers.NOTHING,
-        html(RISKS.get(result.fp16_risk, numbers.NOTHING)),
+        html(fp16(result)),
         html(result.contributor) or numbers.NOTHING,
         html(day(result.created)),
         state(row),
@@ -136,6 +136,16 @@ def extent(page: Any, per_page: int) -> str:
 def through(text: str) -> str:
     """The formats that the values of a checkpoint passed through, as lists show them. text: as the library has it."""
     return _THROUGH.get(text, text.replace("_", " "))
+
+
+def fp16(row: ModelRow | Result) -> str:
+    """Whether the weights fit fp16, and of how many that is said, if not of all."""
+    return RISKS.get(row.fp16_risk, numbers.NOTHING) + (f", {row.reach}" if row.reach and row.fp16_risk in RISKS else "")
+
+
+def passed(row: ModelRow | Result) -> str:
+    """The formats that the values passed through, and of how many that is said, if not of all."""
+    return through(row.passed_through) + (f", {row.reach}" if row.reach and row.passed_through not in ("", "undecided") else "")
 
 
 def _named(model: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from analyzers.formatting import day, size
 from components.library import Library, ModelRow, Query
-from components.library_page.lists import RISKS, through
+from components.library_page.lists import fp16, passed
 from components.look.navigation import navigation
 from components.results.standalone import Page
 from components.site import addresses, previews
@@ -150,8 +150,8 @@ def _cells(row: Row, embedded: bool) -> dict[str, Any]:
         "result": addresses.stored(model.result) if model.result else "",
         "size": numbers.NOTHING if row.size is None else size(row.size),
         "wasted": numbers.NOTHING if row.wasted is None else size(row.wasted) if row.wasted else "nothing",
-        "lineage": through(model.passed_through),
-        "fp16": RISKS.get(model.fp16_risk, numbers.NOTHING),
+        "lineage": passed(model),
+        "fp16": fp16(model),
         "updated": day(model.updated)[: len("2026-11-24")] if model.updated else numbers.NOTHING,
         "row": model,
         "embedded": embedded,

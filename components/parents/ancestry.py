@@ -9,7 +9,9 @@ _PROVES = 0.02
 
 
 class Ancestor(NamedTuple):
-    """A candidate that the verdict names. proven: by equal bits, far more than by chance; else inferred."""
+    """A candidate that the verdict names. weight: in a stack, its share of the layers. proven: by equal bits, far more than by chance; else
+    inferred.
+    """
 
     row: Candidate
     weight: float
@@ -25,6 +27,10 @@ def ancestors(report: ParentsReport) -> list[Ancestor]:
     if fit is not None and report.verdict == "merge":
         exact = fit.sparse is not None or (fit.exact_share or 0.0) > max(_PROVES, 5 * (fit.exact_by_chance or 0.0))
         return [Ancestor(by_ref[each.ref], each.weight, exact) for each in fit.parents if each.ref in report.parents]
+    if report.verdict == "stack":
+        proven = any(each.proof for each in report.evidence)
+        of = [each.ref for each in report.layer_map if each.layer is not None]
+        return [Ancestor(by_ref[ref], of.count(ref) / max(1, len(of)), proven) for ref in report.parents if ref in by_ref]
     best = report.candidates[0]
     proven = any(each.proof for each in report.evidence)
     weight = next((each.weight for each in fit.parents if best.ref in (each.ref, *each.alike)), 1.0) if fit is not None else 1.0

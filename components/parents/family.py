@@ -16,7 +16,13 @@ from components.text.render import macros
 
 _PARTS = macros("parents/templates/parents.html")
 _RESULT = macros("site/templates/result.html")
-_KINDS = {"same-weights": "the same weights", "quantized-copy": "a quantized copy", "derived": "derived", "merge": "a merge"}
+_KINDS = {
+    "same-weights": "the same weights",
+    "quantized-copy": "a quantized copy",
+    "derived": "derived",
+    "merge": "a merge",
+    "stack": "a stack of layers",
+}
 
 
 class Relative(NamedTuple):
@@ -75,6 +81,8 @@ def _read(library: Library, identifier: str) -> tuple[ParentsReport | None, str]
 
 def _relative(name: str, report: ParentsReport, of: Ancestor, made: str) -> Relative:
     kind, equal = _KINDS.get(report.verdict, report.verdict), numbers.share(of.row.equal_share)
+    if not report.whole:
+        kind = f"{kind} ({report.short_reach()})"
     return Relative(name, kind, f"{of.weight:.3f}", equal, of.proven, addresses.stored(report.id), day(made), addresses.family(name))
 
 

@@ -1,10 +1,13 @@
 """The result of parents: the headline with its tiles, and the tabs below."""
 
+from analyzers.parents.conversion_text import faithful_sentence
+from analyzers.parents.markdown import markdown
 from analyzers.parents.report import Candidate, ParentsReport
 from components.parents import tables
 from components.parents.form import command, permalink
 from components.plots import parents as plots
-from components.results.layout import Layout, Piece, Plot, Said, Tab
+from components.results.coverage import COVERAGE
+from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.site import addresses
 from components.text import numbers
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
@@ -19,6 +22,10 @@ WEIGHTS = (
     "(often too short to see); elsewhere it is least squares with a 95% interval. Tensors outside the layers are on the left."
 )
 AVERAGES = " The updates are sparse here, so these weights are averages over values with and without them."
+CONVERSION = (
+    "Each tensor with the tensors it comes from, the form in which these match it, and what became of their values. Damaged ones first."
+)
+LAYERS = "Each layer, by the parent and the layer there whose weights it has. Tensors outside the layers are on the left."
 ANCESTRY = (
     "Parents on the left, with their weights in the model. Solid lines are proven: far more values are equal than by chance. Dashed lines "
     "are inferred."
@@ -105,6 +112,16 @@ RESULT: Layout[ParentsReport] = Layout(
     (
         Tab("Ancestry", [Said(ANCESTRY), Plot("Ancestry", plots.ancestry), Piece(tables.evidence)]),
         Tab(
+            "Layer map",
+            [Said(LAYERS), Plot("Layers and their parents", plots.layer_map), Piece(tables.layer_map)],
+            when=lambda report: bool(report.layer_map),
+        ),
+        Tab(
+            "How each tensor got here",
+            [Said(lambda report: f"{faithful_sentence(report.conversion)} {CONVERSION}"), Rows(tables.CONVERSION)],
+            when=lambda report: bool(report.conversion),
+        ),
+        Tab(
             "Weights",
             [
                 Said(lambda report: WEIGHTS + (AVERAGES if report.fit is not None and report.fit.sparse is not None else "")),
@@ -115,6 +132,8 @@ RESULT: Layout[ParentsReport] = Layout(
             when=lambda report: report.fit is not None,
         ),
         Tab("Candidates", [Piece(tables.candidates)]),
+        COVERAGE,
     ),
     related=families,
+    markdown=markdown,
 )

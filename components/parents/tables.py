@@ -1,6 +1,9 @@
 """The tables of parents: evidence, candidates, weights, layers."""
 
-from analyzers.parents.report import ParentsReport
+from analyzers import limits
+from analyzers.parents.conversion_text import damage_first, damaged, layer_runs, relation
+from analyzers.parents.report import Conversion, ParentsReport
+from components.results.data_table import Column, DataTable
 from components.text import numbers
 from components.text.markup import table
 from components.text.plain_text import shown
@@ -41,15 +44,29 @@ def candidates(report: ParentsReport) -> str:
 
 
 def weights(report: ParentsReport) -> str:
-    """The weights over all layers; and where layers came from, if some moved."""
+    """The weights over all layers."""
     fit = report.fit
     if fit is None:
         return ""
     rows = [(shown(" or ".join((each.ref, *each.alike))), weight(each.weight), between(each.low, each.high)) for each in fit.parents]
     interval = "Exact between" if fit.weights_by == "exact-values" else "95% interval"
-    found = table(("Parent", "Weight", interval), rows, frozenset({1, 2}), stacked=True)
-    moved = [(f"{each.layer}", f"{each.source}", shown(each.ref)) for each in report.layer_map]
-    return found + (table(("Layer", "Has the content of layer", "Of"), moved, frozenset({0, 1}), stacked=True) if moved else "")
+    return table(("Parent", "Weight", interval), rows, frozenset({1, 2}), stacked=True)
+
+
+def layer_map(report: ParentsReport) -> str:
+    """Layers in a row taken together, then a row for each layer."""
+    together = [(f"{run.text[:1].upper()}{run.text[1:]}",) for run in layer_runs(report.layer_map)]
+    rows = [
+        ("outside" if each.layer is None else f"{each.layer}", shown(each.ref), _source(each.source), numbers.share(each.equal_share))
+        for each in report.layer_map
+    ]
+    titles = ("Layer", "Comes from", "Layer there", "Equal in bf16")
+    said = table(("In short",), together) if len(together) < len(rows) else ""
+    return said + table(titles, rows, frozenset({2, 3}), stacked=True) if rows else ""
+
+
+def _source(layer: int | None) -> str:
+    return "outside" if layer is None else f"{layer}"
 
 
 def layers(report: ParentsReport) -> str:
@@ -78,3 +95,24 @@ def weight(value: float) -> str:
 def between(low: float, high: float) -> str:
     """The interval of a weight."""
     return f"{weight(low)} to {weight(high)}" if high - low < 1e6 else "unknown"
+
+
+def _relation(row: Conversion) -> str:
+    return f"{shown(relation(row))}{' (damaged)' if damaged(row) else ''}"
+
+
+_CONVERSION = (
+    Column("Tensor", 318, "name"),
+    Column("Relation", 170, _relation),
+    Column("Exceptions", 110, "exceptions", numbers.count),
+    Column("Note", 200, "note"),
+    Column("Source", 290, lambda row: shown(", ".join(row.sources)) or numbers.NOTHING),
+    Column("Form", 130, "form"),
+    Column("Values", 110, "values", numbers.count),
+)
+CONVERSION: DataTable[ParentsReport] = DataTable(
+    "How each tensor got here",
+    "m-conversion",
+    _CONVERSION,
+    lambda report: damage_first(report.conversion)[: limits.REPORT_TENSORS],
+)

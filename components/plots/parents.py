@@ -33,8 +33,10 @@ def ancestry(report: "ParentsReport") -> "Figure":
             width = 1.5 + 5 * min(1.0, abs(weight))
             stroke = {"color": color, "width": width, "dash": "solid" if proven else "dash"}
             figure.add_scatter(x=[0.06, 0.94], y=[y, middle], mode="lines", line=stroke, hoverinfo="skip")
-            label = f"{weight:.3f} {'proven' if proven else 'inferred'}"
-            figure.add_annotation(x=0.72, y=y + 0.72 * (middle - y), text=label, showarrow=False, bgcolor="rgba(0,0,0,0.01)", yshift=16)
+            amount = f"{numbers.share(weight)} of the layers," if report.verdict == "stack" else f"{weight:.3f}"
+            shift = 16 if y <= middle else -16
+            label = f"{amount} {'proven' if proven else 'inferred'}"
+            figure.add_annotation(x=0.72, y=y + 0.72 * (middle - y), text=label, showarrow=False, bgcolor="rgba(0,0,0,0.01)", yshift=shift)
         marker = {"size": 13, "color": color, "symbol": "circle" if weight is not None else "circle-open"}
         hover = f"{text(row.ref)}<br>{said}<extra></extra>"
         figure.add_scatter(x=[0.04], y=[y], mode="markers", marker=marker, hovertemplate=hover)
@@ -47,6 +49,30 @@ def ancestry(report: "ParentsReport") -> "Figure":
     figure.update_xaxes(visible=False, range=[-0.02, 1.02])
     figure.update_yaxes(visible=False, range=[len(drawn) - 0.3, -0.7])
     figure.update_layout(margin={"l": 8, "r": 8, "t": 20, "b": 20})
+    return figure
+
+
+def layer_map(report: "ParentsReport") -> "Figure":
+    """Of each layer the layer of a candidate whose weights it has, a colour for each candidate; what is outside the layers at -1."""
+    from plotly.graph_objects import Figure
+
+    figure = Figure(layout=layout(340))
+    for number, ref in enumerate(dict.fromkeys(each.ref for each in report.layer_map)):
+        rows = [each for each in report.layer_map if each.ref == ref]
+        x, y = (
+            [-1 if place is None else place for place in places] for places in zip(*((row.layer, row.source) for row in rows), strict=True)
+        )
+        equal = [[numbers.share(row.equal_share)] for row in rows]
+        hover = "layer %{x}<br>is layer %{y}<br>%{customdata[0]} equal"
+        figure.add_trace(line(ref, x, y, number, hover, equal, mode="markers"))
+    known = sorted({-1 if each.layer is None else each.layer for each in report.layer_map})
+    ticks = known[:: max(1, len(known) // 8)]
+    figure.update_xaxes(title="layer", tickvals=ticks, ticktext=["outside" if layer < 0 else f"{layer}" for layer in ticks])
+    sources = sorted({-1 if each.source is None else each.source for each in report.layer_map})
+    shown = sources[:: max(1, len(sources) // 6)]
+    named = ["outside" if layer < 0 else f"{layer}" for layer in shown]
+    figure.update_yaxes(title="layer of the parent", tickvals=shown, ticktext=named)
+    legend(figure, toggle=True)
     return figure
 
 

@@ -50,7 +50,9 @@ class Result(Generic[_Report]):
             if tab.when:
                 updates[shown] = gr.update(visible=tab.shows(report))
             updates |= {component: _content(part, report if tab.shows(report) else None) for part, component in parts}
-        return updates | self.share.show(self.layout.permalink(report), self.layout.command(report), downloads.write(report), report)
+        links = self.layout.permalink(report), self.layout.command(report)
+        markdown = self.layout.markdown(report) if self.layout.markdown is not None else ""
+        return updates | self.share.show(*links, downloads.write(report), report, markdown)
 
 
 def build_result(layout: Layout[_Report]) -> Result[_Report]:
@@ -64,7 +66,7 @@ def build_result(layout: Layout[_Report]) -> Result[_Report]:
                 with gr.Tab(tab.name, id=None if number else _FIRST, visible=tab.when is None) as shown:
                     filled.append((tab, shown, [(part, _build(part)) for part in tab.parts]))
             with gr.Tab("Share"):
-                share = Share("m")
+                share = Share("m", markdown=layout.markdown is not None)
     return Result(layout, card, headline, tabs if any(tab.when for tab in layout.tabs) else None, filled, share)
 
 

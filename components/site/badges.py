@@ -80,12 +80,18 @@ def _trained(row: "ModelRow | None") -> Part:
 def _passed(row: "ModelRow | None") -> Part:
     through = row.passed_through if row is not None else ""
     if through in _NOT_PROVEN:
-        return Part("passed through", _NOT_PROVEN[through], _GREY)
-    return Part("passed through", through.replace("_", " "), _PROOF)
+        return Part("passed through", _NOT_PROVEN[through] + (_reach(row) if through == "native" else ""), _GREY)
+    return Part("passed through", through.replace("_", " ") + _reach(row), _INFERRED if _reach(row) else _PROOF)
 
 
 def _fp16(row: "ModelRow | None") -> Part:
-    return Part("fp16", *_RISKS.get(row.fp16_risk if row is not None else "", (UNKNOWN, _GREY)))
+    value, colour = _RISKS.get(row.fp16_risk if row is not None else "", (UNKNOWN, _GREY))
+    return Part("fp16", f"{value}{_reach(row)}", _INFERRED if _reach(row) and colour == _PROOF else colour)
+
+
+def _reach(row: "ModelRow | None") -> str:
+    """What the newest passport covers, if that is not the whole model."""
+    return f", {row.reach}" if row is not None and row.reach else ""
 
 
 def _checked(check: "CheckReport | None") -> Part:
@@ -93,8 +99,9 @@ def _checked(check: "CheckReport | None") -> Part:
         return Part("checked", UNKNOWN)
     errors, warnings = check.count("error"), check.count("warning")
     found = numbers.plural(errors, "error") if errors else numbers.plural(warnings, "warning") if warnings else "nothing wrong"
-    of = commit(check.checkpoint)
-    return Part("checked", f"{found} in {of}" if of else found, _BAD if errors else _INFERRED if warnings else _PROOF)
+    of, reach = commit(check.checkpoint), check.short_reach()
+    said = f"{found}{f' in {of}' if of else ''}{f', {reach}' if reach else ''}"
+    return Part("checked", said, _BAD if errors else _INFERRED if warnings or reach else _PROOF)
 
 
 def _width(text: str) -> float:

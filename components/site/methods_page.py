@@ -1,11 +1,12 @@
 """The methods pages, rendered on the server without Gradio: the meaning of every answer, its computation and its source, one page for each
-analyzer, and one with all limits.
+analyzer, and one with coverage, all limits and sources.
 """
 
 import re
 from typing import NamedTuple
 
 from analyzers import ANALYZERS, limits
+from analyzers.account import NAMES
 from components.look.navigation import OTHERS, navigation, title
 from components.results.standalone import Page
 from components.site import previews
@@ -46,13 +47,13 @@ def content(name: str) -> str:
         return text
     rows = [(limit.variable, f"{limit.value:,}", limit.unit, limit.why) for limit in limits.LIMITS]
     listed = table(("Variable", "Value", "Unit", "Why"), rows, frozenset({1}), stacked=True)
-    return str(_PARTS.limits(listed)) + str(_PARTS.sources())
+    return str(_PARTS.coverage(NAMES)) + str(_PARTS.limits(listed)) + str(_PARTS.sources())
 
 
 def _contents(current: str, home: str) -> list[_Entry]:
     """Every page; the sections of the current one, or of all on the general page."""
     entries = []
-    for name, heading in ({each.name: each.title for each in ANALYZERS.values()} | {GENERAL: "Limits and sources"}).items():
+    for name, heading in ({each.name: each.title for each in ANALYZERS.values()} | {GENERAL: "Coverage, limits and sources"}).items():
         shown = name == current or not current
         sections = dict(_SECTION.findall(content(name))) if shown else {}
         entries.append(_Entry(heading, f"{home}methods/{name}" if name else f"{home}methods", name == current, sections))

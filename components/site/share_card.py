@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SIZE = (1200, 630)
 _MARGIN = 56
 _NAME, _SAID, _SMALL = 30, 42, 20
-_SAID_LINES = 3
+_SAID_LINES, _REACH_LINES = 3, 2
 # One picture is drawn at a time, in about 0.1 s: previews must not take the cores from analyses.
 _drawing = Lock()
 
@@ -28,7 +28,8 @@ def of_report(report: Report) -> bytes:
     """The card of a result: its subject, its headline, and its first figure that has something to show."""
     layout = addresses.layout(report.analyzer)
     plots = layout.plots(report)
-    return _card(layout.title, " -> ".join(report.subject().values()), layout.summary(report), plots[0].draw(report) if plots else None)
+    subject, figure = " -> ".join(report.subject().values()), plots[0].draw(report) if plots else None
+    return _card(layout.title, subject, layout.summary(report), figure, report.reach())
 
 
 @lru_cache(32)
@@ -37,7 +38,8 @@ def of_page(question: str, about: str) -> bytes:
     return _card("", about, question, None)
 
 
-def _card(title: str, subject: str, said: str, figure: "Figure | None") -> bytes:
+def _card(title: str, subject: str, said: str, figure: "Figure | None", reach: str = "") -> bytes:
+    """reach: how far the answer reaches if not to all, with which ``said`` ends: on lines of its own, since a long answer is cut."""
     from PIL import Image, ImageDraw, ImageFont
 
     def font(size: int) -> Any:
@@ -55,14 +57,19 @@ def _card(title: str, subject: str, said: str, figure: "Figure | None") -> bytes
             canvas.text((_MARGIN, top), shown(ascii_only(subject), 80), LIGHT["dim"], font(_SMALL + 4))
             top += 42
         size = _SAID if figure is not None else _SAID + 22
+        said = said.removesuffix(reach)
         lines = textwrap.wrap(ascii_only(said), int(2.05 * (SIZE[0] - 2 * _MARGIN) / size))
         if len(lines) > _SAID_LINES:
             size = int(size * 0.72)
-            lines = textwrap.wrap(ascii_only(said), int(2.05 * (SIZE[0] - 2 * _MARGIN) / size))[: _SAID_LINES + 1]
+            width = int(2.05 * (SIZE[0] - 2 * _MARGIN) / size)
+            lines = textwrap.wrap(ascii_only(said), width, max_lines=_SAID_LINES + 1, placeholder=" ...")
         top += 0 if figure is not None else 90
         for line in lines:
             canvas.text((_MARGIN, top), line, LIGHT["ink"], font(size), stroke_width=1, stroke_fill=LIGHT["ink"])
             top += 1.3 * size
+        for line in textwrap.wrap(ascii_only(reach), 92, max_lines=_REACH_LINES, placeholder=" ..."):
+            canvas.text((_MARGIN, top + 4), line, LIGHT["infer"], font(_SMALL + 2))
+            top += 1.3 * (_SMALL + 2)
         if figure is not None:
             draw(canvas, figure, Box(_MARGIN, top + 16, SIZE[0] - _MARGIN, SIZE[1] - 20), font(_SMALL))
         else:

@@ -4,6 +4,7 @@ from analyzers.update_sparsity.published import rank
 from analyzers.update_sparsity.report import SparsityReport
 from components.plots import update_sparsity as plots
 from components.plots.sparsity_steps import overlap, steps
+from components.results.coverage import COVERAGE
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.sparsity import tables
 from components.sparsity.form import command, permalink
@@ -60,7 +61,7 @@ def _head(report: SparsityReport) -> str:
 def _left_out(report: SparsityReport) -> str:
     counts = report.unmatched.counts
     parts = [f"{numbers.count(counts[kind])} {words}" for kind, words in _LEFT_OUT.items() if counts.get(kind)]
-    if not parts:
+    if not parts or report.coverage:  # the headline says it
         return ""
     return f'<p class="m-left-out">Tensors excluded from the comparison: {html(", ".join(parts), 500)}. The tab Matching lists them.</p>'
 
@@ -158,6 +159,7 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
     ),
     Tab("Tensors", [Said(captions.tensors), Rows(TENSORS)]),
     Tab("Matching", [Piece(matching, folded="Matching of the tensors")]),
+    COVERAGE,
     Tab("Spectral", [Said(captions.spectral), Rows(SPECTRAL)], when=lambda report: bool(report.spectral)),
 )
 RESULT = Layout("Update sparsity", _pair_name, headline, permalink, command, _TABS)

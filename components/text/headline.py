@@ -40,15 +40,18 @@ def about_sample(ref: str, shows: bool = False, more: str = "") -> str:
 
 
 def answered(report: Report, said: str, links: bool) -> str:
-    """The answer, what to do now, and further findings, folded. said: the headline; links: include the link to the next page, and the one
-    that leads from an embedded result to its page.
+    """The answer, how far it reaches if not to the whole, what to do now, and further findings, folded.
+
+    said: the headline; links: include the link to the next page, and the one that leads from an embedded result to its page.
     """
     step = report.next_step()
     title, address = ("", "")
     if step is not None and links:
         title, address = ANALYZERS[step.analyzer].title, addresses.next_page(step)
     again = addresses.again(report) if links else ""
-    return str(_PIECES.answered(said, step.advice if step else "", title, address, report.more_findings(), again))
+    reach = report.reach()
+    said = said.removesuffix(reach).rstrip()  # smaller, on a line of its own
+    return str(_PIECES.answered(said, reach, step.advice if step else "", title, address, report.more_findings(), again))
 
 
 def tiles(report: Report, links: bool, *each: tuple[str, str]) -> str:

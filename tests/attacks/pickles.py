@@ -1,5 +1,8 @@
 """Hostile pickled checkpoints, each with the reason it must be refused. Run this module to see what each error says.
 
+Nothing that a pickle names is called, so a call next to sound tensors is no reason to refuse them: of such an attack the tensor is read,
+and `Attack.opaque` says what must be named.
+
 Every file is whole: what is attacked is named by its attack. Payloads write the file named by ``CANARY``, relative to wherever
 they run: a test loads one with Python's own unpickler to see that they work, and all with the reader to see that they do not.
 """
@@ -16,11 +19,12 @@ _SOURCE = f"open({CANARY!r}, 'w').write('run')"
 
 @dataclass(frozen=True)
 class Attack:
-    """A whole file and what is wrong with it."""
+    """A whole file and what is wrong with it. opaque: what it calls in vain, if its one tensor, four zeros called "weight", is read."""
 
     name: str
     reason: str
     data: bytes
+    opaque: tuple[str, ...] = ()
 
 
 def text(value: str) -> bytes:
@@ -186,9 +190,19 @@ _LIVE = {
         called(named("builtins", "getattr"), called(named("builtins", "__import__"), text("os")), text("system")), _ARGUMENT
     )
     + b"0",
-    "pickle_in_pickle": called(named("_pickle", "loads"), b"C" + bytes([len(_COMMAND) + 26]) + pickled(called(_SYSTEM, _ARGUMENT))) + b"0",
+    "pickle_in_pickle": called(named("_pickle", "loads"), b"C" + bytes([len(_COMMAND) + 22]) + pickled(called(_SYSTEM, _ARGUMENT))) + b"0",
     "partial": called(called(named("functools", "partial"), _SYSTEM, _ARGUMENT)) + b"0",
     "runpy": called(named("runpy", "_run_code"), called(named("builtins", "compile"), text(_SOURCE), text(""), text("exec")), b"}") + b"0",
+}
+
+# What each of them names, which is all that is known of it.
+_NAMED = {
+    **dict.fromkeys(("reduce", "reduce_tuple1", "stack_global", "inst", "obj", "protocol_0", "memoized", "partial"), ("os.system",)),
+    "eval": ("builtins.eval",),
+    "exec": ("builtins.exec",),
+    "getattr_chain": ("builtins.__import__",),
+    "pickle_in_pickle": ("_pickle.loads",),
+    "runpy": ("builtins.compile", "runpy._run_code"),
 }
 
 _FORMS = {
@@ -233,6 +247,51 @@ _FORMS = {
     "ordered_dict_of_number": called(named("collections", "OrderedDict"), number(1 << 60)),
     "ordered_dict_of_texts": called(named("collections", "OrderedDict"), b"](" + text("ab") + b"e"),
     "size_of_number": called(named("torch", "Size"), number(1 << 60)),
+}  # fmt: skip
+
+_NET = named("net", "Net")
+
+
+def module(parameters: bytes = b"}", modules: bytes = b"}", buffers: bytes = b"}", made: bytes = _NET + b")\x81", **others: bytes) -> bytes:
+    """Push a module of an unknown class."""
+    return made + mapping(_parameters=parameters, _buffers=buffers, _modules=modules, **others) + b"b"
+
+
+def _shared(**state: bytes) -> bytes:
+    """Thousands of modules that share a state of thousands of attributes."""
+    return _NET + b"q\x010" + mapping(**state) + b"q\x020](" + b"h\x01)\x81h\x02b" * 20_000 + b"e"
+
+
+_MANY = b"}(" + b"".join(text(str(key)) + b"N" for key in range(20_000)) + b"u"
+_STORAGE = b"(" + text("storage") + named("torch", "FloatStorage") + text("0") + text("cpu") + number(4) + b"tQ"
+
+# Tensors inside of what is not known, and modules that are none.
+_OBJECTS = {
+    "unknown_tensor": called(named("net", "_rebuild"), _STORAGE, number(0), b"(K\x04t", b"(K\x01t"),
+    "unknown_tensor_in_module": module(mapping(w=called(named("net", "_rebuild"), _STORAGE))),
+    "unknown_storage": called(named("torch._utils", "_rebuild_tensor_v2"), called(named("torch.storage", "_load_from_bytes"), b"N"),
+                              number(0), b"(K\x04t", b"(K\x01t", b"\x89", b"}"),
+    "wrapper_subclass": called(named("torch._tensor", "_rebuild_from_type_v2"), named("torch._utils", "_rebuild_wrapper_subclass"),
+                               named("net", "Quantized"), b"(" + stored() + b"t", b"}"),
+    "dtensor": called(named("torch._tensor", "_rebuild_from_type_v2"), named("torch._utils", "_rebuild_wrapper_subclass"),
+                      named("torch.distributed.tensor", "DTensor"), b")", b"}"),
+    "tensor_as_argument": called(_NET, stored()),
+    "tensor_as_attribute": _NET + b")\x81" + mapping(weight=stored()) + b"b",
+    "tensor_in_list_of_unknown_class": _NET + b")\x81" + stored() + b"a",
+    "module_of_lists": module(b"](" + stored() + b"e", b"]", b"]"),
+    "module_without_buffers": _NET + b")\x81" + mapping(_parameters=mapping(weight=stored()), _modules=b"}") + b"b",
+    "module_with_a_lying_tensor": module(mapping(weight=stored(shape=b"(K\x05t"))),
+    "module_in_itself": _NET + b")\x81q\x00" + mapping(_parameters=mapping(w=stored()), _buffers=b"}", _modules=mapping(a=b"h\x00")) + b"b",
+    "module_of_one_name_twice": module(mapping(w=stored()), buffers=mapping(w=stored())),
+    "deep_modules": module(mapping(w=stored())) + (b"q\x000" + module(modules=mapping(a=b"h\x00"))) * 1_200,
+    "module_name_float": module(b"}(G\0\0\0\0\0\0\0\0" + stored() + b"u"),
+    "shared_state": _shared(_parameters=b"}", _buffers=b"}", _modules=b"}", **{str(key): b"N" for key in range(20_000)}),
+    "shared_parameters": _shared(_parameters=_MANY, _buffers=b"}", _modules=b"}"),
+    "shared_names": _shared(_parameters=b"}", _buffers=b"}", _modules=b"}", _non_persistent_buffers_set=called(
+        named("builtins", "set"), b"](" + b"".join(text(str(key)) for key in range(20_000)) + b"e")),
+    "copied_set": b"](" + b"N" * 100_000 + b"eq\x000" + called(named("builtins", "set"), b"h\x00") * 2_000,
+    "call_of_an_object": called(called(_NET), _ARGUMENT),
+    "old_module_of_known_class": b"(" + text("module") + named("torch.nn.parameter", "Parameter") + text("") + text("") + b"tQ",
 }  # fmt: skip
 
 # What a storage or a tensor may lie about.
@@ -318,6 +377,7 @@ _STREAMS = {
     "name_mapping": b"}(}" + stored() + b"u.",
     "name_tuple": b"}()" + stored() + b"u.",
     "name_none": b"}(N" + stored() + b"u.",
+    "name_of_many_digits": b"}(\x8b" + struct.pack("<i", 8_000) + b"\x7f" * 8_000 + stored() + b"u.",
     "name_float": b"}(G\0\0\0\0\0\0\0\0" + stored() + b"u.",
     "same_name_twice": mapping(**{"a.b": stored(), "a": mapping(b=stored())}) + b".",
     "long_name": mapping(**{"a" * 5000: stored()}) + b".",
@@ -343,8 +403,15 @@ FLOODS = {
     "numbers": b"(" + b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f" * FLOOD + b"t.",
     "texts": b"(" + b"\x8c\x01a" * FLOOD + b"t.",
     "long_texts": b"(" + (b"X\x00\x01\x00\x00" + b"a" * 256) * (FLOOD // 7) + b"t.",
+    "objects": named("net", "Net") + b"q\x000(" + b"h\x00)\x81" * (FLOOD // 3) + b"t.",
+    "classes": b"(" + b"cnet\nNet\n" * FLOOD + b"t.",
+    "sets": b"(" + b"\x8f" * FLOOD + b"t.",
     "nested_lists": b"}" + text("a") + b"]" * (FLOOD // 5) + b"a" * (FLOOD // 5 - 1) + b"s.",
 }
+
+
+# The code of a TorchScript program, which may be compressed.
+_CODE = [Entry("archive/constants.pkl", b"N."), Entry("archive/code/y.py", b"\3\0", size=0, packed=2, method=8)]
 
 
 def _zip_tricks() -> dict[str, bytes]:
@@ -423,7 +490,21 @@ def _zip_tricks() -> dict[str, bytes]:
         "middle_endian": archive([pickle, Entry("archive/byteorder", b"middle"), data, version]),
         "storage_missing": archive([pickle, order, version]),
         "storage_a_folder": archive([pickle, order, Entry("archive/data/0/", b""), version]),
-        "torch_script": archive([*whole, Entry("archive/constants.pkl", b"N."), Entry("archive/code/x.py", b"")]),
+        "script_storage_missing": archive([pickle, order, version, *_CODE]),
+        "script_storage_short": archive([pickle, order, Entry("archive/data/0", bytes(15)), version, *_CODE]),
+        "script_storage_long": archive([pickle, order, Entry("archive/data/0", bytes(17)), version, *_CODE]),
+        "script_storage_in_code": archive([pickle, order, Entry("archive/data/code/0", bytes(16)), version, *_CODE]),
+        "script_storage_compressed": archive(
+            [pickle, order, Entry("archive/data/0", squeezed, size=16, packed=len(squeezed), method=8), version, *_CODE]),
+        "script_storage_overlaps_code": archive([pickle, order, Entry("archive/data/0", bytes(8), size=16, packed=16), version, *_CODE]),
+        "script_code_overlaps": archive(
+            [*whole, Entry("archive/code/x.py", squeezed, size=50_000_000, packed=len(squeezed) + 1, method=8), _CODE[0]]),
+        "script_pickle_in_code": archive(
+            [Entry("archive/code/data.pkl", squeezed, size=50_000_000, packed=len(squeezed), method=8), order, data, version, _CODE[0]]),
+        "script_object_in_itself": archive([*parts(pickled(
+            named("__torch__", "Net") + b")\x81q\x00" + mapping(a=b"h\x00", w=stored()) + b"b")), *_CODE]),
+        "script_frozen": archive(
+            [*parts(pickled(named("__torch__", "Net") + b")\x81}b"), ()), *_CODE, Entry("archive/constants/0", bytes(4))]),
         "numpy_archive": archive([Entry("a.npy", b"\x93NUMPY"), Entry("b.npy", b"")]),
         "word_document": archive([Entry("[Content_Types].xml", b""), Entry("word/document.xml", b"")]),
     }  # fmt: skip
@@ -475,8 +556,9 @@ _OTHER_FILES = {
 def _all() -> list[Attack]:
     found = []
     for name, code in _LIVE.items():
-        found.append(Attack(f"live_{name}", "runs a command when unpickled", zipped(pickled(code + mapping(weight=stored())))))
-        found.append(Attack(f"live_{name}_legacy", "the same in the old layout", legacy(pickled(code + mapping(weight=stored())))))
+        value, opaque = pickled(code + mapping(weight=stored())), _NAMED[name]
+        found.append(Attack(f"live_{name}", "runs a command when unpickled", zipped(value), opaque))
+        found.append(Attack(f"live_{name}_legacy", "the same in the old layout", legacy(value), opaque))
     for module, name in GADGETS:
         short = f"{module[:40]}.{name[:40]}"
         found.append(Attack(f"global {short!a}", "is not part of a state dict", zipped(pickled(called(named(module, name), _ARGUMENT)))))
@@ -485,6 +567,7 @@ def _all() -> list[Attack]:
     found += [
         Attack(name, "a form of building that no state dict needs", zipped(pickled(mapping(a=code)))) for name, code in _FORMS.items()
     ]
+    found += [Attack(name, "tensors inside something unknown", zipped(pickled(mapping(a=code)))) for name, code in _OBJECTS.items()]
     found += [Attack(name, "a tensor that contradicts itself", zipped(pickled(mapping(a=code)))) for name, code in _TENSORS.items()]
     found += [Attack(f"stream_{name}", "a pickle that is none", zipped(code)) for name, code in _STREAMS.items()]
     found += [Attack(f"stream_{name}_legacy", "the same in the old layout", legacy(code)) for name, code in _STREAMS.items()]

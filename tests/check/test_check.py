@@ -259,14 +259,14 @@ def test_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_markdown_is_inert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    name = "<img src=x>|`@everyone` [a](https://b) \n# **.weight"
+    name = "<img src=x>|`@everyone` [a](https://b) \n# **.weight#12 www.a.b &#64;c GH-7"
     model = write(tmp_path / "in", {name: with_value(normal(64, 64), torch.nan).to(BF16), UP: HEALTHY[UP]}, CONFIG)
     assert main(["check", str(model), "--markdown"]) == 1
     out, _ = capsys.readouterr()
     (row,) = [line for line in out.splitlines() if line.startswith("| error")]
     assert "**Weights that are not finite**" in row and len(out.splitlines()) == 7
-    for raw in ("<img", "@", "[a]", "https://", "`@"):
-        assert raw not in row.replace("\\<img", "").replace("\\[a", "")
+    for raw in ("<img", "@e", "[a]", "https://", "#1", "www.", "&#", "GH-"):
+        assert raw not in row.replace("\\<img", "").replace("\\[a", "").replace("\\&", "")
     assert main(["check", "sample:tiny-fp32", "--markdown"]) == 0 and "Nothing found" in capsys.readouterr().out
     assert main(["check", "sample:tiny-fp32", "--markdown", "--json"]) == 2 and "either" in capsys.readouterr().err
 

@@ -12,7 +12,7 @@ from analyzers.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceede
 
 def _select(paths: str, subfolder: str | None = None, **indexes: Any) -> WeightFiles:
     """Select among ``paths`` (words). indexes: contents of every index file, by its name's first letters, and of lists of components."""
-    indexes = {"model_index": dict.fromkeys(("vae", "unet"), ["diffusers", "Model"]), **indexes}
+    indexes = {"model_index": {name: ["diffusers", "Model"] for name in ("vae", "unet")}, **indexes}
     files = dict.fromkeys(paths.split(), 100)
 
     def read_small(path: str) -> bytes:

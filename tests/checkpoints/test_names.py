@@ -103,6 +103,11 @@ def test_layer(name: str, expected: int | None) -> None:
         ("bits", (1, 64), "I8"),
         ("table", (64, 64), "U8"),
         ("rope_freqs.weight", (64,), "F32"),
+        ("rope.freqs", (64,), "BF16"),
+        ("layers.0.attention.rotary_emb.freqs", (32,), "F32"),
+        ("rope_embed.periods", (16,), "F32"),
+        ("freqs_cos", (128, 32), "F32"),
+        ("model.diffusion_model.scaled_fp8", (2,), "F8_E4M3"),
         ("rope_factors_long.weight", (48,), "F32"),
     ],
 )

@@ -53,7 +53,9 @@ def test_a_document_shows_evidence_weights_and_candidates(derived: ParentsReport
     first, second = model(1), model(2)
     for child in (merged((0.3, 0.7), first, second), stacked((first, 0, 3), (second, 1, 4)), model(3)):
         report = folder.parents(child, first, second)
-        ancestry, layers = (plot.draw(report) for plot in RESULT.plots(report))
+        drawn = {plot.label: plot.draw(report) for plot in RESULT.plots(report)}
+        ancestry, layers = drawn["Ancestry"], drawn["Weights per layer"]
+        assert ("Layers and their parents" in drawn) == bool(report.layer_map)
         lines = [trace for trace in ancestry.data if trace.mode == "lines"]
         assert len(lines) == len(report.parents) and {trace.line.dash for trace in lines} <= {"solid"}
         assert len(layers.data) == 2 and RESULT.document([report]).alone()

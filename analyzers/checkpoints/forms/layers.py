@@ -47,7 +47,7 @@ def layer_maps(matches: Sequence[Match], base: Sequence[Tensor], tuned: Sequence
     """The stacks in which layers moved. matches: of the same numbers, from which the matrices that tell layers apart are taken."""
     found = []
     for (before, after), matrices in _stacks(matches).items():
-        scores = []
+        scores: list[tuple[Floats, int]] = []
         layers: tuple[list[int], list[int]] = ([], [])
         for ours, theirs, form in matrices[:_MATRICES]:
             sides = _of_stack(base, before, ours), _of_stack(tuned, after, theirs)
@@ -93,7 +93,7 @@ def _stacks(matches: Sequence[Match]) -> dict[tuple[str, str], list[tuple[str, s
     votes: dict[tuple[str, str], dict[tuple[str, str, str], list[float]]] = {}
     for match in matches:
         ours, theirs = _NUMBER.search(match.base_stored.name), _NUMBER.search(match.tuned_stored.name)
-        whole = match.base is match.base_stored and match.tuned.name == match.tuned_stored.name
+        whole = match.base == match.base_stored and match.tuned.name == match.tuned_stored.name
         if ours is None or theirs is None or match.base.layer is None or not whole or len(match.base.shape) < 2 or match.base.elements < 2:
             continue
         key = match.base_stored.name[: ours.start()], match.tuned_stored.name[: theirs.start()]
@@ -140,14 +140,13 @@ def _correlations(sides: tuple[dict[int, Tensor], dict[int, Tensor]], form: str,
     """(layers of base, layers of tuned) correlations, and the number of values of each layer."""
     shape = next(iter(sides[0].values())).shape
     row = shape[-1]
-    views = list(sides[0].values()), [in_form(tensor, shape, form) for tensor in sides[1].values()]
-    if any(view is None for view in views[1]):
-        return np.zeros((len(views[0]), len(views[1]))), 0
-    spread = bool(form)
+    turned = [view for tensor in sides[1].values() if (view := in_form(tensor, shape, form)) is not None]
+    if len(turned) < len(sides[1]) or not turned:
+        return np.zeros((len(sides[0]), len(sides[1]))), 0
     ours, theirs = (
-        np.stack([_normalised(read[view]) for view in side if view is not None])
-        for side, reader in zip(views, readers, strict=True)
-        for read in [reader.read([(view, row) for view in side if view is not None], spread)]
+        np.stack([_normalised(read[view]) for view in side])
+        for side, reader in zip((list(sides[0].values()), turned), readers, strict=True)
+        for read in [reader.read([(view, row) for view in side], spread=bool(form))]
     )
     return (ours @ theirs.T, ours.shape[1]) if ours.shape[1:] == theirs.shape[1:] else (np.zeros((len(ours), len(theirs))), 0)
 

@@ -89,7 +89,10 @@ class _Module:
     @property
     def pattern(self) -> tuple[object, ...]:
         """The same for modules that differ in their numbers only."""
-        sides = tuple(tuple(sorted({(tensor.shape, at.parts, at.expert is None or at.expert < 0) for tensor, at in side})) for side in (self.base, self.tuned))
+        sides = tuple(
+            tuple(sorted({(tensor.shape, at.parts, at.expert is None or at.expert < 0) for tensor, at in side}))
+            for side in (self.base, self.tuned)
+        )
         return _NUMBERS.sub("*", self.path), self.leaf, sides, tuple(len(side) for side in (self.base, self.tuned))
 
     @property
@@ -105,9 +108,11 @@ class Matcher:
     readers: read the values that decide; None: the first option is taken.
     """
 
-    def __init__(self, heads: Sequence[int], sizes: Mapping[str, int], readers: Readers | None, fit: Callable[[Tensor, Tensor], bool]) -> None:
+    def __init__(
+        self, heads: Sequence[int], sizes: Mapping[str, int], readers: Readers | None, fit: Callable[[Tensor, Tensor], bool]
+    ) -> None:
         self._heads, self._sizes, self._readers, self._fit = heads, sizes, readers, fit
-        self._choices: dict[tuple[str, str], _Choice] = {}
+        self._choices: dict[tuple[str, ...], _Choice] = {}
 
     def relaid(self, base: Sequence[Tensor], tuned: Sequence[Tensor]) -> list[Match]:
         """Matches of tensors that have no counterpart by name and shape; each is in the matches of at most one module."""
@@ -135,7 +140,9 @@ class Matcher:
         scores: list[tuple[float, str, str, str]] = []
         for ours, theirs in product(*sides):
             blocks = [block for block in sides[0][ours] if block in sides[1][theirs]]
-            for words, pairs in self._tried([(sides[0][ours][block], sides[1][theirs][block]) for block in _spread(blocks, _MODULES)]).items():
+            for words, pairs in self._tried(
+                [(sides[0][ours][block], sides[1][theirs][block]) for block in _spread(blocks, _MODULES)]
+            ).items():
                 score = _best(pairs)
                 if related(*score):
                     scores.append((score[0], ours, theirs, words))
@@ -154,8 +161,13 @@ class Matcher:
     def _tried(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, list[tuple[Floats, Floats]]]:
         """Words of a variant -> the values of both tensors of each pair, read so."""
         assert self._readers is not None
-        views = [(one, view, words) for one, other in pairs for words, part in _ways(other, one.shape) if (view := part.view.part_of(other, ""))]
-        values = [reader.read([(pair[i], _row(pair[0].shape)) for pair in views], spread=True) for i, reader in enumerate(self._readers)]
+        views = [
+            (one, view, words) for one, other in pairs for words, part in _ways(other, one.shape) if (view := part.view.part_of(other, ""))
+        ]
+        values = [
+            reader.read([((one, view)[i], _row(one.shape)) for one, view, _ in views], spread=True)
+            for i, reader in enumerate(self._readers)
+        ]
         found: dict[str, list[tuple[Floats, Floats]]] = {}
         for one, view, words in views:
             found.setdefault(words, []).append((values[0][one], values[1][view]))
@@ -170,10 +182,17 @@ class Matcher:
         found: list[list[Match]] = [[_as_stored(base, tuned)] for base, tuned in pairs]
         if self._readers is None:
             return found
-        first = self._run_of({number: pairs[number] for numbers in patterns.values() for number in _spread(numbers, _MODULES) if self._ambiguous(modules[number])})
+        first = self._run_of(
+            {
+                number: pairs[number]
+                for numbers in patterns.values()
+                for number in _spread(numbers, _MODULES)
+                if self._ambiguous(modules[number])
+            }
+        )
         for numbers in sorted(patterns.values(), key=lambda each: modules[each[0]].leaf != "weight"):
             chosen = [number for number in _spread(numbers, _MODULES) if number in first]
-            if not chosen or any(related(*first[number]) for number in chosen):
+            if (not chosen or any(first[number][0] >= _CERTAIN for number in chosen)) and not self._relaid_as_weight(modules[numbers[0]]):
                 continue
             choice = self._choose([modules[number] for number in numbers])
             if choice is not None and choice.agree:
@@ -192,11 +211,18 @@ class Matcher:
         square = len(shape) > 1 and len(set(shape[-2:])) == 1
         return tensor.elements > 0 and len(shape) > 1 and (square or len(at.parts) > 1 or at.parts[0] in ("q", "k"))
 
+    def _relaid_as_weight(self, module: _Module) -> bool:
+        """Whether this is a bias of a module whose weight is laid out otherwise."""
+        known = self._choices.get(_module_key(module))
+        return module.leaf != "weight" and known is not None and (any(known.words) or any(known.variants.values()))
+
     def _run_of(self, pairs: Mapping[int, tuple[Tensor, Tensor]]) -> dict[int, tuple[float, int]]:
         """Correlation of one run of values of each pair, and their number."""
         assert self._readers is not None
         rows = {number: _row(base.shape) for number, (base, _) in pairs.items()}
-        sides = [reader.read([(pair[i], rows[number]) for number, pair in pairs.items()], spread=False) for i, reader in enumerate(self._readers)]
+        sides = [
+            reader.read([(pair[i], rows[number]) for number, pair in pairs.items()], spread=False) for i, reader in enumerate(self._readers)
+        ]
         values = {number: (sides[0][base], sides[1][tuned]) for number, (base, tuned) in pairs.items()}
         return {number: (correlation(x, y), x.size) for number, (x, y) in values.items()}
 
@@ -206,19 +232,19 @@ class Matcher:
         options = [list(self._options(module)) for module in some]
         if not options[0]:
             return None
-        known = self._choices.get((_NUMBERS.sub("*", alike[0].path), "".join(_class(alike[0].base[0][1]))))
+        known = self._choices.get(_module_key(alike[0]))
         if alike[0].leaf != "weight" and known is not None:
             for option in options[0]:
                 if tuple(map(_straight, option.words)) == tuple(map(_straight, known.words)):
                     return _Choice(option.words, {name: _straight(words) for name, words in known.variants.items()}, known.agree)
         choice = self._decide(options)
         if alike[0].leaf == "weight" and choice is not None:
-            self._choices[_NUMBERS.sub("*", alike[0].path), "".join(_class(alike[0].base[0][1]))] = choice
+            self._choices[_module_key(alike[0])] = choice
         return choice
 
     def _decide(self, options: Sequence[Sequence[_Option]]) -> _Choice | None:
         """The option whose values agree best; None if none can be read. options: of some modules, the same in the same order for each."""
-        best, highest = None, -1.0
+        best, highest = None, -2.0
         for number, option in enumerate(options[0]):
             chosen = self._variants([each[number] for each in options if number < len(each)])
             if not chosen:
@@ -246,7 +272,9 @@ class Matcher:
         if self._readers is None:
             return {name: (next(iter(each)), 0.0, False) for name, each in tried.items()}
         pairs = [pair for each in tried.values() for several in each.values() for pair in several]
-        values = [reader.read([(pair[i], pair[2]) for pair in pairs], spread=True) for i, reader in enumerate(self._readers)]
+        values = [
+            reader.read([((base, tuned)[i], row) for base, tuned, row in pairs], spread=True) for i, reader in enumerate(self._readers)
+        ]
         found = {}
         for name, each in tried.items():
             scores = {words: _best([(values[0][base], values[1][tuned]) for base, tuned, _ in several]) for words, several in each.items()}
@@ -262,7 +290,10 @@ class Matcher:
         both = (module.base, module.tuned)
         stacked = [any(at.expert == -1 for _, at in side) for side in both]
         single = [{at.expert for _, at in side if at.expert is not None and at.expert >= 0} for side in both]
-        experts = [len(single[i]) or max((t.shape[0] for t, _ in side if stacked[i] and len(t.shape) == 3), default=0) for i, side in enumerate(both)]
+        experts = [
+            len(single[i]) or max((t.shape[0] for t, _ in side if stacked[i] and len(t.shape) == 3), default=0)
+            for i, side in enumerate(both)
+        ]
         seen: set[tuple[str, str]] = set()
         if all(len(side) == 1 for side in both) and module.base[0][1].parts == module.tuned[0][1].parts != ("whole",):
             whole = [[(tensor, at._replace(parts=("whole",))) for tensor, at in side] for side in both]
@@ -287,7 +318,7 @@ class Matcher:
         """Rows of each part: as the tensors that hold one part have them, in either orientation, or as the configurations say."""
         ones = [(tensor, at) for side in (module.base, module.tuned) for tensor, at in side if len(at.parts) == 1]
         for axis in (0, 1):
-            sizes = {}
+            sizes: dict[str, int] = {}
             for tensor, at in ones:
                 shape = tensor.shape[1:] if at.expert == -1 else tensor.shape
                 if len(shape) > axis:
@@ -312,6 +343,12 @@ class Matcher:
             words = dict.fromkeys(word for each in said for word in each.split(", ") if word)
             found.append(Match(views[0], views[1], base.stored, tuned.stored, ", ".join(words), choice.agree))
         return found
+
+
+def _module_key(module: _Module) -> tuple[str, ...]:
+    """The same for the weight and the bias of modules that differ in their numbers only, and that both sides store alike."""
+    parts = (sorted({"".join(at.parts) for _, at in side}) for side in (module.base, module.tuned))
+    return _NUMBERS.sub("*", module.path), *(" ".join(each) for each in parts)
 
 
 def _as_stored(base: Tensor, tuned: Tensor) -> Match:
@@ -354,7 +391,11 @@ def _as_fused(module: _Module) -> None:
     """What one side calls a plain up projection is gate and up where the other side has both, and it holds as many values."""
     for ours, theirs in ((module.base, module.tuned), (module.tuned, module.base)):
         names = {name for _, at in theirs for name in at.parts}
-        if names == set(GATE_UP) and {at.parts for _, at in ours} == {("up",)} and sum(t.elements for t, _ in ours) == sum(t.elements for t, _ in theirs):
+        if (
+            names == set(GATE_UP)
+            and {at.parts for _, at in ours} == {("up",)}
+            and sum(t.elements for t, _ in ours) == sum(t.elements for t, _ in theirs)
+        ):
             ours[:] = [(tensor, at._replace(parts=GATE_UP)) for tensor, at in ours]
 
 
@@ -390,12 +431,12 @@ def _side(
         yield ", ".join(filter(None, words)), atoms
 
 
-def _by_pattern(tensors: Sequence[Tensor]) -> dict[str, dict[str, Tensor]]:
-    """Name without numbers -> numbers -> tensor, of those with at least two values."""
-    found: dict[str, dict[str, Tensor]] = {}
+def _by_pattern(tensors: Sequence[Tensor]) -> dict[str, dict[int | None, Tensor]]:
+    """Name without the number of the layer -> layer -> tensor, of those with at least two values."""
+    found: dict[str, dict[int | None, Tensor]] = {}
     for tensor in tensors:
         if tensor.elements > 1:
-            found.setdefault(_NUMBERS.sub("*", tensor.name), {})[" ".join(_NUMBERS.findall(tensor.name))] = tensor
+            found.setdefault(tensor.name.replace(f".{tensor.layer}.", ".*.", 1), {})[tensor.layer] = tensor
     return found
 
 

@@ -88,4 +88,4 @@ def correlation(x: Floats, y: Floats) -> float:
 
 def related(value: float, values: int) -> bool:
     """Whether a correlation over so many ``values`` is beyond chance."""
-    return value >= max(_LEAST, min(0.9, _DEVIATIONS / np.sqrt(max(1, values))))
+    return bool(value >= max(_LEAST, min(0.9, _DEVIATIONS / np.sqrt(max(1, values)))))

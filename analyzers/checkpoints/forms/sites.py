@@ -25,19 +25,64 @@ _IN_ATTENTION = {
     **dict.fromkeys(("k_proj", "wk", "key", "k_lin", "to_k", "k", "k_linear", "linear_k"), ("k",)),
     **dict.fromkeys(("v_proj", "wv", "value", "v_lin", "to_v", "v", "v_linear", "linear_v"), ("v",)),
     **dict.fromkeys(
-        ("o_proj", "wo", "out_proj", "out_lin", "to_out.0", "dense", "c_proj", "proj", "projection", "output.dense", "o", "linear_proj", "output"),
+        (
+            "o_proj",
+            "wo",
+            "out_proj",
+            "out_lin",
+            "to_out.0",
+            "dense",
+            "c_proj",
+            "proj",
+            "projection",
+            "output.dense",
+            "o",
+            "linear_proj",
+            "output",
+        ),
         ("o",),
     ),
-    **dict.fromkeys(("qkv_proj", "qkv", "wqkv", "w_pack", "query_key_value", "c_attn", "in_proj", "linear_qkv", "qkv_linear", "att_proj"), QKV),
+    **dict.fromkeys(
+        ("qkv_proj", "qkv", "wqkv", "w_pack", "query_key_value", "c_attn", "in_proj", "linear_qkv", "qkv_linear", "att_proj"), QKV
+    ),
     **dict.fromkeys(("kv_proj", "kv", "key_value", "linear_kv", "to_kv"), ("k", "v")),
 }
 _IN_MLP = {
     **dict.fromkeys(("gate_proj", "gate", "w1", "wi_0"), ("gate",)),
     **dict.fromkeys(
-        ("up_proj", "up", "w3", "wi_1", "c_fc", "fc1", "fc_in", "dense_h_to_4h", "lin1", "linear1", "linear_fc1", "intermediate.dense", "wi"), ("up",)
+        (
+            "up_proj",
+            "up",
+            "w3",
+            "wi_1",
+            "c_fc",
+            "fc1",
+            "fc_in",
+            "dense_h_to_4h",
+            "lin1",
+            "linear1",
+            "linear_fc1",
+            "intermediate.dense",
+            "wi",
+        ),
+        ("up",),
     ),
     **dict.fromkeys(
-        ("down_proj", "down", "w2", "c_proj", "fc2", "fc_out", "dense_4h_to_h", "lin2", "linear2", "linear_fc2", "output.dense", "wo", "output_linear"),
+        (
+            "down_proj",
+            "down",
+            "w2",
+            "c_proj",
+            "fc2",
+            "fc_out",
+            "dense_4h_to_h",
+            "lin2",
+            "linear2",
+            "linear_fc2",
+            "output.dense",
+            "wo",
+            "output_linear",
+        ),
         ("down",),
     ),
     **dict.fromkeys(("gate_up_proj", "gate_up", "w13", "gate_and_up", "input_linear", "w12"), GATE_UP),
@@ -52,14 +97,16 @@ _GGUF = {
 }  # fmt: skip
 # Other tensors with several names: outside the blocks, and in them.
 _OUTSIDE = {
-    **dict.fromkeys(("embed_tokens", "wte", "tok_embeddings", "token_embd", "embed_in", "word_embeddings", "embeddings.word_embeddings"), "embedding"),
+    **dict.fromkeys(
+        ("embed_tokens", "wte", "tok_embeddings", "token_embd", "embed_in", "word_embeddings", "embeddings.word_embeddings"), "embedding"
+    ),
     **dict.fromkeys(("wpe", "position_embd", "embeddings.position_embeddings"), "positions"),
     **dict.fromkeys(("lm_head", "output", "embed_out", "output_layer"), "head"),
     **dict.fromkeys(("norm", "ln_f", "final_layer_norm", "final_layernorm", "output_norm", "norm_f"), "final norm"),
 }
 _IN_BLOCK = {
-    **dict.fromkeys(("input_layernorm", "ln_1", "attention_norm", "attn_norm", "ln1", "norm1"), "attention norm"),
-    **dict.fromkeys(("post_attention_layernorm", "ln_2", "ffn_norm", "ln2", "norm2"), "mlp norm"),
+    **dict.fromkeys(("input_layernorm", "ln_1", "attention_norm", "attn_norm", "ln1", "norm1", "layernorm_before"), "attention norm"),
+    **dict.fromkeys(("post_attention_layernorm", "ln_2", "ffn_norm", "ln2", "norm2", "layernorm_after"), "mlp norm"),
     **dict.fromkeys(("mlp.gate", "ffn_gate_inp", "block_sparse_moe.gate", "mlp.router", "feed_forward.gate"), "router"),
     **dict.fromkeys(("self_attn.q_norm", "attn_q_norm", "self_attn.q_layernorm"), "q norm"),
     **dict.fromkeys(("self_attn.k_norm", "attn_k_norm", "self_attn.k_layernorm"), "k norm"),
@@ -92,7 +139,7 @@ def site(name: str) -> Site:
     last = inner[-1].lower() if inner else ""
     if len(inner) == 1 and last in _GGUF:
         scope, parts = _GGUF[last]
-        return Site(f"{block}.{scope}", parts, leaf, -1 if scope == "experts" else None, block)
+        return Site(".".join(filter(None, (block, scope))), parts, leaf, -1 if scope == "experts" else None, block)
     expert, inner = _expert(inner)
     scopes = {_scope(module) for module in inner[:-1]} | ({"experts"} if expert is not None else set())
     before = [module.lower() for module in inner[:-1] if not _scope(module)]

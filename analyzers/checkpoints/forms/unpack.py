@@ -46,7 +46,13 @@ def layouts(tensor: Tensor, site: Site, sizes: Mapping[str, int], heads: Sequenc
     """
     whole = View.of(tensor)
     stacked = site.expert == -1
-    if stacked and experts and len(whole.shape) == (2 if site.leaf == "weight" else 1) and whole.shape[0] % experts == 0 and whole.shape[0] > experts:
+    if (
+        stacked
+        and experts
+        and len(whole.shape) == (2 if site.leaf == "weight" else 1)
+        and whole.shape[0] % experts == 0
+        and whole.shape[0] > experts
+    ):
         whole = whole.split(0, experts, whole.shape[0] // experts)
     first = int(stacked)
     matrix = len(whole.shape) - first
@@ -122,8 +128,9 @@ def variants(part: Part, name: str, shape: tuple[int, ...], stacked: bool, heads
         return
     if len(part.shape) > _MOST_AXES:
         return
-    for order in permutations(range(len(part.shape))):
-        if list(order) == sorted(order) or (stacked and order[0] != 0) or tuple(part.shape[i] for i in order) != shape:
+    for axes in permutations(range(len(part.shape))):
+        order = list(axes)
+        if order == sorted(order) or (stacked and order[0] != 0) or tuple(part.shape[i] for i in order) != shape:
             continue
         view = part.view
         moved = View(tuple(view.shape[i] for i in order), tuple(view.strides[i] for i in order), view.offset)

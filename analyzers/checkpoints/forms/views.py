@@ -28,7 +28,9 @@ class View:
     def split(self, axis: int, *lengths: int) -> "View":
         """An axis as several, the last the fastest. The product of ``lengths`` is its length."""
         inner = [prod(lengths[i + 1 :]) * self.strides[axis] for i in range(len(lengths))]
-        return View((*self.shape[:axis], *lengths, *self.shape[axis + 1 :]), (*self.strides[:axis], *inner, *self.strides[axis + 1 :]), self.offset)
+        return View(
+            (*self.shape[:axis], *lengths, *self.shape[axis + 1 :]), (*self.strides[:axis], *inner, *self.strides[axis + 1 :]), self.offset
+        )
 
     def cut(self, axis: int, start: int, stop: int) -> "View":
         """Indices ``start`` to ``stop`` - 1 of an axis."""
@@ -58,7 +60,13 @@ class View:
                 return None
         name = f"{tensor.name}[{label}]" if label else tensor.name
         return replace(
-            tensor, name=name, shape=self.shape, offset=tensor.offset + start // 8, nbytes=elements * tensor.bits // 8, strides=strides, scale=scale
+            tensor,
+            name=name,
+            shape=self.shape,
+            offset=tensor.offset + start // 8,
+            nbytes=elements * tensor.bits // 8,
+            strides=strides,
+            scale=scale,
         )
 
 

@@ -2,7 +2,8 @@
 
     local header, name, padding, data, descriptor | ... one for each entry ... | directory | end of the directory, in 64 and 32 bits
 
-Only what `torch.save` writes is accepted: uncompressed entries without gaps, the first at byte 0, the directory after the last.
+Only what torch writes is accepted: uncompressed entries without gaps, the first at byte 0, the directory after the last. The code of a
+TorchScript program may be compressed: it is not read.
 Data begin after padding whose length only the local header gives; but only a descriptor of known length separates data from the
 next entry, so their offset follows from that. Local headers are checked against it.
 """
@@ -26,12 +27,13 @@ _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF  # "see the 64-bit field"
 _WIDE = 1  # the extra field with 64-bit numbers
 _DESCRIBED, _ENCRYPTED = 1 << 3, 1 | 1 << 6 | 1 << 13
 _DESCRIPTOR, _DESCRIPTOR64 = 16, 24
+_DEFLATED, _CODE = 8, "/code/"
 _TAIL = 64 << 10
 _NAME_LENGTH = 1_000
 
 
 class Entry(NamedTuple):
-    """One entry of the archive: offsets of its local header and of its data, and the size of the data in bytes."""
+    """One entry of the archive: offsets of its local header and of its data, and the size of the data in the file, in bytes."""
 
     name: str
     header: int
@@ -120,8 +122,10 @@ def _entries(raw: bytes, count: int) -> list[Entry]:
                 size, packed, header = (next(numbers) if said == _FULL32 else said for said in (size, packed, header))
             except (StopIteration, RuntimeError):
                 raise Damaged(f"the zip entry {quoted(name)} lacks its 64-bit lengths") from None
-        if method or packed != size:
-            raise Damaged(f"the zip entry {quoted(name)} is compressed, which torch.save never does")
+        if method == _DEFLATED and _CODE in name:
+            size = packed
+        elif method or packed != size:
+            raise Damaged(f"the zip entry {quoted(name)} is compressed, which torch never does")
         if flags & _ENCRYPTED or disk not in (0, _FULL16):
             raise Damaged(f"the zip entry {quoted(name)} is encrypted or on another disk")
         if name in names:

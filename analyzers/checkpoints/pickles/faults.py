@@ -1,8 +1,7 @@
 """Faults of a pickled file; `read.read_pickled` adds the name of the file."""
 
-from typing import NoReturn
-
-from analyzers.checkpoints.reference import quoted
+# What to do with a file whose tensors cannot be read without its own program.
+RESAVE = "in the program that wrote it, use safetensors.torch.save_model(model, 'model.safetensors')"
 
 
 class Damaged(Exception):
@@ -15,11 +14,3 @@ class Refused(Exception):
 
 class Excess(Exception):
     """The file is larger than a limit; the text ends a sentence that begins with the file's name."""
-
-
-def refuse_global(module: str, name: str) -> NoReturn:
-    """Refuse a global that no state dict needs, by the name that the pickle gives it."""
-    raise Refused(
-        f"asks for {quoted(f'{module}.{name}')}, which is not part of a state dict, and was not loaded: "
-        "save the state_dict of the model alone, best as safetensors."
-    )

@@ -1,13 +1,13 @@
 """The two layouts of `torch.save`: the pickled object and the offsets of its storages."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from analyzers import limits
 from analyzers.checkpoints.pickles.archive import Entry, check_places, read_directory
 from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
 from analyzers.checkpoints.pickles.machine import Machine, Stream
-from analyzers.checkpoints.pickles.objects import Entries
+from analyzers.checkpoints.pickles.objects import Entries, Storage
 from analyzers.checkpoints.pickles.pieces import Pieces
 from analyzers.checkpoints.reference import quoted
 
@@ -20,24 +20,28 @@ _VERSIONS = range(1, 11)
 
 
 class Contents(NamedTuple):
-    """root: the unpickled description; places: storage key -> offset of its data; nbytes: of the pickles."""
+    """root: the unpickled description; foreign: how many values each unknown class or function would have made; storages: key -> bytes;
+    places: storage key -> offset of its data; nbytes: of the pickles; constants: of a TorchScript program, stored next to them.
+    """
 
     root: Any
+    foreign: Mapping[str, int]
+    storages: dict[str, int]
     places: dict[str, int]
     nbytes: int
+    constants: int = 0
 
 
 def read_zip(pieces: Pieces, checked: int | None) -> Contents:
     """The layout since torch 1.6: an archive with data.pkl, and an entry for every storage.
 
+    An archive of TorchScript also holds code, which is not read, and constants of the code.
     checked: as of `read_pickled`. Raises Damaged, Refused, Excess.
     """
     entries = read_directory(pieces)
     folder = next(iter(entries)).partition("/")[0] + "/"
     if any(not name.startswith(folder) for name in entries):
         raise Refused(f"is a zip archive of several folders ({_some(entries)}), which torch.save did not write.")
-    if folder + "constants.pkl" in entries or any(name.startswith(folder + "code/") for name in entries):
-        raise Refused("is a TorchScript program, which holds code: save the state_dict of the model instead, best as safetensors.")
     pickled = entries.get(folder + "data.pkl")
     if pickled is None:
         raise Refused(f"is a zip archive without data.pkl ({_some(entries)}), which torch.save did not write.")
@@ -58,10 +62,12 @@ def read_zip(pieces: Pieces, checked: int | None) -> Contents:
     for storage in machine.storages.values():
         if storage.key not in data:
             raise Damaged(f"the storage {quoted(storage.key)} is missing")
-        if data[storage.key].size != storage.whole * storage.dtype.itemsize:
+        if data[storage.key].size != _nbytes(storage):
             raise Damaged(f"the storage {quoted(storage.key)} does not have the length that its tensors state")
     check_places(pieces, spread([data[key] for key in machine.storages], checked))
-    return Contents(root, {key: data[key].start for key in machine.storages}, pickled.size)
+    places = {key: data[key].start for key in machine.storages}
+    constants = sum(name.startswith(folder + "constants/") for name in entries)
+    return Contents(root, machine.foreign, _sizes(machine), places, pickled.size, constants)
 
 
 def read_legacy(pieces: Pieces, checked: int | None) -> Contents:
@@ -101,7 +107,7 @@ def read_legacy(pieces: Pieces, checked: int | None) -> Contents:
             raise Damaged(f"the storage {quoted(key)} belongs to no tensor, so its length is unknown")
         counts.append((at, storage.whole))
         places[key] = at + _COUNT
-        at += _COUNT + storage.whole * storage.dtype.itemsize
+        at += _COUNT + _nbytes(storage)
     if at > pieces.file.size:
         raise Damaged(f"it is cut off: its tensors need {at:,} bytes and it has {pieces.file.size:,}")
     missing = next((key for key in machine.storages if key not in places), None)
@@ -110,7 +116,15 @@ def read_legacy(pieces: Pieces, checked: int | None) -> Contents:
     for place, count in spread(counts, checked):
         if int.from_bytes(pieces.read(place, _COUNT), "little") != count:
             raise Damaged("a storage does not have the length that its tensors state")
-    return Contents(root, places, nbytes)
+    return Contents(root, machine.foreign, _sizes(machine), places, nbytes)
+
+
+def _nbytes(storage: Storage) -> int:
+    return storage.whole * storage.dtype.itemsize
+
+
+def _sizes(machine: Machine) -> dict[str, int]:
+    return {key: _nbytes(storage) for key, storage in machine.storages.items()}
 
 
 def spread(items: Sequence[Any], count: int | None) -> Sequence[Any]:

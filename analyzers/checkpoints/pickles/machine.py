@@ -1,17 +1,19 @@
 """Executes pickles without running anything: opcodes onto a stack, and known names into plain descriptions (`objects`).
 
 The standard library decodes the opcodes of protocols 0 to 5. They produce numbers, strings, tuples, lists, mappings (as `Entries`)
-and the values of `GLOBALS`; anything else that a state dict may contain becomes `OPAQUE`. An opcode creates at most one object, and the
-length of every string and number is known before it is created.
+and the values of `GLOBALS`. A call of any other class or function becomes a `Foreign` value, which only has a name; other values become
+`OPAQUE`. An opcode creates at most one object, and the length of every string and number is known before it is created.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from pickletools import genops
 from typing import IO, Any, cast
 
 from analyzers import limits
-from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused, refuse_global
-from analyzers.checkpoints.pickles.objects import GLOBALS, OPAQUE, Constructor, Entries, Storage, StorageType, Stored
+from analyzers.checkpoints.pickles.constructors import GLOBALS, made_by
+from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
+from analyzers.checkpoints.pickles.objects import OPAQUE, Constructor, Entries, Foreign, Members, Storage, StorageType, Stored, Unknown
 from analyzers.checkpoints.reference import quoted
 
 _PICKLE_PROTOCOLS = 5
@@ -60,10 +62,14 @@ class Stream:
 
 
 class Machine:
-    """Executes the pickle in ``stream``, at most ``opcodes`` of it. storages: those that it names, by key."""
+    """Executes the pickle in ``stream``, at most ``opcodes`` of it.
+
+    storages: those that it names, by key; foreign: how many values each unknown class or function would have made.
+    """
 
     def __init__(self, stream: Stream, opcodes: int = limits.PICKLE_OPCODES) -> None:
         self.storages: dict[str, Storage] = {}
+        self.foreign: Counter[str] = Counter()
         self._stream = stream
         self._opcodes = opcodes
         self._made = 0
@@ -144,12 +150,18 @@ class Machine:
 
     def _extend(self, values: list[Any]) -> None:
         target = self._stack[-1]
+        if type(target) is Foreign:
+            return  # items of a subclass of list, or of a deque
         if type(target) is not list:
             raise Damaged("its pickle appends to something that is not a list")
         target.extend(values)
 
     def _set(self, items: list[Any]) -> None:
         target = self._stack[-1]
+        if type(target) is Foreign:
+            if target.entries is None:
+                target.entries = Entries()
+            target = target.entries
         if type(target) is not Entries:
             raise Damaged("its pickle sets an item of something that is not a mapping")
         target.extend(_pairs(items))
@@ -159,53 +171,90 @@ class Machine:
         self._set([key, value])
 
     def _add_items(self, _: None) -> None:
-        self._pop_mark()
-        if self._stack[-1] is not OPAQUE:
+        members = self._pop_mark()
+        target = self._stack[-1]
+        if type(target) is Members:
+            target.extend(members)
+        elif type(target) is not Foreign:
             raise Damaged("its pickle adds to something that is not a set")
 
-    def _frozen_set(self, _: None) -> None:
-        self._pop_mark()
-        self.push(OPAQUE)
-
     def _global(self, argument: str) -> None:
-        self._known(*argument.split(" ", 1))
+        self._name(*argument.split(" ", 1))
 
     def _stack_global(self, _: None) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         if type(name) is not str or type(module) is not str:
             raise Damaged("its pickle names a global by something that is not text")
-        self._known(module, name)
+        self._name(module, name)
 
-    def _known(self, module: str, name: str) -> None:
-        if (module, name) not in GLOBALS:
-            refuse_global(module, name)
-        self.push(GLOBALS[module, name])
+    def _name(self, module: str, name: str) -> None:
+        known = GLOBALS.get((module, name))
+        self.push(Unknown(f"{module}.{name}") if known is None else known)
+
+    def _extension(self, code: int) -> None:
+        """An object by its number in Python's extension registry."""
+        found = Unknown(f"copyreg extension {code}")
+        self.foreign[found.name] += 1
+        self.push(found)
 
     def _instance(self, argument: str) -> None:
-        refuse_global(*argument.split(" ", 1))
-
-    def _extension(self, _: int) -> None:
-        raise Refused("asks for an object by its number in Python's extension registry, and was not loaded: no state dict does.")
+        """A call of protocol 0: the name of the class, and arguments down to a mark."""
+        arguments = tuple(self._pop_mark())
+        self._name(*argument.split(" ", 1))
+        self._call_unknown(self._stack.pop(), arguments)
 
     def _object(self, _: None) -> None:
-        raise Refused("builds objects in a way no state dict does, and was not loaded: save the state_dict of the model alone.")
+        """A call of protocol 1: the class and arguments down to a mark."""
+        function, *arguments = self._pop_mark() or [None]
+        self._call_unknown(function, tuple(arguments))
+
+    def _new_object(self, _: None) -> None:
+        """A call with named arguments."""
+        self._stack.pop()
+        arguments, function = self._stack.pop(), self._stack.pop()
+        self._call_unknown(function, arguments)
 
     def _reduce(self, _: None) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()
         if type(function) is not Constructor:
-            raise Damaged("its pickle calls something that is not callable")
+            self._call_unknown(function, arguments)
+            return
         if type(arguments) is not tuple:
             raise Damaged("its pickle calls a function without a tuple of arguments")
         made = function.make(arguments)
         # Arguments can be reused, so results are counted: a short pickle could otherwise copy them without end.
-        self._made += len(made.shape) if type(made) is Stored else len(made) if type(made) in (tuple, Entries) else 1
-        if self._made > self._opcodes:
-            raise Excess(f"has a pickle that builds more than {self._opcodes:,} values from others (MANTISSA_PICKLE_OPCODES).")
+        self._count(len(made.shape) if type(made) is Stored else len(made) if type(made) in (tuple, Entries, Members) else 1)
+        if type(made) is Foreign:
+            if not any(made is each for each in arguments[:1]):  # a parameter is its tensor
+                self.foreign[made.name] += 1
+        elif len(arguments) > 1 and type(arguments[1]) is Unknown:  # the class of a tensor that is read
+            self.foreign[arguments[1].name] += 1
         self.push(made)
 
+    def _call_unknown(self, function: Any, arguments: Any) -> None:
+        if type(function) is Constructor:
+            raise Refused("builds objects in a way no state dict does, and was not loaded: save the state_dict of the model alone.")
+        if type(function) is not Unknown and type(function) is not Foreign:
+            raise Damaged("its pickle calls something that is not callable")
+        if type(arguments) is not tuple:
+            raise Damaged("its pickle calls a function without a tuple of arguments")
+        made = made_by(function, arguments)
+        self._count(1)
+        self.foreign[made.name] += 1
+        self.push(made)
+
+    def _count(self, values: int) -> None:
+        self._made += values
+        if self._made > self._opcodes:
+            raise Excess(f"has a pickle that builds more than {self._opcodes:,} values from others (MANTISSA_PICKLE_OPCODES).")
+
     def _build(self, _: None) -> None:
-        self._stack.pop()  # attributes, such as the versions of modules that a state dict carries
+        state = self._stack.pop()
         target = self._stack[-1]
+        if type(target) is Foreign:
+            target.state = state
+            return
+        # attributes of a mapping, such as the versions of modules that a state dict carries, are discarded
         if type(target) is not Entries and target is not OPAQUE:
             raise Damaged("its pickle sets attributes of something that has none")
 
@@ -213,7 +262,11 @@ class Machine:
         raise Damaged("its pickle names a storage by a text (protocol 0), which torch does not read either")
 
     def _persistent(self, _: None) -> None:
-        storage = _storage(self._stack.pop())
+        identity = self._stack.pop()
+        if type(identity) is tuple and identity and type(identity[0]) is str and identity[0] == "module":
+            self.push(_module(identity))
+            return
+        storage = _storage(identity)
         known = self.storages.setdefault(storage.key, storage)
         if known.whole * known.dtype.itemsize != storage.whole * storage.dtype.itemsize:
             raise Damaged(f"the storage {quoted(storage.key)} has two lengths")
@@ -226,12 +279,17 @@ def _pairs(items: list[Any]) -> list[Any]:
     return items
 
 
+def _module(identity: tuple[Any, ...]) -> Unknown:
+    """A class of modules, which old files name together with its source code."""
+    if len(identity) != 4 or type(identity[1]) is not Unknown:
+        raise Damaged("its pickle names a class of modules in an unknown way")
+    return identity[1]
+
+
 def _storage(identity: Any) -> Storage:
     """A storage from its persistent id: "storage", its class, key, device, length, in old files also a view into it."""
     if type(identity) is not tuple or not identity or type(identity[0]) is not str:
         raise Damaged("its pickle names a storage in an unknown way")
-    if identity[0] == "module":
-        raise Refused("is a whole model, pickled with its classes, and was not loaded: save its state_dict, best as safetensors.")
     if identity[0] != "storage" or len(identity) not in (5, 6):
         raise Damaged(f"its pickle names {quoted(identity[0])} where a storage should be")
     kind, key, _, numel = identity[1:5]
@@ -257,8 +315,7 @@ _STEPS: dict[str, Callable[[Machine, Any], object]] = {
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), Machine._get),
     "NONE": Machine.push, "NEWTRUE": lambda m, _: m.push(True), "NEWFALSE": lambda m, _: m.push(False),
     **dict.fromkeys(("INT", "LONG", "BININT", "BININT1", "BININT2", "LONG1", "LONG4"), Machine.push),
-    **dict.fromkeys(("FLOAT", "BINFLOAT", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8", "EMPTY_SET"),
-                    lambda m, _: m.push(OPAQUE)),
+    **dict.fromkeys(("FLOAT", "BINFLOAT", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"), lambda m, _: m.push(OPAQUE)),
     **dict.fromkeys(("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "STRING"), Machine._text),
     **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), Machine._bytes_text),
     "EMPTY_TUPLE": lambda m, _: m.push(()), "TUPLE": lambda m, _: m.push(tuple(m._pop_mark())),
@@ -267,9 +324,9 @@ _STEPS: dict[str, Callable[[Machine, Any], object]] = {
     "APPEND": lambda m, _: m._extend([m._stack.pop()]), "APPENDS": lambda m, _: m._extend(m._pop_mark()),
     "EMPTY_DICT": lambda m, _: m.push(Entries()), "DICT": lambda m, _: m.push(Entries(_pairs(m._pop_mark()))),
     "SETITEM": Machine._set_item, "SETITEMS": lambda m, _: m._set(m._pop_mark()),
-    "ADDITEMS": Machine._add_items, "FROZENSET": Machine._frozen_set,
+    "EMPTY_SET": lambda m, _: m.push(Members()), "ADDITEMS": Machine._add_items, "FROZENSET": lambda m, _: m.push(Members(m._pop_mark())),
     "GLOBAL": Machine._global, "STACK_GLOBAL": Machine._stack_global, "INST": Machine._instance,
-    "OBJ": Machine._object, "NEWOBJ": Machine._reduce, "NEWOBJ_EX": Machine._object,
+    "OBJ": Machine._object, "NEWOBJ": Machine._reduce, "NEWOBJ_EX": Machine._new_object,
     **dict.fromkeys(("EXT1", "EXT2", "EXT4"), Machine._extension), "REDUCE": Machine._reduce, "BUILD": Machine._build,
     "PERSID": Machine._persistent_text, "BINPERSID": Machine._persistent,
 }  # fmt: skip

@@ -6,6 +6,7 @@ from math import prod
 from analyzers import limits
 from analyzers.checkpoints.header import Header, HeaderTensor
 from analyzers.checkpoints.pickles.archive import LOCAL
+from analyzers.checkpoints.pickles.cut_zip import cut_zip
 from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
 from analyzers.checkpoints.pickles.layouts import read_legacy, read_zip
 from analyzers.checkpoints.pickles.objects import Stored
@@ -15,6 +16,7 @@ from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
+from analyzers.terminal import plural
 
 _FIRST_READ = 64 << 10
 _SPARE_BYTES = 64 << 20  # views may cover this many bytes, however small the file
@@ -34,7 +36,7 @@ _OTHERS = (
     (b"\x93NUMPY", "is a NumPy array: save the state_dict of a model, best as safetensors."),
     (b"\x89HDF", "is an HDF5 file, as Keras writes: save the state_dict of a PyTorch model, best as safetensors."),
     (b"\x1f\x8b", "is compressed with gzip: decompress it first."),
-    (b"GGUF", "is a GGUF file under another name: let it end in .gguf."),
+    (b"GGUF", "is a GGUF file, which torch.save did not write."),
     (b"<", "is a web page or another text in place of the weights: download it again."),
 )
 
@@ -44,9 +46,9 @@ def read_pickled(file: RangeFile, checked: int | None = None) -> Header:
 
     checked: the number of storages, evenly spaced, whose offsets are verified against the headers next to their data, with a read
     each; None for all. Views become strides (`Tensor.strides`), and every name of tied tensors is listed. Of a trainer's checkpoint
-    only the weights are listed (`state.weights`).
-    Raises InvalidCheckpoint for a damaged file, UnsupportedWeights for one that is not a state dict or asks for more than tensors,
-    LimitExceeded; each names the file.
+    only the weights are listed (`state.weights`). Nothing that the file names is called: values of unknown classes stay opaque.
+    Raises InvalidCheckpoint for a damaged file, UnsupportedWeights for one without a state dict or module, or whose weights are built by
+    something unknown, LimitExceeded; each names the file.
     """
     path = quoted(file.path, 200)
     if file.size == 0:
@@ -54,7 +56,7 @@ def read_pickled(file: RangeFile, checked: int | None = None) -> Header:
     try:
         return _read(file, checked)
     except Damaged as error:
-        raise InvalidCheckpoint(f"{path} is damaged: {error}.") from None
+        raise cut_zip(file) or InvalidCheckpoint(f"{path} is damaged: {error}.") from None
     except Refused as error:
         raise UnsupportedWeights(f"{path} {error}") from None
     except Excess as error:
@@ -70,12 +72,16 @@ def _read(file: RangeFile, checked: int | None) -> Header:
     if beginning[_TAR_MAGIC] == b"ustar":
         raise Refused("is a tar archive, as torch 0.1 wrote: load it with an old torch and save it again, best as safetensors.")
     if beginning[8:9] == b"{" and int.from_bytes(beginning[:8], "little") < file.size:
-        raise Refused("is a safetensors file under another name: let it end in .safetensors.")
+        raise Refused("is a safetensors file, which torch.save did not write.")
     contents = read_zip(pieces, checked) if beginning.startswith(LOCAL) else read_legacy(pieces, checked)
-    found, notes = weights(contents.root)
+    found, notes, opaque = weights(contents.root, contents.foreign, contents.storages)
+    if contents.constants:
+        if not found:
+            raise Refused("is a frozen TorchScript program, whose weights are constants of its code: save it before torch.jit.freeze.")
+        notes.append(f"Not read: {plural(contents.constants, 'constant')} of the TorchScript program.")
     tensors = _tensors(found, contents.places, notes)
     _check_views(tensors, file.size)
-    return Header(tensors, {}, contents.nbytes, tuple(notes))
+    return Header(tensors, {}, contents.nbytes, tuple(notes), opaque)
 
 
 def _tensors(found: Mapping[str, Stored], places: Mapping[str, int], notes: list[str]) -> tuple[HeaderTensor, ...]:

@@ -132,12 +132,6 @@ def test_a_trainers_checkpoint(wrapper: str, zipped: bool) -> None:
     assert wrapper in note and '"optimizer"' in note
 
 
-def test_modules_saved_whole_are_refused() -> None:
-    for zipped in (True, False):
-        with pytest.raises(UnsupportedWeights, match=r"torch\.nn\.modules\.linear\.Linear|pickled with its classes"):
-            read_pickled(MemoryFile(saved(torch.nn.Linear(2, 2), zipped=zipped)))
-
-
 @pytest.mark.parametrize(
     ("value", "said"),
     [

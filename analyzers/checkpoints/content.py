@@ -1,0 +1,74 @@
+"""The format of a weight file, told by its first bytes: names are not reliable (``.pth.tar``, ``.jit``, ``.model``, none)."""
+
+from dataclasses import replace
+from enum import Enum
+
+from analyzers.checkpoints.gguf import read_gguf
+from analyzers.checkpoints.header import FIRST_READ, Header, read_header
+from analyzers.checkpoints.pickles import read_pickled
+from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.repository import RangeFile, read_range
+from analyzers.checkpoints.weight_names import GGUF, PICKLED, SAFETENSORS
+
+_PICKLE_PROTOCOLS = range(2, 6)
+_OLD_MAGIC = b"L119547037146038801333356L\n"  # of torch.save in protocols 0 and 1
+
+
+class Format(Enum):
+    """A format of weight files, described for the reader."""
+
+    SAFETENSORS = "a safetensors file"
+    GGUF = "a GGUF file"
+    PICKLED = "a PyTorch file"
+
+
+_ENDINGS: dict[Format, tuple[str, ...]] = {Format.SAFETENSORS: SAFETENSORS, Format.GGUF: (GGUF,), Format.PICKLED: PICKLED}
+
+
+def read_any_header(file: RangeFile, checked: int | None) -> Header:
+    """Read the header of a weight file of any format. The name decides only if the content is of no known format.
+
+    checked: as of `read_pickled`. Raises InvalidCheckpoint, UnsupportedWeights, LimitExceeded.
+    """
+    begun = _Begun(file)
+    named = next((kind for kind, endings in _ENDINGS.items() if file.path.endswith(endings)), None)
+    kind = recognize(begun.beginning, file.size) or named or Format.PICKLED
+    read = {Format.SAFETENSORS: read_header, Format.GGUF: read_gguf}.get(kind)
+    header = read(begun) if read else read_pickled(begun, checked)
+    if kind is named or named is None:
+        return header
+    note = f"{quoted(file.path, 200)} is {kind.value}, which its name does not say: other programs may not open it."
+    return replace(header, notes=(*header.notes, note))
+
+
+def is_recognized(file: RangeFile) -> bool:
+    """Whether the content of ``file`` is of a known format."""
+    return recognize(read_range(file, 0, min(file.size, len(_OLD_MAGIC))), file.size) is not None
+
+
+def recognize(beginning: bytes, size: int) -> Format | None:
+    """The format of a file of ``size`` bytes, by its first; None if it is unknown."""
+    if beginning[8:9] == b"{" and int.from_bytes(beginning[:8], "little") <= size - 8:
+        return Format.SAFETENSORS
+    if beginning.startswith(b"GGUF"):
+        return Format.GGUF
+    pickled = beginning[:1] == b"\x80" and len(beginning) > 1 and beginning[1] in _PICKLE_PROTOCOLS
+    return Format.PICKLED if pickled or beginning.startswith((b"PK\3\4", _OLD_MAGIC)) else None
+
+
+class _Begun:
+    """A file whose first bytes are in memory: over a network, looking at them costs no request of its own."""
+
+    def __init__(self, file: RangeFile) -> None:
+        self.path, self.size = file.path, file.size
+        self.beginning = read_range(file, 0, min(file.size, FIRST_READ))
+        self._file = file
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        if offset + len(buffer) <= len(self.beginning):
+            buffer[:] = self.beginning[offset : offset + len(buffer)]
+        else:
+            self._file.read_into(offset, buffer)
+
+    def close(self) -> None:
+        self._file.close()

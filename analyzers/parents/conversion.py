@@ -1,0 +1,244 @@
+"""How each tensor of the model comes from the best candidate: the proof that a conversion is faithful, and the name of what is not.
+
+Counts of all values decide what is equal or rounded. Only the tensors that are neither are read again, to tell what happened to them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Group, Reader, Span, Step, Tensor, quoted, stream
+from analyzers.formatting import magnitude, plural
+from analyzers.numerics.conversions import values_of
+from analyzers.parents.count import is_matrix
+from analyzers.parents.proof import is_step_function, monotone
+from analyzers.parents.report import Conversion, Relation
+from analyzers.parents.rounding import THROUGH, Floats, Ints
+
+_FORMATS = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
+_WIDTHS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 15}  # of two formats the narrower one is what a cast rounded to
+# Residual of X = c P, in units of |X|, that rounding alone may leave; and how far c is from 1.
+_ROUNDING, _FACTOR = 0.01, 0.002
+# The least cosine of a trained matrix with what it was before, unless training took it far away.
+_TRAINED = 0.9
+# Tensors that are searched for values that stand in another one, and tensors that are read again.
+_SEARCHED, _EXAMINED = 400, 2_000
+_KEPT = 1 << 14  # values of each tensor tested for being a step function
+_ALIKE = 0.98
+
+
+@dataclass(slots=True)
+class Found:
+    """What reading a tensor X and its source P again showed. moments: n, X.X, X.P, P.P over values that are finite on both sides.
+
+    rows: equal rows from the first on; equal_rows: all; broken: values of X that are not finite where P's are; low, high: the extremes of X.
+    """
+
+    moments: Floats = field(default_factory=lambda: np.zeros(4))
+    rows: int = 0
+    equal_rows: int = 0
+    all_rows: int = 0
+    broken: int = 0
+    zeros: int = 0
+    source_zeros: int = 0
+    low: float = np.inf
+    high: float = -np.inf
+    kept: list[Floats] = field(default_factory=list)
+
+
+class Examination:
+    """The tensors of the model that are not those of candidate ``column``, and what is wrong with them.
+
+    tensors, moments: see `Sums`. stepwise: whether the model is a step function of the candidate, as a quantized copy is.
+    """
+
+    def __init__(
+        self, alignment: Alignment, column: int, tensors: Mapping[str, Ints], moments: Mapping[str, Floats], stepwise: bool
+    ) -> None:
+        self._alignment, self._column, self._stepwise = alignment, column, stepwise
+        self._counts = {name: counts[column].tolist() for name, counts in tensors.items()}
+        self._moments = {name: sums[column] for name, sums in moments.items()}
+        self._found: dict[str, Found] = {}
+        self._swapped: dict[str, str] = {}
+
+    @property
+    def pieces(self) -> list[Group]:
+        """The groups in which the candidate has a tensor of which values were read."""
+        return [g for g in self._alignment.groups if g.tuned[self._column] is not None and self._counts.get(g.base.name, [0])[0]]
+
+    @property
+    def equal_values(self) -> tuple[int, int]:
+        """How many values are in tensors that are equal or rounded throughout, and how many were read."""
+        counts = [(self._counts[group.base.name][0], self._relation(group)[0] in ("equal", "rounded")) for group in self.pieces]
+        return sum(number for number, same in counts if same), sum(number for number, _ in counts)
+
+    def _relation(self, group: Group) -> tuple[Relation, str | None, int]:
+        """Equal or rounded, the format, and the values that are not so."""
+        number, *casts, exact = self._counts[group.base.name]
+        tuned = group.tuned[self._column]
+        assert tuned is not None
+        if exact == number:
+            return "equal", None, 0
+        narrow = min((group.base.counted_as, tuned.counted_as), key=lambda dtype: _WIDTHS.get(dtype, 0))
+        for through, same in zip(THROUGH, casts, strict=True):
+            if same == number and (group.base.counted_as != tuned.counted_as or through):
+                return "rounded", _FORMATS.get(through or narrow, through or narrow), 0
+        return "differs", None, number - max(exact, *casts)
+
+    def _looks_trained(self, group: Group) -> bool:
+        """Whether the values differ as those of a trained matrix do: in the same direction, the more of them the further it went."""
+        number, xx, xp, pp, zeroed = self._moments[group.base.name][[0, 2, 3, 4, 5]].tolist()
+        if not number or not xx or not pp or number < self._counts[group.base.name][0]:
+            return False
+        cosine, factor = xp / np.sqrt(xx * pp), xp / pp
+        scaled = abs(factor - 1) > _FACTOR and 1 - cosine**2 < _ROUNDING**2
+        equal = self._counts[group.base.name][-1] / number
+        return bool(cosine > _TRAINED and not scaled and zeroed <= number / 100 and not (equal > 0.3 and cosine < 0.999))
+
+    def examine(self, sides: Sequence[Checkpoint], names: Sequence[str], readers: Sequence[Reader]) -> Iterator[Step[Found]]:
+        """Read again what may be damaged; yields the steps of the stream. Each argument: of the model and the candidate."""
+        spans = []
+        for group in [group for group in self.pieces if self._relation(group)[0] == "differs"][:_EXAMINED]:
+            trained, elements = self._looks_trained(group), min(group.base.elements, _elements(group, self._column))
+            if self._stepwise or not trained:
+                spans.append(Span((group.base, group.tuned[self._column]), 0, min(elements, _KEPT) if trained else elements))
+        for step in stream(sides, spans, _look, names):
+            if step.span is not None and step.result is not None:
+                self._found[step.span.tensor.name] = step.result
+            yield step
+        odd = [group for group in self.pieces if group.base.name in self._found and self._judge(group)[0] == "differs"]
+        self._search([group for group in odd if not self._looks_trained(group)][:_SEARCHED], readers)
+
+    def _search(self, odd: Sequence[Group], readers: Sequence[Reader]) -> None:
+        """Find the tensors of the candidate whose values stand in the wrong place."""
+        others: dict[tuple[int, ...], list[Tensor]] = {}
+        for group in self._alignment.groups:
+            tuned = group.tuned[self._column]
+            if tuned is not None:
+                others.setdefault(group.base.shape, []).append(tuned)
+        for group in odd:
+            candidates, row = others.get(group.base.shape, [])[:_EXAMINED], group.base.shape[-1] if group.base.shape else 1
+            ours = readers[0].read([(group.base, row)], spread=False)[group.base]
+            theirs = readers[1].read([(each, row) for each in candidates], spread=False)
+            same = [
+                each.name for each in candidates if ours.size > 8 and each is not group.tuned[self._column] and _alike(ours, theirs[each])
+            ]
+            if same:
+                self._swapped[group.base.name] = same[0]
+
+    def _judge(self, group: Group) -> tuple[Relation, str | None, int, str]:
+        """Relation, format, exceptions and a note for one piece."""
+        relation, to, exceptions = self._relation(group)
+        found = self._found.get(group.base.name)
+        if relation != "differs" or found is None:
+            return relation, to, exceptions, ""
+        number, xx, xp, pp = found.moments.tolist()
+        if found.broken:
+            return "non-finite", None, exceptions, f"{plural(found.broken, 'value')} NaN or infinite"
+        if found.low == found.high == 0:
+            return "zeroed", None, exceptions, "all zeros"
+        if found.low == found.high:
+            return "constant", None, exceptions, f"every value is {magnitude(found.low)}"
+        if group.base.name in self._swapped:
+            return "swapped", None, exceptions, f"the values of {quoted(self._swapped[group.base.name])}"
+        if 0 < found.rows < found.all_rows and found.equal_rows <= found.rows + found.all_rows // 50:
+            return "truncated", None, exceptions, f"only the first {found.rows:,} of {plural(found.all_rows, 'row')} are the source's"
+        factor = xp / pp if pp else 0.0
+        residual = np.sqrt(max(0.0, xx - factor * xp) / xx) if xx else 1.0
+        if abs(factor - 1) > _FACTOR and residual < _ROUNDING:
+            return "scaled", None, exceptions, f"times {factor:.6g}"
+        steps = monotone(np.concatenate(found.kept, axis=1), group.base.counted_as) if found.kept else None
+        if is_matrix(group.base.shape, group.base.role) and steps and is_step_function(steps):
+            return "on-grid", None, 0, "a step function of the source, as rounding to a coarser grid makes"
+        if found.zeros > found.source_zeros and exceptions == found.zeros - found.source_zeros:
+            return "differs", None, exceptions, f"{plural(exceptions, 'value')} became zero, the others are the same"
+        return "differs", None, exceptions, ""
+
+    def _cosine(self, group: Group) -> float | None:
+        """Of the values of a piece with those of its source; of all that were read."""
+        found = self._found.get(group.base.name)
+        xx, xp, pp = found.moments[1:].tolist() if found is not None else self._moments[group.base.name][[2, 3, 4]].tolist()
+        return float(np.clip(xp / np.sqrt(xx * pp), -1, 1)) if xx > 0 and pp > 0 else None
+
+    def rows(self, model: Checkpoint) -> Iterator[Conversion]:
+        """A row for each tensor of ``model``, or for each part where the parts fared differently; damage first."""
+        by_stored: dict[str, list[Group]] = {}
+        for group in self.pieces:
+            by_stored.setdefault(group.stored[0], []).append(group)
+        found = [row for groups in by_stored.values() for row in self._rows_of(groups)]
+        known = {tensor.name for tensor in self._alignment.unmatched[self._column].tied}
+        known |= {group.stored[0] for group in self._alignment.groups if group.tuned[self._column] is not None}
+        for tensor in model.tensors:
+            if tensor.name not in known and not tensor.buffer and not tensor.holds_scales and tensor.elements and tensor.has_values:
+                found.append(Conversion(name=tensor.name, sources=(), form="", relation="unmatched", values=0, exceptions=0))
+        yield from sorted(found, key=lambda row: _ORDER.index(row.relation))
+
+    def _rows_of(self, groups: Sequence[Group]) -> Iterator[Conversion]:
+        judged = {group.base.name: self._judge(group) for group in groups}
+        together = len({(relation, to) for relation, to, _, _ in judged.values()}) == 1 and len({note for *_, note in judged.values()}) == 1
+        for each in [groups] if together else [[group] for group in groups]:
+            relation, to, _, note = judged[each[0].base.name]
+            forms = dict.fromkeys(group.forms[self._column] or "as stored" for group in each)
+            yield Conversion(
+                name=each[0].stored[0] if together else each[0].base.name,
+                sources=tuple(side.name for group in each if (side := group.tuned[self._column]) is not None),
+                form="; ".join(forms),
+                relation=relation,
+                to=to,
+                values=sum(self._counts[group.base.name][0] for group in each),
+                exceptions=sum(judged[group.base.name][2] for group in each),
+                cosine=None if relation in ("equal", "rounded") else min(filter(None, map(self._cosine, each)), default=None),
+                note=note,
+            )
+
+
+_ORDER: tuple[Relation, ...] = (
+    "non-finite", "zeroed", "constant", "truncated", "swapped", "scaled", "differs", "unmatched", "on-grid", "rounded", "equal",
+)  # fmt: skip
+
+
+def _elements(group: Group, column: int) -> int:
+    tuned = group.tuned[column]
+    return 0 if tuned is None else tuned.elements
+
+
+def _look(span: Span, chunks: Iterator[Chunk]) -> Found:
+    """Compare X and P, row by row."""
+    x_side, p_side = span.sides
+    assert x_side is not None and p_side is not None
+    found, row = Found(), x_side.shape[-1] if len(x_side.shape) > 1 else 1
+    kept = 0
+    for chunk in chunks:
+        x, p = (values_of(np.asarray(codes), side.counted_as) for codes, side in zip(chunk.sides, (x_side, p_side), strict=True))
+        finite = np.isfinite(x) & np.isfinite(p)
+        found.broken += int((~np.isfinite(x) & np.isfinite(p)).sum())
+        found.zeros, found.source_zeros = found.zeros + int((x == 0).sum()), found.source_zeros + int((p == 0).sum())
+        found.low, found.high = min(found.low, float(np.nanmin(x, initial=np.inf))), max(found.high, float(np.nanmax(x, initial=-np.inf)))
+        if kept < _KEPT:
+            found.kept.append(np.stack((x, p))[:, : _KEPT - kept][:, finite[: _KEPT - kept]])
+            kept += x.size
+        x, p = np.where(finite, x, 0.0), np.where(finite, p, 0.0)
+        with np.errstate(over="ignore"):
+            found.moments += (finite.sum(), x @ x, x @ p, p @ p)
+        _count_rows(found, x == p, row)
+    return found
+
+
+def _count_rows(found: Found, same: NDArray[np.bool_], row: int) -> None:
+    """Add whole rows of a chunk: chunks hold whole rows where a row fits into one."""
+    if same.size % row:
+        return
+    rows: NDArray[np.bool_] = np.all(same.reshape(-1, row), axis=1)
+    if found.rows == found.all_rows:
+        found.rows += len(rows) if rows.all() else int(np.argmin(rows))
+    found.equal_rows += int(rows.sum())
+    found.all_rows += len(rows)
+
+
+def _alike(x: Floats, p: Floats) -> bool:
+    """Whether values are the same, up to rounding."""
+    norms = float(np.sqrt((x @ x) * (p @ p))) if x.size == p.size and np.isfinite(x).all() and np.isfinite(p).all() else 0.0
+    varied = norms > 0 and float(np.ptp(x)) > 0 and float(np.ptp(p)) > 0
+    return varied and float(np.corrcoef(x, p)[0, 1]) >= _ALIKE

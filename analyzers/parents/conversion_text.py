@@ -1,0 +1,106 @@
+"""How each tensor got here, and which parent each layer of a stack has: in words."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from analyzers.formatting import listed, plural
+from analyzers.parents.report import FAITHFUL, Conversion, MovedLayer, Relation
+
+# Of a tensor that is not its source in any form.
+RELATIONS: dict[Relation, str] = {
+    "equal": "bit for bit",
+    "rounded": "rounded",
+    "on-grid": "on a grid",
+    "scaled": "times a factor",
+    "zeroed": "zeros",
+    "constant": "a constant",
+    "truncated": "truncated",
+    "swapped": "another tensor's values",
+    "non-finite": "NaN or infinite",
+    "differs": "differs",
+    "unmatched": "no source",
+}
+# What training does too, and what has nothing to be compared with.
+_NOT_DAMAGED: tuple[Relation, ...] = (*FAITHFUL, "differs", "unmatched")
+_NAMED = 5
+
+
+def relation(row: Conversion) -> str:
+    """The relation in words: ``rounded to bf16``."""
+    return f"{RELATIONS[row.relation]}{f' to {row.to}' if row.to else ''}"
+
+
+def damaged(row: Conversion) -> bool:
+    """Whether the tensor is broken in a way that no training leaves."""
+    return row.relation not in _NOT_DAMAGED
+
+
+def damage_first(rows: Sequence[Conversion]) -> list[Conversion]:
+    """Damaged tensors, then those that differ or have no source, then the others, each in their order."""
+    return sorted(rows, key=lambda row: (not damaged(row), row.relation in FAITHFUL))
+
+
+def faithful_sentence(rows: Sequence[Conversion]) -> str:
+    """How many tensors are the source's, and which are not; empty without rows."""
+    if not rows:
+        return ""
+    equal, faithful = (sum(row.relation in kinds for row in rows) for kinds in (FAITHFUL[:1], FAITHFUL))
+    are = "is" if faithful == 1 else "are"
+    if equal == faithful:
+        said = f"{equal:,} of {plural(len(rows), 'tensor')} {are} the source's bit for bit"
+    else:
+        counts = {name: sum(row.relation == name for row in rows) for name in FAITHFUL}
+        parts = [f"{number:,} {RELATIONS[name]}" for name, number in counts.items() if number]
+        said = f"{faithful:,} of {plural(len(rows), 'tensor')} {are} the source's: {listed(parts)}"
+    broken = [row for row in rows if damaged(row)]
+    others = [row for row in rows if not damaged(row) and row.relation not in FAITHFUL]
+    said += f"; damaged: {_named(broken)}" if broken else ""
+    return f"{said}{f'; not the same: {_named(others)}' if others else ''}."
+
+
+def _named(rows: Sequence[Conversion]) -> str:
+    more = len(rows) - _NAMED
+    return ", ".join(f"{row.name} ({relation(row)})" for row in rows[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+class Run(NamedTuple):
+    """Layers in a row that are as many layers in a row of one parent; ``first`` and ``last`` are None outside the layers."""
+
+    first: int | None
+    last: int | None
+    ref: str
+    source: int | None
+    source_last: int | None
+
+    @property
+    def text(self) -> str:
+        """``layers 0 to 7 are layers 4 to 11 of org/a``."""
+        if self.first is None:
+            return f"what is outside the layers is that of {self.ref}"
+        source = _span(self.source, self.source_last)
+        return f"{_span(self.first, self.last)} {'is' if self.first == self.last else 'are'} {source} of {self.ref}"
+
+
+def _span(first: int | None, last: int | None) -> str:
+    return f"layer {first}" if first == last else f"layers {first} to {last}"
+
+
+def layer_runs(rows: Sequence[MovedLayer]) -> list[Run]:
+    """The layer map, with layers in a row taken together."""
+    return list(_runs(rows))
+
+
+def _runs(rows: Sequence[MovedLayer]) -> Iterator[Run]:
+    ordered = sorted(rows, key=lambda row: -1 if row.layer is None else row.layer)
+
+    def together(entry: tuple[int, MovedLayer]) -> tuple[str, object, object]:
+        place, row = entry
+        if row.layer is None or row.source is None:
+            return row.ref, place, None
+        return row.ref, row.layer - place, row.source - row.layer
+
+    for _, entries in groupby(enumerate(ordered), key=together):
+        found = [row for _, row in entries]
+        first, last = found[0], found[-1]
+        yield Run(first.layer, last.layer, first.ref, first.source, last.source)

@@ -1,0 +1,62 @@
+"""The proof that weights come from others, as GitHub Markdown: what one posts in an issue about a conversion."""
+
+from analyzers import markdown as md
+from analyzers.account import class_rows, covered, missed
+from analyzers.formatting import count, plural, share
+from analyzers.parents.conversion_text import damage_first, damaged, faithful_sentence, layer_runs, relation
+from analyzers.parents.report import ParentsReport
+
+_ROWS = 200
+# GitHub refuses issues and comments of more than 65,536 characters.
+_CHARACTERS = 60_000
+
+
+def markdown(report: ParentsReport) -> str:
+    """Verdict, statement, the commits of all sides, coverage, and how each tensor got here, damaged ones first.
+
+    Names from the checkpoints are untrusted: nothing in them is markup, a link, or notifies anybody.
+    """
+    side = report.checkpoint
+    lines = [f"### Where the weights of {md.plain(side.ref)} come from", "", f"**{report.verdict}**: {md.plain(report.headline())}", ""]
+    rows = [("model", side.ref, side.commit, "")]
+    named = [each for each in report.candidates if each.ref in report.parents] or report.candidates[:1]
+    rows += [("parent" if each.ref in report.parents else "candidate", each.ref, each.commit, share(each.equal_share)) for each in named]
+    lines += md.table(("", "checkpoint", "commit", "equal in bf16"), rows, frozenset({3}))
+    read = "Every value was read." if report.mode == "exact" else "A sample was read, at the same places on all sides."
+    lines += ["", f"{read} Report `{report.id}`.", *_coverage(report)]
+    if report.verdict == "stack":
+        lines += ["", *(f"* {md.plain(run.text)}" for run in layer_runs(report.layer_map)[:_ROWS])]
+    if report.conversion:
+        lines += ["", f"**How each tensor got here**: {md.plain(faithful_sentence(report.conversion))}", ""]
+    return "\n".join([*lines, *_conversion(report, _CHARACTERS - len("\n".join(lines)))])
+
+
+def _coverage(report: ParentsReport) -> list[str]:
+    lines = []
+    for each in report.accounts():
+        lines += ["", f"Coverage of {md.plain(each.ref)}: {covered(each, report.covers)}"]
+        if not each.whole:
+            lines += ["", *md.table(("class", "tensors", "parameters", "share", "bytes"), class_rows(each), frozenset({1, 2, 3, 4}))]
+            lines += ["", *(f"* {md.plain(line)}" for line in missed(each))]
+    return lines
+
+
+def _conversion(report: ParentsReport, room: int) -> list[str]:
+    """The table, as many rows of it as fit into ``room`` characters, and a count of the others."""
+    rows = [
+        (
+            row.name,
+            ", ".join(row.sources),
+            row.form,
+            f"{relation(row)}{' (damaged)' if damaged(row) else ''}",
+            f"{count(row.exceptions)} of {count(row.values)}",
+            row.note,
+        )
+        for row in damage_first(report.conversion)[:_ROWS]
+    ]
+    head = ("tensor", "source", "form", "relation", "exceptions", "note")
+    lines = md.table(head, rows, frozenset({4}))
+    while len("\n".join(lines)) > room and len(lines) > 2:
+        lines.pop()
+    left = len(report.conversion) - max(0, len(lines) - 2)
+    return [*lines, *(["", f"{plural(left, 'more tensor')} in the report."] if left > 0 else [])]

@@ -1,0 +1,299 @@
+"""Below full coverage every sentence about the whole says how far it reaches; and the accounts and conversions are shown, as text."""
+
+import csv
+import io
+import re
+import zipfile
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzers import check, dtype_detection, parents, update_sparsity
+from analyzers.account import coverage_tables
+from analyzers.base import Report
+from analyzers.check import CheckReport
+from analyzers.check.text import markdown as check_markdown
+from analyzers.check.text import one as check_text
+from analyzers.coverage import NotRead
+from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.text import one as passport_text
+from analyzers.dtype_detection.text import several
+from analyzers.parents import ParentsReport
+from analyzers.parents.markdown import markdown
+from analyzers.parents.text import one as parents_text
+from analyzers.scan import tables
+from analyzers.update_sparsity import SparsityReport
+from analyzers.update_sparsity.text import one as sparsity_text
+from components.dtype.tables import Outcome, comparison
+from components.library import Library, Query
+from components.library.reports import kept
+from components.library_page.lists import MODELS, RESULTS, listed
+from components.results.coverage import accounts
+from components.results.downloads import tables_zip
+from components.results.export import document
+from components.site import addresses, archive, previews, share_card
+from components.site.badges import CHECKED, parts
+from tests.components.coverages import converted, coverage, covering, hostile_coverage, stacked
+from tests.components.markup import text_of
+from tests.components.reports import HOSTILE, of_model
+
+STAMP = "2026-11-24T12:00:00.000000Z"
+SAME = "sample:tiny-bf16-as-fp32"
+
+
+def _last(items: Any) -> Any:
+    *_, report = items
+    return report
+
+
+@pytest.fixture(scope="module")
+def passport() -> DtypeReport:
+    report: DtypeReport = _last(dtype_detection.analyze(dtype_detection.DtypeRequest(model=SAME)))
+    return report
+
+
+@pytest.fixture(scope="module")
+def difference() -> SparsityReport:
+    request = update_sparsity.SparsityRequest(base="sample:tiny-bf16", tuned=("sample:tiny-tuned",))
+    report: SparsityReport = _last(update_sparsity.analyze(request))
+    return report
+
+
+@pytest.fixture(scope="module")
+def copied() -> ParentsReport:
+    request = parents.ParentsRequest(model=SAME, candidates=("sample:tiny-bf16", "sample:tiny-fp32"))
+    report: ParentsReport = _last(parents.analyze(request))
+    return report
+
+
+@pytest.fixture(scope="module")
+def clean() -> CheckReport:
+    report: CheckReport = _last(check.analyze(check.CheckRequest(model="sample:tiny-fp32")))
+    return report
+
+
+@pytest.fixture(scope="module")
+def four(passport: DtypeReport, difference: SparsityReport, copied: ParentsReport, clean: CheckReport) -> dict[str, Report]:
+    """A report of each kind, of which a quarter is covered."""
+    return {
+        "dtype": covering(passport, 0.25),
+        "sparsity": covering(difference, 0.25, 1.0),
+        "parents": covering(copied, 0.25, 1.0, 0.1),
+        "check": covering(clean, 0.25),
+    }
+
+
+TEXTS: dict[str, Callable[[Any], str]] = {
+    "dtype": passport_text,
+    "sparsity": sparsity_text,
+    "parents": parents_text,
+    "check": check_text,
+}
+# What needs the whole.
+WHOLE = re.compile(
+    r"holds only|loses nothing|should lose nothing|half the memory|the weights fit|[Nn]othing (was )?(trained|wrong)|Use either|"
+    r"holds the same weights|The same weights as|Nothing found in \d|Nothing needs|Read all of it"
+)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_below_full_coverage_every_answer_says_its_reach(name: str, four: dict[str, Report]) -> None:
+    report = four[name]
+    verb, layout = report.covers, addresses.layout(name)
+    reach = report.reach()
+    assert reach.startswith(f"{verb.capitalize()}: 25% of the weights") and "experts" in reach and report.headline().endswith(reach)
+    assert report.short_reach() == f"25% {verb}" and not report.whole and report.covered_share == 0.25
+    step = report.next_step()
+    said = [report.headline(), step.advice if step else "", *report.more_findings(), layout.summary(report), report.summary]
+    said += [text_of(layout.headline(report, links)) for links in (True, False)]
+    said += [TEXTS[name](report), unescape(document([report])), previews.of_report(report).description]
+    for each in said[:1] + said[3:]:
+        assert "25% of the weights" in each
+    for each in said[:-2]:
+        assert not WHOLE.search(each), each
+    assert layout.headline(report, True).count("25% of the weights") == 1
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_at_full_coverage_and_without_an_account_nothing_changes(name: str, four: dict[str, Report]) -> None:
+    without = four[name].model_copy(update={"coverage": ()})
+    shares = [1.0] * len(getattr(four[name], "coverage", ()))
+    for report in (without, covering(without, *shares)):
+        assert (
+            report.whole and report.reach() == report.short_reach() == "" and "m-reach" not in addresses.layout(name).headline(report, True)
+        )
+        assert report.headline() == without.headline() and report.next_step() == without.next_step()
+        assert report.answer_lines() == without.answer_lines() and share_card.of_report(report) == share_card.of_report(without)
+    assert share_card.of_report(four[name]) != share_card.of_report(without)
+    assert "coverage" not in without.tables()["summary"].dropna(axis=1).columns
+
+
+def test_a_file_that_was_not_read_is_enough_unless_it_is_another_copy(passport: DtypeReport) -> None:
+    other = NotRead(path="unet/model.safetensors", why="another model")
+    missed = passport.model_copy(update={"coverage": (coverage(SAME, 1.0, "read", files_not_read=(other,)),)})
+    assert missed.short_reach() == "not all read" and missed.headline().endswith("Not read: unet/model.safetensors, another model.")
+    copy = other.model_copy(update={"alternative": True})
+    same = passport.model_copy(update={"coverage": (coverage(SAME, 1.0, "read", files_not_read=(copy,)),)})
+    assert same.whole and "another copy" in text_of(accounts(same)) and "All 33 tensors accounted for." in text_of(accounts(same))
+
+
+def test_candidates_that_are_no_parents_do_not_matter(copied: ParentsReport) -> None:
+    assert copied.verdict == "same-weights"
+    report = covering(copied, 1.0, 1.0, 0.1)
+    assert report.whole and "10" not in report.reach() and len(re.findall("<details", accounts(report))) == 3
+    assert len(re.findall('<details class="m-account" open', accounts(report))) == 2
+
+
+def test_the_least_covered_checkpoint_is_named_and_the_others_are_counted(difference: SparsityReport) -> None:
+    reach = covering(difference, 0.5, 0.25).reach()
+    assert reach.startswith("Compared: 25% of the weights of sample:tiny-tuned.") and reach.endswith(
+        "1 more checkpoint is covered in part."
+    )
+
+
+def test_a_sample_says_nothing_of_all_weights_when_some_have_no_counterpart(difference: SparsityReport) -> None:
+    said = (
+        "None of the 9 weights read differ: with 95% confidence at least 90% of all weights are unchanged in bf16. This covers 25% of ..."
+    )
+    report = covering(difference.model_copy(update={"statement": said}), 0.25, 1.0)
+    assert "of all weights" not in report.headline() and "This covers" not in report.headline()
+    unchanged = report.model_copy(update={"sparsity": 1.0})
+    assert "nothing was trained" in unchanged.next_step().advice and unchanged.next_step().advice.startswith("Compare the other weights")
+
+
+def test_a_check_with_findings_says_its_reach_too() -> None:
+    report: CheckReport = _last(check.analyze(check.CheckRequest(model=SAME)))
+    partial = covering(report, 0.25)
+    assert re.match(r"2 warnings\. .* could be saved\. Read: 25% of the weights\.", partial.headline())
+    assert "25% of the weights" in check_markdown(partial)
+
+
+def test_badges_lists_and_tables_of_several_models_have_the_share(passport: DtypeReport, clean: CheckReport, library: Library) -> None:
+    partial = of_model("org/part", covering(passport, 0.25)).model_copy(update={"id": "1" * 64})
+    whole = of_model("org/whole", covering(passport, 1.0)).model_copy(update={"id": "2" * 64})
+    for report in (partial, whole):
+        assert library.add_result(report, public=True) is not None
+    said = {part.name: (part.value, part.colour) for part in parts(library.model("org/part"))}
+    assert said["passed through"] == ("bf16, 25% read", "#855600") and said["fp16"] == ("weights fit, 25% read", "#855600")
+    assert {part.name: part.value for part in parts(library.model("org/whole"))}["fp16"] == "weights fit"
+    for kind, page in ((MODELS, library.models(Query(text="org/"))), (RESULTS, library.results(Query(text="org/")))):
+        assert text_of(listed(kind, page)).count("weights fit, 25% read") == 1
+        assert text_of(listed(kind, page)).count("25% read") == 2
+    (part,) = parts(None, [CHECKED], covering(clean, 0.25))
+    assert part == ("checked", "nothing wrong, 25% read", "#855600")
+    rows = comparison(["org/part", "org/whole"], [Outcome("org/part", partial), Outcome("org/whole", whole)])
+    assert text_of(rows).count("25% read") == 1 and "Weights read fit" in text_of(rows)
+    assert "Coverage" in several([partial, whole]) and "25% read" in several([partial, whole]) and "Coverage" not in several([whole])
+    stored = kept(partial.model_dump_json(), key="", created=STAMP, contributor="")
+    assert stored is not None and stored.reach == "25% read"
+
+
+def test_the_account_is_a_table_of_every_report(four: dict[str, Report]) -> None:
+    for report in four.values():
+        found = report.tables()
+        row = found["coverage"].iloc[0]
+        assert row["share"] == 0.25 and row["tied_tensors"] == 1 and row["unmatched_parameters"] == 750_000 and not row["whole"]
+        assert found["left_out"].iloc[0]["why"] == "of another shape" and found["files_not_read"].empty
+        assert found["summary"].iloc[0]["coverage"] == 0.25
+    empty = coverage_tables(())
+    assert all(table.empty and len(table.columns) for table in empty.values())
+
+
+def test_a_scan_has_the_share_and_none_for_reports_without_an_account(passport: DtypeReport) -> None:
+    column = next(path for name, _, path in tables._CHECKPOINT if name == "coverage")
+    for report, share in ((covering(passport, 0.25), 0.25), (passport.model_copy(update={"coverage": ()}), None)):
+        assert tables._at(report.model_dump(mode="json"), column) == share
+    older = {name: value for name, value in passport.model_dump(mode="json").items() if name != "coverage"}
+    assert tables._at(older, column) is None and tables._at(older, "storage.dtype") == "F32"
+
+
+def test_classes_add_up_on_the_page(passport: DtypeReport) -> None:
+    said = text_of(accounts(covering(passport, 0.25)))
+    assert "Read: 250,000 of 1,000,000 weights (25%)." in said and "all 41 1,050,100 100%" in said
+    assert "no counterpart 8 750,000" in said and "experts 8 750,000 of another shape" in said
+
+
+def test_text_of_checkpoints_is_text(four: dict[str, Report], copied: ParentsReport) -> None:
+    for name, report in four.items():
+        hostile = report.model_copy(update={"coverage": (hostile_coverage(),)})
+        page = document([hostile])
+        assert "<img" not in page and HOSTILE in unescape(page) and "<img" not in addresses.layout(name).headline(hostile, True)
+    row = converted(HOSTILE, "zeroed", sources=(HOSTILE,), form=HOSTILE, note=HOSTILE)
+    report = copied.model_copy(update={"conversion": (row,), "coverage": (hostile_coverage(),)})
+    page = document([report])
+    assert "<img" not in page and "How each tensor got here" in page
+    assert re.sub(r"\\<", "", markdown(report)).count("<img") == 0
+
+
+def test_a_conversion_is_shown_damage_first_and_downloaded(copied: ParentsReport, tmp_path: Path) -> None:
+    rows = (converted("a"), converted("b", "rounded", to="bf16"), converted("c", "zeroed", exceptions=64), converted("d", "differs"))
+    report = copied.model_copy(update={"conversion": rows})
+    said = "2 of 4 tensors are the source's: 1 bit for bit and 1 rounded; damaged: c (zeros); not the same: d (differs)."
+    assert said in unescape(document([report])) and said in parents_text(report) and said in markdown(report)
+    with zipfile.ZipFile(io.BytesIO(tables_zip([report]))) as packed:
+        listed_rows = list(csv.DictReader(io.StringIO(packed.read("conversion.csv").decode())))
+    assert [row["name"] for row in listed_rows] == ["c", "d", "a", "b"] and listed_rows[0]["sources"] == "c"
+    assert "38 of 38 tensors are the source's bit for bit." in markdown(
+        copied.model_copy(update={"conversion": tuple(converted(f"t{n}") for n in range(38))})
+    )
+
+
+def test_the_proof_as_markdown_fits_an_issue(copied: ParentsReport) -> None:
+    broken = tuple(converted(f"{'x' * 200}{n}", "constant") for n in range(3))
+    rows = (*(converted(f"{'y' * 200}{n}") for n in range(1_000)), *broken)
+    report = covering(copied.model_copy(update={"conversion": rows}), 0.25, 1.0, 1.0)
+    said = markdown(report)
+    assert len(said) < 65_000 and "more tensors in the report." in said and said.index("(damaged)") < said.index("bit for bit |")
+    for expected in (
+        "**same-weights**",
+        report.checkpoint.commit,
+        report.candidates[0].commit,
+        "25%",
+        "no counterpart",
+        "A sample was read",
+    ):
+        assert expected in said
+    assert report.candidates[1].commit not in said
+
+
+def test_a_stack_has_its_map_everywhere(copied: ParentsReport) -> None:
+    first, second = copied.candidates[0].ref, copied.candidates[1].ref
+    report = stacked(copied, first, second)
+    for said in (parents_text(report), markdown(report), unescape(document([report]))):
+        assert f"ayers 0 to 3 are layers 0 to 3 of {first}" in said and f"ayers 4 to 5 are layers 2 to 3 of {second}" in said
+        assert f"hat is outside the layers is that of {first}" in said
+    drawn = {plot.label: plot.draw(report) for plot in addresses.layout("parents").plots(report)}
+    assert [len(trace.x) for trace in drawn["Layers and their parents"].data] == [5, 2]
+    labels = [each.text for each in drawn["Ancestry"].layout.annotations]
+    assert any("66.7% of the layers" in text for text in labels) and any("33.3% of the layers" in text for text in labels)
+    step = report.next_step()
+    assert f"List {first} and {second} under base_model" in step.advice
+
+
+def test_markdown_is_below_the_result_of_parents_and_check() -> None:
+    made = {name: addresses.layout(name).markdown is not None for name in TEXTS}
+    assert made == {"dtype": False, "sparsity": False, "parents": True, "check": True}
+
+
+def test_the_command_prints_the_proof(capsys: pytest.CaptureFixture[str]) -> None:
+    from analyzers.__main__ import main
+
+    assert main(["parents", SAME, "sample:tiny-bf16", "--markdown"]) == 0
+    assert capsys.readouterr().out.startswith(f"### Where the weights of {SAME} come from\n")
+    assert main(["parents", SAME, "sample:tiny-bf16", "--markdown", "--json"]) == 2 and "either" in capsys.readouterr().err
+
+
+def test_a_stored_report_says_its_reach_on_the_family_page(copied: ParentsReport, library: Library) -> None:
+    from components.parents.family import family_of
+
+    archive.use(library)
+    try:
+        report = stacked(covering(copied, 0.25, 1.0, 1.0), "sample:tiny-bf16", "sample:tiny-fp32")
+        library.add_result(report, public=True)
+        (child,) = family_of(library, "sample:tiny-fp32").children
+        assert child.kind == "a stack of layers (25% compared)" and child.weight == "0.333"
+    finally:
+        archive.use(None)

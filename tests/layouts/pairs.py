@@ -1,0 +1,127 @@
+"""Pairs of checkpoints that hold the same values in another layout or file format, and reports on them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from analyzers.parents import ParentsReport
+from analyzers.parents.report import Conversion
+from analyzers.update_sparsity import SparsityReport
+from tests.layouts.architectures import ARCHITECTURES, Architecture, State, architecture
+from tests.layouts.files import WRITERS, write
+from tests.layouts.relayouts import FORMS, GGUF, Form, chained, provenance
+from tests.parents.checkpoints import asked
+from tests.update_sparsity.runs import compare
+
+# Forms one after the other, and the file format of the result.
+_COMBINATIONS = (
+    (("qkv in blocks", "gate and up fused"), "shards"),
+    (("qkv in blocks", "gate and up fused", "data parallel"), "pickle"),
+    (("qkv by group", "compiled"), "shards"),
+    (("qkv by head", "data parallel"), "pickle"),
+    (("qkv one by one", "body alone"), "pickle"),
+    (("rotary rows", "qkv in blocks"), "safetensors"),
+    (("Meta",), "pickle"),
+    (("InternLM", "data parallel"), "shards"),
+    (("qkv in blocks", "transposed"), "safetensors"),
+    (("qkv by head", "transposed"), "shards"),
+    (("in_proj", "body alone"), "pickle"),
+    (("copies of the embedding", "transposed"), "pickle"),
+    (("copies of the embedding", "wrapped by peft"), "safetensors"),
+    (("copies of the embedding", "qkv in blocks", "compiled"), "shards"),
+    (("qkv in blocks", "experts stacked, gate and up fused"), "pickle"),
+    (("qkv by group", "experts stacked, gate and up alternating, inputs first", "data parallel"), "shards"),
+    (("experts one by one", "data parallel"), "shards"),
+    (("experts stacked in blocks", "qkv in blocks"), "pickle"),
+    (("timm", "data parallel"), "pickle"),
+    (("weight_g and weight_v", "qkv in blocks"), "shards"),
+    (("gamma and beta", "qkv in blocks", "data parallel"), "pickle"),
+    (("gate and up one by one", "qkv one by one"), "shards"),
+    (("transposed",), "pickle"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A checkpoint as transformers saves it, and the same in ``form``, written by ``writer``."""
+
+    architecture: str
+    form: Form
+    writer: str
+
+    def __str__(self) -> str:
+        return f"{self.architecture}: {self.form.name}, {self.writer}"
+
+    @property
+    def original(self) -> Architecture:
+        """The one as transformers saves it."""
+        return architecture(self.architecture)
+
+    def write(self, folder: Path, original: State, relaid: State) -> tuple[Path, Path]:
+        """Both as files."""
+        return (
+            write(folder / "original", original, self.original.config),
+            WRITERS[self.writer](folder / "relaid", relaid, self.original),
+        )
+
+    @property
+    def parameters(self) -> int:
+        """Elements of the model, each once."""
+        return sum(tensor.numel() for tensor in self.original.state.values())
+
+    def origins(self, to_original: bool) -> dict[str, set[str]]:
+        """Tensors of one side -> those of the other that have its values; copies of the embedding are among them."""
+        found = provenance(self.form, self.original)
+        if to_original:
+            return found
+        return {name: {each for each, sources in found.items() if name in sources} for name in self.original.state}
+
+    def is_copy(self, name: str) -> bool:
+        """Whether a tensor is a copy of the embedding, on either side."""
+        return name.endswith(self.original.tied) if self.original.tied else False
+
+    def weights(self, state: State) -> set[str]:
+        """Names of a state that are no copies of the embedding."""
+        return {name for name in state if not self.is_copy(name)}
+
+
+def _singles() -> list[Pair]:
+    pairs = [Pair(name, FORMS["as saved"], writer) for name in ARCHITECTURES for writer in ("safetensors", "shards", "pickle")]
+    writers = ("safetensors", "safetensors", "shards", "pickle")
+    for form in list(FORMS.values())[1:]:
+        for at, name in enumerate(form.architectures):
+            pairs.append(Pair(name, form, "GGUF" if form.name == "llama.cpp" else writers[at % len(writers)]))
+    return pairs
+
+
+def _combined() -> list[Pair]:
+    forms = [(chained(*(FORMS[name] for name in names)), writer) for names, writer in _COMBINATIONS]
+    return [Pair(name, form, writer) for form, writer in forms for name in form.architectures]
+
+
+PAIRS = tuple(_singles() + _combined())
+assert len(PAIRS) >= 200 and set(GGUF) == {pair.architecture for pair in PAIRS if pair.writer == "GGUF"}
+
+
+def sparsity(base: Path, tuned: Path, mode: str) -> SparsityReport:
+    """What changed, by the public interface."""
+    return compare(base, tuned, mode=mode)
+
+
+def parents(model: Path, candidate: Path, mode: str) -> ParentsReport:
+    """Whether one comes from the other."""
+    return asked(str(model), str(candidate), mode=mode)
+
+
+def whole_name(name: str) -> str:
+    """A tensor's name without the part in brackets."""
+    return re.sub(r"\s*\[.*$", "", name)
+
+
+def rows_by_name(report: ParentsReport) -> Mapping[str, list[Conversion]]:
+    """Rows of the conversion by the tensor of the model that they are about."""
+    rows: dict[str, list[Conversion]] = {}
+    for row in report.conversion:
+        rows.setdefault(whole_name(row.name), []).append(row)
+    return rows

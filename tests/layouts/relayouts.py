@@ -1,0 +1,366 @@
+"""The same values under another layout: functions of a state that only move values, in the plain code of the programs that do so.
+
+A `Form` is one such function, with the architectures it applies to. `provenance` tells which tensors the values of each come from.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import gguf
+import torch
+
+from tests.layouts.architectures import ARCHITECTURES, HEADS, LAYERS, Architecture, Order, State
+
+Rename = tuple[tuple[str, str], ...]
+
+_QKV = re.compile(r"(.*\b)(q_proj|k_proj|v_proj|query|key|value|(?<=SelfAttention\.)[qkv])\.(weight|bias)")
+_PARTS = {"q_proj": 0, "k_proj": 1, "v_proj": 2, "query": 0, "key": 1, "value": 2, "q": 0, "k": 1, "v": 2}
+_FUSED = re.compile(r"(.*\b)(?:qkv_proj|query_key_value|c_attn)\.(weight|bias)")
+_GATE_UP = re.compile(r"(.*\b)(gate_proj|up_proj)\.(weight|bias)")
+_EXPERT = re.compile(r"(.*\bexperts\.)(\d+)\.(gate_proj|up_proj|down_proj|w1|w2|w3)\.(weight|bias)")
+_EXPERT_PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+_LAYER = re.compile(r"((?:^|.*?\.)(?:layers|layer|h|block)\.)(\d+)(\..*)")
+
+
+def fused_rows(order: Order, key_heads: int, rows: int) -> torch.Tensor:
+    """Row i of a fused qkv is row fused_rows[i] of query, key and value stacked in this order, of ``rows`` rows together."""
+    size = rows // (HEADS + 2 * key_heads)
+    query, key, value = torch.split(torch.arange(rows), [HEADS * size, key_heads * size, key_heads * size])
+    if order == "blocks":
+        return torch.arange(rows)
+    return torch.cat([each.view(key_heads, -1) for each in (query, key, value)], dim=1).flatten()
+
+
+def fuse_qkv(state: State, order: Order, key_heads: int, name: str = "qkv_proj.") -> State:
+    """Query, key and value as one tensor, in any order of rows."""
+    parts, rest = _grouped(state, _QKV)
+    for (before, leaf), three in parts.items():
+        stacked = torch.cat([three[number] for number in (0, 1, 2)])
+        rest[f"{before}{name}{leaf}"] = stacked[fused_rows(order, key_heads, stacked.shape[0])]
+    return rest
+
+
+def split_qkv(state: State, order: Order, key_heads: int, transposed: bool = False) -> State:
+    """A fused query, key and value one by one. transposed: matrices have their inputs first, and stay so."""
+    result = dict(state)
+    for name in state:
+        match = _FUSED.fullmatch(name)
+        if match:
+            before, leaf = match.groups()
+            fused = _turned(result.pop(name)) if transposed else result.pop(name)
+            stacked = torch.empty_like(fused)
+            stacked[fused_rows(order, key_heads, len(fused))] = fused
+            size = len(fused) // (HEADS + 2 * key_heads)
+            for part, rows in zip("qkv", torch.split(stacked, [HEADS * size, key_heads * size, key_heads * size]), strict=True):
+                result[f"{before}{part}_proj.{leaf}"] = _turned(rows) if transposed else rows
+    return result
+
+
+def fuse_gate_up(state: State) -> State:
+    """The two first matrices of a gated MLP as one, the gate first."""
+    parts, rest = _grouped(state, _GATE_UP)
+    return rest | {f"{before}gate_up_proj.{leaf}": torch.cat([two["gate_proj"], two["up_proj"]]) for (before, leaf), two in parts.items()}
+
+
+def split_gate_up(state: State) -> State:
+    """Such a matrix as two."""
+    result = dict(state)
+    for name in state:
+        before, fused, leaf = name.partition("gate_up_proj.")
+        if fused:
+            gate, up = result.pop(name).chunk(2)
+            result |= {f"{before}gate_proj.{leaf}": gate, f"{before}up_proj.{leaf}": up}
+    return result
+
+
+def stack_experts(state: State, gate_up: Literal["separate", "blocks", "interleaved"], inputs_first: bool) -> State:
+    """One tensor for each matrix of all experts, [experts, outputs, inputs] or [experts, inputs, outputs].
+
+    gate_up: two tensors; one, with the outputs of the gate first; one, with theirs and those of the other alternating.
+    """
+    parts: dict[tuple[str, str, str], dict[int, torch.Tensor]] = defaultdict(dict)
+    result = {}
+    for name, tensor in state.items():
+        match = _EXPERT.fullmatch(name)
+        if match:
+            before, number, part, leaf = match.groups()
+            parts[before, _EXPERT_PARTS.get(part, part), leaf][int(number)] = tensor
+        else:
+            result[name] = tensor
+    stacks = {key: torch.stack([experts[number] for number in sorted(experts)]) for key, experts in parts.items()}
+    if gate_up != "separate":
+        for before, part, leaf in [key for key in stacks if key[1] == "gate_proj"]:
+            gate, up = stacks.pop((before, part, leaf)), stacks.pop((before, "up_proj", leaf))
+            joined = torch.stack([gate, up], dim=2).flatten(1, 2) if gate_up == "interleaved" else torch.cat([gate, up], dim=1)
+            stacks[before, "gate_up_proj", leaf] = joined
+    for (before, part, leaf), stack in stacks.items():
+        result[before + part + ("_bias" if leaf == "bias" else "")] = stack.transpose(1, 2) if inputs_first and stack.dim() == 3 else stack
+    return result
+
+
+def unstack_experts(state: State) -> State:
+    """The experts of gpt-oss one by one: [experts, inputs, outputs] with gate and up alternating, and their biases."""
+    result = dict(state)
+    for name in state:
+        before, stacked, part = name.partition(".experts.")
+        if stacked:
+            for number, expert in enumerate(result.pop(name)):
+                outputs_first = expert.T if expert.dim() == 2 else expert
+                leaf, each = ("bias" if expert.dim() == 1 else "weight"), f"{before}.experts.{number}"
+                if part.startswith("gate_up"):
+                    result |= {f"{each}.gate_proj.{leaf}": outputs_first[::2], f"{each}.up_proj.{leaf}": outputs_first[1::2]}
+                else:
+                    result[f"{each}.down_proj.{leaf}"] = outputs_first
+    return result
+
+
+def transpose_linear(state: State) -> State:
+    """Every matrix of the layers the other way round, as Conv1D stores them."""
+    return {
+        name: tensor.T if tensor.dim() == 2 and _LAYER.fullmatch(name) and "relative_attention_bias" not in name else tensor
+        for name, tensor in state.items()
+    }
+
+
+def rotary_rows(tensor: torch.Tensor, heads: int) -> torch.Tensor:
+    """Rows of a query or key with the two halves of each head alternating, as Meta's and llama.cpp's code rotates them."""
+    return tensor.reshape(heads, 2, tensor.shape[0] // heads // 2, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
+
+
+def rotary(state: State, key_heads: int) -> State:
+    """`rotary_rows` of every query and key."""
+    result = dict(state)
+    for name, tensor in state.items():
+        match = _QKV.fullmatch(name)
+        if match and _PARTS[match[2]] < 2:
+            result[name] = rotary_rows(tensor, key_heads if _PARTS[match[2]] else HEADS)
+    return result
+
+
+def renamed(state: State, rules: Rename) -> State:
+    """Each rule, a regular expression and its replacement, applied to all names in this order."""
+    result = {}
+    for name, tensor in state.items():
+        for pattern, new in rules:
+            name = re.sub(pattern, new, name)
+        result[name] = tensor
+    assert len(result) == len(state)
+    return result
+
+
+META: Rename = (
+    (r"^model\.", ""), (r"embed_tokens", "tok_embeddings"), (r"lm_head", "output"), (r"self_attn\.(.)_proj", r"attention.w\1"),
+    (r"mlp\.gate_proj", "feed_forward.w1"), (r"mlp\.down_proj", "feed_forward.w2"), (r"mlp\.up_proj", "feed_forward.w3"),
+    (r"input_layernorm", "attention_norm"), (r"post_attention_layernorm", "ffn_norm"),
+)  # fmt: skip
+INTERNLM: Rename = (
+    (r"embed_tokens", "tok_embeddings"), (r"lm_head", "output"), (r"self_attn\.o_proj", "attention.wo"), (r"self_attn\.", "attention."),
+    (r"mlp\.gate_proj", "feed_forward.w1"), (r"mlp\.down_proj", "feed_forward.w2"), (r"mlp\.up_proj", "feed_forward.w3"),
+    (r"input_layernorm", "attention_norm"), (r"post_attention_layernorm", "ffn_norm"),
+)  # fmt: skip
+TIMM: Rename = (
+    (r"^vit\.", ""), (r"embeddings\.patch_embeddings\.projection", "patch_embed.proj"), (r"embeddings\.cls_token", "cls_token"),
+    (r"embeddings\.position_embeddings", "pos_embed"), (r"encoder\.layer\.", "blocks."), (r"attention\.attention\.", "attn."),
+    (r"attention\.output\.dense", "attn.proj"), (r"intermediate\.dense", "mlp.fc1"), (r"output\.dense", "mlp.fc2"),
+    (r"layernorm_before", "norm1"), (r"layernorm_after", "norm2"), (r"^layernorm", "norm"), (r"^classifier", "head"),
+)  # fmt: skip
+WEIGHT_NORM: Rename = ((r"parametrizations\.weight\.original0", "weight_g"), (r"parametrizations\.weight\.original1", "weight_v"))
+OLD_NORMS: Rename = ((r"LayerNorm\.weight", "LayerNorm.gamma"), (r"LayerNorm\.bias", "LayerNorm.beta"))
+
+
+def wrapped_by_peft(state: State) -> State:
+    """In the wrappers of an adapter, without its matrices."""
+    return renamed(state, ((r"^", "base_model.model."), (r"(q_proj|v_proj|query|value|c_attn|query_key_value)\.", r"\1.base_layer.")))
+
+
+def without_prefix(state: State) -> State:
+    """Without the name of the body of the model, that most names begin with."""
+    firsts = [name.partition(".")[0] for name in state]
+    return renamed(state, ((rf"^{max(set(firsts), key=firsts.count)}\.", ""),))
+
+
+def with_copies(architecture: Architecture, state: State) -> State:
+    """With the copies of the tied embedding that transformers leaves out."""
+    return state | dict.fromkeys(architecture.tied, state[architecture.embedding])
+
+
+def with_layers(state: State, numbers: Sequence[int]) -> State:
+    """Layer ``numbers[i]`` as layer i, and everything outside the layers."""
+    result = {}
+    for name, tensor in state.items():
+        match = _LAYER.fullmatch(name)
+        if match is None:
+            result[name] = tensor
+        else:
+            before, old, after = match.groups()
+            result |= {f"{before}{new}{after}": tensor for new, number in enumerate(numbers) if number == int(old)}
+    return result
+
+
+def layer_of(name: str) -> int | None:
+    """The number of the layer that a tensor belongs to."""
+    match = _LAYER.fullmatch(name)
+    return None if match is None else int(match[2])
+
+
+# Architectures that llama.cpp converts by moving values only.
+GGUF = {
+    "llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2, "phi3": gguf.MODEL_ARCH.PHI3, "gpt2": gguf.MODEL_ARCH.GPT2,
+    "gpt_neox": gguf.MODEL_ARCH.GPTNEOX, "bloom": gguf.MODEL_ARCH.BLOOM, "falcon": gguf.MODEL_ARCH.FALCON,
+    "mixtral": gguf.MODEL_ARCH.LLAMA, "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE, "gpt_oss": gguf.MODEL_ARCH.GPT_OSS,
+}  # fmt: skip
+
+
+def llama_cpp(architecture: Architecture, state: State) -> State:
+    """The names and layouts of llama.cpp's converter: experts stacked, qkv in blocks, linear layers, rotary rows for Llama."""
+    name = architecture.name
+    if name in ("llama", "mixtral"):
+        state = rotary(state, architecture.key_heads)
+    if name in ("mixtral", "qwen3_moe"):
+        state = stack_experts(state, "separate", inputs_first=False)
+    if name == "gpt_oss":
+        state = stack_experts(unstack_experts(state), "separate", inputs_first=False)
+    if name == "gpt2":
+        state = transpose_linear(state)
+    if architecture.fused in ("heads", "groups"):
+        split = split_qkv(state, architecture.fused, architecture.key_heads)
+        state = fuse_qkv(split, "blocks", architecture.key_heads, "query_key_value.")
+    if name == "bloom":
+        state = without_prefix(state)
+    names = gguf.get_tensor_name_map(GGUF[name], LAYERS)
+    result = {}
+    for key, tensor in state.items():
+        given = re.sub(
+            r"(?:block_sparse_moe|mlp)\.(experts\.\w+_proj)(_bias)?$",
+            lambda match: f"mlp.{match[1]}." + ("bias" if match[2] else "weight"),
+            key,
+        )
+        new = names.get_name(given, try_suffixes=(".weight", ".bias"))
+        assert new is not None, key
+        result[new + (".weight" if new.endswith("sinks") else "")] = tensor
+    assert len(result) == len(state)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A layout. change: of a state of one of ``architectures``. keeps_rows: whether the first rows of a matrix stay its first rows."""
+
+    name: str
+    architectures: tuple[str, ...]
+    change: Callable[[Architecture, State], State]
+    keeps_rows: bool = True
+
+    def __call__(self, architecture: Architecture, state: State) -> State:
+        return self.change(architecture, state)
+
+
+def chained(*forms: Form) -> Form:
+    """One form after the other, for the architectures that all of them apply to."""
+
+    def change(architecture: Architecture, state: State) -> State:
+        for form in forms:
+            state = form(architecture, state)
+        return state
+
+    every = tuple(name for name in ARCHITECTURES if all(name in form.architectures for form in forms))
+    return Form(", ".join(form.name for form in forms), every, change, all(form.keeps_rows for form in forms))
+
+
+_GQA = ("llama", "qwen2", "gemma", "mixtral", "qwen3_moe", "gpt_oss")
+_MHA = ("opt", "bert", "t5", "wav2vec2", "vit")
+_DENSE = ("llama", "qwen2", "gemma")
+_TIED = ("qwen2", "gemma", "gpt2", "bloom", "falcon", "opt", "bert", "t5")
+_EXPERTS = ("mixtral", "qwen3_moe")
+_ADAPTED = ("llama", "qwen2", "gpt2", "gpt_neox", "bloom", "falcon", "mixtral", "opt", "bert", "vit")
+
+FORMS: dict[str, Form] = {
+    form.name: form
+    for form in (
+        Form("as saved", ARCHITECTURES, lambda _, state: state),
+        Form("data parallel", ARCHITECTURES, lambda _, state: renamed(state, ((r"^", "module."),))),
+        Form("compiled", ARCHITECTURES, lambda _, state: renamed(state, ((r"^", "_orig_mod."),))),
+        Form("body alone", ("llama", "qwen2", "phi3", "gpt2", "falcon", "opt", "bert", "vit"), lambda _, state: without_prefix(state)),
+        Form("wrapped by peft", _ADAPTED, lambda _, state: wrapped_by_peft(state)),
+        Form("qkv in blocks", (*_GQA, *_MHA), lambda of, state: fuse_qkv(state, "blocks", of.key_heads)),
+        Form("qkv by group", _GQA, lambda of, state: fuse_qkv(state, "groups", of.key_heads), keeps_rows=False),
+        Form("qkv by head", _MHA, lambda of, state: fuse_qkv(state, "heads", HEADS, "query_key_value."), keeps_rows=False),
+        Form("in_proj", _MHA, lambda of, state: fuse_qkv(state, "blocks", HEADS, "in_proj_")),
+        Form(
+            "qkv one by one",
+            ("phi3", "gpt2", "gpt_neox", "bloom", "falcon"),
+            lambda of, state: split_qkv(state, of.fused or "blocks", of.key_heads, transposed=of.name == "gpt2"),
+            keeps_rows=False,
+        ),
+        Form("gate and up fused", _DENSE, lambda _, state: fuse_gate_up(state)),
+        Form("gate and up one by one", ("phi3",), lambda _, state: split_gate_up(state)),
+        Form("experts stacked", _EXPERTS, lambda _, state: stack_experts(state, "separate", inputs_first=False)),
+        Form("experts stacked, inputs first", _EXPERTS, lambda _, state: stack_experts(state, "separate", True), keeps_rows=False),
+        Form("experts stacked, gate and up fused", _EXPERTS, lambda _, state: stack_experts(state, "blocks", inputs_first=False)),
+        Form(
+            "experts stacked, gate and up fused, inputs first",
+            _EXPERTS,
+            lambda _, state: stack_experts(state, "blocks", inputs_first=True),
+            keeps_rows=False,
+        ),
+        Form(
+            "experts stacked, gate and up alternating, inputs first",
+            _EXPERTS,
+            lambda _, state: stack_experts(state, "interleaved", inputs_first=True),
+            keeps_rows=False,
+        ),
+        Form("experts one by one", ("gpt_oss",), lambda _, state: unstack_experts(state), keeps_rows=False),
+        Form(
+            "experts stacked in blocks",
+            ("gpt_oss",),
+            lambda _, state: stack_experts(unstack_experts(state), "blocks", inputs_first=False),
+            keeps_rows=False,
+        ),
+        Form(
+            "transposed",
+            ("llama", "gpt2", "gpt_neox", "bloom", "falcon", "opt", "bert", "t5", "vit"),
+            lambda _, state: transpose_linear(state),
+            keeps_rows=False,
+        ),
+        Form("rotary rows", ("llama", "qwen2", "mixtral"), lambda of, state: rotary(state, of.key_heads), keeps_rows=False),
+        Form("Meta", ("llama",), lambda of, state: renamed(rotary(state, of.key_heads), META), keeps_rows=False),
+        Form(
+            "InternLM",
+            ("llama",),
+            lambda of, state: renamed(fuse_qkv(state, "groups", of.key_heads, "wqkv."), INTERNLM),
+            keeps_rows=False,
+        ),
+        Form("timm", ("vit",), lambda _, state: renamed(fuse_qkv(state, "blocks", HEADS, "qkv."), TIMM)),
+        Form("weight_g and weight_v", ("wav2vec2",), lambda _, state: renamed(state, WEIGHT_NORM)),
+        Form("gamma and beta", ("bert",), lambda _, state: renamed(state, OLD_NORMS)),
+        Form("copies of the embedding", _TIED, with_copies),
+        Form("llama.cpp", tuple(GGUF), llama_cpp, keeps_rows=False),
+    )
+}
+
+
+def provenance(form: Form, architecture: Architecture) -> dict[str, set[str]]:
+    """Names of the tensors that the values of each re-laid one come from."""
+    names = list(architecture.state)
+    numbers = {name: torch.full(tensor.shape, float(at)) for at, (name, tensor) in enumerate(architecture.state.items())}
+    return {name: {names[int(at)] for at in set(tensor.flatten().tolist())} for name, tensor in form(architecture, numbers).items()}
+
+
+def _turned(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.T if tensor.dim() == 2 else tensor
+
+
+def _grouped(state: State, pattern: re.Pattern[str]) -> tuple[dict[tuple[str, str], dict[int | str, torch.Tensor]], State]:
+    """Tensors that match, by what comes before and after the part, and the others. The parts of a qkv are numbered."""
+    parts: dict[tuple[str, str], dict[int | str, torch.Tensor]] = defaultdict(dict)
+    rest = {}
+    for name, tensor in state.items():
+        match = pattern.fullmatch(name)
+        if match:
+            parts[match[1], match[3]][_PARTS.get(match[2], match[2])] = tensor
+        else:
+            rest[name] = tensor
+    return parts, rest

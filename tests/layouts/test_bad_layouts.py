@@ -1,0 +1,281 @@
+"""Layouts that fit in two ways, or not at all, and configurations that lie: bounded work, no crash, and no claim beyond the bits.
+
+MANTISSA_TEST_ALL=1 adds checkpoints of 200,000 tensors.
+"""
+
+import json
+import os
+import struct
+import time
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from analyzers.errors import MantissaError
+from analyzers.parents.report import FAITHFUL
+from tests.dtype_detection.reports import exact
+from tests.layouts.architectures import BF16, HEADS, KEY_HEADS, WIDTH, State, architecture, llama, values
+from tests.layouts.files import write, write_pickle
+from tests.layouts.pairs import parents, rows_by_name, sparsity
+from tests.layouts.relayouts import FORMS, fuse_gate_up, fuse_qkv, stack_experts, transpose_linear
+from tests.update_sparsity.runs import compare
+
+CONFIG = architecture("llama").config
+ATTENTION = "model.layers.0.self_attn."
+
+
+def elements(state: State) -> int:
+    return sum(tensor.numel() for tensor in state.values())
+
+
+def unchanged(folder: Path, base: State, tuned: State, config: Mapping[str, Any], tuned_config: Mapping[str, Any] | None = None) -> None:
+    """Nothing is said to differ, in either direction and mode, and everything was compared."""
+    one = write(folder / "base", base, config)
+    other = write(folder / "tuned", tuned, config if tuned_config is None else tuned_config)
+    for first, second in ((one, other), (other, one)):
+        for mode in ("quick", "exact"):
+            report = sparsity(first, second, mode)
+            assert (report.num_changed, report.values_compared) == (0, elements(base))
+            assert all(coverage.whole for coverage in report.coverage)
+        family = parents(second, first, "exact")
+        assert family.verdict == "same-weights", family.statement
+        assert all(row.relation == "equal" for row in family.conversion)
+
+
+# Values under which more than one form fits.
+
+
+@pytest.mark.parametrize("value", [0.0, 0.02])
+@pytest.mark.parametrize("order", ["blocks", "heads", "groups"])
+def test_constant_weights_fit_in_every_order(value: float, order: Any, tmp_path: Path) -> None:
+    """Query, key and value of one size and one value: whichever order is taken, they are equal."""
+    of = architecture("opt")
+    state = {name: torch.full_like(tensor, value) if "self_attn." in name else tensor for name, tensor in of.state.items()}
+    unchanged(tmp_path, state, fuse_qkv(state, order, HEADS), of.config)
+
+
+def test_query_key_and_value_alike(tmp_path: Path) -> None:
+    of = architecture("opt")
+    query = of.state["model.decoder.layers.0.self_attn.q_proj.weight"]
+    state = {name: query if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")) else each for name, each in of.state.items()}
+    unchanged(tmp_path, state, fuse_qkv(state, "heads", HEADS), of.config)
+
+
+def test_symmetric_matrices_fit_either_way_round(tmp_path: Path) -> None:
+    state = {name: (tensor + tensor.T) / 2 if tensor.shape == (WIDTH, WIDTH) else tensor for name, tensor in llama().items()}
+    unchanged(tmp_path, state, transpose_linear(state), CONFIG)
+
+
+def test_equal_experts(tmp_path: Path) -> None:
+    """As many models begin: all experts are copies of one."""
+    of = architecture("qwen3_moe")
+    state = {name: of.state["".join([before, ".experts.0.", after[2:]])] if after else tensor
+             for name, tensor in of.state.items() for before, _, after in [name.partition(".experts.")]}  # fmt: skip
+    unchanged(tmp_path, state, stack_experts(state, "blocks", inputs_first=False), of.config)
+
+
+@pytest.mark.parametrize("inputs_first", [False, True])
+def test_stacks_that_are_cubes(inputs_first: bool, tmp_path: Path) -> None:
+    """As many experts as inputs and outputs: the shape says nothing about the order of the axes."""
+    size = 16
+    state = {"model.embed_tokens.weight": values("embedding", (40, size), BF16)}
+    state |= {
+        f"model.layers.0.mlp.experts.{expert}.{part}_proj.weight": values(f"{expert} {part}", (size, size), BF16)
+        for expert in range(size)
+        for part in ("gate", "up", "down")
+    }
+    unchanged(tmp_path, state, stack_experts(state, "separate", inputs_first), CONFIG)
+
+
+def test_layers_alike(tmp_path: Path) -> None:
+    """All layers hold the same values: none was moved."""
+    first = {name: tensor for name, tensor in llama().items() if ".layers.0." in name}
+    state = {name: tensor for name, tensor in llama().items() if ".layers." not in name}
+    state |= {name.replace(".0.", f".{layer}."): tensor.clone() for layer in range(4) for name, tensor in first.items()}
+    unchanged(tmp_path, state, fuse_qkv(state, "blocks", KEY_HEADS), CONFIG)
+
+
+def test_where_no_form_fits_it_is_said(tmp_path: Path) -> None:
+    """A fused qkv of other values: shapes propose forms, the bits agree with none, and nothing is called equal."""
+    fused = fuse_qkv(llama(), "blocks", KEY_HEADS)
+    other = {name: values(f"other {name}", tuple(tensor.shape), BF16) if "qkv_proj" in name else tensor for name, tensor in fused.items()}
+    one, model = write(tmp_path / "base", llama(), CONFIG), write(tmp_path / "model", other, CONFIG)
+    report = parents(model, one, "exact")
+    assert report.verdict not in ("same-weights", "quantized-copy")
+    wrong = {name for name, rows in rows_by_name(report).items() if any(row.relation not in FAITHFUL for row in rows)}
+    assert wrong == {name for name in fused if "qkv_proj" in name}
+
+
+# Configurations that lie, and odd checkpoints.
+
+_HEADS: list[tuple[Any, Any, Any]] = [
+    (0, 0, 0), (-4, -2, -8), (7, 3, 5), (10**18, 10**18, 10**18), ("four", None, [8]), (4.5, 2.5, 8.5), (True, False, None), (1, 1, 32),
+    (32, 32, 1),
+]  # fmt: skip
+LIES = [{"num_attention_heads": heads, "num_key_value_heads": key_heads, "head_dim": size} for heads, key_heads, size in _HEADS]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=str)
+@pytest.mark.parametrize("order", ["blocks", "groups"])
+def test_numbers_of_heads_that_lie(lie: dict[str, Any], order: Any, tmp_path: Path) -> None:
+    """Blocks are found by the shapes; an order by head may be missed, but then nothing is claimed."""
+    fused = fuse_gate_up(fuse_qkv(llama(), order, KEY_HEADS))
+    if order == "blocks":
+        unchanged(tmp_path, llama(), fused, CONFIG | lie)
+        return
+    one, other = write(tmp_path / "base", llama(), CONFIG | lie), write(tmp_path / "tuned", fused, CONFIG | lie)
+    report, family = sparsity(one, other, "exact"), parents(other, one, "exact")
+    equal = report.num_changed == 0 and all(coverage.whole for coverage in report.coverage)
+    assert (family.verdict == "same-weights") == equal
+    wrong = {name for name, rows in rows_by_name(family).items() if any(row.relation not in FAITHFUL for row in rows)}
+    assert wrong == (set() if equal else {name for name in fused if "qkv_proj" in name})
+
+
+@pytest.mark.parametrize("lie", [0, -1, 3, 5, 10**18, "four", None, [4], 4.5, True])
+@pytest.mark.parametrize("key", ["num_experts", "num_local_experts", "n_routed_experts"])
+def test_numbers_of_experts_that_lie(lie: Any, key: str, tmp_path: Path) -> None:
+    """The shapes say how many there are."""
+    of = architecture("qwen3_moe")
+    unchanged(tmp_path, of.state, stack_experts(of.state, "blocks", inputs_first=False), of.config | {key: lie})
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {}, architecture("bert").config, architecture("gpt_neox").config, architecture("gpt_oss").config, {"num_hidden_layers": 10**18},
+        {"model_type": 7, "architectures": "LlamaForCausalLM"}, {"model_type": "no_such_model", "text_config": []},
+    ],
+    ids=["empty", "bert", "gpt_neox", "gpt_oss", "layers", "of other types", "unknown"],
+)  # fmt: skip
+def test_the_configuration_of_another_model(config: dict[str, Any], tmp_path: Path) -> None:
+    unchanged(tmp_path, llama(), fuse_gate_up(fuse_qkv(llama(), "blocks", KEY_HEADS)), config)
+    transposed = tmp_path / "transposed"
+    unchanged(transposed, llama(), transpose_linear(llama()), CONFIG, config)
+
+
+def test_no_configuration(tmp_path: Path) -> None:
+    one = write(tmp_path / "base", llama())
+    other = write_pickle(tmp_path / "tuned", fuse_gate_up(fuse_qkv(llama(), "blocks", KEY_HEADS)))
+    assert parents(other, one, "exact").verdict == "same-weights"
+
+
+def test_each_side_has_the_other_of_two_tied_matrices(tmp_path: Path) -> None:
+    of = architecture("qwen2")
+    head = {"lm_head.weight" if name == of.embedding else name: tensor for name, tensor in of.state.items()}
+    unchanged(tmp_path, of.state, head, of.config)
+
+
+def test_copies_of_copies(tmp_path: Path) -> None:
+    """Three names for one matrix, each side with another two of them."""
+    of = architecture("t5")
+    shared = of.state["shared.weight"]
+    rest = {name: tensor for name, tensor in of.state.items() if name != "shared.weight"}
+    one = rest | {"encoder.embed_tokens.weight": shared, "lm_head.weight": shared}
+    other = rest | {"shared.weight": shared, "decoder.embed_tokens.weight": shared}
+    folders = write(tmp_path / "base", one, of.config), write(tmp_path / "tuned", other, of.config)
+    report = sparsity(*folders, "exact")
+    assert report.num_changed == 0 and all(coverage.whole for coverage in report.coverage)
+    assert [coverage.classes["tied"].tensors for coverage in report.coverage] == [1, 1]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_side_that_is_half_empty(fused: bool, tmp_path: Path) -> None:
+    """Every second tensor has no values: what is left is compared, and the verdict does not reach further."""
+    state = fuse_qkv(llama(), "groups", KEY_HEADS) if fused else llama()
+    half = {name: torch.empty(0, dtype=BF16) if at % 2 else tensor for at, (name, tensor) in enumerate(state.items())}
+    one, other = write(tmp_path / "base", llama(), CONFIG), write(tmp_path / "half", half, CONFIG)
+    for base, model in ((one, other), (other, one)):
+        report, family = sparsity(base, model, "exact"), parents(model, base, "exact")
+        assert report.num_changed == 0 and family.verdict != "same-weights"
+        of_half = report.coverage[0 if base == other else 1]
+        assert of_half.classes["empty"].tensors == sum(not tensor.numel() for tensor in half.values())
+        assert not any(coverage.whole for coverage in report.coverage)
+
+
+def test_adapters_of_two_names_beside_a_base(tmp_path: Path) -> None:
+    """More adapter matrices than weights: the base is still found."""
+    wrapped = FORMS["wrapped by peft"](architecture("llama"), llama())
+    for name in [name for name in wrapped if "base_layer" in name]:
+        for adapter in ("default", "other", "third", "fourth", "fifth", "sixth"):
+            for side, shape in (("A", (2, wrapped[name].shape[1])), ("B", (wrapped[name].shape[0], 2))):
+                key = name.replace("base_layer.weight", f"lora_{side}.{adapter}.weight")
+                wrapped[key] = values(key, shape, torch.float32)
+    one, other = write(tmp_path / "base", llama(), CONFIG), write_pickle(tmp_path / "beside", wrapped, CONFIG)
+    report = sparsity(one, other, "exact")
+    assert report.num_changed == 0 and report.coverage[0].whole
+    assert report.coverage[1].covered == elements(llama()) and not report.coverage[1].whole
+
+
+# Very many tensors.
+
+COUNTS = [20_000, 200_000] if os.environ.get("MANTISSA_TEST_ALL") else [20_000]
+# Processor time for 20,000 tensors, several times what a slow machine needs; work that is quadratic takes hours.
+SECONDS = 60
+
+
+def write_many(folder: Path, count: int, name: str, shape: tuple[int, ...] = (2, 2)) -> Path:
+    """``count`` tensors of one shape whose names ``name`` forms from their number, each with other values; by hand, for its speed."""
+    size = 2 * prod(shape)
+    header = {name.format(at): {"dtype": "BF16", "shape": shape, "data_offsets": [at * size, (at + 1) * size]} for at in range(count)}
+    raw = json.dumps(header).encode()
+    data = values(name, (count * prod(shape),), BF16).view(torch.uint8).numpy().tobytes()
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(raw)) + raw + data)
+    return folder
+
+
+NAMES = [
+    ("a.{0}.weight", "b.{0}.kernel"),
+    ("model.layers.{0}.mlp.up_proj.weight", "other.blocks.{0}.dense.kernel"),
+    ("model.layers.{0}.self_attn.q_proj.weight", "model.layers.{0}.self_attn.qkv_proj.weight"),
+    ("model.layers.0.mlp.experts.{0}.up_proj.weight", "model.layers.0.mlp.experts.up_proj.{0}"),
+    ("x{0}", "{0}y"),
+]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("names", NAMES, ids=[f"{one} and {other}" for one, other in NAMES])
+def test_very_many_tensors_without_a_common_name(names: tuple[str, str], count: int, tmp_path: Path) -> None:
+    one, other = write_many(tmp_path / "one", count, names[0]), write_many(tmp_path / "other", count, names[1])
+    start = time.process_time()
+    for run in (lambda: compare(one, other, mode="quick"), lambda: parents(other, one, "quick")):
+        said, report = "", None
+        try:
+            report = run()
+        except MantissaError as error:
+            said = str(error)
+        assert said.isprintable() and len(said) < 600
+        if report is not None:
+            assert not any(coverage.whole for coverage in report.coverage)
+            assert sum(len(coverage.left_out) for coverage in report.coverage) < 1_000
+            assert len(report.model_dump_json()) < 20_000_000
+    assert time.process_time() - start < SECONDS * count / 20_000
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_very_many_tensors_in_the_account(count: int, tmp_path: Path) -> None:
+    folder = write_many(tmp_path / "one", count, "model.layers.{0}.mlp.up_proj.weight")
+    start = time.process_time()
+    (coverage,) = exact(folder).coverage
+    assert coverage.whole and coverage.classes["read"].tensors == count
+    assert time.process_time() - start < SECONDS * count / 20_000
+
+
+@pytest.mark.parametrize("stacked_side", [0, 1])
+def test_a_stack_of_very_many_experts(stacked_side: int, tmp_path: Path) -> None:
+    """2,048 experts in one tensor against as many tensors."""
+    state = {
+        f"model.layers.0.mlp.experts.{expert}.{part}_proj.weight": values(f"{expert} {part}", (4, 4), BF16)
+        for expert in range(2_048)
+        for part in ("gate", "up", "down")
+    }
+    state["model.embed_tokens.weight"] = values("embedding", (8, 4), BF16)
+    folders = [write(tmp_path / "single", state, CONFIG), write(tmp_path / "stacked", stack_experts(state, "blocks", False), CONFIG)]
+    start = time.process_time()
+    report = sparsity(folders[1 - stacked_side], folders[stacked_side], "exact")
+    assert report.num_changed == 0 and all(coverage.whole for coverage in report.coverage)
+    assert time.process_time() - start < SECONDS

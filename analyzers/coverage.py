@@ -41,7 +41,7 @@ class Coverage(Data):
     """The account of one checkpoint: ``classes`` add up to the elements and bytes of its headers.
 
     parameters: elements of all stored tensors; covered: those that were compared, or read, or in quick mode sampled; a tensor that is
-    compared in part counts as compared, with its other elements as unmatched. share: covered / (parameters without tied copies and buffers),
+    compared in part counts as compared, its other elements as unmatched. share: covered / (parameters without tied copies and buffers),
     null where there are none. left_out: by kind, the largest first. files_not_read: at most as many as a report has tensors.
     """
 

@@ -68,8 +68,8 @@ def _replaced(report: SparsityReport) -> Iterator[Finding]:
     lost = [row for row in matrices if (row.relative_norm or 0) >= _LOST]
     if lost and not report.tensors_aggregated and 2 * kept > sum(row.parameters for row in matrices):
         detail = (
-            f"{plural(len(lost), 'tensor has', 'tensors have')} no relation to {report.base.ref}, while most weights have: initialised anew, "
-            f"or of another model. The change of {lost[0].tuned_name} is {magnitude(lost[0].relative_norm)} times its norm."
+            f"{plural(len(lost), 'tensor has', 'tensors have')} no relation to {report.base.ref}, while most weights have: they were "
+            f"initialised anew, or are another model's. {lost[0].tuned_name} changed by {magnitude(lost[0].relative_norm)} times its norm."
         )
         yield finding("replaced", "warning", "Weights that are not the base's any more", detail, [row.tuned_name for row in lost])
 

@@ -23,8 +23,9 @@ from analyzers.checkpoints.ties import is_copy, repeated, states_ties, tied_copi
 
 __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "TIED", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
-    "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "Plan", "RangeFile", "Reader", "Reference", "Relaid", "RelaidCopies", "Repository", "Resized",
-    "Sides", "Span", "Step", "Tensor", "Unmatched", "account_notes", "adapter_rank", "align", "canonical_names", "check_side", "is_copy", "is_index", "is_weights",
-    "open_checkpoint", "open_sides", "pair_coverage", "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "repeated", "row_length",
-    "select", "states_ties", "stream", "tied_copies", "undecoded", "whole_spans",
+    "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "Plan", "RangeFile", "Reader", "Reference", "Relaid",
+    "RelaidCopies", "Repository", "Resized", "Sides", "Span", "Step", "Tensor", "Unmatched", "account_notes", "adapter_rank", "align",
+    "canonical_names", "check_side", "is_copy", "is_index", "is_weights", "open_checkpoint", "open_sides", "pair_coverage",
+    "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "repeated", "row_length", "select", "states_ties", "stream",
+    "tied_copies", "undecoded", "whole_spans",
 ]  # fmt: skip

@@ -157,7 +157,7 @@ _PLURALS = {"embedding": "embeddings", "expert": "experts", "router": "routers",
 
 
 def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator[str]:
-    """What a reader should know of a checkpoint: remarks on its files, then which of ``tensors`` are no plain weights, and how they were read."""
+    """Yield remarks on the files of a checkpoint, then which of ``tensors`` are no plain weights and how they were read."""
     yield from checkpoint.notes
     parameters = [t for t in tensors if not t.buffer and not t.holds_scales]
     unread = undecoded(parameters)

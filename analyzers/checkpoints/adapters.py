@@ -31,9 +31,10 @@ def adapter_rank(tensors: Sequence[Tensor]) -> int:
 
 
 def is_adapter(paths: Iterable[str], tensors: Sequence[Tensor]) -> bool:
-    """Whether weight files are an adapter: by their names, or because most of their tensors have names of an adapter's parameters."""
-    named = sum(is_adapter_parameter(tensor.name) for tensor in tensors)
-    return 2 * named > len(tensors) or all(path.rpartition("/")[2].startswith("adapter_model.") for path in paths)
+    """Whether weight files are an adapter: by their names, or because an adapter's tensors are most of them, in number and in size."""
+    named = [tensor for tensor in tensors if is_adapter_parameter(tensor.name)]
+    most = 2 * len(named) > len(tensors) and 2 * sum(t.elements for t in named) > sum(t.elements for t in tensors)
+    return most or all(path.rpartition("/")[2].startswith("adapter_model.") for path in paths)
 
 
 def adapter_note(config: Mapping[str, Any] | None, tensors: Sequence[Tensor]) -> str:

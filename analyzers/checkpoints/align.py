@@ -5,7 +5,7 @@ fused, stacked, transposed, in layers of other numbers. Where the values can be 
 with different numbers of rows are compared on their common rows. Anything not, or not simply, compared is listed (`Unmatched`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from analyzers.checkpoints.checkpoint import Checkpoint
@@ -31,8 +31,9 @@ class Group:
     """One parameter of the base, or a part of one, and of every tuned checkpoint, None for a checkpoint that has no comparable tensor.
 
     base: cut to the rows (first axis) that at least one tuned checkpoint has; tuned: cut to the rows of the base; with fewer rows
-    than ``base`` they cover its first elements. All in row-major order of their shapes. forms: of each tuned, the layout in which it matches,
-    "" as stored; stored: names of the stored tensors of all sides; agree: of each tuned, whether values were seen to agree in that layout.
+    than ``base`` they cover its first elements. All in row-major order of their shapes. forms: the layout in which each tuned tensor
+    matches, "" as stored; stored: names of the stored tensors of all sides; agree: whether the values of each tuned
+    tensor were seen to agree in that layout.
     """
 
     base: Tensor
@@ -125,8 +126,8 @@ def align(
     values of another embedding (`ties.repeated`); if omitted, only the configurations determine what is tied. readers: of the base and
     each tuned checkpoint, to let values decide between layouts; if omitted, names and shapes alone decide, and layers keep their numbers.
 
-    Takes time linear in the number of tensors. If no tensors match, ``groups`` is empty and nothing is raised. Raises InvalidFilter, and the
-    errors of reads.
+    Takes time linear in the number of tensors. If no tensors match, ``groups`` is empty and nothing is raised. Raises InvalidFilter,
+    and the errors of reads.
     """
     parameters = _parameters(base)
     chosen = {tensor.name for tensor in select(parameters, include, exclude)}
@@ -156,7 +157,10 @@ def _parameters(checkpoint: Checkpoint) -> list[Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class _Matched:
-    """matches: base name -> views that match; partners: base name -> the tuned tensor of that name; extra: tuned tensors without a match."""
+    """matches: base name -> views that match; partners: base name -> the tuned tensor of that name; extra: tuned tensors not matched.
+
+    layers: stacks whose layers moved.
+    """
 
     matches: dict[str, list[Match]]
     partners: dict[str, Tensor]
@@ -190,7 +194,7 @@ class _Sides:
         return found
 
     def _by_name_and_form(self, base: Sequence[Tensor], tuned: Sequence[Tensor]) -> _Matched:
-        partners, extra = _partners(base, tuned)
+        partners, _ = _partners(base, tuned)
         pairs = [(tensor, partners[tensor.name]) for tensor in base if tensor.name in partners]
         alike = [pair for pair in pairs if pair[0].shape == pair[1].shape and _values(*pair)]
         matches = [match for each in self._matcher.same_name(alike) for match in each]
@@ -252,9 +256,11 @@ class _Sides:
             twins = [tensor for tensor in embeddings[other] if _fit(head, tensor) and not self.copies[other].get(tensor.name)]
             if len(twins) != 1:
                 continue
+            if own == 0 and head.name in found.matches:
+                continue
             if own == 0:
                 found.matches[head.name] = [Match(head, twins[0], head, twins[0], TIED)]
-            else:
+            elif any(tensor.name == head.name for tensor in found.extra):
                 as_head = replace(twins[0], name=twins[0].name + _AS_HEAD, role="head")
                 found.matches.setdefault(twins[0].name, []).append(Match(as_head, head, twins[0], head, TIED))
                 found.extra[:] = [tensor for tensor in found.extra if tensor.name != head.name]

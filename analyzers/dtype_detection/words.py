@@ -1,6 +1,6 @@
 """The report's sentences: whether the weights survive a cast to fp16, and notes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from analyzers import formatting, limits
 from analyzers.checkpoints import Checkpoint, account_notes, undecoded

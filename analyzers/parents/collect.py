@@ -59,10 +59,10 @@ class Sums:
     """Sums over spans.
 
     pairs: (m, PAIR_SUMS), of the whole: each value read stands for as many as its stratum says; cells: the same of a layer and role.
-    matrices, others, broken: (m, 1 + len(THROUGH)) values read, of matrices, of the rest, and of those that are not finite, and how many are
-    equal as cast; rounding: see `Counted`. tensors: the base's name of a group -> the same of all its values, then those equal as stored; moments: the same
-    name -> (m, PAIR_SUMS) of its values in matrices.
-    grams: layer -> (GROUPS, 1 + k, 1 + k); kept: layer -> (1 + k, n).
+    matrices, others, broken: (m, 1 + len(THROUGH)) values read, of matrices, of the rest, and of those that are not finite, and how many of
+    them are equal as cast; rounding: see `Counted`. tensors: name of a group's base -> the same of all its values, then those equal as
+    stored; moments: the same name -> (m, PAIR_SUMS) of its values in matrices. grams: layer -> (GROUPS, 1 + k, 1 + k); kept: layer ->
+    (1 + k, n).
     """
 
     pairs: Floats

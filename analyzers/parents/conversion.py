@@ -33,7 +33,7 @@ _ALIKE = 0.98
 class Found:
     """What reading a tensor X and its source P again showed. moments: n, X.X, X.P, P.P over values that are finite on both sides.
 
-    rows: equal rows from the first on; equal_rows: all; broken: values of X that are not finite where P's are; low, high: the extremes of X.
+    rows: equal rows from the first on; equal_rows: all equal rows; broken: values that are finite in P only; low, high: extremes of X.
     """
 
     moments: Floats = field(default_factory=lambda: np.zeros(4))
@@ -134,7 +134,7 @@ class Examination:
         found = self._found.get(group.base.name)
         if relation != "differs" or found is None:
             return relation, to, exceptions, ""
-        number, xx, xp, pp = found.moments.tolist()
+        _, xx, xp, pp = found.moments.tolist()
         if found.broken:
             return "non-finite", None, exceptions, f"{plural(found.broken, 'value')} NaN or infinite"
         if found.low == found.high == 0:

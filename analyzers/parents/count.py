@@ -152,7 +152,7 @@ def finite(values: Floats) -> Floats:
 
 
 def _count_exact(counted: Counted, values: Floats, usable: int, holders: Sequence[int]) -> None:
-    """Add which values, (sides, n), are equal as stored, and those of which not all sides are among the ``usable``. A NaN equals any NaN."""
+    """Add how many values, (sides, n), are equal as stored, and those that are not finite on all sides. A NaN equals any NaN."""
     same = values[0] == values[1:]
     if usable < values.shape[1]:
         same |= np.isnan(values[0]) & np.isnan(values[1:])

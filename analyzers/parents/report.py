@@ -187,10 +187,11 @@ class Conversion(Data):
     """How a tensor of the model comes from the best candidate.
 
     sources: the candidate's tensors, with the part of each in brackets; empty where none matches. form: the layout in which they match
-    ("as stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded: to the format ``to``; on-grid: a step
-    function of the source, as quantization makes; scaled: times a factor; zeroed, constant, truncated (only the first rows are the source's),
-    swapped (the values of another tensor), non-finite, differs: damage, or training. unmatched: nothing to compare with. values: compared;
-    exceptions: values that are not as the relation says; cosine: with the source, where values differ. note: what is wrong, in words.
+    ("as stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded, to the format ``to``; on-grid, a step
+    function of the source, as quantization makes; scaled, times a factor; zeroed, constant, truncated (only the first rows are the
+    source's), swapped (the values of another tensor), non-finite, differs: damage, or training; unmatched: nothing to compare with.
+    values: compared; exceptions: values that are not as the relation says; cosine: with the source, where values differ; note: what is
+    wrong, in words.
     """
 
     name: str
@@ -216,8 +217,8 @@ class ParentsReport(Report):
 
     values_compared: of the matrices, the most that any candidate shares. parents: the candidates that the verdict names.
     layer_map: layers that moved, or every layer of a stack. statement: the headline in one sentence. notes: the limits of the answer.
-    coverage: of the model and of each candidate, in the order of the request. conversion: how each tensor got here, where most values are those of the best
-    candidate, damage first.
+    coverage: of the model, as compared with the best candidate, and of each candidate, in the order of the request. conversion: how each
+    tensor got here, damage first, where the best candidate's values are a part of the model's.
     """
 
     covers: ClassVar[Literal["read", "compared"]] = "compared"

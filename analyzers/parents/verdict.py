@@ -121,7 +121,8 @@ def _equal_in_part(facts: Facts, best: Candidate) -> str:
         lost = other.left_out[0].what if len(other.left_out) == 1 else ""
         without = f", without its {lost}" if lost.startswith("layer") else ""
         return f"Made of layers of {best.ref}{without}: every value{read} is equal, {plural(len(facts.moved), 'layer')} moved or repeated."
-    return f"What was compared is equal to {best.ref}: every value{read}, {share(model.share)} of this model and {share(other.share)} of the other."
+    parts = f"{share(model.share)} of this model and {share(other.share)} of the other"
+    return f"What was compared is equal to {best.ref}: every value{read}, {parts}."
 
 
 def _stacked(facts: Facts) -> str:
@@ -136,7 +137,8 @@ def _stacked(facts: Facts) -> str:
     said = [f"{_layers(layers)} of {ref}" if ref else "" for ref, layers in runs[:_RUNS]]
     more = f", and {plural(len(runs) - _RUNS, 'more run')} of layers" if len(runs) > _RUNS else ""
     how = ", bit for bit" if facts.exact_stack else ", as far as their fits tell"
-    return f"A stack of layers of {plural(len({ref for ref, _ in runs}), 'model')}{how}: {listed(said) if not more else ', '.join(said) + more}."
+    of = plural(len({ref for ref, _ in runs}), "model")
+    return f"A stack of layers of {of}{how}: {', '.join(said) + more if more else listed(said)}."
 
 
 def _layers(layers: Sequence[int]) -> str:

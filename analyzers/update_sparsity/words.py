@@ -215,7 +215,7 @@ def _layer_notes(found: Found) -> Iterator[str]:
     if lost:
         yield f"The tuned checkpoint has no counterpart of {plural(len(lost), 'layer')} of the base: {_listed(lost)}."
     if again:
-        yield f"The tuned checkpoint repeats {plural(len(again), 'layer')} of the base, which are compared again: its layers {_listed(again)}."
+        yield f"The tuned checkpoint repeats layers of the base, which are compared again: its layers {_listed(again)}."
 
 
 def _listed(words: Sequence[str]) -> str:

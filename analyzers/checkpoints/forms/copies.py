@@ -14,7 +14,7 @@ from analyzers.checkpoints.tensor import Tensor
 
 
 class RelaidCopies:
-    """The tensors that hold parts of others bit for bit. Reading them yields steps; ``found`` then has copy -> the tensor that holds it too."""
+    """The tensors that hold the same values as parts of others, bit for bit. found: copy -> the part of another tensor, after `compare`."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.found: dict[str, Tensor] = {}

@@ -1,8 +1,8 @@
 """Matches tensors of two checkpoints that hold the same weights under other names and in other layouts.
 
-Tensors are gathered by site (`sites`): those that hold the same parts of the same module belong together, fused or not, stacked or not. All ways
-in which they can hold each other's parts (`unpack`) are options, and a few values of both decide which is taken. Modules that differ in
-their numbers only are decided together: their pattern has one answer, from its first, middle and last modules.
+Tensors are grouped by site (`sites`): those that hold parts of the same module belong together, fused or not, stacked or not. All ways in
+which they can hold each other's parts (`unpack`) are options, and a few values of both decide which is taken. Modules that differ in
+their numbers only share one decision, taken on the first, a middle and the last of them.
 """
 
 import re
@@ -32,7 +32,7 @@ Atom = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Views of both sides with the same weights. form: the layout in which they match, "" as stored; agree: whether values were seen to agree."""
+    """Views of both sides with the same weights. form: their layout, "" as stored; agree: whether values were seen to agree in it."""
 
     base: Tensor
     tuned: Tensor
@@ -103,7 +103,9 @@ class _Module:
 
 
 class Matcher:
-    """Matches the tensors of two sides. heads: lengths of an attention head, and sizes: rows of q, k and v, that their configurations state.
+    """Matches the tensors of two sides.
+
+    heads: lengths of an attention head, and sizes: rows of q, k and v, that their configurations state.
 
     readers: read the values that decide; None: the first option is taken.
     """
@@ -178,7 +180,7 @@ class Matcher:
         modules = [_Module(at.path, at.leaf, [(base, at)], [(tuned, at)]) for base, tuned in pairs for at in [site(base.name)]]
         patterns: dict[tuple[object, ...], list[int]] = {}
         for number, module in enumerate(modules):
-            patterns.setdefault(module.pattern + (module.base[0][1].parts,), []).append(number)
+            patterns.setdefault((*module.pattern, module.base[0][1].parts), []).append(number)
         found: list[list[Match]] = [[_as_stored(base, tuned)] for base, tuned in pairs]
         if self._readers is None:
             return found

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 # A view is looked at in one run of values, or where its layout is in doubt in short runs at the same random places of each view.
 RUN = 1024
 PLACES, SHORT = 16, 16
-# Between unrelated values a correlation has the standard deviation 1/sqrt(n): this many of these, and not less than the second, is a relation.
+# Between unrelated values a correlation has the standard deviation 1/sqrt(n). A relation is so many of these, and not less than the second.
 _DEVIATIONS, _LEAST = 6.0, 0.2
 
 

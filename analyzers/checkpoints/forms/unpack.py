@@ -1,4 +1,4 @@
-"""The ways in which a stored tensor may hold its parts: q, k and v in one matrix, gate and up, the experts of a layer, in blocks or interleaved.
+"""The ways in which a stored tensor may hold its parts, in blocks or interleaved: q, k and v, gate and up, the experts of a layer.
 
 Shapes and names only propose: several ways often fit, and the values decide (`decide`). A part is a view with the *logical* shape of the
 matrix that it is, (out, in) or (out,) for a bias, after the axis of the experts where the tensor is a stack of all.
@@ -86,7 +86,7 @@ def _fused(
     length = whole.shape[axis]
     lengths = [sizes.get(name, 0) for name in names]
     if sum(lengths) != length or not all(lengths):
-        if length % len(names):
+        if length % len(names) or not length:
             return
         lengths = [length // len(names)] * len(names)
     yield "fused", _blocks(whole, axis, names, lengths)

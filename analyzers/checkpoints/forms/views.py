@@ -48,7 +48,7 @@ class View:
         return View(tuple(self.shape[i] for i in order), tuple(self.strides[i] for i in order), self.offset)
 
     def part_of(self, tensor: Tensor, label: str) -> Tensor | None:
-        """The tensor of these elements of ``tensor``, with ``label`` added to its name; None where its scales, or packed codes, do not allow it."""
+        """The tensor of these elements of ``tensor``, named with ``label``; None where its scales or packed codes cannot be divided so."""
         strides = normal_strides(self.shape, self.strides)
         elements, start = prod(self.shape), self.offset * tensor.bits
         scale = tensor.scale

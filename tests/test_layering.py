@@ -25,7 +25,7 @@ ANALYZER_PARTS = {
     "base": {"coverage", "errors", "extras", "formatting", "limits"},
     "formatting": {"base", "errors"},
     "coverage": {"base", "formatting"},
-    "tables": {"base", "errors", "extras", "limits", "terminal"},
+    "tables": {"base", "limits", "terminal"},
     "terminal": {"formatting"},
     "account": {"base", "coverage", "formatting", "tables", "terminal"},
     "markdown": {"terminal"},
@@ -33,13 +33,24 @@ ANALYZER_PARTS = {
     "command_line": {"base", "errors", "formatting", "limits", "tables", "terminal"},
     "numerics": {"errors", "limits"},
     "checkpoints": {"base", "coverage", "errors", "formatting", "limits", "numerics", "terminal", "watched"},
-    "language_models": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "terminal", "watched"},
+    "language_models": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "terminal"},
 }
 # Tools use an analyzer, or act on what one finds. They are not analyzers, and no analyzer imports them but check, which turns the reports
 # of others into findings, counts what shrink would save, and asks transformers, in a process of `language_models`, what it would load.
-_FOR_TOOLS = {"base", "coverage", "errors", "formatting", "limits", "checkpoints", "numerics", "command_line", "terminal"}
+_FOR_TOOLS = {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "command_line", "terminal"}
 RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS}
-_FOR_CHECK = {"account", "dtype_detection", "extras", "language_models", "markdown", "parents", "shrink", "tables", "update_sparsity"}
+_FOR_CHECK = {
+    "account",
+    "coverage",
+    "dtype_detection",
+    "extras",
+    "language_models",
+    "markdown",
+    "parents",
+    "shrink",
+    "tables",
+    "update_sparsity",
+}
 RUNNERS["check"] = _FOR_TOOLS | _FOR_CHECK
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}

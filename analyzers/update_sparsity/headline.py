@@ -16,7 +16,7 @@ def headline(report: "SparsityReport") -> str:
     reach = report.reach()
     if not reach:
         return report.statement
-    # what statements say of their reach where the report has no account
+    # a statement is made of what was compared, before anything is known of the rest
     said = report.statement.replace(" of all weights are ", " of the weights compared are ")
     return f"{said} {reach}"
 

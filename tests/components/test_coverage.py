@@ -155,11 +155,9 @@ def test_the_least_covered_checkpoint_is_named_and_the_others_are_counted(differ
 
 
 def test_a_sample_says_nothing_of_all_weights_when_some_have_no_counterpart(difference: SparsityReport) -> None:
-    said = (
-        "None of the 9 weights read differ: with 95% confidence at least 90% of all weights are unchanged in bf16. This covers 25% of ..."
-    )
+    said = "None of the 9 weights read differ: with 95% confidence at least 90% of all weights are unchanged in bf16."
     report = covering(difference.model_copy(update={"statement": said}), 0.25, 1.0)
-    assert "of all weights" not in report.headline() and "This covers" not in report.headline()
+    assert "at least 90% of the weights compared are unchanged in bf16. Compared: 25% of the weights of" in report.headline()
     unchanged = report.model_copy(update={"sparsity": 1.0})
     assert "nothing was trained" in unchanged.next_step().advice and unchanged.next_step().advice.startswith("Compare the other weights")
 

@@ -88,6 +88,12 @@ def fossil(folder: Path) -> Path:
     return write(folder, {EMBEDDING: matrix, UP: normal(128, 64)}, {**CONFIG, "dtype": "float32"})
 
 
+def with_projector(folder: Path) -> Path:
+    """Weights in a folder that nothing names."""
+    write(folder / "projector", {"linear.weight": normal(8, 8)})
+    return write(folder, HEALTHY, CONFIG)
+
+
 Case = tuple[Rule, str, Callable[[Path], Path], int, list[str]]
 HEALTHY = healthy()
 CASES: list[Case] = [
@@ -95,6 +101,7 @@ CASES: list[Case] = [
     ("non-finite", "error", lambda f: write(f, HEALTHY | {NORM: with_value(HEALTHY[NORM], -torch.inf)}, CONFIG), 0, [NORM]),
     ("index", "error", wrong_index, 0, []),
     ("index", "warning", wrong_count, 0, []),
+    ("not-read", "warning", with_projector, 0, ["projector/model.safetensors"]),
     ("upcast", "warning", lambda f: write(f, wide(HEALTHY), {**CONFIG, "dtype": "float32"}), 2 * (128 + 1 + 256 + 256) * 64, [*HEALTHY]),
     ("stored-twice", "warning", lambda f: write(f, HEALTHY | {HEAD: HEALTHY[EMBEDDING].clone()}, CONFIG), 2 * 256 * 64, [HEAD]),
     ("config-dtype", "warning", lambda f: write(f, HEALTHY, {**CONFIG, "dtype": "float16"}), 0, []),
@@ -243,6 +250,19 @@ def test_the_card_names_another_base(hub: LocalHub, tmp_path: Path, capsys: pyte
     assert "org/missing" in found["org/gone"]["notes"][-1]
 
 
+def test_what_lost_its_relation_to_the_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A matrix that was initialised anew among trained ones; nothing where all were trained far."""
+    trained = {name: (value.float() * 1.01).to(BF16) for name, value in HEALTHY.items()}
+    base, model = (
+        write(tmp_path / "base", HEALTHY, CONFIG),
+        write(tmp_path / "in", trained | {UP: normal(128, 64, seed=9).to(BF16)}, CONFIG),
+    )
+    (found,) = [each for each in check(capsys, model, "--base", str(base))["findings"] if each["rule"] == "replaced"]
+    assert found["level"] == "warning" and found["tensors"] == [UP]
+    other = write(tmp_path / "other", {name: normal(*value.shape, seed=7).to(BF16) for name, value in HEALTHY.items()}, CONFIG)
+    assert "replaced" not in {each["rule"] for each in check(capsys, other, "--base", str(base))["findings"]}
+
+
 def test_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     warned = str(write(tmp_path / "warned", wide(HEALTHY), {**CONFIG, "dtype": "float32"}))
     broken = str(write(tmp_path / "broken", HEALTHY | {UP: with_value(HEALTHY[UP], torch.nan)}, CONFIG))
@@ -272,5 +292,5 @@ def test_markdown_is_inert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_every_rule_has_a_test_of_finding() -> None:
-    with_base = {"missing", "misshapen", "unchanged", "extra", "base-mismatch"}
+    with_base = {"missing", "misshapen", "unchanged", "replaced", "extra", "base-mismatch"}
     assert {case[0] for case in CASES} | with_base | {"loads", "empty"} == set(get_args(Rule))

@@ -213,7 +213,9 @@ class Inspection:
             representable=whole.representable.model_copy(update=shares),
             intervals=estimates,
             lineage=lineage,
-            training=infer_training(_label(checkpoint.ref), lineage, base, parameters),
+            training=infer_training(
+                _label(checkpoint.ref), lineage, base, parameters, (checkpoint.config or {}).get("model_type"), [t.name for t in chosen.floats]
+            ),
             fp16_risk=fp16_risk(whole.counts, overall, whole.tallies.nonzero, not exact, *unread(chosen)),
             exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
             movable=movable(by_role, "bf16"),

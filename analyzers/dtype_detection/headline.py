@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from analyzers.dtype_detection.classifier import CONFIDENT
 from analyzers.formatting import plural
 
 if TYPE_CHECKING:
@@ -22,10 +23,16 @@ def _trained(report: "DtypeReport") -> str:
     training = report.training
     if training.basis == "label":
         return f"Trained in {training.verdict} ({'known' if report.checkpoint.ref.startswith('sample:') else 'documented'})."
-    if training.verdict == "undecided" or not training.probabilities:
-        return "The training precision cannot be told from the weights."
-    adverb = "Probably" if training.basis == "lineage" else "Perhaps"
-    return f"{adverb} trained in {training.verdict} (inferred)."
+    if claimed(report):
+        return f"Probably trained in {training.verdict} (inferred)."
+    why = " Every kind of training writes fp32 masters." if training.basis == "classifier" else ""
+    return f"The training precision cannot be told from the weights.{why}"
+
+
+def claimed(report: "DtypeReport") -> bool:
+    """Whether the training precision is inferred. Older reports have less likely inferences, which are not repeated."""
+    training = report.training
+    return training.verdict != "undecided" and max(training.probabilities.values(), default=0) >= CONFIDENT
 
 
 def _held(report: "DtypeReport") -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from analyzers.account import coverage_lines
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, between, ignored, readings, suggestions
-from analyzers.dtype_detection.headline import fp16_answer
+from analyzers.dtype_detection.headline import claimed, fp16_answer
 from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.readings import step_name
 from analyzers.dtype_detection.report import DtypeReport, Evidence
@@ -28,7 +28,7 @@ def one(report: DtypeReport) -> str:
             "Trained in",
             training.verdict,
             "label" if training.basis == "label" else "inference",
-            f"{likely + '. ' if training.basis != 'label' and likely else ''}{training.explanation} {training.source or ''}".strip(),
+            f"{likely + '. ' if training.basis != 'label' and claimed(report) else ''}{training.explanation} {training.source or ''}".strip(),
         ),
         ("Safe in fp16", fp16_answer(risk.level, report.whole), "fact" if report.extremes.exact else "sample", " ".join(risk.reasons)),
     ]

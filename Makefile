@@ -1,5 +1,6 @@
 # make run        start the app on http://127.0.0.1:7860 (PORT=... for another port)
 # make test       everything: style, types, tests, browser included (THREADS=... for the threads of each process, 1 by default)
+# make test-all   with the exhaustive tests, which take minutes more
 # make test-avx2  the same as on a processor without AVX-512
 # make test-gpu   the tests that need a CUDA GPU
 # make bench      speed and memory, side by side with the naive way
@@ -33,7 +34,7 @@ ifneq ($(shell $(whole) && echo yes),yes)
 $(shell rm -f .venv/app-* .venv/tests-*)
 endif
 
-.PHONY: run test test-avx2 test-gpu bench pictures lint kernels chromium
+.PHONY: run test test-all test-avx2 test-gpu bench pictures lint kernels chromium
 
 # exec: the app itself gets the signals, and nothing of it outlives this command.
 run: $(app_stamp) $(kernels_stamp)
@@ -44,7 +45,11 @@ run: $(app_stamp) $(kernels_stamp)
 # of them than cores wait for each other.
 test: $(tests_stamp)
 	@$(MAKE) --no-print-directory --jobs=2 lint chromium kernels
-	OMP_NUM_THREADS=$(THREADS) $(python) -m pytest -n 3 --no-loadscope-reorder
+	OMP_NUM_THREADS=$(THREADS) $(python) -m pytest -n 3 --no-loadscope-reorder $(chosen)
+
+# The last -m counts: an empty one takes all.
+test-all: chosen = -m ''
+test-all: test
 
 # What each library reads. numpy is told what to leave out, by the names of its version.
 test-avx2: export ATEN_CPU_CAPABILITY = avx2

@@ -1,4 +1,7 @@
-"""Labelled models of the same architecture whose weights are as large: they tell how an fp32 file was trained, its magnitudes alone do not."""
+"""Labelled models of the same architecture whose weights are as large: they tell how an fp32 file was trained.
+
+Magnitudes alone do not, as `trials` measures.
+"""
 
 from collections.abc import Iterable, Mapping
 from functools import cache

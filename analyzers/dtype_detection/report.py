@@ -28,7 +28,7 @@ Verdict = Literal[
     "mixed",
     "undecided",
 ]
-RiskLevel = Literal["fits", "caution", "overflow", "unknown"]
+RiskLevel = Literal["fits", "caution", "overflow", "broken", "unknown"]
 QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4"]
 Basis = Literal["label", "lineage", "family", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only
 

@@ -17,6 +17,7 @@ _RISKS = {
     "fits": ("undecided", "activations not tested"),
     "caution": ("undecided", "activations not tested"),
     "overflow": ("warning", "fact"),
+    "broken": ("warning", "fact"),
 }
 DISPUTED = "Labels disagree"
 _PROVEN_NOTHING = {"native": ("Nothing narrower", "fact"), "undecided": ("Undecided", "undecided")}

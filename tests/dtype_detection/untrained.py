@@ -27,6 +27,7 @@ def save_untrained(model_type: str, folder: Path) -> None:
     import torch
     from transformers import CONFIG_MAPPING, AutoModel, set_seed
 
+    models: Any = AutoModel  # its methods have no types
     set_seed(0)
-    model = AutoModel.from_config(CONFIG_MAPPING[model_type](**SETTINGS[model_type]), dtype=torch.float32)
+    model = models.from_config(CONFIG_MAPPING[model_type](**SETTINGS[model_type]), dtype=torch.float32)
     model.save_pretrained(folder)

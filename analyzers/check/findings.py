@@ -102,15 +102,16 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
             (copies if copy else originals).append(name)
     if copies:
         after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # what `upcast` would save counts only once
-        saved = sum(after.get(name, tensors[name].nbytes) for name in copies)
-        tied = [planned.name for planned in facts.plan if planned.to is None]
+        taken = sum(after.get(name, tensors[name].nbytes) for name in copies)
+        tied = {planned.tensor.name for planned in facts.plan if planned.to is None}
+        saved = sum(tensors[name].nbytes for name in copies if name in tied)  # by shrink: it keeps all others
         what = "mantissa shrink leaves out copies of tied weights" if tied else "tie them in the configuration if the model may"
         if facts.copies:
             other = next(iter(facts.copies.items()))
             what = (
                 f"{other[0]} is also in {other[1].name}, another layout of the same weights; keep the layout that config.json's model has"
             )
-        detail = f"{plural(len(copies), 'tensor repeats', 'tensors repeat')} another one byte for byte, in {saved:,} bytes: {what}."
+        detail = f"{plural(len(copies), 'tensor repeats', 'tensors repeat')} another one byte for byte, in {taken:,} bytes: {what}."
         yield finding("stored-twice", "warning", "The same weights are stored twice", detail, copies, saved)
 
 

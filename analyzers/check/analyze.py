@@ -44,7 +44,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         alone, reach = yield from _alone(checkpoint, _pinned(checkpoint, request.model), access, notes)
         found += alone
         coverage = [reach]
-        loading, unfit = judge(checkpoint, oracle, notes) if oracle else (None, [])
+        loading, unfit = judge(checkpoint, oracle, notes)
         found += unfit
         if base is not None and request.base is not None:
             model, other = _pinned(checkpoint, request.model), _pinned(base, request.base)

@@ -16,16 +16,21 @@ _GATHER = "A sharded run saves this where its parameters were not gathered first
 
 
 def applies(checkpoint: Checkpoint) -> bool:
-    """Whether transformers would load it as one model: a configuration and weights beside it, not an adapter, not GGUF."""
+    """Whether transformers would load it as one model: weights beside a configuration that names its kind, not an adapter, not GGUF."""
     paths = [file.path for file in checkpoint.files]
     plain = not any(path.endswith(".gguf") for path in paths) and not is_adapter(paths, checkpoint.tensors)
-    described = checkpoint.config is not None and "_class_name" not in checkpoint.config  # diffusers
-    return described and plain and bool(loaded_tensors(checkpoint))
+    config = checkpoint.config or {}
+    return plain and bool(config.get("model_type") or config.get("architectures")) and bool(loaded_tensors(checkpoint))
 
 
-def judge(checkpoint: Checkpoint, oracle: LoadingOracle, notes: list[str]) -> tuple[Loading | None, list[Finding]]:
-    """Return transformers' report, None if there is none, and the findings; notes: receives the reason and what they rest on instead."""
-    tensors = loaded_tensors(checkpoint)
+def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[str]) -> tuple[Loading | None, list[Finding]]:
+    """Return transformers' report, None if there is none, and the findings.
+
+    oracle: None where this does not apply; notes: receives the reason why transformers was not asked, and what findings rest on instead.
+    """
+    if oracle is None:
+        return None, list(empty(checkpoint.tensors)) if checkpoint.quantization is None else []
+    config, tensors = checkpoint.config or {}, loaded_tensors(checkpoint)
     try:
         loading = oracle.ask()
     except UnsupportedWeights as error:
@@ -36,8 +41,8 @@ def judge(checkpoint: Checkpoint, oracle: LoadingOracle, notes: list[str]) -> tu
             f"What transformers would load was not judged: {error} Instead, the tensors were compared with what config.json states, and "
             "layers with each other."
         )
-        return None, [*empty(tensors), *compare_with_configuration(checkpoint.config or {}, tensors), *compare_layers(tensors)]
-    return loading, list(loads(checkpoint.config or {}, tensors, loading))
+        return None, [*empty(tensors), *compare_with_configuration(config, tensors), *compare_layers(config, tensors)]
+    return loading, list(loads(config, tensors, loading))
 
 
 def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: Loading) -> Iterator[Finding]:

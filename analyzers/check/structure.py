@@ -17,7 +17,7 @@ from analyzers.formatting import plural
 
 _COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _NEXT_TOKENS = ("num_nextn_predict_layers", "mtp_num_layers", "num_mtp_layers")  # such layers are stored after the last one
-_LEAST = 4  # layers in a stack that tell what one of them should have
+_LEAST = 3  # layers in a stack that tell what one of them should have
 _WITH_HEAD = ("ForCausalLM", "LMHeadModel")
 _BY_CONFIG, _BY_LAYERS = "Judged by config.json, not by transformers.", "Judged by the other layers, not by transformers."
 
@@ -37,14 +37,13 @@ class _Stack:
 
 def compare_with_configuration(config: Mapping[str, Any], tensors: Sequence[Tensor]) -> Iterator[Finding]:
     """Findings where the tensors contradict config.json: number of layers, head, size of the vocabulary."""
-    text = config.get("text_config")
-    settings: Mapping[str, Any] = {**config, **text} if isinstance(text, dict) else config
+    settings = _settings(config)
     stacks = [stack for stack in _stacks(tensors) if len(stack.layers) > 1]
-    layers = next((settings[name] for name in _COUNTS if type(settings.get(name)) is int), 0)
+    layers = _stated_layers(settings)
     if layers > 0 and len(stacks) == 1:  # of several, config.json may count any
         yield from _count(stacks[0], layers, any(settings.get(name) for name in _NEXT_TOKENS))
     embeddings = [tensor for tensor in tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
-    yield from _head(settings, tensors, embeddings)
+    yield from _head(settings, tensors, bool(embeddings), bool(stacks))
     rows = settings.get("vocab_size")
     for tensor in embeddings:
         words = any(part in tensor.name for part in ("embed_tokens", "wte", "word_embeddings", "tok_embeddings"))
@@ -53,12 +52,27 @@ def compare_with_configuration(config: Mapping[str, Any], tensors: Sequence[Tens
             yield finding("loads", "error", "Tokens without an embedding", detail, [tensor.name])
 
 
-def compare_layers(tensors: Sequence[Tensor]) -> Iterator[Finding]:
-    """Findings on layers that lack a tensor which all others have, and on tensors with another shape than in all other layers."""
-    for stack in _stacks(tensors):
+def compare_layers(config: Mapping[str, Any], tensors: Sequence[Tensor]) -> Iterator[Finding]:
+    """Findings on layers that lack a tensor which all others have, and on tensors with another shape than in all other layers.
+
+    Layers beyond the number that config.json states are not loaded, and not compared.
+    """
+    most = _stated_layers(_settings(config))
+    for stack in _stacks([tensor for tensor in tensors if not most or tensor.layer is None or tensor.layer < most]):
         if len(stack.layers) >= _LEAST:
             yield from _lacking(stack)
             yield from _misshapen(stack)
+
+
+def _settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """config.json, with the settings of the text model of a multimodal one."""
+    text = config.get("text_config")
+    return {**config, **text} if isinstance(text, dict) else config
+
+
+def _stated_layers(settings: Mapping[str, Any]) -> int:
+    """The number of layers, 0 if it is not stated."""
+    return next((settings[name] for name in _COUNTS if type(settings.get(name)) is int), 0)
 
 
 def _count(stack: _Stack, stated: int, predicts: bool) -> Iterator[Finding]:
@@ -72,11 +86,14 @@ def _count(stack: _Stack, stated: int, predicts: bool) -> Iterator[Finding]:
         yield finding("loads", "warning", "Layers that are ignored", detail, more)
 
 
-def _head(settings: Mapping[str, Any], tensors: Sequence[Tensor], embeddings: list[Tensor]) -> Iterator[Finding]:
+def _head(settings: Mapping[str, Any], tensors: Sequence[Tensor], embedding: bool, layers: bool) -> Iterator[Finding]:
     named = settings.get("architectures")
     predicts = isinstance(named, list) and any(str(name).endswith(_WITH_HEAD) for name in named)
+    if predicts and layers and not embedding:
+        detail = f"No embedding is stored, and config.json names a language model: save the whole model. {_BY_CONFIG}"
+        yield finding("loads", "error", "The embedding is missing", detail)
     headless = not any(tensor.role == "head" for tensor in tensors)
-    if settings.get("tie_word_embeddings") is False and predicts and embeddings and headless:
+    if settings.get("tie_word_embeddings") is False and predicts and embedding and headless:
         detail = (
             "config.json says that the head is not tied to the embedding (tie_word_embeddings), and no head is stored: correct it, or save "
             f"the head too. {_BY_CONFIG}"

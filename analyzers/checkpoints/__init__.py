@@ -19,12 +19,12 @@ from analyzers.checkpoints.sides import canonical_names, check_side, open_sides
 from analyzers.checkpoints.spans import Sides, Span, row_length, whole_spans
 from analyzers.checkpoints.stream import Chunk, Step, stream
 from analyzers.checkpoints.tensor import DTYPE_BITS, FLOAT_DTYPES, Tensor
-from analyzers.checkpoints.ties import is_copy, repeated, tied_copies
+from analyzers.checkpoints.ties import is_copy, repeated, states_ties, tied_copies
 
 __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "TIED", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
     "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "Plan", "RangeFile", "Reader", "Reference", "Relaid", "RelaidCopies", "Repository", "Resized",
     "Sides", "Span", "Step", "Tensor", "Unmatched", "account_notes", "adapter_rank", "align", "canonical_names", "check_side", "is_copy", "is_index", "is_weights",
     "open_checkpoint", "open_sides", "pair_coverage", "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "repeated", "row_length",
-    "select", "stream", "tied_copies", "undecoded", "whole_spans",
+    "select", "states_ties", "stream", "tied_copies", "undecoded", "whole_spans",
 ]  # fmt: skip

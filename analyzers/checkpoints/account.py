@@ -5,7 +5,7 @@ between the classes ``compared`` and ``unmatched``.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analyzers import limits
@@ -29,11 +29,14 @@ _WHY = {
 }
 
 
-def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterable[Tensor]) -> "Coverage":
-    """The coverage of a report on one checkpoint. chosen: what the visitor's filter lets pass; read: all or, in quick mode, a sample of it."""
+def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterable[Tensor], copies: Container[str]) -> "Coverage":
+    """The coverage of a report on one checkpoint.
+
+    chosen: what the visitor's filter lets pass; read: all or, in quick mode, a sample of it; copies: names of copies of the embedding.
+    """
     names = {tensor.name for tensor in chosen}
-    reached = {tensor.name: tensor.elements for tensor in read}
-    return _coverage(checkpoint, "read", reached, lambda tensor: "undecoded" if tensor.name in names else "excluded", set())
+    reached = {tensor.name: tensor.elements for tensor in read if tensor.name not in copies}
+    return _coverage(checkpoint, "read", reached, lambda tensor: "undecoded" if tensor.name in names else "excluded", copies)
 
 
 def pair_coverage(
@@ -54,7 +57,7 @@ def pair_coverage(
 
 
 def _coverage(
-    checkpoint: Checkpoint, covered: "Class", elements: Mapping[str, int], otherwise: Callable[[Tensor], "Class"], tied: set[str]
+    checkpoint: Checkpoint, covered: "Class", elements: Mapping[str, int], otherwise: Callable[[Tensor], "Class"], tied: Container[str]
 ) -> "Coverage":
     from analyzers.coverage import Counted, Coverage, NotRead  # local import: opening a checkpoint must not load pydantic
 
@@ -93,7 +96,7 @@ def _coverage(
     )
 
 
-def _class_of(tensor: Tensor, otherwise: Callable[[Tensor], "Class"], tied: set[str]) -> "Class":
+def _class_of(tensor: Tensor, otherwise: Callable[[Tensor], "Class"], tied: Container[str]) -> "Class":
     if tensor.buffer or tensor.holds_scales:
         return "buffer"
     if not tensor.elements:

@@ -23,6 +23,7 @@ from analyzers.checkpoints.ties import may_tie, tied_heads
 
 # The form of a head that is compared with the embedding of a model which ties the two.
 TIED = "tied to the embedding"
+_AS_HEAD = "[as head]"  # what the name of an embedding ends with where it is compared with a head too
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,9 @@ def align(
 
 
 def _parameters(checkpoint: Checkpoint) -> list[Tensor]:
-    return [tensor for tensor in checkpoint.tensors if not tensor.buffer and not tensor.holds_scales]
+    """Those of all layers, also where layers are the same memory under several numbers."""
+    again = [tensor for tensor in checkpoint.aliases if tensor.layer is not None]
+    return [tensor for tensor in (*checkpoint.tensors, *again) if not tensor.buffer and not tensor.holds_scales]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +255,7 @@ class _Sides:
             if own == 0:
                 found.matches[head.name] = [Match(head, twins[0], head, twins[0], TIED)]
             else:
-                as_head = replace(twins[0], name=f"{twins[0].name}[as head]", role="head")
+                as_head = replace(twins[0], name=twins[0].name + _AS_HEAD, role="head")
                 found.matches.setdefault(twins[0].name, []).append(Match(as_head, head, twins[0], head, TIED))
                 found.extra[:] = [tensor for tensor in found.extra if tensor.name != head.name]
 
@@ -316,23 +319,22 @@ def _finest(tensor: Tensor, columns: Sequence[Sequence[Match]]) -> list[Tensor]:
     return list(pieces.values())
 
 
-def _piece_of(tensor: Tensor, piece: Tensor, matches: Iterable[Match]) -> Match | None:
+def _piece_of(tensor: Tensor, piece: Tensor, matches: Sequence[Match]) -> Match | None:
     """The match of ``piece``: its own, or the same elements of a match of the whole tensor."""
-    for match in matches:
-        if match.base.name == piece.name:
-            return match
-        contiguous = tensor.strides is match.tuned.strides is None and tensor.scale is match.tuned.scale is None
-        if (
-            match.base.name == tensor.name
-            and contiguous
-            and match.tuned.elements == tensor.elements
-            and "[" in piece.name[len(tensor.name) :]
-        ):
-            view = View.of(piece)
-            start = (piece.offset - tensor.offset) * 8 // tensor.bits
-            part = View(view.shape, view.strides, start).part_of(match.tuned, piece.name[len(tensor.name) + 1 : -1])
-            return replace(match, base=piece, tuned=part) if part is not None else None
-    return None
+    own = next((match for match in matches if match.base.name == piece.name), None)
+    whole = next((match for match in matches if match.base.name == tensor.name), None)
+    part = piece.name[len(tensor.name) :]
+    if own is not None or whole is None or not part.startswith("[") or part == _AS_HEAD:
+        return own
+    if not (
+        tensor.strides is whole.tuned.strides is None
+        and tensor.scale is whole.tuned.scale is None
+        and whole.tuned.elements == tensor.elements
+    ):
+        return None
+    view, start = View.of(piece), (piece.offset - tensor.offset) * 8 // tensor.bits
+    cut = View(view.shape, view.strides, start).part_of(whole.tuned, part[1:-1])
+    return replace(whole, base=piece, tuned=cut) if cut is not None else None
 
 
 def _first_rows(tensor: Tensor, rows: int) -> Tensor:

@@ -15,6 +15,8 @@ _LEAF = re.compile(
     r"(weights?|bias|scales?|gamma|beta|running_(mean|var)|num_batches_tracked|weight_(packed|scale(_inv|_2)?|global_scale)"
     r"|input_(global_)?scale|scale_(weight|input)|qscale_weight)"
 )
+# Modules that programs put around others.
+_WRAPPERS = frozenset({"_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "base_layer"})
 _NORM = re.compile(r"norm(?!al)|lay_?rnorm|(^|_)ln(_|\d|$)|^bn\d*$")
 _ROUTER = re.compile(r"(^|_)router(_|$)|^(shared_expert_gate|e_score_correction_bias|expert_bias|ffn_gate_inp(_shexp)?|exp_probs_b)$")
 _EXPERT = re.compile(r"(^|_)experts?(_\d+)?$|^(block_sparse_)?moe$|^ffn_\w+exps$")
@@ -54,7 +56,7 @@ def role(name: str) -> str:
     experts is its router; an expert's weights are its own role, since only the tokens routed to it train them, while a
     shared expert, which every token passes, counts as mlp; what belongs to an output head is head.
     """
-    modules = name.lower().split(".")
+    modules = [module for module in name.lower().split(".") if module not in _WRAPPERS] or [name.lower()]
     inner = modules[:-1] if len(modules) > 1 and _LEAF.fullmatch(modules[-1]) else modules
     if _NORM.search(inner[-1]):
         return "norm"

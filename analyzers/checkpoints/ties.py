@@ -61,6 +61,11 @@ def repeated(checkpoint: Checkpoint) -> dict[str, bool]:
     return found
 
 
+def states_ties(config: Mapping[str, Any] | None) -> bool:
+    """Whether the configuration, or its model type, ties the head to the embedding."""
+    return _ties(config) is True
+
+
 def may_tie(config: Mapping[str, Any] | None) -> bool:
     """Whether a model without a stored head uses its embedding as one: unless its configuration says that it does not."""
     return _ties(config) is not False

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from analyzers import limits
 from analyzers.base import Progress, Timing, check_size, content_id, environment
-from analyzers.checkpoints import Access, Chunk, LocalRepository, Plan, Span, open_checkpoint, read_coverage, stream
+from analyzers.checkpoints import Access, Chunk, LocalRepository, Plan, Span, open_checkpoint, read_coverage, repeated, states_ties, stream
 from analyzers.checkpoints.stated_dtype import plain_dtype
 from analyzers.dtype_detection.collect import (
     Chosen,
@@ -237,13 +237,19 @@ class Inspection:
             tensors_aggregated=aggregated,
             buffers=tuple(BufferRow(name=t.name, dtype=t.dtype, shape=t.shape) for t in chosen.buffers[: limits.REPORT_TENSORS]),
             notes=tuple(notes(checkpoint, chosen, exact, aggregated, exponents[LEAST_EXPONENT], overall.abs_max)),
-            coverage=(read_coverage(checkpoint, chosen.tensors, chosen.floats),),
+            coverage=(read_coverage(checkpoint, chosen.tensors, chosen.floats, self._copies()),),
             timing=Timing.since(self._start, found.nbytes, found.seconds),
             environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )
         if aggregated:
             report.keep_full_rows(lambda: [tensor_row(r) for r in results])
         return report
+
+    def _copies(self) -> set[str]:
+        """Stored copies of the embedding, looked for in exact mode, and where the configuration ties it to something."""
+        if not self._plan.exact and not states_ties(self._checkpoint.config):
+            return set()
+        return {name for name, copy in repeated(self._checkpoint).items() if copy}
 
     def close(self) -> None:
         """Free files and connections. Idempotent; no part may be under way."""

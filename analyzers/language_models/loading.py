@@ -88,9 +88,6 @@ def _check(checkpoint: Checkpoint) -> None:
         raise MissingExtra("transformers is not installed: pip install 'mantissa[models]'.")
     if checkpoint.quantization is not None:
         raise UnsupportedWeights(f"The weights are quantized ({checkpoint.quantization}).")
-    config = checkpoint.config or {}
-    if not isinstance(config.get("model_type"), str) and not config.get("architectures"):
-        raise UnknownArchitecture("config.json names no architecture.")
 
 
 def _error(failed: ProgramFailed) -> MantissaError:

@@ -168,9 +168,10 @@ class Examination:
         for group in self.pieces:
             by_stored.setdefault(group.stored[0], []).append(group)
         found = [row for groups in by_stored.values() for row in self._rows_of(groups)]
-        tied = {tensor.name for tensor in self._alignment.unmatched[self._column].tied}
+        known = {tensor.name for tensor in self._alignment.unmatched[self._column].tied}
+        known |= {group.stored[0] for group in self._alignment.groups if group.tuned[self._column] is not None}
         for tensor in model.tensors:
-            if tensor.name not in by_stored and tensor.name not in tied and not tensor.buffer and not tensor.holds_scales and tensor.elements and tensor.has_values:
+            if tensor.name not in known and not tensor.buffer and not tensor.holds_scales and tensor.elements and tensor.has_values:
                 found.append(Conversion(name=tensor.name, sources=(), form="", relation="unmatched", values=0, exceptions=0))
         yield from sorted(found, key=lambda row: _ORDER.index(row.relation))
 
@@ -207,7 +208,7 @@ def _look(span: Span, chunks: Iterator[Chunk]) -> Found:
     """Compare X and P, row by row."""
     x_side, p_side = span.sides
     assert x_side is not None and p_side is not None
-    found, row = Found(), x_side.shape[-1] if x_side.shape else 1
+    found, row = Found(), x_side.shape[-1] if len(x_side.shape) > 1 else 1
     kept = 0
     for chunk in chunks:
         x, p = (values_of(np.asarray(codes), side.counted_as) for codes, side in zip(chunk.sides, (x_side, p_side), strict=True))

@@ -17,7 +17,7 @@ def headline(report: "SparsityReport") -> str:
     if not reach:
         return report.statement
     # what statements say of their reach where the report has no account
-    said = report.statement.partition(" This covers ")[0].replace(" of all weights are ", " of the weights compared are ")
+    said = report.statement.replace(" of all weights are ", " of the weights compared are ")
     return f"{said} {reach}"
 
 

@@ -356,7 +356,7 @@ def build(folder: Path, architecture: str, change: str) -> Path | None:
     upload = Upload(*saved(architecture, folder), random.Random(f"{architecture} {change}"))
     if not MUTATIONS[change](upload):
         return None
-    path = folder / "upload"
+    path = folder / change
     path.mkdir()
     (path / "config.json").write_text(json.dumps(upload.config))
     names = list(upload.values)

@@ -4,7 +4,6 @@ MANTISSA_TEST_ALL=1 adds checkpoints of 200,000 tensors.
 """
 
 import json
-import os
 import struct
 import time
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from analyzers.parents.report import FAITHFUL
 from tests.dtype_detection.reports import exact
 from tests.layouts.architectures import BF16, HEADS, KEY_HEADS, WIDTH, State, architecture, llama, values
 from tests.layouts.files import write, write_pickle
-from tests.layouts.pairs import parents, rows_by_name, sparsity
+from tests.layouts.pairs import TEST_ALL, parents, rows_by_name, sparsity
 from tests.layouts.relayouts import FORMS, fuse_gate_up, fuse_qkv, stack_experts, transpose_linear
 from tests.update_sparsity.runs import compare
 
@@ -212,13 +211,13 @@ def test_adapters_of_two_names_beside_a_base(tmp_path: Path) -> None:
 
 # Very many tensors.
 
-COUNTS = [20_000, 200_000] if os.environ.get("MANTISSA_TEST_ALL") else [20_000]
+COUNTS = [20_000, 200_000] if TEST_ALL else [20_000]
 # Processor time for 20,000 tensors, several times what a slow machine needs; work that is quadratic takes hours.
 SECONDS = 60
 
 
 def write_many(folder: Path, count: int, name: str, shape: tuple[int, ...] = (2, 2)) -> Path:
-    """``count`` tensors of one shape whose names ``name`` forms from their number, each with other values; by hand, for its speed."""
+    """``count`` tensors of one shape with names formed from their number, written without the library, which is slow with so many."""
     size = 2 * prod(shape)
     header = {name.format(at): {"dtype": "BF16", "shape": shape, "data_offsets": [at * size, (at + 1) * size]} for at in range(count)}
     raw = json.dumps(header).encode()

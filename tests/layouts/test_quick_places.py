@@ -102,7 +102,8 @@ def test_parents_keeps_its_budget(made: Callable[[], State], change: Change, tmp
     for budget in BUDGETS:
         report = asked(str(other), str(one), budget=budget)
         assert report.bytes_read <= 2 * budget
-        assert report.verdict == "same-weights" and all(row.relation == "equal" for row in report.conversion)
+        assert report.verdict == "same-weights"
+        assert all(row.relation == "equal" for row in report.conversion if row.values)  # of the smaller tensors nothing may be read
 
 
 @_every_form

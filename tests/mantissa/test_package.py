@@ -116,6 +116,9 @@ def test_the_base_answers_in_a_fresh_environment(fresh: Path) -> None:
     assert dtype.returncode == 0 and json.loads(dtype.stdout)["lineage"]["passed_through"] == ["bf16"]
     sparsity = command(fresh, "sparsity", "sample:tiny-bf16", "sample:tiny-tuned", "--json")
     assert sparsity.returncode == 0 and json.loads(sparsity.stdout)["num_changed"] > 0
+    check = command(fresh, "check", "sample:tiny-fp32", "--json")
+    assert (check.returncode, json.loads(check.stdout)["findings"]) == (0, [])
+    assert "transformers is not installed: pip install 'mantissa[models]'." in json.loads(check.stdout)["notes"][0]
     version = command(fresh, "--version")
     assert (version.returncode, version.stdout) == (0, f"mantissa {mantissa.__version__}\n")
 

@@ -14,9 +14,9 @@ from tests.update_sparsity.checkpoints import pair
 from tests.update_sparsity.runs import compare
 
 
-def said(changed: int, differ: int | None = None, interval: Interval | None = None, same: bool = False, coverage: float = 1.0) -> str:
+def said(changed: int, differ: int | None = None, interval: Interval | None = None, same: bool = False) -> str:
     counts = PairCounts(values=1000, changed=changed, differ=changed if differ is None else differ)
-    return statement(same, counts, interval.estimate if interval else 1 - changed / 1000, interval, coverage)
+    return statement(same, counts, interval.estimate if interval else 1 - changed / 1000, interval)
 
 
 def test_the_headline_in_words() -> None:
@@ -25,8 +25,7 @@ def test_the_headline_in_words() -> None:
     assert said(0) == "None of the 1,000 weights compared differ."
     assert "though 12% differ as stored" in said(0, differ=120)
     assert said(1000) == "Every one of the 1,000 weights changed in bf16."
-    assert said(28, coverage=0.75).endswith("This covers 75% of the base's parameters: the rest has no comparable counterpart.")
-    assert statement(False, PairCounts(), None, None, 1.0) == "There are no values to compare."
+    assert statement(False, PairCounts(), None, None) == "There are no values to compare."
 
 
 def test_a_shorter_tensor_in_the_middle_of_a_trajectory_is_said(tmp_path: Path) -> None:
@@ -40,8 +39,8 @@ def test_a_shorter_tensor_in_the_middle_of_a_trajectory_is_said(tmp_path: Path) 
 
 def test_one_of_anything(tmp_path: Path) -> None:
     """What is counted is one throughout: of parameters, of tensors of every kind that is not compared, of pairs without a number."""
-    assert statement(False, PairCounts(values=1), 1.0, None, 1.0) == "The one weight compared does not differ."
-    assert statement(False, PairCounts(values=1, changed=1, differ=1), 0.0, None, 1.0) == "The one weight compared changed in bf16."
+    assert statement(False, PairCounts(values=1), 1.0, None) == "The one weight compared does not differ."
+    assert statement(False, PairCounts(values=1, changed=1, differ=1), 0.0, None) == "The one weight compared changed in bf16."
     square = normal(2, 2)
     nan = square.clone()
     nan[0, 0] = torch.nan

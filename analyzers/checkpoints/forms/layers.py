@@ -93,7 +93,7 @@ def _stacks(matches: Sequence[Match]) -> dict[tuple[str, str], list[tuple[str, s
     votes: dict[tuple[str, str], dict[tuple[str, str, str], list[float]]] = {}
     for match in matches:
         ours, theirs = _NUMBER.search(match.base_stored.name), _NUMBER.search(match.tuned_stored.name)
-        whole = match.base is match.base_stored and match.tuned.name == match.tuned_stored.name
+        whole = match.base == match.base_stored and match.tuned.name == match.tuned_stored.name
         if ours is None or theirs is None or match.base.layer is None or not whole or len(match.base.shape) < 2 or match.base.elements < 2:
             continue
         key = match.base_stored.name[: ours.start()], match.tuned_stored.name[: theirs.start()]

@@ -244,7 +244,7 @@ class Matcher:
 
     def _decide(self, options: Sequence[Sequence[_Option]]) -> _Choice | None:
         """The option whose values agree best; None if none can be read. options: of some modules, the same in the same order for each."""
-        best, highest = None, -1.0
+        best, highest = None, -2.0
         for number, option in enumerate(options[0]):
             chosen = self._variants([each[number] for each in options if number < len(each)])
             if not chosen:

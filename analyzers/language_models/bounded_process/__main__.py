@@ -12,6 +12,9 @@ from typing import Any, cast
 
 from analyzers.language_models.bounded_process import ENDED_BY, ProgramFailed
 
+# Libraries that transformers imports where they are installed, in a second, and that no model needs to be built.
+_NOT_LOADED = ("torchao", "scipy", "sklearn", "pandas")
+_NO_MEMORY = 3
 # Seconds for which a process that has answered waits for another request.
 _IDLE_SECONDS = 60
 
@@ -39,8 +42,10 @@ def _forked(programs: Any, asked: dict[str, Any]) -> bytes:
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
-        with theirs:
+        try:
             theirs.sendall(json.dumps(_bounded(programs, asked)).encode())
+        except MemoryError:  # not even for the answer
+            os._exit(_NO_MEMORY)
         os._exit(0)
     theirs.close()
     with ours, ours.makefile("rb") as answer:
@@ -48,7 +53,8 @@ def _forked(programs: Any, asked: dict[str, Any]) -> bytes:
     status = os.waitpid(child, 0)[1]
     if status == 0:
         return line
-    return json.dumps({"failed": ENDED_BY.get(-os.WTERMSIG(status), "broke off") if os.WIFSIGNALED(status) else "broke off"}).encode()
+    code = os.waitstatus_to_exitcode(status)
+    return json.dumps({"failed": "bytes" if code == _NO_MEMORY else ENDED_BY.get(code, "broke off")}).encode()
 
 
 def _bounded(programs: Any, asked: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +73,8 @@ def _open(program: str) -> tuple[Any, int]:
         from analyzers.language_models.bounded_process import programs
 
         return programs.Programs(), 0
-    sys.modules["torchao"] = cast(Any, None)  # it takes a second to load, for quantized models only
+    for library in _NOT_LOADED:
+        sys.modules[library] = cast(Any, None)
     from analyzers.language_models.bounded_process import loading
 
     try:  # with CUDA the libraries alone map several gigabytes

@@ -104,7 +104,7 @@ def test_the_whole_is_the_sum_of_its_rows(tmp_path: Path) -> None:
 TOP = """analyzer schema_version analysis_version id timing environment request checkpoint mode bytes_read values_read requests
 selected_tensors selected_parameters storage config_dtype quantization_config extremes counts representable intervals lineage training
 fp16_risk exponents movable movable_fp16 untouched entropy quantization quantization_roles quantization_ignore layers tensors
-tensors_aggregated buffers notes""".split()  # noqa: SIM905
+tensors_aggregated buffers notes coverage""".split()  # noqa: SIM905
 NAMED = {
     "checkpoint": "ref commit parameters bytes files",
     "storage": "dtype tensors parameters bytes",
@@ -184,7 +184,7 @@ def test_buffers_decide_nothing(tmp_path: Path) -> None:
     }
     plain, both = exact(write(tmp_path / "a", weights)), exact(write(tmp_path / "b", weights | buffers))
     assert {row.name for row in both.buffers} == set(buffers)
-    ids = ("id", "request", "checkpoint", "timing", "environment", "notes", "buffers")
+    ids = ("id", "request", "checkpoint", "timing", "environment", "notes", "buffers", "coverage")
     assert {k: v for k, v in parsed(both).items() if k not in ids} == {k: v for k, v in parsed(plain).items() if k not in ids}
     assert both.extremes.abs_max is not None and both.extremes.abs_max < 2 and both.fp16_risk.level != "overflow"
     assert both.checkpoint.tensors == 6 and both.checkpoint.parameters == plain.checkpoint.parameters

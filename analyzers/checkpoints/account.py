@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING
 
 from analyzers import limits
-from analyzers.checkpoints.adapters import is_adapter_parameter
+from analyzers.checkpoints.adapters import is_adapter, is_adapter_parameter
 from analyzers.checkpoints.align import Alignment
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.filters import passing
@@ -172,6 +172,13 @@ def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator
     """Yield remarks on the files of a checkpoint, then which of ``tensors`` are no plain weights and how they were read."""
     yield from checkpoint.notes
     parameters = [t for t in tensors if not t.buffer and not t.holds_scales]
+    beside = [t for t in parameters if is_adapter_parameter(t.name)]
+    if beside and not is_adapter([file.path for file in checkpoint.files], checkpoint.tensors):
+        are = "tensor belongs", "tensors belong"
+        yield (
+            f"{plural(len(beside), *are)} to an adapter (LoRA or the like) that is not merged, from {quoted(beside[0].name)} on: the model "
+            "computes with both. Merge it, with merge_and_unload of peft, to describe what runs."
+        )
     unread = undecoded(parameters)
     if unread:
         yield f"Not plain floats, and excluded from all statistics: {unread}. The report describes the others."

@@ -76,7 +76,7 @@ def upcast(facts: Facts) -> Iterator[Finding]:
     narrow = [planned for planned in facts.plan if planned.narrows]
     if any(planned.tensor.name in proven for planned in narrow):
         saved = sum(planned.tensor.nbytes - planned.nbytes for planned in narrow)
-        formats = " or ".join(sorted({{"BF16": "bf16", "F16": "fp16"}[planned.to or ""] for planned in narrow}))
+        formats = " or ".join(sorted({{"BF16": "bf16", "F16": "fp16", "F32": "fp32"}[planned.to or ""] for planned in narrow}))
         shrink = f"mantissa shrink {shlex.quote(facts.checkpoint.ref)} --out FOLDER"
         detail = (
             f"{plural(len(narrow), 'tensor')} of fp32 or fp64 with values that {formats} holds bit for bit. Stored so, they take {saved:,} "
@@ -102,21 +102,22 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
             (copies if copy else originals).append(name)
     if copies:
         after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # what `upcast` would save counts only once
-        saved = sum(after.get(name, tensors[name].nbytes) for name in copies)
-        tied = [planned.name for planned in facts.plan if planned.to is None]
+        taken = sum(after.get(name, tensors[name].nbytes) for name in copies)
+        tied = {planned.tensor.name for planned in facts.plan if planned.to is None}
+        saved = sum(tensors[name].nbytes for name in copies if name in tied)  # by shrink: it keeps all others
         what = "mantissa shrink leaves out copies of tied weights" if tied else "tie them in the configuration if the model may"
         if facts.copies:
             other = next(iter(facts.copies.items()))
             what = (
                 f"{other[0]} is also in {other[1].name}, another layout of the same weights; keep the layout that config.json's model has"
             )
-        detail = f"{plural(len(copies), 'tensor repeats', 'tensors repeat')} another one byte for byte, in {saved:,} bytes: {what}."
+        detail = f"{plural(len(copies), 'tensor repeats', 'tensors repeat')} another one byte for byte, in {taken:,} bytes: {what}."
         yield finding("stored-twice", "warning", "The same weights are stored twice", detail, copies, saved)
 
 
 def config_dtype(facts: Facts) -> Iterator[Finding]:
     """A configuration whose dtype is not that of most parameters."""
-    stated = (facts.report.config_dtype or "").removeprefix("torch.")
+    stated = facts.report.config_dtype or ""
     stored = facts.report.lineage.stored
     if _CONFIG_NAMES.get(stated, stored) != stored and stored in _CONFIG_NAMES.values() and not facts.report.quantization_config:
         detail = f"config.json says {stated}, and most parameters are stored as {stored}: loaders convert them. Correct either."
@@ -160,7 +161,7 @@ def fp16_overflow(facts: Facts) -> Iterator[Finding]:
     """Weights that are infinite in fp16: a warning where the configuration asks for fp16."""
     found = {r.tensor.name: r.statistics.tallies.fp16_overflow for r in facts.results if r.statistics.tallies.fp16_overflow}
     if found:
-        asked = (facts.report.config_dtype or "").removeprefix("torch.") == "float16"
+        asked = facts.report.config_dtype == "float16"
         number = sum(found.values())
         said = ", which config.json asks for" if asked else ""
         detail = f"{plural(number, 'weight becomes', 'weights become')} infinite in fp16{said}: run it in bf16 or fp32."

@@ -1,6 +1,6 @@
 """Where weights come from: references, files that can be read by range, and what their headers say."""
 
-from analyzers.checkpoints.account import account_notes, pair_coverage, read_coverage, undecoded
+from analyzers.checkpoints.account import account_notes, base_coverage, read_coverage, tuned_coverage, undecoded
 from analyzers.checkpoints.adapters import adapter_rank
 from analyzers.checkpoints.align import TIED, Alignment, Group, Misshapen, Pair, Relaid, Resized, Unmatched, align
 from analyzers.checkpoints.checkpoint import Checkpoint, open_checkpoint
@@ -25,7 +25,7 @@ __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "TIED", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
     "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "Plan", "RangeFile", "Reader", "Reference", "Relaid",
     "RelaidCopies", "Repository", "Resized", "Sides", "Span", "Step", "Tensor", "Unmatched", "account_notes", "adapter_rank", "align",
-    "canonical_names", "check_side", "is_copy", "is_index", "is_weights", "open_checkpoint", "open_sides", "pair_coverage",
+    "base_coverage", "canonical_names", "check_side", "is_copy", "is_index", "is_weights", "open_checkpoint", "open_sides",
     "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "repeated", "row_length", "select", "states_ties", "stream",
-    "tied_copies", "undecoded", "whole_spans",
+    "tied_copies", "tuned_coverage", "undecoded", "whole_spans",
 ]  # fmt: skip

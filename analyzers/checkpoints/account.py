@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING
 
 from analyzers import limits
-from analyzers.checkpoints.adapters import is_adapter_parameter
+from analyzers.checkpoints.adapters import is_adapter, is_adapter_parameter
 from analyzers.checkpoints.align import Alignment
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.filters import passing
@@ -39,19 +39,31 @@ def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterab
     return _coverage(checkpoint, "read", reached, lambda tensor: "undecoded" if tensor.name in names else "excluded", copies)
 
 
-def pair_coverage(
-    checkpoint: Checkpoint, alignment: Alignment, side: int, column: int, include: str | None, exclude: str | None
+def base_coverage(
+    checkpoint: Checkpoint, alignment: Alignment, columns: Sequence[int], include: str | None = None, exclude: str | None = None
 ) -> "Coverage":
-    """The coverage of one side of a comparison: 0 the base, as compared with tuned checkpoint ``column``; else that checkpoint.
+    """The coverage of the base of a comparison, by the tuned checkpoints ``columns`` together. include, exclude: the visitor's filters."""
+    compared: Counter[str] = Counter()
+    for group in alignment.groups:
+        sizes = [min(group.base.elements, tuned.elements) for column in columns if (tuned := group.tuned[column]) is not None]
+        compared[group.stored[0]] += max(sizes, default=0)
+    tied = set.intersection(*({tensor.name for tensor in alignment.unmatched[column].tied} for column in columns))
+    return _compared(checkpoint, compared, tied, include, exclude)
 
-    include, exclude: the visitor's filters. Raises InvalidFilter.
-    """
+
+def tuned_coverage(
+    checkpoint: Checkpoint, alignment: Alignment, column: int, include: str | None = None, exclude: str | None = None
+) -> "Coverage":
+    """The coverage of the tuned checkpoint ``column`` of a comparison. include, exclude: the visitor's filters."""
     compared: Counter[str] = Counter()
     for group in alignment.groups:
         tuned = group.tuned[column]
         if tuned is not None:
-            compared[group.stored[0 if side == 0 else 1 + column]] += min(group.base.elements, tuned.elements)
-    tied = {tensor.name for tensor in alignment.unmatched[column].tied}
+            compared[group.stored[1 + column]] += min(group.base.elements, tuned.elements)
+    return _compared(checkpoint, compared, {tensor.name for tensor in alignment.unmatched[column].tied}, include, exclude)
+
+
+def _compared(checkpoint: Checkpoint, compared: Mapping[str, int], tied: set[str], include: str | None, exclude: str | None) -> "Coverage":
     chosen = {tensor.name for tensor in passing(checkpoint.tensors, include, exclude)}
     return _coverage(checkpoint, "compared", compared, lambda tensor: "unmatched" if tensor.name in chosen else "excluded", tied)
 
@@ -160,6 +172,13 @@ def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator
     """Yield remarks on the files of a checkpoint, then which of ``tensors`` are no plain weights and how they were read."""
     yield from checkpoint.notes
     parameters = [t for t in tensors if not t.buffer and not t.holds_scales]
+    beside = [t for t in parameters if is_adapter_parameter(t.name)]
+    if beside and not is_adapter([file.path for file in checkpoint.files], checkpoint.tensors):
+        are = "tensor belongs", "tensors belong"
+        yield (
+            f"{plural(len(beside), *are)} to an adapter (LoRA or the like) that is not merged, from {quoted(beside[0].name)} on: the model "
+            "computes with both. Merge it, with merge_and_unload of peft, to describe what runs."
+        )
     unread = undecoded(parameters)
     if unread:
         yield f"Not plain floats, and excluded from all statistics: {unread}. The report describes the others."

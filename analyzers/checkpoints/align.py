@@ -253,8 +253,8 @@ class _Sides:
             if heads[other] or not may_tie(self._sides[other].config) or len(heads[own]) != 1 or self.copies[own].get(heads[own][0].name):
                 continue
             head = heads[own][0]
-            twins = [tensor for tensor in embeddings[other] if _fit(head, tensor) and not self.copies[other].get(tensor.name)]
-            if len(twins) != 1:
+            twins = [tensor for tensor in embeddings[other] if head.shape == tensor.shape and not self.copies[other].get(tensor.name)]
+            if len(twins) != 1 or not self._matcher.agree(*((head, twins[0]) if own == 0 else (twins[0], head))):
                 continue
             if own == 0 and head.name in found.matches:
                 continue

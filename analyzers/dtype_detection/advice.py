@@ -4,7 +4,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from analyzers.dtype_detection.headline import narrower
+from analyzers.dtype_detection.headline import BITS, narrower
 from analyzers.formatting import NOTHING, magnitude, plural, share, size
 
 if TYPE_CHECKING:
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 _NAMED = 3
 # Modules of an `ignore` list that are shown.
 _LISTED = 40
-_STORED_BITS = {"F64": 64, "F32": 32}
 # Below this share of movable weights at a step of 1e-6, pure bf16 training is worth a warning.
 _FEW_MOVE = 0.1
 
@@ -105,11 +104,11 @@ def suggestions(report: "DtypeReport") -> list[Suggestion]:
     """What to do beyond the next step, the most useful first, each backed by a finding of the report."""
     ref = shlex.quote(report.request.model if "@" in report.request.model else report.checkpoint.ref)
     found = []
-    bits = _STORED_BITS.get(report.lineage.stored, 16)
+    bits = BITS.get(report.lineage.stored, 16)
     if report.counts.nan or report.counts.inf:
         found.append(Suggestion("List the tensors with NaN or infinite weights: no run recovers from these.", f"mantissa check {ref}"))
     if held := narrower(report):
-        saved = size(sum(row.bytes for row in report.storage if row.dtype == report.lineage.stored) * (bits - 16) // bits)
+        saved = size(sum(row.bytes for row in report.storage if row.dtype == report.lineage.stored) * (bits - BITS[held]) // bits)
         sure = "no value changes" if report.extremes.exact and report.whole else "shrink looks at every value before it writes any"
         saved = saved if report.whole else f"up to {saved}"
         found.append(Suggestion(f"Store it narrower, in {held}: {saved} less, and {sure}.", f"mantissa shrink {ref} --out FOLDER"))

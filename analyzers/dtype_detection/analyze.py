@@ -11,6 +11,7 @@ from typing import Any, Self
 from analyzers import limits
 from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.checkpoints import Access, Chunk, LocalRepository, Plan, Span, open_checkpoint, read_coverage, repeated, states_ties, stream
+from analyzers.checkpoints.stated_dtype import plain_dtype
 from analyzers.dtype_detection.collect import (
     Chosen,
     Collector,
@@ -213,7 +214,14 @@ class Inspection:
             representable=whole.representable.model_copy(update=shares),
             intervals=estimates,
             lineage=lineage,
-            training=infer_training(_label(checkpoint.ref), lineage, base, parameters),
+            training=infer_training(
+                _label(checkpoint.ref),
+                lineage,
+                base,
+                parameters,
+                (checkpoint.config or {}).get("model_type"),
+                [t.name for t in chosen.floats],
+            ),
             fp16_risk=fp16_risk(whole.counts, overall, whole.tallies.nonzero, not exact, *unread(chosen)),
             exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
             movable=movable(by_role, "bf16"),
@@ -255,12 +263,12 @@ class Inspection:
 
 
 def _config_dtype(config: dict[str, object]) -> str | None:
-    """The dtype in config.json, at its top level or in its text part; cut, for it is untrusted text."""
+    """The dtype in config.json, at its top level or in its text part, by its name in torch; cut, for it is untrusted text."""
     for part in (config, config.get("text_config")):
         for key in ("dtype", "torch_dtype"):
             value = part.get(key) if isinstance(part, dict) else None
             if isinstance(value, str):
-                return value[:40]
+                return plain_dtype(value)[:40]
     return None
 
 

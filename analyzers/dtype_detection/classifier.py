@@ -25,8 +25,8 @@ Reason = Literal["clear", "unclear", "unsupported", "unlearned"]
 FITTED = REFERENCE / "classifier.json"
 # log10 needs a positive number: a zero counts as this, which is below every nonzero extreme of the labelled models.
 FLOOR = 1e-14
-# More likely than everything else together.
-CONFIDENT = 0.5
+# Below this probability no precision is claimed. At lower ones most claims about models of families left out were wrong (`trials`).
+CONFIDENT = 0.9
 
 
 class Feature(Data):
@@ -43,7 +43,7 @@ class Estimate:
     """An answer of the classifier.
 
     verdict: a precision, or "undecided"; probabilities: by precision, they sum to 1. reason: "clear"; "unclear", no
-    precision is likelier than all others together; "unsupported", the nearest labelled model is too far away, and the
+    precision is likely enough (`CONFIDENT`); "unsupported", the nearest labelled model is too far away, and the
     probabilities are the shares of the families; "unlearned", the likeliest is one that magnitudes cannot show.
     nearest, distance: that model, and how far it is in standard deviations.
     """
@@ -105,7 +105,7 @@ class Classifier(Data):
         likeliest = max(found, key=lambda name: found[name])
         if likeliest not in self.intercepts:
             return Estimate("undecided", found, "unlearned", nearest, distance)
-        if found[likeliest] <= CONFIDENT:
+        if found[likeliest] < CONFIDENT:
             return Estimate("undecided", found, "unclear", nearest, distance)
         return Estimate(likeliest, found, "clear", nearest, distance)
 

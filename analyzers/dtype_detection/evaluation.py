@@ -3,7 +3,6 @@
 Every number is of predictions *out of fold*: each family is predicted by a fit without it.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import log
 
@@ -16,12 +15,11 @@ BINS = 5
 class OutOfFold(Example):
     """One labelled model, predicted by a fit without its family.
 
-    probabilities, verdict, reason: as of `classifier.Estimate`; features, penalty: as chosen in that fold; prior: shares of
+    probabilities, reason: as of `classifier.Estimate`; features, penalty: as chosen in that fold; prior: shares of
     the other families; rule: what the rule of thumb says with thresholds chosen without the family.
     """
 
     probabilities: dict[str, float]
-    verdict: str
     reason: str
     features: tuple[str, ...]
     penalty: float
@@ -49,23 +47,19 @@ class Loss(Data):
 class Evaluation(Data):
     """Leave-one-family-out.
 
-    likeliest_correct: for how many models the likeliest precision is the labelled one; answered: how many get a verdict other than
-    "undecided", answered_correct: how many of these verdicts are right. rule_correct: the rule, its thresholds chosen in
+    likeliest_correct: for how many models the likeliest precision is the labelled one. rule_correct: the rule, its thresholds chosen in
     the same folds; rule_in_sample: as published. log_loss: of the probabilities; prior_log_loss: of the shares of the other
-    families; even_log_loss: of an equal share for each precision. confusion: labelled precision -> verdict -> models.
+    families; even_log_loss: of an equal share for each precision.
     """
 
     models: int
     families: int
     likeliest_correct: int
-    answered: int
-    answered_correct: int
     rule_correct: int
     rule_in_sample: int
     log_loss: Loss
     prior_log_loss: Loss
     even_log_loss: float
-    confusion: dict[str, dict[str, int]]
     reliability: tuple[Bin, ...]
     out_of_fold: tuple[OutOfFold, ...]
 
@@ -81,20 +75,15 @@ class Alternative(Data):
 def evaluate(rows: Sequence[OutOfFold], rule_in_sample: int) -> Evaluation:
     """Everything of an `Evaluation` that follows from the predictions. ``rows`` must not be empty."""
     classes = list(rows[0].probabilities)
-    answered = [row for row in rows if row.verdict != "undecided"]
-    verdicts = Counter((row.precision, row.verdict) for row in rows)
     return Evaluation(
         models=len(rows),
         families=len({row.family for row in rows}),
         likeliest_correct=likeliest_correct([row.probabilities for row in rows], rows),
-        answered=len(answered),
-        answered_correct=sum(row.verdict == row.precision for row in answered),
         rule_correct=sum(row.rule == row.precision for row in rows),
         rule_in_sample=rule_in_sample,
         log_loss=log_loss([row.probabilities for row in rows], rows),
         prior_log_loss=log_loss([row.prior for row in rows], rows),
         even_log_loss=log(len(classes)),
-        confusion={name: {verdict: verdicts[name, verdict] for verdict in (*classes, "undecided")} for name in classes},
         reliability=reliability(rows),
         out_of_fold=tuple(rows),
     )

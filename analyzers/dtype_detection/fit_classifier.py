@@ -148,7 +148,6 @@ def out_of_fold(examples: Sequence[Example], tried: Sequence[Candidate]) -> list
             OutOfFold(
                 **example.model_dump(),
                 probabilities=found.probabilities,
-                verdict=found.verdict,
                 reason=found.reason,
                 features=chosen.recipe.features,
                 penalty=chosen.penalty,
@@ -223,8 +222,8 @@ def main(arguments: list[str] | None = None) -> int:
     result = found.evaluation
     print(
         f"{result.models} models of {result.families} families, each family left out in turn: "
-        f"likeliest right for {result.likeliest_correct} (the rule: {result.rule_correct}), "
-        f"{result.answered_correct} of {result.answered} verdicts right; log-loss {result.log_loss.models:.3f} "
+        f"likeliest right for {result.likeliest_correct} (the rule: {result.rule_correct}); "
+        f"log-loss {result.log_loss.models:.3f} "
         f"(shares of the families: {result.prior_log_loss.models:.3f}, even: {result.even_log_loss:.3f})"
     )
     return 0

@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
+from analyzers.dtype_detection.classifier import CONFIDENT
 from analyzers.formatting import plural
 
 if TYPE_CHECKING:
     from analyzers.dtype_detection.report import DtypeReport
 
 _NAMES = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8 e4m3", "F8_E5M2": "fp8 e5m2"}
-_TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
-# Bytes per value.
-_WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+_TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
+BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "fp32": 32, "fp16": 16, "bf16": 16}
 
 
 def headline(report: "DtypeReport", trained: str = "") -> str:
@@ -22,10 +22,16 @@ def _trained(report: "DtypeReport") -> str:
     training = report.training
     if training.basis == "label":
         return f"Trained in {training.verdict} ({'known' if report.checkpoint.ref.startswith('sample:') else 'documented'})."
-    if training.verdict == "undecided" or not training.probabilities:
-        return "The training precision cannot be told from the weights."
-    adverb = "Probably" if training.basis == "lineage" else "Perhaps"
-    return f"{adverb} trained in {training.verdict} (inferred)."
+    if claimed(report):
+        return f"Probably trained in {training.verdict} (inferred)."
+    why = " Every kind of training writes fp32 masters." if training.basis == "classifier" else ""
+    return f"The training precision cannot be told from the weights.{why}"
+
+
+def claimed(report: "DtypeReport") -> bool:
+    """Whether the training precision is inferred. Older reports have less likely inferences, which are not repeated."""
+    training = report.training
+    return training.verdict != "undecided" and max(training.probabilities.values(), default=0) >= CONFIDENT
 
 
 def _held(report: "DtypeReport") -> str:
@@ -37,26 +43,35 @@ def _held(report: "DtypeReport") -> str:
         if report.lineage.verdict == "native":
             return f"It is stored in {stored}, and no narrower format survives in the values{seen}."
         return f"It is stored in {stored}; the values{seen} do not tell what they were before."
-    if narrower(report):
+    if held := narrower(report):
         if seen:
-            lost = f"saving it as {ancestor} should lose nothing" if report.whole else "of the others nothing is known"
-            return f"Every value read from the {stored} file is a {ancestor} value: {lost}."
-        return f"The {stored} file holds only {ancestor} values: saving it as {ancestor} loses nothing."
+            lost = f"saving it as {held} should lose nothing" if report.whole else "of the others nothing is known"
+            return f"Every value read from the {stored} file is a {held} value: {lost}."
+        return f"The {stored} file holds only {held} values: saving it as {held} loses nothing."
     return f"All {stored} values{seen} have passed through {ancestor}."
 
 
 def narrower(report: "DtypeReport") -> str:
-    """The 16-bit format that provably holds every value (read) of a wider file: "bf16", "fp16" or an empty text."""
-    ancestor = _ancestor(report)
-    if ancestor not in _TORCH or _WIDTHS.get(report.lineage.stored, 0) <= 2:
+    """The format that provably holds every value (read) of a wider file: "bf16", "fp16", of an fp64 file "fp32"; else an empty text."""
+    ancestor, lineage = _ancestor(report), report.lineage
+    if ancestor not in _TORCH or BITS.get(lineage.stored, 0) <= BITS[ancestor]:
         return ""
-    return ancestor if getattr(report.representable, ancestor) == 1 else ""
+    for held in (ancestor, "bf16", "fp16") if lineage.stored == "F64" else (ancestor,):
+        if held != "fp32" and getattr(report.representable, held) == 1:
+            return held
+    of_fp32 = [each for each in lineage.evidence if each.test == "fp32_exact"]
+    return "fp32" if of_fp32 and not any(each.exceptions for each in of_fp32) else ""
 
 
 def fp16_answer(level: str, whole: bool) -> str:
     """Whether the weights fit fp16, in two or three words. whole: whether all were looked at."""
     fits = "fit" if whole else "read fit"
-    return {"fits": f"weights {fits}", "caution": f"weights {fits}, with losses", "overflow": "weights overflow"}.get(level, "unknown")
+    return {
+        "fits": f"weights {fits}",
+        "caution": f"weights {fits}, with losses",
+        "overflow": "weights overflow",
+        "broken": "weights not finite",
+    }.get(level, "unknown")
 
 
 def _ancestor(report: "DtypeReport") -> str:
@@ -74,7 +89,7 @@ def advice(report: "DtypeReport") -> str:
     if (held := narrower(report)) and not report.whole:
         return f"Look at the rest before you load it with dtype={_TORCH[held]}: the weights read keep their values, others may not."
     if held:
-        saved = "half" if report.lineage.stored == "F32" else "a quarter of"
+        saved = "half" if BITS[report.lineage.stored] == 2 * BITS[held] else "a quarter of"
         return f"Load it with dtype={_TORCH[held]}: {saved} the memory, the same values."
     if report.lineage.stored == "F16" and _ancestor(report) == "bf16" and report.representable.bf16 == 1 and report.whole:
         return "Load it with dtype=torch.bfloat16: the same values, and activations cannot overflow as in fp16."

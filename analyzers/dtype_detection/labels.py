@@ -55,15 +55,15 @@ def precision_of(label: str) -> str | None:
 @cache
 def labels() -> dict[str, Label]:
     """Known training precisions by lower-case model id (training_precision_labels.csv; sources in each row)."""
-    return {row["model_id"].lower(): Label(row["training_precision"], row["evidence"]) for row in _rows(LABELS.name)}
+    return {row["model_id"].lower(): Label(row["training_precision"], row["evidence"]) for row in rows_of(LABELS.name)}
 
 
 @cache
 def labelled_extremes() -> tuple[Example, ...]:
     """The 29 labelled models of the reference table (stas00/ml-ways)."""
     return tuple(
-        Example(model=row["model_id"], family=family_of(row["model_id"]), precision=row["training_precision"], **_magnitudes(row))
-        for row in _rows("weight_extremes.csv")
+        Example(model=row["model_id"], family=family_of(row["model_id"]), precision=row["training_precision"], **magnitudes(row))
+        for row in rows_of("weight_extremes.csv")
     )
 
 
@@ -73,20 +73,24 @@ def family_of(model: str) -> str:
     Its members are not independent evidence of what a precision does to weights, so they are left out together. A model
     that is not listed is of the family of its organisation, which can only be too wide.
     """
-    return _families().get(model.lower(), model.lower().split("/")[0])
+    row = families().get(model.lower())
+    return row["family"] if row else model.lower().split("/")[0]
 
 
 @cache
-def _families() -> dict[str, str]:
-    return {row["model_id"].lower(): row["family"] for row in _rows("families.csv")}
+def families() -> dict[str, dict[str, str]]:
+    """Rows of families.csv by lower-case model id: family, reason, model_type of config.json, and the end of a tensor's name."""
+    return {row["model_id"].lower(): row for row in rows_of("families.csv")}
 
 
-def _rows(name: str) -> list[dict[str, str]]:
+def rows_of(name: str) -> list[dict[str, str]]:
+    """Rows of a CSV in `REFERENCE`."""
     with (REFERENCE / name).open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
-def _magnitudes(row: dict[str, str]) -> dict[Magnitude, float]:
+def magnitudes(row: dict[str, str]) -> dict[Magnitude, float]:
+    """The four magnitudes of a row."""
     return {name: float(row[name]) for name in MAGNITUDES}
 
 
@@ -108,7 +112,7 @@ def examples(file: Path = LABELS) -> tuple[Example, ...]:
         if key not in known and all(row.get(name) for name in MAGNITUDES):
             for name in MAGNITUDES:
                 _check_magnitude(row[name], line, file)
-            known[key] = Example(model=model, family=family_of(key), precision="", **_magnitudes(row))
+            known[key] = Example(model=model, family=family_of(key), precision="", **magnitudes(row))
     labelled = (each.model_copy(update={"precision": given.get(key, each.precision)}) for key, each in sorted(known.items()))
     return tuple(each for each in labelled if each.precision in CLASSES)
 

@@ -28,9 +28,9 @@ Verdict = Literal[
     "mixed",
     "undecided",
 ]
-RiskLevel = Literal["fits", "caution", "overflow", "unknown"]
+RiskLevel = Literal["fits", "caution", "overflow", "broken", "unknown"]
 QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4"]
-Basis = Literal["label", "lineage", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only
+Basis = Literal["label", "lineage", "family", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only
 
 # Raised whenever the same request would give another result.
 ANALYSIS_VERSION = 3
@@ -167,8 +167,8 @@ class Lineage(Data):
 class Training(Data):
     """In which precision the model was trained: an inference, or a label.
 
-    verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided", also where the classifier abstains but
-    still gives its probabilities. ``probabilities`` sum to 1, or are empty.
+    verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided". ``probabilities`` sum to 1, or are empty. basis "family": of a
+    labelled model of the same architecture whose weights are as large; "classifier": magnitudes, which rarely decide.
     """
 
     verdict: str

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from analyzers.account import coverage_lines
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, between, ignored, readings, suggestions
-from analyzers.dtype_detection.headline import fp16_answer
+from analyzers.dtype_detection.headline import claimed, fp16_answer
 from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.readings import step_name
 from analyzers.dtype_detection.report import DtypeReport, Evidence
@@ -19,7 +19,8 @@ def one(report: DtypeReport) -> str:
     read = "all of it" if report.extremes.exact and report.whole else f"{size(report.bytes_read)} of it ({share(part)})"
     stored = ", ".join(plural(row.tensors, f"{row.dtype} tensor") for row in report.storage)
     path = " -> ".join((*lineage.passed_through, FORMAT_OF.get(lineage.stored, lineage.stored)))
-    likely = ", ".join(f"{name} {share(p)}" for name, p in sorted(training.probabilities.items(), key=lambda item: -item[1]))
+    told = training.probabilities if training.basis != "label" and claimed(report) else {}
+    likely = ", ".join(f"{name} {share(p)}" for name, p in sorted(told.items(), key=lambda item: -item[1]))
     proof = "proof" if lineage.passed_through else "fact" if lineage.verdict == "native" else "-"
     rows = [
         ("Stored as", " ".join(row.dtype for row in report.storage), "fact", f"{stored}; config says {report.config_dtype or 'nothing'}"),
@@ -28,7 +29,7 @@ def one(report: DtypeReport) -> str:
             "Trained in",
             training.verdict,
             "label" if training.basis == "label" else "inference",
-            f"{likely + '. ' if training.basis != 'label' and likely else ''}{training.explanation} {training.source or ''}".strip(),
+            f"{likely + '. ' if likely else ''}{training.explanation} {training.source or ''}".strip(),
         ),
         ("Safe in fp16", fp16_answer(risk.level, report.whole), "fact" if report.extremes.exact else "sample", " ".join(risk.reasons)),
     ]

@@ -1,10 +1,13 @@
-"""In which precision a model was trained: a label if there is one, else an inference; names its basis.
+"""In which precision a model was trained: a label if there is one, else an inference, or that it cannot be told; names its basis.
 
 Weights reveal the precision of the stored copy, not of the compute; so this is kept apart from lineage.
 """
 
+from collections.abc import Iterable
+
 from analyzers.dtype_detection.classifier import Estimate, fitted, magnitudes_of
 from analyzers.dtype_detection.labels import PRECISIONS, Label, precision_of
+from analyzers.dtype_detection.relatives import confidence, relative
 from analyzers.dtype_detection.report import Extremes, Lineage, Training
 from analyzers.dtype_detection.rule import rule
 
@@ -20,19 +23,18 @@ _NOTHING_NARROWER = ("native", "mixed", "upcast-from-fp32")
 _ANCESTOR = {
     "upcast-from-bf16": "bf16", "downcast-from-bf16": "bf16", "upcast-from-fp16": "fp16", "fp16-ancestor": "fp16", "fp8-ancestor": "fp8",
 }  # fmt: skip
-_WHY = {
-    "clear": "",
-    "unclear": "No precision is more likely than all others combined. ",
-    "unsupported": "Too far from every labelled model to answer; the probabilities are the shares of the labelled families. ",
-    "unlearned": "The most likely precision is one that magnitudes cannot reveal. ",
-}
+_SOURCE = "stas00/ml-ways"
+# Why a file in fp32 or wider says nothing, in the words of a sentence.
+UNTOLD = "cannot be told from the weights: fp32 masters are written by every kind of training"
 
 
-def infer_training(label: Label | None, lineage: Lineage, base: Extremes, dtypes: dict[str, int]) -> Training:
-    """Label, then lineage, then the classifier; the first that applies.
+def infer_training(
+    label: Label | None, lineage: Lineage, base: Extremes, dtypes: dict[str, int], model_type: object = None, names: Iterable[str] = ()
+) -> Training:
+    """Label, then lineage, then a labelled model of the same architecture, then the classifier; the first that applies.
 
     base: extremes of the base model (no LM head, no buffers), as in the reference table. dtypes: parameters by stored
-    dtype. The classifier's verdict is "undecided" where it abstains; its probabilities are still given.
+    dtype. model_type: of config.json, untrusted; names: of tensors. Without a claim the verdict is "undecided", with no probabilities.
     """
     if label is not None:
         precision = precision_of(label.precision)
@@ -47,7 +49,7 @@ def infer_training(label: Label | None, lineage: Lineage, base: Extremes, dtypes
     if through:
         return Training(
             verdict=through,
-            probabilities=_mostly(through),
+            probabilities=_mostly(through, LINEAGE_CONFIDENCE),
             basis="lineage",
             explanation=(
                 f"The values have passed through {through} or are stored in it; copies usually keep the precision of training. "
@@ -56,39 +58,55 @@ def infer_training(label: Label | None, lineage: Lineage, base: Extremes, dtypes
             source=None,
         )
     magnitudes = magnitudes_of(base.model_dump())
-    if lineage.stored in _WIDE and lineage.verdict in _NOTHING_NARROWER and magnitudes is not None:
-        found = fitted().classifier.estimate(magnitudes)
+    if lineage.stored not in _WIDE or lineage.verdict not in _NOTHING_NARROWER or magnitudes is None:
         return Training(
-            verdict=found.verdict,
-            probabilities=found.probabilities,
-            basis="classifier",
-            explanation=_explain(found, base),
-            source="stas00/ml-ways",
+            verdict="undecided",
+            probabilities={},
+            basis="none",
+            explanation="No label, and neither the bits nor magnitudes say more.",
+            source=None,
         )
+    known = relative(model_type, names, magnitudes)
+    if known is not None:
+        return Training(
+            verdict=known.precision,
+            probabilities=_mostly(known.precision, confidence()),
+            basis="family",
+            explanation=(
+                f"The architecture and the size of the weights are those of {known.model}, and all labelled models of this architecture "
+                f"were trained in {known.precision}. Training it further in another precision would not show."
+            ),
+            source=_SOURCE,
+        )
+    found = fitted().classifier.estimate(magnitudes)
+    claimed = found.verdict != "undecided"
     return Training(
-        verdict="undecided",
-        probabilities={},
-        basis="none",
-        explanation="No label, and neither the bits nor magnitudes say more.",
-        source=None,
+        verdict=found.verdict,
+        probabilities=found.probabilities if claimed else {},
+        basis="classifier",
+        explanation=f"{'' if claimed else f'It {UNTOLD}. '}{_resembles(found, base)}",
+        source=_SOURCE,
     )
 
 
-def _explain(found: Estimate, base: Extremes) -> str:
-    """The classifier's inputs, the nearest labelled model, the reason if it abstains, and the answer of the rule of thumb."""
+def _resembles(found: Estimate, base: Extremes) -> str:
+    """The labelled models that the magnitudes resemble, and the answer of the rule of thumb."""
     assert base.abs_max is not None and base.norm_max is not None  # the classifier was asked
     seen = f"{'' if base.exact else 'at least '}{base.abs_max:.3g}, largest norm {'' if base.exact else 'about '}{base.norm_max:.3g}"
-    kept = "" if found.reason == "unsupported" else " fp32 keeps its share of the labelled families, since magnitudes cannot reveal it."
+    likeliest = max(found.probabilities, key=lambda name: found.probabilities[name])
+    alike = f"They resemble models trained in {likeliest} ({found.probabilities[likeliest]:.0%})"
+    if found.reason == "unsupported":
+        alike = "No labelled model is near"
     return (
-        f"{_WHY[found.reason]}From magnitudes without LM head and buffers: largest weight {seen}. Nearest labelled model: "
-        f"{found.nearest.model} ({found.nearest.precision}), {found.distance:.2g} standard deviations away.{kept} "
-        f"The rule of thumb would say {rule(base.abs_max, base.norm_max)}."
+        f"Magnitudes without LM head and buffers: largest weight {seen}. {alike}; the nearest labelled model is {found.nearest.model} "
+        f"({found.nearest.precision}), {found.distance:.2g} standard deviations away. "
+        f"The rule of thumb would say {rule(base.abs_max, base.norm_max)}. Models trained in other precisions look the same."
     )
 
 
-def _mostly(precision: str) -> dict[str, float]:
+def _mostly(precision: str, probability: float) -> dict[str, float]:
     rest = [name for name in PRECISIONS[:3] if name != precision]
-    return {precision: LINEAGE_CONFIDENCE} | {name: (1 - LINEAGE_CONFIDENCE) / len(rest) for name in rest}
+    return {precision: probability} | {name: (1 - probability) / len(rest) for name in rest}
 
 
 def _passed(lineage: Lineage, dtypes: dict[str, int]) -> str | None:

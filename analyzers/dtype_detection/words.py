@@ -20,8 +20,8 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool, unr
     """Judge the counts among ``nonzero`` finite nonzero values (those read, in quick mode).
 
     unread: the weights whose values are not decoded, in words, or an empty text; unread_share: of all elements.
-    overflow: some weight becomes infinite. caution: enough become zero or lose precision. fits: neither. unknown: there is no
-    weight to judge, or most are not decoded. Weights that fit say nothing about activations.
+    overflow: some weight becomes infinite. broken: some is NaN or infinite already. caution: enough become zero or lose precision. fits:
+    none of these. unknown: there is no weight to judge, or most are not decoded. Weights that fit say nothing about activations.
     """
     unseen = [f"The check excludes {unread}, whose values are not decoded."] if unread else []
     if nonzero == 0 or extremes.abs_max is None:
@@ -51,10 +51,11 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool, unr
             level = "caution"
         reasons.append(f"{formatting.share(share)} become subnormal and lose precision (below 2^-14).")
     if counts.nan or counts.inf:
+        level = "overflow" if level == "overflow" else "broken"
         reasons.append(f"{plural(counts.nan, 'weight is', 'weights are')} NaN and {counts.inf:,} infinite already.")
-    if unread_share > 0.5 and level != "overflow":
+    if unread_share > 0.5 and level in ("fits", "caution"):
         level = "unknown"
-    if level != "overflow":
+    if level not in ("overflow", "broken"):
         reasons.append("Weights that fit say nothing about activations.")
     return Fp16Risk(level=level, reasons=(*unseen, *reasons))
 

@@ -1,31 +1,33 @@
-"""Stores fp32 and fp64 values in 16 bits without loss: which formats hold them, and the conversion."""
+"""Stores fp32 and fp64 values in narrower formats without loss: which of them hold the values, and the conversion."""
 
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-Narrow = Literal["BF16", "F16"]
-NARROW_DTYPES: tuple[Narrow, ...] = ("BF16", "F16")
+Narrow = Literal["BF16", "F16", "F32"]
+NARROW_DTYPES: tuple[Narrow, ...] = ("BF16", "F16", "F32")
 WIDE_DTYPES = ("F32", "F64")
 
 _WORD = "<u2"
 
 
-def narrowed(codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[np.uint16]:
-    """(n,) the patterns of F32 or F64 values in ``to``: truncated to BF16, rounded to F16. The same values where `narrowed_exactly`
+def narrowed(codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any]:
+    """(n,) the patterns of F32 or F64 values in ``to``: truncated to BF16, rounded to F16 and F32. The same values where `narrowed_exactly`
     gives them.
 
     codes: (n,) contiguous patterns of ``dtype``.
     """
     with np.errstate(all="ignore"):
         single = codes.view(np.float64).astype(np.float32) if dtype == "F64" else codes.view(np.float32)
+        if to == "F32":
+            return single.view(np.uint32)
         if to == "F16":
             return single.astype(np.float16).view(np.uint16)
     return np.ascontiguousarray(single.view(_WORD)[1::2])
 
 
-def narrowed_exactly(codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[np.uint16] | None:
+def narrowed_exactly(codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any] | None:
     """`narrowed`, where that gives back every pattern bit for bit: signs of zeros, infinities and NaNs included; else None."""
     if dtype == "F32" and to == "BF16":  # the common case, many times as fast
         return None if np.bitwise_or.reduce(codes) & 0xFFFF else narrowed(codes, dtype, to)
@@ -33,9 +35,11 @@ def narrowed_exactly(codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[np.
     return found if np.array_equal(_widened(found, to, dtype), codes) else None
 
 
-def _widened(codes: NDArray[np.uint16], to: Narrow, dtype: str) -> NDArray[Any]:
+def _widened(codes: NDArray[Any], to: Narrow, dtype: str) -> NDArray[Any]:
     """(n,) the patterns in ``dtype``, F32 or F64, of values stored in ``to``."""
     with np.errstate(all="ignore"):
-        bf16 = to == "BF16"
-        single = (codes.astype(np.uint32) << np.uint32(16)).view(np.float32) if bf16 else codes.view(np.float16).astype(np.float32)
+        if to == "BF16":
+            single = (codes.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        else:
+            single = codes.view(np.float32 if to == "F32" else np.float16).astype(np.float32)
         return single.astype(np.float64).view(np.uint64) if dtype == "F64" else single.view(np.uint32)

@@ -1,6 +1,6 @@
 """Parents: checkpoints -> layers matched by content -> the same values of all -> sums, fit, proof -> verdict."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from time import perf_counter
@@ -18,12 +18,13 @@ from analyzers.checkpoints import (
     account_notes,
     adapter_rank,
     align,
+    base_coverage,
     canonical_names,
     check_side,
     open_sides,
-    pair_coverage,
     repeated,
     stream,
+    tuned_coverage,
 )
 from analyzers.coverage import Coverage
 from analyzers.errors import InvalidRequest, MantissaError
@@ -227,16 +228,17 @@ class _Search:
                 self._reading = perf_counter() - reading
                 yield self._progress(before + plan.nbytes, note)
         self._alignment, self._plan = alignment, plan
+        filters = self._request.include, self._request.exclude
         for column, number in enumerate(numbers):
-            self._coverage[number] = tuple(
-                pair_coverage(self._sides[side], alignment, which, column, self._request.include, self._request.exclude)
-                for which, side in ((0, 0), (1 + column, number))
-            )  # type: ignore[assignment]
+            model = base_coverage(sides[0], alignment, [column], *filters)
+            self._coverage[number] = model, tuned_coverage(sides[1 + column], alignment, column, *filters)
         return _Read(list(numbers), collector.sums(), [count.by_chance(i) for i in range(len(numbers))])
 
     def _find_stack(self, read: _Read) -> Stack | None:
         """The model as a stack of layers of several candidates, or of layers of other numbers."""
         stack = exact_stack(self._alignment, read.sums.tensors, len(read.numbers))
+        if stack is not None and not self._covered_by(stack.parents.values()).whole:
+            return None
         if stack is None and self._fit is not None and len(self._fit.chosen) > 1:
             stack = fitted_stack(self._fit.layers, self._fit.chosen)
             stack = stack if stack is not None and stack.several else None
@@ -317,7 +319,7 @@ class _Search:
             difference=self._difference,
             parents=self._stacked_from(stack) if stack else _named_by(verdict, candidates, parents),
             notes=tuple(self._all_notes(candidates, verdict)),
-            coverage=self._coverages(order[0]),
+            coverage=self._coverages(order[0], stack),
             conversion=tuple(self._examination.rows(self._sides[0]))[: limits.REPORT_TENSORS] if self._examination and not stack else (),
             timing=Timing.since(start, self._nbytes, self._reading),
             environment=environment("cpu", ("numpy", "numba", "scipy", "huggingface_hub", "pydantic")),
@@ -330,9 +332,15 @@ class _Search:
         fit = fit_rows(self._fit, self._read.sums, [self._sides[number].ref for number in self._read.numbers])
         return fit, [row for i, row in zip(self._fit.chosen, fit.parents, strict=True) if i in self._fit.parents]
 
-    def _coverages(self, best: int) -> tuple[Coverage, ...]:
-        """Of the model, as compared with the best candidate, and of the candidates in the order of the request."""
-        return (self._coverage[best][0], *(self._coverage[number][1] for number in sorted(self._coverage)))
+    def _coverages(self, best: int, stack: Stack | None) -> tuple[Coverage, ...]:
+        """Of the model, as compared with the best candidate or with those of a stack, and of the candidates in the order of the request."""
+        model = self._coverage[best][0] if stack is None else self._covered_by(stack.parents.values())
+        return (model, *(self._coverage[number][1] for number in sorted(self._coverage)))
+
+    def _covered_by(self, columns: Iterable[int]) -> Coverage:
+        """The coverage of the model by several candidates together."""
+        filters = self._request.include, self._request.exclude
+        return base_coverage(self._sides[0], self._alignment, sorted(set(columns)), *filters)
 
     def _layer_map(self, best: int, stack: Stack | None) -> Iterator[MovedLayer]:
         """Every layer of a stack with its parent, else the layers that stand under other numbers in a candidate."""

@@ -80,10 +80,10 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
         how = f", cast through {facts.through}" if facts.through else ""
         read = "" if facts.exact_mode else " that was read"
         return "same-weights", f"The same weights as {best.ref}: every value{read} is equal once both have the same dtype{how}."
-    if facts.through is not None:
-        return "stack" if facts.moved else "derived", _equal_in_part(facts, best)
     if facts.stack and (facts.exact_stack or not _exact_merge(facts)):
         return "stack", _stacked(facts)
+    if facts.through is not None:
+        return "stack" if facts.moved and facts.coverage[0].whole else "derived", _equal_in_part(facts, best)
     if facts.fit is not None and facts.fit.sparse is not None:
         return "merge", _sparse(facts.fit.sparse)
     if len(facts.parents) > 1:

@@ -14,13 +14,15 @@ from analyzers.terminal import clean
 def add_options(parser: Parser) -> None:
     """Add the command's options."""
     parser.describe(
-        "Store a checkpoint in fewer bytes without changing a value: each fp32 tensor in bf16 or fp16, if that holds every value of it.",
+        "Store a checkpoint in fewer bytes without changing a value: each fp32 or fp64 tensor in a narrower format that holds its values.",
         ("./checkpoint --out ./smaller", "what was written is read back and compared before the folder has its name"),
         ("org/model --out ./model --to bf16 --json", "straight from the Hub, and only what bf16 holds"),
     )
     parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write, which must not exist")
-    parser.add_argument("--to", choices=get_args(Target), default="auto", help="consider only this format (default: bf16 and fp16)")
+    parser.add_argument(
+        "--to", choices=get_args(Target), default="auto", help="consider only this format (default: bf16 and fp16, and fp32 for fp64)"
+    )
     request = "then open a pull request on the model's repository, with your own token"
     parser.add_argument("--pull-request", action="store_true", help=request)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")

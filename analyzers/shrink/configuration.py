@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from analyzers.checkpoints.stated_dtype import plain_dtype
+
 _NAMES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
 _WIDTH = {"bfloat16": 16, "float16": 16, "float32": 32, "float64": 64}
 _KEYS = ("dtype", "torch_dtype")
@@ -30,13 +32,9 @@ def narrowed_config(text: bytes, dtype: str) -> tuple[bytes, str] | None:
         return None
     for part in (config, *config.values()):
         for key in _KEYS if isinstance(part, dict) else ():
-            if _WIDTH.get(_plain(part.get(key)), 0) > _WIDTH[dtype]:
+            if _WIDTH.get(plain_dtype(part.get(key)), 0) > _WIDTH[dtype]:
                 part[key] = dtype
     if not any(key in config for key in _KEYS):
         config["dtype"] = dtype
     stated = next(config[key] for key in _KEYS if key in config)
-    return json.dumps(config, indent=2).encode() + b"\n", _plain(stated)
-
-
-def _plain(dtype: object) -> str:
-    return str(dtype).removeprefix("torch.")
+    return json.dumps(config, indent=2).encode() + b"\n", plain_dtype(stated)

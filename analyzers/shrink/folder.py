@@ -25,7 +25,7 @@ from analyzers.checkpoints import (
 )
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge
 from analyzers.formatting import size
-from analyzers.numerics.narrowing import Narrow, narrowed
+from analyzers.numerics.narrowing import NARROW_DTYPES, Narrow, narrowed
 from analyzers.shrink.configuration import holding, narrowed_config
 from analyzers.shrink.plan import Planned, names_in_files
 from analyzers.shrink.weight_files import indexes, lay_out, read_whole
@@ -109,7 +109,8 @@ class Folder:
                 for chunk in chunks:
                     data, at = chunk.codes, start + chunk.start
                     if planned.narrows:
-                        data, at = narrowed(data, planned.tensor.dtype, _narrow(planned)), start + 2 * chunk.start
+                        data = narrowed(data, planned.tensor.dtype, _narrow(planned))
+                        at = start + data.itemsize * chunk.start
                     else:
                         digest.update(data.data)
                     _write_all(descriptor, data.data.cast("B"), at)
@@ -186,7 +187,7 @@ class Folder:
 
 
 def _narrow(planned: Planned) -> Narrow:
-    return "F16" if planned.to == "F16" else "BF16"
+    return next(each for each in NARROW_DTYPES if each == planned.to)
 
 
 def _as_spans(tensor: Tensor, planned: Planned) -> Tensor:

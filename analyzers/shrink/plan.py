@@ -1,4 +1,4 @@
-"""Which tensors fit into 16 bits without loss: reads the wide ones once, and changes nothing."""
+"""Which tensors fit into a narrower format without loss: reads the wide ones once, and changes nothing."""
 
 import hashlib
 from collections.abc import Generator, Iterator
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from analyzers.base import Progress
-from analyzers.checkpoints import Checkpoint, Chunk, Span, Tensor, quoted, stream, tied_copies, whole_spans
+from analyzers.checkpoints import DTYPE_BITS, Checkpoint, Chunk, Span, Tensor, quoted, stream, tied_copies, whole_spans
 from analyzers.errors import UnsupportedWeights
 from analyzers.numerics.narrowing import NARROW_DTYPES, WIDE_DTYPES, Narrow, narrowed_exactly
 
@@ -35,7 +35,9 @@ class Planned:
     @property
     def nbytes(self) -> int:
         """Bytes that it will take."""
-        return 0 if self.to is None else self.tensor.elements * 2 if self.narrows else self.tensor.nbytes
+        if self.to is None:
+            return 0
+        return self.tensor.elements * DTYPE_BITS[self.to] // 8 if self.narrows else self.tensor.nbytes
 
     @property
     def narrows(self) -> bool:
@@ -51,13 +53,14 @@ class Planned:
 def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress, None, list[Planned]]:
     """Read the F32 and F64 tensors, yielding progress; returns what becomes of each tensor, in the checkpoint's order.
 
-    A tensor gets the format that holds each of its values bit for bit. Where both do, as of ones and zeros, it is the one that holds
-    more of the others. Raises NothingToShrink for GGUF and quantized checkpoints, UnsupportedWeights for views, and the errors of reads.
+    A tensor gets the 16-bit format that holds each of its values bit for bit, an F64 tensor else F32 if that does. Where both 16-bit
+    formats do, as of ones and zeros, it is the one that holds more of the others. Raises NothingToShrink for GGUF and quantized
+    checkpoints, UnsupportedWeights for views, and the errors of reads.
     """
     _check_supported(checkpoint)
     copies = tied_copies(checkpoint)
     wide = [t for t in checkpoint.tensors if t.dtype in WIDE_DTYPES and t.elements and t.name not in copies]
-    fits: dict[str, set[Narrow]] = {tensor.name: set(_DTYPES[to]) for tensor in wide}
+    fits: dict[str, set[Narrow]] = {tensor.name: {each for each in _DTYPES[to] if each != tensor.dtype} for tensor in wide}
     digests: dict[str, dict[int, dict[Narrow, bytes]]] = {tensor.name: {} for tensor in wide}
 
     def work(span: Span, chunks: Iterator[Chunk]) -> dict[Narrow, bytes]:
@@ -78,9 +81,9 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
             if step.span is not None and step.result is not None:
                 fits[step.span.tensor.name] = fits[step.span.tensor.name] & step.result.keys()
                 digests[step.span.tensor.name][step.span.start] = step.result
-            yield Progress(done=step.bytes_read, total=total, unit="bytes", note="looking for values that need more than 16 bits")
-    alone = {each: sum(t.nbytes for t in wide if fits[t.name] == {each}) for each in NARROW_DTYPES}
-    preferred = sorted(NARROW_DTYPES, key=lambda each: -alone[each])
+            yield Progress(done=step.bytes_read, total=total, unit="bytes", note="looking for values that need all of their bits")
+    alone = {each: sum(t.nbytes for t in wide if fits[t.name] - {"F32"} == {each}) for each in NARROW_DTYPES}
+    preferred = sorted(NARROW_DTYPES, key=lambda each: (DTYPE_BITS[each], -alone[each]))
     names = names_in_files(checkpoint)
 
     def planned(tensor: Tensor) -> Planned:

@@ -15,7 +15,7 @@ from analyzers.shrink.report import ShrinkReport, ShrunkTensor
 
 
 def shrink(model: str, out: str, to: Target = "auto", access: Access | None = None) -> Iterator[Progress | ShrinkReport]:
-    """Store ``model`` in the new folder ``out``, each F32 or F64 tensor in BF16 or F16 if that holds every value of it bit for bit.
+    """Store ``model`` in the new folder ``out``, each F32 or F64 tensor in BF16, F16 or F32, if that holds every value of it bit for bit.
 
     Yields progress in bytes, then the report. All else stays as it is, but for copies of tied weights, which are left out, and the dtype
     in config.json. What was written is read back and compared before the folder has its name, and there is never a part of it under that
@@ -52,7 +52,7 @@ def _no_gain(plan: list[Planned], to: Target) -> str:
     wide = sum(planned.tensor.dtype in WIDE_DTYPES for planned in plan)
     if not wide:
         return "no tensor is stored as fp32 or fp64"
-    lacking = "neither bf16 nor fp16 holds" if to == "auto" else f"{to} does not hold"
+    lacking = "no narrower format holds" if to == "auto" else f"{to} does not hold"
     return f"{plural(wide, 'tensor')} of fp32 or fp64, each with values that {lacking}"
 
 

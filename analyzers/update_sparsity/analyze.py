@@ -12,12 +12,13 @@ from analyzers.checkpoints import (
     Plan,
     Reader,
     align,
+    base_coverage,
     canonical_names,
     check_side,
     open_sides,
-    pair_coverage,
     repeated,
     stream,
+    tuned_coverage,
 )
 from analyzers.coverage import Coverage
 from analyzers.numerics import PairTables
@@ -181,9 +182,6 @@ class _Comparison:
 
     def _coverage(self) -> tuple[Coverage, ...]:
         """Of the base, as compared with the last tuned checkpoint, and of each tuned checkpoint."""
-        include, exclude, last = self._request.include, self._request.exclude, len(self._sides) - 2
-        columns = [last, *range(len(self._sides) - 1)]
-        return tuple(
-            pair_coverage(side, self._alignment, number, column, include, exclude)
-            for number, (side, column) in enumerate(zip(self._sides, columns, strict=True))
-        )
+        filters = self._request.include, self._request.exclude
+        tuned = [tuned_coverage(side, self._alignment, column, *filters) for column, side in enumerate(self._sides[1:])]
+        return base_coverage(self._sides[0], self._alignment, [len(tuned) - 1], *filters), *tuned

@@ -8,7 +8,7 @@ RULES: dict[Rule, str] = {
     "not-read": "Files that may hold weights and were not read.",
     "non-finite": "Weights that are NaN or infinite.",
     "index": "An index of the shards that says something else than the files.",
-    "upcast": "fp32 or fp64 tensors whose values all fit bf16 or fp16 bit for bit, where at least one is proven to come from there.",
+    "upcast": "fp32 or fp64 tensors whose values all fit a narrower format bit for bit, where at least one is proven to come from there.",
     "stored-twice": "Matrices that repeat another one byte for byte, such as an LM head that is tied to the embedding.",
     "config-dtype": "A dtype in config.json that is not that of most parameters.",
     "untouched": "Norms with at least half of their entries at exactly the initial value, and tensors that hold one value throughout.",

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzers import limits, numerics
-from analyzers.dtype_detection.classifier import Fit, fitted
+from analyzers.dtype_detection.classifier import CONFIDENT, Fit, fitted
 from analyzers.dtype_detection.evidence import PROOF_BINADES, PROOF_BLOCKS, PROOF_DISTINCT, PROOF_LOG10, PROOF_RUNS, TESTS
 from analyzers.dtype_detection.labels import labels
 from analyzers.dtype_detection.lineage import SET_ASIDE
+from analyzers.dtype_detection.relatives import NEAR, answered, confidence
 from analyzers.dtype_detection.training import LINEAGE_CONFIDENCE
+from analyzers.dtype_detection.trials import claims, trials
 from analyzers.errors import MantissaError
 from components.plots.dtype_detection import reliability
 from components.results.standalone import figure
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _COVERAGE = Path(numerics.__file__).parent / "interval_coverage.json"
 
+_THRESHOLDS = (0.5, 0.6, 0.7, 0.8, CONFIDENT)
 _MAGNITUDES = {
     "abs_min": "the smallest magnitude",
     "abs_max": "the largest magnitude",
@@ -41,8 +44,11 @@ def methods() -> str:
     above = render(
         "dtype/templates/methods.html",
         **tables,
-        confusion=_confusion(fit),
+        claimed=_claimed(),
         confidence=f"{LINEAGE_CONFIDENCE:.0%}",
+        threshold=numbers.share(CONFIDENT),
+        relatives=numbers.share(confidence()),
+        near=f"{NEAR:g}",
         fit=fit,
         kept=_kept(fit),
         labels=len(labels()),
@@ -52,7 +58,7 @@ def methods() -> str:
         used=" and ".join(_MAGNITUDES[feature.name] for feature in fit.classifier.features),
     )
     drawn = figure("Reliability of the classifier", reliability(fit.evaluation), "reliability")
-    return above + drawn + _library() + render("dtype/templates/judged.html", models=_judged(fit))
+    return above + drawn + _library() + render("dtype/templates/judged.html", models=_judged(fit), tried=_tried())
 
 
 def _library() -> str:
@@ -86,8 +92,8 @@ def with_library(found: "Fitting | None", labels: int) -> str:
         rows.append(("with the library's labels", *_judgement(found.fit), numbers.day(found.fitted)))
         if found.fit == fitted():
             said.append("Its labels of models with known magnitudes are those of the classifier above, so the figures are the same.")
-    titles = ("On held-out families", "Models", "Families", "Likeliest right", "Verdicts right", "Log-loss", "As of")
-    scores = table(titles, rows, frozenset(range(1, 6)))
+    titles = ("On held-out families", "Models", "Families", "Likeliest right", "Log-loss", "As of")
+    scores = table(titles, rows, frozenset(range(1, 5)))
     return render("dtype/templates/library_fit.html", said=" ".join(said), scores=scores, command=fitted().command)
 
 
@@ -97,7 +103,6 @@ def _judgement(fit: Fit) -> tuple[str, ...]:
         numbers.count(found.models),
         numbers.count(found.families),
         f"{found.likeliest_correct:,} of {found.models:,}",
-        f"{found.answered_correct:,} of {found.answered:,}",
         f"{found.log_loss.models:.3f}",
     )
 
@@ -153,11 +158,41 @@ def _designs(fit: Fit) -> str:
     return table(("Design", "Right", "Log-loss"), rows, frozenset({1, 2}))
 
 
-def _confusion(fit: Fit) -> str:
-    confusion = fit.evaluation.confusion
-    verdicts = list(next(iter(confusion.values())))
-    rows = [(name, *(f"{counts[verdict]}" for verdict in verdicts)) for name, counts in confusion.items()]
-    return table(("Trained in", *(f"called {verdict}" for verdict in verdicts)), rows, frozenset(range(1, len(verdicts) + 1)))
+def _claimed() -> str:
+    """Coverage and error of every way to tell the precision of a natively fp32 file: a relative, or the magnitudes from a threshold on."""
+    number, right = answered()
+    told = [("a labelled model of its architecture", claims(1.0).models, number, right)]
+    told += [(f"magnitudes, from {each.threshold:.0%} on", each.models, each.answered, each.right) for each in map(claims, _THRESHOLDS)]
+    rows = [
+        (
+            what,
+            f"{some} of {models}",
+            numbers.share(some / models),
+            f"{some - fit}",
+            numbers.share(1 - fit / some) if some else numbers.NOTHING,
+        )
+        for what, models, some, fit in told
+    ]
+    return table(("Told by", "Answered", "Coverage", "Wrong", "Error"), rows, frozenset({1, 2, 3, 4}))
+
+
+def _tried() -> str:
+    """Every model that nothing was fitted on, with what its magnitudes resemble and how its training is known."""
+    rows = [
+        (
+            trial.model,
+            trial.precision,
+            f"{trial.tensors}",
+            numbers.magnitude(trial.abs_max),
+            numbers.magnitude(trial.norm_max),
+            f"{trial.likeliest[0]} {numbers.share(round(trial.likeliest[1], 2))}" if trial.likeliest[1] else "no labelled model",
+            trial.evidence,
+        )
+        for trial in trials()
+    ]
+    return table(
+        ("Model", "Trained in", "Tensors", "abs max", "norm max", "Resembles", "Known from"), rows, frozenset({2, 3, 4}), stacked=True
+    )
 
 
 def _judged(fit: Fit) -> str:
@@ -168,10 +203,9 @@ def _judged(fit: Fit) -> str:
             row.family,
             row.precision,
             ", ".join(f"{name} {numbers.share(round(value, 2))}" for name, value in row.probabilities.items()),
-            row.verdict,
             row.rule,
         )
         for row in sorted(fit.evaluation.out_of_fold, key=lambda row: (row.family, row.model.lower()))
     ]
-    head = ("Model", "Family", "Trained in", "Probabilities without its family", "Verdict", "Rule")
+    head = ("Model", "Family", "Trained in", "Probabilities without its family", "Rule")
     return table(head, rows, stacked=True)

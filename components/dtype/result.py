@@ -85,7 +85,7 @@ def trained_in(report: DtypeReport, links: bool = True) -> str:
     found = archive.consensus(report.checkpoint.ref)
     answer, kind, text = trained_answer(report, found)
     if found is None or not found.labels:
-        bars = {} if kind == "label" else report.training.probabilities
+        bars = report.training.probabilities if kind == "inference" else {}
         known = links and found is not None and kind != "label"
         source = cited(report.training.source) if report.training.source else ""
         body = _BODY.inferred(_bars(bars), report.training.explanation, source, _library(report) if known else "")

@@ -2,7 +2,7 @@
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, entropy
-from analyzers.dtype_detection.headline import fp16_answer
+from analyzers.dtype_detection.headline import claimed, fp16_answer
 from analyzers.dtype_detection.labels import precision_of
 from analyzers.dtype_detection.rule import rule
 from components.library import Consensus
@@ -17,10 +17,10 @@ _RISKS = {
     "fits": ("undecided", "activations not tested"),
     "caution": ("undecided", "activations not tested"),
     "overflow": ("warning", "fact"),
+    "broken": ("warning", "fact"),
 }
 DISPUTED = "Labels disagree"
 _PROVEN_NOTHING = {"native": ("Nothing narrower", "fact"), "undecided": ("Undecided", "undecided")}
-_LIKELY = 0.75
 
 
 def summary(report: DtypeReport) -> str:
@@ -91,11 +91,7 @@ def inferred(report: DtypeReport) -> tuple[str, str, str]:
     training = report.training
     if training.basis == "label":
         return training.verdict, "label", "label"
-    if training.verdict == "undecided" or not training.probabilities:
-        return "Cannot tell", "undecided", "not decided"
-    # Magnitudes rest on 29 labelled models, and the most confident predictions were wrong: never say more than "perhaps".
-    likely = training.basis == "lineage" and max(training.probabilities.values()) >= _LIKELY
-    return f"{training.verdict}, {'likely' if likely else 'perhaps'}", "inference", "inference"
+    return (f"{training.verdict}, likely", "inference", "inference") if claimed(report) else ("Cannot tell", "undecided", "not decided")
 
 
 def outranks(label: str, guess: str) -> str:

@@ -11,7 +11,13 @@ from components.text import numbers
 from components.text.plain_text import html
 
 MODELS, LABELS, RESULTS = "models", "labels", "results"
-RISKS = {"fits": "weights fit", "caution": "with losses", "overflow": "weights overflow", "unknown": "unknown"}
+RISKS = {
+    "fits": "weights fit",
+    "caution": "with losses",
+    "overflow": "weights overflow",
+    "broken": "weights not finite",
+    "unknown": "unknown",
+}
 _THROUGH = {"": numbers.NOTHING, "native": "nothing narrower", "undecided": "undecided"}
 
 

@@ -27,7 +27,12 @@ _PADDING = 6
 # White text on each of these has a contrast of at least 4.5:1.
 _GREY, _NAME = "#62656d", "#3c3f46"
 _LABEL, _PROOF, _INFERRED, _BAD = "#2f4ac0", "#0b7a55", "#855600", "#b42318"
-_RISKS = {"fits": ("weights fit", _PROOF), "caution": ("fits with losses", _INFERRED), "overflow": ("weights overflow", _BAD)}
+_RISKS = {
+    "fits": ("weights fit", _PROOF),
+    "caution": ("fits with losses", _INFERRED),
+    "overflow": ("weights overflow", _BAD),
+    "broken": ("weights not finite", _BAD),
+}
 _NOT_PROVEN = {"native": "nothing narrower", "undecided": UNKNOWN, "": UNKNOWN}
 
 

@@ -150,7 +150,7 @@ def hostile_report() -> DtypeReport:
         lineage=lineage,
         training={
             "verdict": HOSTILE,
-            "probabilities": {HOSTILE: 0.6, "fp16": 0.4},
+            "probabilities": {HOSTILE: 0.95, "fp16": 0.05},
             "basis": "rule",
             "explanation": HOSTILE,
             "source": f"https://example.org/{HOSTILE}",

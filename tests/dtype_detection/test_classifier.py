@@ -66,21 +66,27 @@ def test_probabilities_are_probabilities(abs_max: float, norm_max: float) -> Non
         assert all(0 <= each <= 1 for each in found.probabilities.values())
         assert (found.verdict == "undecided") == (found.reason != "clear")
         if found.verdict != "undecided":
-            assert found.probabilities[found.verdict] > CONFIDENT
+            assert found.probabilities[found.verdict] >= CONFIDENT
             assert found.verdict in classifier.intercepts
 
 
 @given(magnitudes, magnitudes)
-def test_fp32_is_never_the_verdict_of_what_ships(abs_max: float, norm_max: float) -> None:
+def test_what_ships_claims_nothing(abs_max: float, norm_max: float) -> None:
     found = SHIPPED.estimate(of(abs_max, norm_max))
-    assert found.verdict in ("fp16", "bf16", "undecided")
+    assert found.verdict == "undecided" and max(found.probabilities.values()) <= 1 - SHIPPED.rates["fp32"] < CONFIDENT
     assert found.probabilities["fp32"] == SHIPPED.rates["fp32"]
 
 
-def test_near_labelled_models_it_answers() -> None:
+def test_a_likely_precision_is_claimed() -> None:
+    sure = by_hand(("fp16", "bf16")).model_copy(update={"rates": {"fp16": 0.5, "bf16": 0.49, "fp32": 0.01}})
+    found = sure.estimate(of(1.0, 1.0))
+    assert (found.verdict, found.reason) == ("bf16", "clear") and found.probabilities["bf16"] > CONFIDENT
+
+
+def test_near_labelled_models_it_resembles_them() -> None:
     small, large = SHIPPED.estimate(of(1.0, 400.0)), SHIPPED.estimate(of(200.0, 5e4))
-    assert (small.verdict, small.reason) == ("fp16", "clear")
-    assert (large.verdict, large.reason) == ("bf16", "clear")
+    assert max(small.probabilities, key=lambda name: small.probabilities[name]) == "fp16" and small.reason == "unclear"
+    assert max(large.probabilities, key=lambda name: large.probabilities[name]) == "bf16" and large.reason == "unclear"
     own = SHIPPED.estimate(of(1.0, 361.9))
     assert own.nearest.model == "facebook/opt-1.3b" and own.distance == pytest.approx(0, abs=1e-9)
 
@@ -97,16 +103,6 @@ def test_far_from_every_labelled_model_it_abstains(point: dict[str, float]) -> N
     assert found.probabilities == SHIPPED.rates and found.distance > 1
     everywhere = SHIPPED.model_copy(update={"reach": None})
     assert everywhere.estimate(point).reason != "unsupported"
-
-
-def test_between_two_precisions_it_abstains() -> None:
-    border = min(
-        (of(a, n) for a in np.logspace(0, 3, 40) for n in np.logspace(2, 5, 40)),
-        key=lambda p: abs(SHIPPED.probabilities(p)["fp16"] - SHIPPED.probabilities(p)["bf16"]) + 9 * (SHIPPED.nearest(p)[1] > 1),
-    )
-    found = SHIPPED.estimate(border)
-    assert (found.verdict, found.reason) == ("undecided", "unclear")
-    assert found.probabilities == SHIPPED.probabilities(border)
 
 
 def test_what_magnitudes_do_not_tell_is_no_verdict() -> None:

@@ -49,7 +49,7 @@ def test_every_labelled_model_has_a_family_of_its_own_choice() -> None:
     assert len(labelled_extremes()) == 29
     listed = (ROOT / "analyzers/dtype_detection/reference/families.csv").read_text(encoding="utf-8").splitlines()[1:]
     assert sorted(line.split(",")[0] for line in listed) == sorted(model.model for model in labelled_extremes())
-    assert all(line.count(",") == 2 and line.split(",")[2] for line in listed)
+    assert all(line.count(",") == 4 and all(line.split(",")) for line in listed)
     assert family_of("GOOGLE/mT5-Small") == family_of("google-t5/t5-base") == family_of("bigscience/T0_3B") != family_of("gsarti/it5-base")
     assert family_of("somebody/new") == family_of("Somebody/other") == "somebody"
 
@@ -176,12 +176,6 @@ def test_figures_follow_from_the_predictions() -> None:
     assert found.log_loss.families == pytest.approx(np.mean(by_family), rel=1e-12)
     assert found.likeliest_correct == sum(max(r.probabilities, key=r.probabilities.__getitem__) == r.precision for r in ROWS) == 23
     assert (found.models, found.families) == (29, len({row.family for row in ROWS}))
-    assert found.answered == sum(row.verdict != "undecided" for row in ROWS)
-    assert found.answered_correct == sum(row.verdict == row.precision for row in ROWS)
-    for name, counts in found.confusion.items():
-        assert counts == {
-            verdict: sum((row.precision, row.verdict) == (name, verdict) for row in ROWS) for verdict in (*CLASSES, "undecided")
-        }
 
 
 def test_it_beats_what_knows_nothing() -> None:

@@ -141,6 +141,27 @@ def test_an_adapter_is_said_to_be_one(tmp_path: Path) -> None:
     assert not any("adapter (" in note for note in exact(tmp_path).notes)
 
 
+def test_an_adapter_beside_weights_is_said_to_be_one(tmp_path: Path) -> None:
+    weights = {f"model.layers.{i}.self_attn.q_proj.base_layer.weight": normal(64, 64, seed=i) for i in range(3)}
+    query = "model.layers.0.self_attn.q_proj"
+    lora = {f"{query}.lora_A.default.weight": normal(4, 64), f"{query}.lora_B.default.weight": normal(64, 4)}
+    (note,) = exact(write(tmp_path, weights | lora)).notes
+    assert note.startswith('2 tensors belong to an adapter (LoRA or the like) that is not merged, from "model.layers.0')
+    assert not exact(write(tmp_path / "plain", weights)).notes
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_do_not_fit_fp16(value: float, tmp_path: Path) -> None:
+    report = exact(write(tmp_path, {"a.weight": spoiled(value)}))
+    assert report.fp16_risk.level == "broken" and not any("fit" in reason for reason in report.fp16_risk.reasons)
+    assert "weights not finite" in one(report) and "weights fit" not in one(report)
+
+
+@pytest.mark.parametrize(("stated", "shown"), [("half", "float16"), ("torch.double", "float64"), ("BF16", "bfloat16"), ("auto", "auto")])
+def test_the_configurations_dtype_is_named_as_in_torch(stated: str, shown: str, tmp_path: Path) -> None:
+    assert exact(write(tmp_path, {"a.weight": normal(64, 64)}, {"torch_dtype": stated})).config_dtype == shown
+
+
 @pytest.mark.parametrize(("largest", "noted"), [(2.0**127, False), (2.0**128, True), (-(2.0**1000), True)])
 def test_magnitudes_too_large_for_a_bin_of_their_own(largest: float, noted: bool, tmp_path: Path) -> None:
     report = exact(write(tmp_path, {"a.weight": torch.tensor([largest, 3.0], dtype=torch.float64)}))

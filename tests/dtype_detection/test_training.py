@@ -1,11 +1,11 @@
-"""Label, lineage, classifier: which one answers, and what it says."""
+"""Label, lineage, relative, classifier: which one answers, and what it says."""
 
 from typing import Any
 
 import pytest
 
-from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.labels import Label, labelled_extremes, labels
+from analyzers.dtype_detection.relatives import answered, confidence
 from analyzers.dtype_detection.report import Extremes, Lineage, Training
 from analyzers.dtype_detection.training import infer_training
 
@@ -47,17 +47,44 @@ def test_lineage_beats_magnitudes() -> None:
     assert infer(stored="BF16").basis == infer(stored="F16").basis == infer(stored="F8_E4M3").basis == "lineage"
 
 
-@pytest.mark.parametrize(
-    ("extremes", "verdict"),
-    [(base(1.0, 400.0), "fp16"), (base(200.0, 5e4), "bf16"), (base(20.0, 1500.0), "undecided"), (base(1e9, 1e12), "undecided")],
-)
+@pytest.mark.parametrize("extremes", [base(1.0, 400.0), base(200.0, 5e4), base(20.0, 1500.0), base(1e9, 1e12)])
 @pytest.mark.parametrize(("stored", "history"), [("F32", "native"), ("F32", "mixed"), ("F64", "native"), ("F64", "upcast-from-fp32")])
-def test_magnitudes_answer_for_wide_files_in_which_nothing_narrower_survives(
-    extremes: Extremes, verdict: str, stored: str, history: str
-) -> None:
+def test_wide_files_in_which_nothing_narrower_survives_do_not_tell(extremes: Extremes, stored: str, history: str) -> None:
     found = infer(extremes, stored=stored, verdict=history)
-    assert (found.verdict, found.basis) == (verdict, "classifier")
-    assert found.probabilities == fitted().classifier.estimate(extremes.model_dump()).probabilities
+    assert (found.verdict, found.basis, found.probabilities) == ("undecided", "classifier", {})
+    assert found.explanation.startswith("It cannot be told from the weights: fp32 masters are written by every kind of training.")
+
+
+OPT = ("opt", ["model.decoder.layers.0.self_attn.q_proj.weight"])
+
+
+def test_a_labelled_model_of_the_same_architecture_tells_it() -> None:
+    found = infer_training(None, lineage(), base(1.0, 350.0), {"F32": 100}, *OPT)
+    assert (found.verdict, found.basis) == ("fp16", "family") and "facebook/opt-1.3b" in found.explanation
+    assert found.probabilities["fp16"] == confidence() == 15 / 16 and sum(found.probabilities.values()) == pytest.approx(1)
+    narrow = infer_training(None, lineage(verdict="upcast-from-bf16", passed_through=("bf16",)), base(1.0, 350.0), {"F32": 100}, *OPT)
+    assert (narrow.verdict, narrow.basis) == ("bf16", "lineage")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "names", "magnitudes"),
+    [
+        (*OPT, base(1.0, 5.0)),  # a small or untrained one
+        (*OPT, base(5.0, 350.0)),
+        ("opt", ["model.layers.0.self_attn.q_proj.weight"], base(1.0, 350.0)),  # other tensors than its configuration says
+        ("llama", OPT[1], base(1.0, 350.0)),
+        (None, OPT[1], base(1.0, 350.0)),
+        (["opt"], OPT[1], base(1.0, 350.0)),
+        ("t5", ["encoder.block.0.layer.0.SelfAttention.q.weight"], base(560.0, 93320.0)),  # trained in bf16 and, by others, in fp32
+        ("gpt2", ["transformer.h.0.attn.c_attn.weight"], base(1.832, 211.2)),  # one labelled model is no family
+    ],
+)
+def test_without_a_labelled_relative_it_is_not_told(model_type: object, names: list[str], magnitudes: Extremes) -> None:
+    assert infer_training(None, lineage(), magnitudes, {"F32": 100}, model_type, names).verdict == "undecided"
+
+
+def test_relatives_are_right_about_labelled_models_left_out() -> None:
+    assert answered() == (14, 14)
 
 
 @pytest.mark.parametrize(
@@ -76,15 +103,13 @@ def test_without_a_basis_there_is_no_answer(extremes: Extremes, history: dict[st
     assert (found.verdict, found.basis, found.probabilities) == ("undecided", "none", {})
 
 
-def test_the_explanation_says_what_was_seen_and_why_there_is_no_answer() -> None:
-    clear = infer(base(1.0, 361.9)).explanation
-    assert "facebook/opt-1.3b (fp16)" in clear and "rule of thumb would say fp16" in clear and "fp32 keeps its share" in clear
-    assert "without LM head and buffers" in clear and "at least" not in clear
+def test_the_explanation_says_what_the_magnitudes_resemble() -> None:
+    near = infer(base(1.0, 361.9)).explanation
+    assert "resemble models trained in fp16 (7" in near and "facebook/opt-1.3b (fp16)" in near and "rule of thumb would say fp16" in near
+    assert "without LM head and buffers" in near and "at least" not in near
     quick = infer(base(1.0, 361.9, exact=False)).explanation
     assert "largest weight at least 1, largest norm about 362" in quick
-    far = infer(base(1e9, 1e12)).explanation
-    assert far.startswith("Too far from every labelled model") and "keeps its share" not in far
-    assert infer(base(20.0, 1500.0)).explanation.startswith("No precision is more likely than all others combined.")
+    assert "No labelled model is near; the nearest" in infer(base(1e9, 1e12)).explanation
 
 
 def test_labels_are_read() -> None:

@@ -202,13 +202,17 @@ def test_ties_has_average_weights(folder: Folder) -> None:
 
 def test_stacked_layers_are_matched_by_content(folder: Folder) -> None:
     report = folder.parents(stacked((FIRST, 0, 3), (SECOND, 1, 4), (FIRST, 2, 4)), FIRST, SECOND)
-    assert report.verdict == "merge" and report.fit is not None
-    moved = {(each.layer, each.ref[-2:], each.source) for each in report.layer_map}
-    assert moved == {(3, "c1", 1), (4, "c1", 2), (5, "c1", 3), (6, "c0", 2), (7, "c0", 3)}
+    assert report.verdict == "stack" and "bit for bit" in report.statement and report.fit is not None
+    layers = {each.layer: (each.ref[-2:], each.source) for each in report.layer_map}
+    assert layers == {None: ("c0", None)} | {new: ("c0", new) for new in range(3)} | {3: ("c1", 1), 4: ("c1", 2), 5: ("c1", 3)} | {
+        6: ("c0", 2),
+        7: ("c0", 3),
+    }
+    assert all(each.equal_share == 1 for each in report.layer_map)
     weights = {row.layer: [round(weight, 2) + 0.0 for weight in row.weights] for row in report.fit.layers}
     assert weights == {None: [1, 0], 0: [1, 0], 1: [1, 0], 2: [1, 0], 3: [0, 1], 4: [0, 1], 5: [0, 1], 6: [1, 0], 7: [1, 0]}
     alone = folder.parents(stacked((FIRST, 0, 3), (FIRST, 1, 4)), FIRST)
-    assert alone.verdict == "derived" and len(alone.layer_map) == 3
+    assert alone.verdict == "stack" and [each.source for each in alone.layer_map] == [0, 1, 2, 1, 2, 3, None]
 
 
 def test_pruned_scaled_and_permuted(folder: Folder) -> None:

@@ -102,6 +102,7 @@ def hostile() -> Values:
         "nan.weight": torch.full((4,), torch.nan),
         "odd_nan.weight": torch.tensor([0x7F800001], dtype=torch.int32).view(torch.float32),
         "double.weight": through(normal(5, 7), BF16, torch.float64),
+        "double_of_single.weight": normal(5, 7, seed=3).double(),
         "double_native.weight": torch.tensor([1 + 2.0**-40], dtype=torch.float64),
         "scalar": torch.tensor(0.5),
         "empty.weight": torch.zeros(0, 4),
@@ -118,6 +119,7 @@ def test_every_bit_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert to == {
         "all_bf16.weight": "BF16", "all_fp16.weight": "F16", "one_exception.weight": "F32", "ones.weight": "BF16",
         "minus_zero.weight": "BF16", "nan.weight": "BF16", "odd_nan.weight": "F32", "double.weight": "BF16",
+        "double_of_single.weight": "F32",
         "double_native.weight": "F64", "scalar": "BF16", "empty.weight": "F32", "already.weight": "BF16", "indices": "I64", "mask": "BOOL",
     }  # fmt: skip
     result = tensors_of(tmp_path / "out")
@@ -272,7 +274,7 @@ def wide(folder: Path) -> Path:
 
 def test_nothing_to_shrink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    assert "1 tensor of fp32 or fp64, each with values that neither bf16 nor fp16 holds" in refused(
+    assert "1 tensor of fp32 or fp64, each with values that no narrower format holds" in refused(
         capsys, write(tmp_path / "native", {"a": normal(64, 64)}), out
     )
     assert "no tensor is stored as fp32" in refused(capsys, write(tmp_path / "ints", {"a": torch.arange(9)}), out)

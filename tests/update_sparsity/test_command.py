@@ -119,6 +119,7 @@ def test_csv_has_every_table(tmp_path: Path, capsys: pytest.CaptureFixture[str],
     tables = {file.stem: pandas.read_csv(file) for file in (tmp_path / "out").glob("*.csv")}
     assert set(tables) == {
         "summary", "roles", "layers", "tensors", "magnitudes", "updates", "ulp", "energy", "unmatched", "trajectory", "overlap",
+        "coverage", "left_out",
     }  # fmt: skip
     for name, table in tables.items():
         assert list(table.columns[:2]) == (["base", "base_commit"] if name == "summary" else ["base", "tuned"])

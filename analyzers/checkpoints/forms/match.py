@@ -203,6 +203,10 @@ class Matcher:
                     found[number] = matches or found[number]
         return found
 
+    def agree(self, base: Tensor, tuned: Tensor) -> bool:
+        """Whether a run of values of both, which have rows of the same length, is related."""
+        return self._readers is not None and related(*self._run_of({0: (base, tuned)})[0])
+
     def _resized(self, base: Tensor, tuned: Tensor) -> bool:
         """Whether two tensors of different shapes are compared row by row."""
         return base.shape != tuned.shape and self._fit(base, tuned)

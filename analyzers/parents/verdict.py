@@ -32,7 +32,7 @@ class Facts:
     `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: nothing but rounding is left. moved: layers that have
     other numbers in the best candidate. coverage: of the model and the best candidate. stack: all layers, where they come from several
     candidates; exact_stack: bit for bit. conversion: each tensor, where much of the model is the best candidate's. adapters: ranks of the
-    adapter matrices stored in the model and in the best candidate, 0 without any.
+    adapter matrices stored in the model and in the best candidate, 0 without any. forms: layouts in which the best candidate matches.
     """
 
     candidates: Sequence[Candidate]
@@ -51,6 +51,7 @@ class Facts:
     exact_stack: bool
     conversion: Sequence[Conversion]
     adapters: Sequence[int]
+    forms: Sequence[str]
 
     @property
     def whole(self) -> bool:
@@ -79,7 +80,8 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
     if facts.through is not None and not facts.moved and facts.whole:
         how = f", cast through {facts.through}" if facts.through else ""
         read = "" if facts.exact_mode else " that was read"
-        return "same-weights", f"The same weights as {best.ref}: every value{read} is equal once both have the same dtype{how}."
+        layout = f", in another layout ({'; '.join(facts.forms[:_NAMED])})" if facts.forms else ""
+        return "same-weights", f"The same weights as {best.ref}{layout}: every value{read} is equal once both have the same dtype{how}."
     if facts.stack and (facts.exact_stack or not _exact_merge(facts)):
         return "stack", _stacked(facts)
     if facts.through is not None:

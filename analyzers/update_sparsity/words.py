@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from analyzers import limits
 from analyzers.base import Interval
-from analyzers.checkpoints import TIED, Alignment, Checkpoint, Relaid, Tensor, account_notes, quoted
+from analyzers.checkpoints import Alignment, Checkpoint, Tensor, account_notes, layout_notes, moved_layers, quoted
 from analyzers.checkpoints import Unmatched as Found
 from analyzers.formatting import plural, share
 from analyzers.numerics import PairCounts
@@ -144,7 +144,7 @@ def unmatched(found: Found) -> Unmatched:
         integers=_named(found.integers),
         tied=tuple(tensor.name for tensor in _first(found.tied)),
         relaid=tuple(RelaidRow(**_names_of(each), form=each.form, agree=each.agree) for each in _first(found.relaid)),
-        moved_layers=tuple(MovedLayer(layer=layer, tuned_layer=source) for layer, source in _first(_moved(found))),
+        moved_layers=tuple(MovedLayer(layer=layer, tuned_layer=source) for layer, source in _first(moved_layers(found))),
         counts={name: len(getattr(found, name)) for name in _LISTS},
         missing_parameters=sum(tensor.elements for tensor in found.missing),
         extra_parameters=sum(tensor.elements for tensor in found.extra),
@@ -167,8 +167,7 @@ def unmatched_notes(found: Found) -> Iterator[str]:
         kinds = ", ".join(sorted({tensor.dtype for tensor in found.integers}))
         hold = plural(len(found.integers), "tensor that holds", "tensors that hold")
         yield f"Not compared: {hold} no plain floats ({kinds}; {_names(found.integers)})."
-    yield from _layer_notes(found)
-    yield from _form_notes(found)
+    yield from layout_notes(found, "the base", "the tuned checkpoint")
     if found.renamed:
         first = found.renamed[0]
         others = ", for one" if len(found.renamed) > 1 else ""
@@ -184,42 +183,6 @@ def unmatched_notes(found: Found) -> Iterator[str]:
     if found.tied:
         repeat = plural(len(found.tied), "tensor that repeats", "tensors that repeat")
         yield f"Counted once: {repeat} the input embedding ({_names(found.tied)})."
-
-
-def _form_notes(found: Found) -> Iterator[str]:
-    """A sentence for each layout in which tensors were compared."""
-    forms: dict[tuple[str, bool], list[Relaid]] = {}
-    for each in found.relaid:
-        forms.setdefault((each.form, each.agree or each.form == TIED), []).append(each)
-    for (form, agree), alike in forms.items():
-        first, others = alike[0], ", for one" if len(alike) > 1 else ""
-        unsure = "" if agree else ", the most usual layout of these shapes: in none that was tried do the values agree"
-        yield (
-            f"Compared in another layout ({form}{unsure}): {plural(len(alike), 'tensor')}, {quoted(first.base.name)} with "
-            f"{quoted(first.tuned.name)}{others}."
-        )
-
-
-def _moved(found: Found) -> list[tuple[int, int | None]]:
-    return [(layer, source) for each in found.layers for layer, source in sorted(each.moved.items())]
-
-
-def _layer_notes(found: Found) -> Iterator[str]:
-    """Which layers stand under other numbers, in none, or more than once."""
-    moved = _moved(found)
-    lost = [str(layer) for layer, source in moved if source is None]
-    others = [f"{layer} with {source}" for layer, source in moved if source is not None]
-    again = [f"{layer} with {source}" for each in found.layers for layer, source in sorted(each.repeated.items())]
-    if others:
-        yield f"Compared under other numbers, as their values show: {plural(len(others), 'layer')} of the base ({_listed(others)})."
-    if lost:
-        yield f"The tuned checkpoint has no counterpart of {plural(len(lost), 'layer')} of the base: {_listed(lost)}."
-    if again:
-        yield f"The tuned checkpoint repeats layers of the base, which are compared again: its layers {_listed(again)}."
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words[:12]) + (", ..." if len(words) > 12 else "")
 
 
 def _names_of(pair: Any) -> dict[str, Any]:

@@ -158,7 +158,7 @@ class Matcher:
                     view = in_form(other, one.shape, words) if other is not None else None
                     if view is not None and other is not None:
                         found.append(Match(one, view, one, other, words, agree=True))
-        return found
+        return [*found, *_next_to(found, base, tuned)]
 
     def _tried(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, list[tuple[Floats, Floats]]]:
         """Words of a variant -> the values of both tensors of each pair, read so."""
@@ -455,6 +455,18 @@ def in_form(tensor: Tensor, shape: tuple[int, ...], form: str) -> Tensor | None:
 def _ways(tensor: Tensor, shape: tuple[int, ...]) -> Iterator[tuple[str, Part]]:
     """The variants of a whole tensor in the shape of another one."""
     return variants(Part(View.of(tensor), tensor.shape), "", shape, stacked=False, heads=())
+
+
+def _next_to(matches: Sequence[Match], base: Sequence[Tensor], tuned: Sequence[Tensor]) -> Iterator[Match]:
+    """Tensors too short to tell by their values, such as biases, in modules whose weights match."""
+    modules = {match.base_stored.name.rpartition(".")[0]: match.tuned_stored.name.rpartition(".")[0] for match in matches}
+    taken = {match.base_stored.name for match in matches}, {match.tuned_stored.name for match in matches}
+    names = {tensor.name: tensor for tensor in tuned if tensor.name not in taken[1]}
+    for tensor in base:
+        module, _, leaf = tensor.name.rpartition(".")
+        other = names.get(f"{modules.get(module)}.{leaf}")
+        if tensor.name not in taken[0] and other is not None and other.shape == tensor.shape:
+            yield _as_stored(tensor, other)
 
 
 def _straight(words: str) -> str:

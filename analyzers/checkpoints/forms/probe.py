@@ -17,8 +17,8 @@ Floats = NDArray[np.float64]
 # A view is looked at in one run of values, or where its layout is in doubt in short runs at the same random places of each view.
 RUN = 1024
 PLACES, SHORT = 16, 16
-# Between unrelated values a correlation has the standard deviation 1/sqrt(n). A relation is so many of these, and not less than the second.
-_DEVIATIONS, _LEAST = 6.0, 0.2
+# A relation is a correlation that many standard deviations from 0, of at least the second, over at least the third number of values.
+_DEVIATIONS, _LEAST, _FEWEST = 6.0, 0.2, 4
 
 
 @dataclass(slots=True)
@@ -87,5 +87,7 @@ def correlation(x: Floats, y: Floats) -> float:
 
 
 def related(value: float, values: int) -> bool:
-    """Whether a correlation over so many ``values`` is beyond chance."""
-    return bool(value >= max(_LEAST, min(0.9, _DEVIATIONS / np.sqrt(max(1, values)))))
+    """Whether a correlation over so many ``values`` is beyond chance, by Fisher's z: atanh(r) sqrt(n - 3) is standard normal under none."""
+    if values < _FEWEST:
+        return False
+    return value >= _LEAST and bool(np.arctanh(min(value, 1 - 1e-12)) * np.sqrt(values - 3) >= _DEVIATIONS)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.elements import normal_strides
 from analyzers.checkpoints.filters import passing, select
+from analyzers.checkpoints.forms.by_values import match_by_values
 from analyzers.checkpoints.forms.heads import head_lengths, head_rows
 from analyzers.checkpoints.forms.layers import LayerMap, layer_maps, layer_of, numbered, with_layers_moved
 from analyzers.checkpoints.forms.match import Match, Matcher, Readers
@@ -199,7 +200,7 @@ class _Sides:
         alike = [pair for pair in pairs if pair[0].shape == pair[1].shape and _values(*pair)]
         matches = [match for each in self._matcher.same_name(alike) for match in each]
         matches += [Match(*pair, *pair) for pair in pairs if pair[0].shape != pair[1].shape and _values(*pair) and _fit(*pair)]
-        for find in (self._matcher.relaid, self._matcher.alike):
+        for find in (self._matcher.relaid, self._by_values):
             taken = {match.base_stored.name for match in matches}, {match.tuned_stored.name for match in matches}
             rest = [
                 [t for t in side if t.name not in names and t.has_values and not copies.get(t.name)]
@@ -212,6 +213,9 @@ class _Sides:
             found.setdefault(match.base_stored.name, []).append(match)
         used = {match.tuned_stored.name for match in matches} | {tensor.name for tensor in partners.values()}
         return _Matched(found, partners, [tensor for tensor in tuned if tensor.name not in used], [])
+
+    def _by_values(self, base: Sequence[Tensor], tuned: Sequence[Tensor]) -> list[Match]:
+        return match_by_values(base, tuned, self._readers) if self._readers is not None else []
 
     def _with_layers(self, maps: list[LayerMap]) -> _Matched:
         """The same with the tuned checkpoint's layers numbered as the base's."""

@@ -16,6 +16,7 @@ from .gpu import gpu
 from .hub_exact import exact_over_http
 from .hub_quick import large_quick, mixture_quick
 from .intervals import interval_coverage
+from .layouts import layouts
 from .library import library
 from .load import load
 from .local_exact import local_exact
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "pairs": pair_counting,
     "sparsity": sparsity_exact,
     "sparsity-quick": sparsity_quick,
+    "layouts": layouts,
     "sparsity-intervals": sparsity_intervals,
     "parents": parents_quick,
     "shrink": shrink,

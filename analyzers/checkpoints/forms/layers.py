@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzers.checkpoints.forms.match import Match, Readers, in_form
+from analyzers.checkpoints.forms.by_values import in_form
+from analyzers.checkpoints.forms.match import Match, Readers
 from analyzers.checkpoints.forms.probe import Floats, related
 from analyzers.checkpoints.tensor import Tensor
 

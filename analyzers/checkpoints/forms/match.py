@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from analyzers.checkpoints.forms.probe import Floats, Reader, correlation, related
+from analyzers.checkpoints.forms.probe import Reader, best_correlation, correlation, related, row_length, spread
 from analyzers.checkpoints.forms.sites import GATE_UP, QKV, Site, site
 from analyzers.checkpoints.forms.unpack import Layout, Part, layouts, variants
-from analyzers.checkpoints.forms.views import View
 from analyzers.checkpoints.tensor import Tensor
 
 _NUMBERS = re.compile(r"\d+")
@@ -21,8 +20,6 @@ _NUMBERS = re.compile(r"\d+")
 _MODULES, _EXPERTS, _OPTIONS = 3, 2, 256
 # A correlation at which no other option is looked at.
 _CERTAIN = 0.98
-# Patterns of a block that are matched by their values alone.
-_PATTERNS = 24
 
 Readers = tuple[Reader, Reader]
 Located = tuple[Tensor, Site]
@@ -132,49 +129,6 @@ class Matcher:
                     found += self._matches(module, choice)
         return found
 
-    def alike(self, base: Sequence[Tensor], tuned: Sequence[Tensor]) -> list[Match]:
-        """Matches of tensors whose names tell nothing, by their values alone: the same shape, possibly transposed, in the same block."""
-        if self._readers is None:
-            return []
-        sides = [_by_pattern(side) for side in (base, tuned)]
-        if any(len(side) > _PATTERNS for side in sides):
-            return []
-        scores: list[tuple[float, str, str, str]] = []
-        for ours, theirs in product(*sides):
-            blocks = [block for block in sides[0][ours] if block in sides[1][theirs]]
-            for words, pairs in self._tried(
-                [(sides[0][ours][block], sides[1][theirs][block]) for block in _spread(blocks, _MODULES)]
-            ).items():
-                score = _best(pairs)
-                if related(*score):
-                    scores.append((score[0], ours, theirs, words))
-        found: list[Match] = []
-        taken: set[tuple[int, str]] = set()
-        for _, ours, theirs, words in sorted(scores, reverse=True):
-            if not taken & {(0, ours), (1, theirs)}:
-                taken |= {(0, ours), (1, theirs)}
-                for block, one in sides[0][ours].items():
-                    other = sides[1][theirs].get(block)
-                    view = in_form(other, one.shape, words) if other is not None else None
-                    if view is not None and other is not None:
-                        found.append(Match(one, view, one, other, words, agree=True))
-        return [*found, *_next_to(found, base, tuned)]
-
-    def _tried(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, list[tuple[Floats, Floats]]]:
-        """Words of a variant -> the values of both tensors of each pair, read so."""
-        assert self._readers is not None
-        views = [
-            (one, view, words) for one, other in pairs for words, part in _ways(other, one.shape) if (view := part.view.part_of(other, ""))
-        ]
-        values = [
-            reader.read([((one, view)[i], _row(one.shape)) for one, view, _ in views], spread=True)
-            for i, reader in enumerate(self._readers)
-        ]
-        found: dict[str, list[tuple[Floats, Floats]]] = {}
-        for one, view, words in views:
-            found.setdefault(words, []).append((values[0][one], values[1][view]))
-        return found
-
     def same_name(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> list[list[Match]]:
         """For each pair of the same name and shape: the match as stored, or the matches in the layout that its values show."""
         modules = [_Module(at.path, at.leaf, [(base, at)], [(tuned, at)]) for base, tuned in pairs for at in [site(base.name)]]
@@ -188,12 +142,12 @@ class Matcher:
             {
                 number: pairs[number]
                 for numbers in patterns.values()
-                for number in _spread(numbers, _MODULES)
+                for number in spread(numbers, _MODULES)
                 if self._ambiguous(modules[number])
             }
         )
         for numbers in sorted(patterns.values(), key=lambda each: modules[each[0]].leaf != "weight"):
-            chosen = [number for number in _spread(numbers, _MODULES) if number in first]
+            chosen = [number for number in spread(numbers, _MODULES) if number in first]
             if (not chosen or any(first[number][0] >= _CERTAIN for number in chosen)) and not self._relaid_as_weight(modules[numbers[0]]):
                 continue
             choice = self._choose([modules[number] for number in numbers])
@@ -225,7 +179,7 @@ class Matcher:
     def _run_of(self, pairs: Mapping[int, tuple[Tensor, Tensor]]) -> dict[int, tuple[float, int]]:
         """Correlation of one run of values of each pair, and their number."""
         assert self._readers is not None
-        rows = {number: _row(base.shape) for number, (base, _) in pairs.items()}
+        rows = {number: row_length(base.shape) for number, (base, _) in pairs.items()}
         sides = [
             reader.read([(pair[i], rows[number]) for number, pair in pairs.items()], spread=False) for i, reader in enumerate(self._readers)
         ]
@@ -234,7 +188,7 @@ class Matcher:
 
     def _choose(self, alike: Sequence[_Module]) -> _Choice | None:
         """The option for modules of one pattern; None if there is none."""
-        some = _spread(alike, _MODULES)
+        some = spread(alike, _MODULES)
         options = [list(self._options(module)) for module in some]
         if not options[0]:
             return None
@@ -270,11 +224,11 @@ class Matcher:
         for option in some:
             names = dict.fromkeys(name for name, _ in option.atoms)
             for name in names:
-                for atom in _spread([atom for atom in option.atoms if atom[0] == name], _EXPERTS):
+                for atom in spread([atom for atom in option.atoms if atom[0] == name], _EXPERTS):
                     for words, part in self._of(option, atom):
                         base, tuned = option.base[atom].view(), option.tuned[atom].view(part)
                         if base is not None and tuned is not None:
-                            tried.setdefault(name, {}).setdefault(words, []).append((base, tuned, _row(option.base[atom].part.shape)))
+                            tried.setdefault(name, {}).setdefault(words, []).append((base, tuned, row_length(option.base[atom].part.shape)))
         if self._readers is None:
             return {name: (next(iter(each)), 0.0, False) for name, each in tried.items()}
         pairs = [pair for each in tried.values() for several in each.values() for pair in several]
@@ -283,7 +237,10 @@ class Matcher:
         ]
         found = {}
         for name, each in tried.items():
-            scores = {words: _best([(values[0][base], values[1][tuned]) for base, tuned, _ in several]) for words, several in each.items()}
+            scores = {
+                words: best_correlation([(values[0][base], values[1][tuned]) for base, tuned, _ in several])
+                for words, several in each.items()
+            }
             words = max(scores, key=lambda words: scores[words][0])
             found[name] = (words, scores[words][0], related(*scores[words]))
         return found
@@ -316,7 +273,7 @@ class Matcher:
                 atoms = option.atoms
                 if option.words in seen or not atoms or len(seen) >= _OPTIONS:
                     continue
-                if all(any(True for _ in self._of(option, atom)) for atom in _spread(atoms, 2 * len(QKV))):
+                if all(any(True for _ in self._of(option, atom)) for atom in spread(atoms, 2 * len(QKV))):
                     seen.add(option.words)
                     yield option
 
@@ -437,54 +394,6 @@ def _side(
         yield ", ".join(filter(None, words)), atoms
 
 
-def _by_pattern(tensors: Sequence[Tensor]) -> dict[str, dict[int | None, Tensor]]:
-    """Name without the number of the layer -> layer -> tensor, of those with at least two values."""
-    found: dict[str, dict[int | None, Tensor]] = {}
-    for tensor in tensors:
-        if tensor.elements > 1:
-            found.setdefault(tensor.name.replace(f".{tensor.layer}.", ".*.", 1), {})[tensor.layer] = tensor
-    return found
-
-
-def in_form(tensor: Tensor, shape: tuple[int, ...], form: str) -> Tensor | None:
-    """A whole tensor in the shape of another one, transposed if ``form`` says so; None if that does not fit."""
-    part = next((part for words, part in _ways(tensor, shape) if words == form), None)
-    return part.view.part_of(tensor, "") if part is not None else None
-
-
-def _ways(tensor: Tensor, shape: tuple[int, ...]) -> Iterator[tuple[str, Part]]:
-    """The variants of a whole tensor in the shape of another one."""
-    return variants(Part(View.of(tensor), tensor.shape), "", shape, stacked=False, heads=())
-
-
-def _next_to(matches: Sequence[Match], base: Sequence[Tensor], tuned: Sequence[Tensor]) -> Iterator[Match]:
-    """Tensors too short to tell by their values, such as biases, in modules whose weights match."""
-    modules = {match.base_stored.name.rpartition(".")[0]: match.tuned_stored.name.rpartition(".")[0] for match in matches}
-    taken = {match.base_stored.name for match in matches}, {match.tuned_stored.name for match in matches}
-    names = {tensor.name: tensor for tensor in tuned if tensor.name not in taken[1]}
-    for tensor in base:
-        module, _, leaf = tensor.name.rpartition(".")
-        other = names.get(f"{modules.get(module)}.{leaf}")
-        if tensor.name not in taken[0] and other is not None and other.shape == tensor.shape:
-            yield _as_stored(tensor, other)
-
-
 def _straight(words: str) -> str:
     """The words of a layout without those that a vector has not."""
     return ", ".join(each for each in words.split(", ") if each and each != "transposed")
-
-
-def _best(pairs: Sequence[tuple[Floats, Floats]]) -> tuple[float, int]:
-    """The largest correlation, and its number of values: one of several modules may be damaged, or stand for another layer."""
-    return max(((correlation(x, y), x.size) for x, y in pairs), default=(0.0, 0))
-
-
-def _row(shape: Sequence[int]) -> int:
-    return max(1, shape[-1]) if shape else 1
-
-
-def _spread(items: Sequence, most: int) -> list:  # type: ignore[type-arg]
-    """At most ``most`` items, the first, the last, and some between them."""
-    if len(items) <= most:
-        return list(items)
-    return [items[round(at * (len(items) - 1) / (most - 1))] for at in range(most)]

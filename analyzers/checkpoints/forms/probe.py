@@ -1,7 +1,8 @@
 """Reads a few values of many views at the same places of each, and tells how alike two views are."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from analyzers.checkpoints.tensor import Tensor
 from analyzers.numerics.conversions import values_of
 
 Floats = NDArray[np.float64]
+T = TypeVar("T")
 
 # A view is looked at in one run of values, or where its layout is in doubt in short runs at the same random places of each view.
 RUN = 1024
@@ -91,3 +93,20 @@ def related(value: float, values: int) -> bool:
     if values < _FEWEST:
         return False
     return value >= _LEAST and bool(np.arctanh(min(value, 1 - 1e-12)) * np.sqrt(values - 3) >= _DEVIATIONS)
+
+
+def best_correlation(pairs: Sequence[tuple[Floats, Floats]]) -> tuple[float, int]:
+    """The largest correlation, and its number of values: one of several modules may be damaged, or stand for another layer."""
+    return max(((correlation(x, y), x.size) for x, y in pairs), default=(0.0, 0))
+
+
+def row_length(shape: Sequence[int]) -> int:
+    """Length of a row of a matrix of this shape; 1 for a scalar."""
+    return max(1, shape[-1]) if shape else 1
+
+
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """At most ``most`` items, the first, the last, and some between them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(at * (len(items) - 1) / (most - 1))] for at in range(most)]

@@ -1,0 +1,61 @@
+"""Exact mode on the same fine-tune in other layouts, each next to the plain one.
+
+``python -m tests.benchmarks.layouts FOLDER LAYOUT OUT`` lays a checkpoint out anew: a program, so that its memory is not counted with ours.
+"""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from .child import repeat, run
+from .model_files import make
+from .result import Result
+
+LAYOUTS = ("fused", "interleaved by heads", "transposed")
+RUNS = 3
+TARGET = 1.5
+_HEAD = 128
+
+
+def layouts(folder: Path) -> Iterator[Result]:
+    """2 x 2.2 GB: whole commands, their times and the memory, relative to the plain layout in the same run."""
+    base, plain = make(folder / "base"), make(folder / "tuned", update="scattered-0.3")
+    for layout in LAYOUTS:
+        out = folder / "relaid"
+        run(["-m", "tests.benchmarks.layouts", str(plain), layout, str(out)])
+        ours, same = (repeat(RUNS, ["-m", "analyzers", "sparsity", str(base), str(each), "--exact", "--json"]) for each in (out, plain))
+        cpu = [min(each.cpu_seconds for each in runs.each) for runs in (ours, same)]  # other programs stretch seconds
+        cost = cpu[0] / cpu[1]
+        told = {(each.json["num_changed"], each.json["total_parameters"]) for runs in (ours, same) for each in runs.each}
+        yield Result(f"sparsity, {layout} next to plain", str(ours), str(same), same.seconds / ours.seconds)
+        yield Result("  CPU", f"{cpu[0]:.2f} s", f"{cpu[1]:.2f} s", 1 / cost, f">= {1 / TARGET:.2f}", cost <= TARGET)
+        yield Result("  the same counts", "yes" if len(told) == 1 else "no", "", None, "yes", len(told) == 1)
+        yield Result("  peak memory", f"{ours.peak_bytes / 1e6:,.0f} MB", f"{same.peak_bytes / 1e6:,.0f} MB")
+        shutil.rmtree(out)
+
+
+def relay(folder: Path, layout: str, out: Path) -> None:
+    """Write the checkpoint in ``folder`` to ``out`` in another layout."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    state = {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
+    result: dict[str, torch.Tensor] = {}
+    for name, tensor in state.items():
+        q, k, v = (state.get(name.replace("q_proj", part)) for part in ("q_proj", "k_proj", "v_proj"))
+        if layout == "transposed":
+            result[name] = tensor.T if tensor.dim() == 2 and ".layers." in name else tensor
+        elif "q_proj" in name and q is not None and k is not None and v is not None:
+            groups = len(k) // _HEAD if layout == "interleaved by heads" else 1
+            parts = torch.cat([each.view(groups, -1, each.shape[1]) for each in (q, k, v)], 1)
+            result[name.replace("q_proj", "qkv_proj")] = parts.flatten(0, 1)
+        elif not any(part in name for part in ("k_proj", "v_proj")):
+            result[name] = tensor
+    out.mkdir()
+    save_file({name: tensor.contiguous() for name, tensor in result.items()}, out / "model.safetensors", {"format": "pt"})
+    shutil.copy(folder / "config.json", out)
+
+
+if __name__ == "__main__":
+    relay(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))

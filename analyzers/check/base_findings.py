@@ -6,7 +6,7 @@ from math import prod
 from analyzers.check.findings import finding
 from analyzers.check.report import Finding
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint
-from analyzers.formatting import listed, magnitude, plural
+from analyzers.formatting import listed, magnitude, plural, share
 from analyzers.parents import ParentsReport
 from analyzers.update_sparsity import SparsityReport
 
@@ -50,11 +50,25 @@ def against_base(report: SparsityReport, dropped: Collection[str], initialized: 
     # Values stored in fewer bits than the base's differ from them by their rounding alone.
     rounded = all(DTYPE_BITS[row.tuned_dtype] < DTYPE_BITS[row.dtype] for row in report.tensors)
     same = report.values_compared and report.num_changed == 0 and (report.swallowed.count == 0 or rounded)
-    if same and report.whole:
+    if same and report.whole and not unmatched.moved_layers:
         relaid = " in another layout" if unmatched.relaid else ""
         detail = f"All {report.values_compared:,} values equal those of {base}{relaid}: nothing was trained, or the wrong file was saved."
         yield finding("unchanged", "error", "The weights are those of the base", detail)
+    if report.whole and unmatched.moved_layers:
+        first = unmatched.moved_layers[0]
+        detail = (
+            f"Layers of {base} stand under other numbers, or more than once; layer {first.layer} of it is layer {first.tuned_layer} here. "
+            "That is another model, if it was not meant so."
+        )
+        yield finding("replaced", "warning", "Layers in another order", detail)
     yield from _replaced(report)
+    turned = [each for each in unmatched.relaid if each.name == each.tuned_name]
+    if turned:
+        detail = (
+            f"{plural(len(turned), 'tensor has', 'tensors have')} the name and shape as in {base} and the same values in another order "
+            f"({turned[0].form}): programs that load both alike compute something else. Check the conversion."
+        )
+        yield finding("misshapen", "warning", "Values in another order", detail, [each.tuned_name for each in turned])
     if unmatched.extra:
         number = unmatched.counts.get("extra", len(unmatched.extra))
         detail = f"{plural(number, 'tensor')} with {unmatched.extra_parameters:,} values that {base} does not have."
@@ -66,9 +80,11 @@ def _replaced(report: SparsityReport) -> Iterator[Finding]:
     matrices = [row for row in report.tensors if len(row.shape) > 1 and row.role != "norm" and row.relative_norm is not None]
     kept = sum(row.parameters for row in matrices if (row.relative_norm or 0) < _KEPT)
     lost = [row for row in matrices if (row.relative_norm or 0) >= _LOST]
-    if lost and not report.tensors_aggregated and 2 * kept > sum(row.parameters for row in matrices):
+    if lost and not report.tensors_aggregated:
+        every = sum(row.parameters for row in matrices)
+        others = f"while {share(kept / every)} of the matrices' weights have" if kept else "nor has any other matrix"
         detail = (
-            f"{plural(len(lost), 'tensor has', 'tensors have')} no relation to {report.base.ref}, while most weights have: they were "
+            f"{plural(len(lost), 'tensor has', 'tensors have')} no relation to {report.base.ref} in place, {others}: they were moved, "
             f"initialised anew, or are another model's. {lost[0].tuned_name} changed by {magnitude(lost[0].relative_norm)} times its norm."
         )
         yield finding("replaced", "warning", "Weights that are not the base's any more", detail, [row.tuned_name for row in lost])

@@ -8,6 +8,8 @@ with different numbers of rows are compared on their common rows. Anything not, 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.elements import normal_strides
 from analyzers.checkpoints.filters import passing, select
@@ -15,7 +17,7 @@ from analyzers.checkpoints.forms.by_values import match_by_values
 from analyzers.checkpoints.forms.heads import head_lengths, head_rows
 from analyzers.checkpoints.forms.layers import LayerMap, layer_maps, layer_of, numbered, with_layers_moved
 from analyzers.checkpoints.forms.match import Match, Matcher, Readers
-from analyzers.checkpoints.forms.probe import Reader
+from analyzers.checkpoints.forms.probe import Reader, row_length
 from analyzers.checkpoints.forms.views import View
 from analyzers.checkpoints.renames import renamed
 from analyzers.checkpoints.spans import Sides
@@ -24,6 +26,7 @@ from analyzers.checkpoints.ties import may_tie, tied_heads
 
 # The form of a head that is compared with the embedding of a model which ties the two.
 TIED = "tied to the embedding"
+_COPIES = 64  # tensors without a counterpart, and of their shape with one, that are compared
 _AS_HEAD = "[as head]"  # what the name of an embedding ends with where it is compared with a head too
 
 
@@ -145,7 +148,7 @@ def align(
         column = {each.name: _counterparts(each, matched, tied, repeating, sides, found) for each in parameters if each.name in chosen}
         columns.append(column)
         for tensor in passing(matched.extra, include, exclude):
-            (found.tied if tensor.name in repeating or known[1 + number].get(tensor.name) else found.extra).append(tensor)
+            (found.tied if tensor.name in repeating or sides.copies[1].get(tensor.name) else found.extra).append(tensor)
         unmatched.append(found)
     return Alignment(tuple(_groups(parameters, columns)), tuple(unmatched))
 
@@ -177,7 +180,7 @@ class _Sides:
     ) -> None:
         self._sides = (base, tuned)
         self._parameters = (_parameters(base), _parameters(tuned))
-        self.copies = (ours, theirs)
+        self.copies = (dict(ours), dict(theirs))
         self._readers = readers
         configs = [side.config for side in self._sides]
         self._matcher = Matcher(head_lengths(configs), head_rows(configs), readers, _fit)
@@ -192,7 +195,25 @@ class _Sides:
             if maps:
                 found = self._with_layers(maps)
         self._add_tied_heads(found)
+        if self._readers is not None:
+            self._find_copies(found)
         return found
+
+    def _find_copies(self, found: _Matched) -> None:
+        """Add to ``copies`` the tensors without a counterpart whose values are those of one that has one: tied in the model."""
+        used = [
+            {match.base_stored.name for matches in found.matches.values() for match in matches},
+            {match.tuned_stored.name for matches in found.matches.values() for match in matches},
+        ]
+        for side, (parameters, names) in enumerate(zip(self._parameters, used, strict=True)):
+            assert self._readers is not None
+            lost = [t for t in parameters if t.name not in names and t.has_values and t.elements > 1][:_COPIES]
+            for tensor in lost:
+                twins = [t for t in parameters if t.name in names and (t.shape, t.dtype) == (tensor.shape, tensor.dtype)][:_COPIES]
+                row = row_length(tensor.shape)
+                values = self._readers[side].read([(each, row) for each in (tensor, *twins)], spread=False)
+                if float(np.ptp(values[tensor])) > 0 and any((values[twin] == values[tensor]).all() for twin in twins):
+                    self.copies[side][tensor.name] = True
 
     def _by_name_and_form(self, base: Sequence[Tensor], tuned: Sequence[Tensor]) -> _Matched:
         partners, _ = _partners(base, tuned)

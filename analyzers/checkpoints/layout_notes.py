@@ -10,8 +10,9 @@ _LISTED = 12  # layers that a sentence names
 
 
 def moved_layers(found: Unmatched) -> list[tuple[int, int | None]]:
-    """Layers of the base with the tuned checkpoint's layers that have their content, None for layers without any."""
-    return [(layer, source) for each in found.layers for layer, source in sorted(each.moved.items())]
+    """Layers of the base with the tuned checkpoint's layers that have, or repeat, their content; None for layers without any."""
+    again = [(source, layer) for each in found.layers for layer, source in sorted(each.repeated.items())]
+    return [*((layer, source) for each in found.layers for layer, source in sorted(each.moved.items())), *again]
 
 
 def form_words(found: Unmatched) -> list[str]:
@@ -22,7 +23,7 @@ def form_words(found: Unmatched) -> list[str]:
 
 def layout_notes(found: Unmatched, base: str, tuned: str) -> Iterator[str]:
     """Yield a sentence for each layout in which tensors were compared, and on layers under other numbers. base, tuned: names in these."""
-    moved = moved_layers(found)
+    moved = [each for of in found.layers for each in sorted(of.moved.items())]
     lost = [str(layer) for layer, source in moved if source is None]
     others = [f"{layer} with {source}" for layer, source in moved if source is not None]
     again = [f"{layer} with {source}" for each in found.layers for layer, source in sorted(each.repeated.items())]

@@ -85,7 +85,7 @@ def _block_role(modules: list[str]) -> str:
             return "attention"
         if _MLP_LEAF.search(module):
             return "mlp"
-    if modules == ["shared"]:  # the one embedding of T5 and BART, at the top
+    if modules[-1:] == ["shared"] and len(modules) < 3:  # the one embedding of T5 and BART, at the top
         return "embedding"
     # BERT and ViT name the second half of an MLP layer.N.output.
     if len(modules) > 2 and "output" in modules and any(_BLOCKS.match(module) for module in modules):

@@ -40,7 +40,9 @@ from analyzers.parents.fitted import Fitted
 from analyzers.parents.proof import Monotone, is_step_function, monotone
 from analyzers.parents.report import (
     ANALYSIS_VERSION,
+    FAITHFUL,
     Candidate,
+    Conversion,
     Difference,
     Fit,
     MovedLayer,
@@ -52,13 +54,14 @@ from analyzers.parents.report import (
 )
 from analyzers.parents.rows import candidate_row, fit_rows
 from analyzers.parents.stack import Stack, exact_stack, fitted_stack
-from analyzers.parents.verdict import RELATED_LAYER, Facts, judge
+from analyzers.parents.verdict import RELATED_LAYER, Facts, is_odd, judge
 
 # Candidates that are fitted together. Of more, the best in a small sample.
 FITTED = 8
 _SCREENED = 16  # the part of the budget of each that this sample takes
 _KEPT_NUMBERS = 6_000_000  # of all sides together, in float32
 _STEPPED = 1 << 18  # values tested for being a step function
+_RELATED = 0.5  # the least cosine at which tensors that differ are looked at, where one candidate explains the model
 _MUCH = 0.02  # of the values: where so many are in tensors of the best candidate, each tensor is accounted for
 
 
@@ -163,6 +166,7 @@ class _Search:
         self._coverage: dict[int, tuple[Coverage, Coverage]] = {}
         self._stack: Stack | None = None
         self._examination: Examination | None = None
+        self._much = False  # whether a good part of the values is the best candidate's
         self._difference: Difference | None = None
         self._nbytes = self._requests = 0
         self._reading = 0.0
@@ -237,6 +241,26 @@ class _Search:
             self._coverage[number] = model, tuned_coverage(sides[1 + column], alignment, column, *filters)
         return _Read(list(numbers), collector.sums(), [count.by_chance(i) for i in range(len(numbers))])
 
+    def _conversion(self) -> Iterator[Conversion]:
+        """A row for each tensor; of a model of which nothing is the best candidate's as it was, for those that are not like the others."""
+        if self._examination is not None:
+            rows = self._examination.rows(self._sides[0])
+            yield from rows if self._much else (row for row in rows if row.relation not in (*FAITHFUL, "unmatched") and is_odd(row))
+
+    def _constant(self) -> list[str]:
+        """Matrices of the model that hold one value throughout, unlike those of the candidates: they are in no combination."""
+        assert self._read is not None
+        sums = self._read.sums
+        return [
+            group.base.name
+            for group in self._alignment.groups
+            if is_matrix(group.base.shape, group.base.role)
+            and (counts := sums.tensors.get(group.base.name)) is not None
+            and counts[:, 0].any()
+            and not sums.moments[group.base.name][:, 0].any()
+            and (2 * counts[:, -1] < counts[:, 0]).all()
+        ]
+
     def _find_stack(self, read: _Read) -> Stack | None:
         """The model as a stack of layers of several candidates, or of layers of other numbers."""
         stack = exact_stack(self._alignment, read.sums.tensors, len(read.numbers))
@@ -255,7 +279,9 @@ class _Search:
         column, sums, stepwise = self._read.numbers.index(best), self._read.sums, self._stepwise(best)
         examination = Examination(self._alignment, column, sums.tensors, sums.moments, stepwise)
         equal, number = examination.equal_values
-        if equal < _MUCH * number and not stepwise:
+        alone = self._fit is None or len(self._fit.parents) < 2
+        self._much = equal >= _MUCH * number or stepwise
+        if not self._much and not (alone and (self._rows[best].cosine or 0.0) > _RELATED):
             return
         self._examination = examination
         names, readers = [self._names[i] for i in (0, best)], [self._readers[i] for i in (0, best)]
@@ -323,7 +349,7 @@ class _Search:
             parents=self._stacked_from(stack) if stack else _named_by(verdict, candidates, parents),
             notes=tuple(self._all_notes(candidates, verdict)),
             coverage=self._coverages(order[0], stack),
-            conversion=tuple(self._examination.rows(self._sides[0]))[: limits.REPORT_TENSORS] if self._examination and not stack else (),
+            conversion=tuple(self._conversion())[: limits.REPORT_TENSORS] if not stack else (),
             timing=Timing.since(start, self._nbytes, self._reading),
             environment=environment("cpu", ("numpy", "numba", "scipy", "huggingface_hub", "pydantic")),
         )
@@ -415,7 +441,8 @@ class _Search:
             self._coverage[best],
             list(self._layer_map(best, self._stack)) if self._stack is not None and self._stack.several else [],
             self._stack is not None and self._stack.exact,
-            list(self._examination.rows(self._sides[0])) if self._examination else [],
+            list(self._conversion()),
+            self._constant(),
             [adapter_rank(self._sides[number].tensors) for number in (0, best)],
             form_words(self._alignment.unmatched[read.numbers.index(best)]) if best in read.numbers else [],
         )

@@ -21,6 +21,8 @@ _FORMATS = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 _WIDTHS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 15}  # of two formats the narrower one is what a cast rounded to
 # Residual of X = c P, in units of |X|, that rounding alone may leave; and how far c is from 1.
 _ROUNDING, _FACTOR = 0.01, 0.002
+# How far the factor may be from 1 on a coarser grid, and the residual that rounding to the coarsest, of two bits, may leave.
+_OFF_GRID, _COARSE = 0.1, 0.6
 # The least cosine of a trained matrix with what it was before, unless training took it far away.
 _TRAINED = 0.9
 # Tensors that are searched for values that stand in another one, and tensors that are read again.
@@ -42,6 +44,7 @@ class Found:
     all_rows: int = 0
     broken: int = 0
     zeros: int = 0
+    zero_rows: int = 0
     source_zeros: int = 0
     low: float = np.inf
     high: float = -np.inf
@@ -149,8 +152,12 @@ class Examination:
         residual = np.sqrt(max(0.0, xx - factor * xp) / xx) if xx else 1.0
         if abs(factor - 1) > _FACTOR and residual < _ROUNDING:
             return "scaled", None, exceptions, f"times {factor:.6g}"
+        if 0 < found.zero_rows < found.all_rows:
+            return "truncated", None, exceptions, f"{found.zero_rows:,} of {plural(found.all_rows, 'row')} are zero"
         steps = monotone(np.concatenate(found.kept, axis=1), group.base.counted_as) if found.kept else None
         if is_matrix(group.base.shape, group.base.role) and steps and is_step_function(steps):
+            if abs(factor - 1) > _OFF_GRID or residual > _COARSE:
+                return "scaled", None, exceptions, f"rounded to a grid, and times {factor:.6g}"
             return "on-grid", None, 0, "a step function of the source, as rounding to a coarser grid makes"
         if found.zeros > found.source_zeros and exceptions == found.zeros - found.source_zeros:
             return "differs", None, exceptions, f"{plural(exceptions, 'value')} became zero, the others are the same"
@@ -223,6 +230,8 @@ def _look(span: Span, chunks: Iterator[Chunk]) -> Found:
         with np.errstate(over="ignore"):
             found.moments += (finite.sum(), x @ x, x @ p, p @ p)
         _count_rows(found, x == p, row)
+        if x.size % row == 0 and row > 1:
+            found.zero_rows += int(((x.reshape(-1, row) == 0).all(axis=1) & (p.reshape(-1, row) != 0).any(axis=1)).sum())
     return found
 
 

@@ -31,7 +31,8 @@ class Facts:
     layers: share of the layers in which the best candidate is related; unlike: roles in which it is not. through: see
     `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: nothing but rounding is left. moved: layers that have
     other numbers in the best candidate. coverage: of the model and the best candidate. stack: all layers, where they come from several
-    candidates; exact_stack: bit for bit. conversion: each tensor, where much of the model is the best candidate's. adapters: ranks of the
+    candidates; exact_stack: bit for bit. conversion: each tensor, where much of the model is the best candidate's, else odd ones; constant:
+    matrices of one value, unlike the candidates'. adapters: ranks of the
     adapter matrices stored in the model and in the best candidate, 0 without any. forms: layouts in which the best candidate matches.
     """
 
@@ -50,6 +51,7 @@ class Facts:
     stack: Sequence[MovedLayer]
     exact_stack: bool
     conversion: Sequence[Conversion]
+    constant: Sequence[str]
     adapters: Sequence[int]
     forms: Sequence[str]
 
@@ -91,7 +93,13 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
     if len(facts.parents) > 1:
         ordered = sorted(facts.parents, key=lambda each: -each.weight)
         parts = "".join(f" {'-' if each.weight < 0 else '+'} {abs(each.weight):.3f} x {each.ref}" for each in ordered)
-        return "merge", f"A merge{_way_of_merging(facts)}: {parts.removeprefix(' + ').strip()}."
+        lost = ""
+        if facts.constant:
+            more = f" and {len(facts.constant) - 1:,} more" if len(facts.constant) > 1 else ""
+            lost = f" {facts.constant[0]}{more} {'hold' if more else 'holds'} one value throughout, which no parent has there."
+        return "merge", f"A merge{_way_of_merging(facts)}: {parts.removeprefix(' + ').strip()}.{lost}"
+    if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and (damage := _damage(facts, best)):
+        return "derived", damage
     if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and cosine > 0.9:
         return "quantized-copy", f"A quantized copy of {best.ref}: {share(best.distance)} away from it, rounded to a coarser grid."
     if (cosine >= max(RELATED, _BEYOND_CHANCE * null) and facts.layers >= 0.5) or facts.parents or _proven(best):
@@ -147,16 +155,22 @@ def _layers(layers: Sequence[int]) -> str:
     return f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
 
 
+def is_odd(row: Conversion) -> bool:
+    """Whether a tensor holds other values than training or rounding would leave of its source's."""
+    return row.relation not in (*FAITHFUL, "differs", "unmatched") or (row.relation == "differs" and (row.cosine or 0) < _UNLIKE)
+
+
 def _damage(facts: Facts, best: Candidate) -> str:
-    """What holds other values, where tensors next to it are the candidate's bit for bit; empty otherwise."""
+    """What holds other values than its source, while tensors next to it are those of the candidate; empty if nothing does."""
     rows = [row for row in facts.conversion if row.relation != "unmatched"]
-    faithful = [row for row in rows if row.relation in FAITHFUL]
-    odd = [row for row in rows if row.relation not in (*FAITHFUL, "differs") or (row.relation == "differs" and (row.cosine or 0) < _UNLIKE)]
-    if len(faithful) < 2 or not odd:
+    faithful, odd = [row for row in rows if row.relation in FAITHFUL], [row for row in rows if is_odd(row)]
+    if not odd:
         return ""
     named = [f"{row.name} ({row.note or 'unrelated values'})" for row in odd[:_NAMED]]
     more = f" and {len(odd) - len(named):,} more" if len(odd) > len(named) else ""
     differ, values = sum(row.exceptions for row in odd), sum(row.values for row in rows)
+    if len(faithful) < 2:
+        return f"Derived from {best.ref}, but for {plural(len(odd), 'tensor')}: {', '.join(named)}{more}."
     changed = len(rows) - len(faithful) - len(odd)
     trained = f", {changed:,} were changed" if changed else ""
     return (

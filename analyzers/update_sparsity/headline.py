@@ -27,6 +27,8 @@ def advice(report: "SparsityReport") -> str:
     if changed is None:
         return "Name two checkpoints of the same architecture."
     compared = "" if report.whole else " compared"
+    if changed == 0 and report.unmatched.moved_layers:
+        return "Look at the order of the layers: their values are the base's, under other numbers, which makes another model."
     if changed == 0 and not report.swallowed.count and compared:
         return "Compare the other weights before you say that nothing was trained: those compared are the same on both sides."
     if changed == 0 and not report.swallowed.count:

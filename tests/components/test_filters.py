@@ -21,7 +21,7 @@ find_models, find_labels, find_results = map(finder, ("models", "labels", "resul
         (find_results, {"storage": "F3"}, "storage must be one of"),
         (find_models, {"passed_through": "fp12"}, "passed_through must be one of fp64, .*native"),
         (find_results, {"trained_in": "FP32"}, "trained_in must be one of"),
-        (find_models, {"fp16_risk": "weights fit"}, "fp16_risk must be one of fits, caution, overflow, unknown, not"),
+        (find_models, {"fp16_risk": "weights fit"}, "fp16_risk must be one of fits, caution, overflow, broken, unknown, not"),
         (find_results, {"analyzer": "passport"}, "analyzer must be one of dtype, sparsity"),
         (find_results, {"analyzer": "x\u202e" * 20}, "analyzer must be one of"),
         (find_labels, {"model": "no such model"}, "no such model"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from analyzers.checkpoints.forms.probe import Reader, best_correlation, correlation, related, row_length, spread
+from analyzers.checkpoints.forms.probe import Reader, best_correlation, correlation, related, related_share, row_length, spread
 from analyzers.checkpoints.forms.sites import GATE_UP, QKV, Site, site
 from analyzers.checkpoints.forms.unpack import Layout, Part, layouts, variants
 from analyzers.checkpoints.tensor import Tensor
@@ -148,7 +148,9 @@ class Matcher:
         )
         for numbers in sorted(patterns.values(), key=lambda each: modules[each[0]].leaf != "weight"):
             chosen = [number for number in spread(numbers, _MODULES) if number in first]
-            if (not chosen or any(first[number][0] >= _CERTAIN for number in chosen)) and not self._relaid_as_weight(modules[numbers[0]]):
+            if 2 * sum(first[number][0] >= _CERTAIN for number in chosen) >= len(chosen) and not self._relaid_as_weight(
+                modules[numbers[0]]
+            ):
                 continue
             choice = self._choose([modules[number] for number in numbers])
             if choice is not None and choice.agree:
@@ -203,7 +205,7 @@ class Matcher:
         return choice
 
     def _decide(self, options: Sequence[Sequence[_Option]]) -> _Choice | None:
-        """The option whose values agree best; None if none can be read. options: of some modules, the same in the same order for each."""
+        """The option that most modules agree with; None if none can be read. options: of some modules, in the same order for each."""
         best, highest = None, -2.0
         for number, option in enumerate(options[0]):
             chosen = self._variants([each[number] for each in options if number < len(each)])
@@ -214,35 +216,35 @@ class Matcher:
             score = sum(scores) / len(scores) + agree
             if score > highest:
                 best, highest = _Choice(option.words, {name: words for name, (words, _, _) in chosen.items()}, agree), score
-            if self._readers is None or (agree and min(scores) >= _CERTAIN):
+            if self._readers is None or (agree and min(scores) >= 1 + _CERTAIN):
                 break
         return best
 
     def _variants(self, some: Sequence[_Option]) -> dict[str, tuple[str, float, bool]]:
-        """Part -> the words of its best variant, its score, and whether it agrees. some: the same option in several modules."""
+        """Part -> the words of its best variant, its score, and whether any module agrees. some: the same option in several modules.
+
+        The score is the share of the modules that agree with the variant, plus the largest correlation.
+        """
         tried: dict[str, dict[str, list[tuple[Tensor, Tensor, int]]]] = {}
         for option in some:
-            names = dict.fromkeys(name for name, _ in option.atoms)
-            for name in names:
+            for name in dict.fromkeys(name for name, _ in option.atoms):
                 for atom in spread([atom for atom in option.atoms if atom[0] == name], _EXPERTS):
                     for words, part in self._of(option, atom):
                         base, tuned = option.base[atom].view(), option.tuned[atom].view(part)
                         if base is not None and tuned is not None:
-                            tried.setdefault(name, {}).setdefault(words, []).append((base, tuned, row_length(option.base[atom].part.shape)))
+                            row = row_length(option.base[atom].part.shape)
+                            tried.setdefault(name, {}).setdefault(words, []).append((base, tuned, row))
         if self._readers is None:
             return {name: (next(iter(each)), 0.0, False) for name, each in tried.items()}
-        pairs = [pair for each in tried.values() for several in each.values() for pair in several]
-        values = [
-            reader.read([((base, tuned)[i], row) for base, tuned, row in pairs], spread=True) for i, reader in enumerate(self._readers)
-        ]
+        triples = [triple for each in tried.values() for several in each.values() for triple in several]
+        ours = self._readers[0].read([(base, row) for base, _, row in triples], spread=True)
+        theirs = self._readers[1].read([(tuned, row) for _, tuned, row in triples], spread=True)
         found = {}
         for name, each in tried.items():
-            scores = {
-                words: best_correlation([(values[0][base], values[1][tuned]) for base, tuned, _ in several])
-                for words, several in each.items()
-            }
-            words = max(scores, key=lambda words: scores[words][0])
-            found[name] = (words, scores[words][0], related(*scores[words]))
+            pairs = {words: [(ours[base], theirs[tuned]) for base, tuned, _ in several] for words, several in each.items()}
+            scores = {words: related_share(some_pairs) + best_correlation(some_pairs)[0] for words, some_pairs in pairs.items()}
+            words = max(scores, key=lambda words: scores[words])
+            found[name] = (words, scores[words], related_share(pairs[words]) > 0)
         return found
 
     def _of(self, option: _Option, atom: Atom) -> Iterator[tuple[str, Part]]:

@@ -100,6 +100,11 @@ def best_correlation(pairs: Sequence[tuple[Floats, Floats]]) -> tuple[float, int
     return max(((correlation(x, y), x.size) for x, y in pairs), default=(0.0, 0))
 
 
+def related_share(pairs: Sequence[tuple[Floats, Floats]]) -> float:
+    """The share of the pairs that are related."""
+    return sum(related(correlation(x, y), x.size) for x, y in pairs) / max(1, len(pairs))
+
+
 def row_length(shape: Sequence[int]) -> int:
     """Length of a row of a matrix of this shape; 1 for a scalar."""
     return max(1, shape[-1]) if shape else 1

@@ -6,7 +6,7 @@ from analyzers.checkpoints.align import TIED, Alignment, Group, Misshapen, Pair,
 from analyzers.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from analyzers.checkpoints.filters import select
 from analyzers.checkpoints.forms.copies import RelaidCopies
-from analyzers.checkpoints.forms.probe import Reader
+from analyzers.checkpoints.forms.probe import Reader, remaining_budget
 from analyzers.checkpoints.header import Header, HeaderTensor, read_header
 from analyzers.checkpoints.layout import is_index, is_weights
 from analyzers.checkpoints.layout_notes import form_words, layout_notes, moved_layers
@@ -27,6 +27,6 @@ __all__ = [
     "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "Plan", "RangeFile", "Reader", "Reference", "Relaid",
     "RelaidCopies", "Repository", "Resized", "Sides", "Span", "Step", "Tensor", "Unmatched", "account_notes", "adapter_rank", "align",
     "base_coverage", "canonical_names", "check_side", "form_words", "is_copy", "is_index", "is_weights", "layout_notes", "moved_layers",
-    "open_checkpoint", "open_sides", "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "repeated", "row_length",
-    "select", "states_ties", "stream", "tied_copies", "tuned_coverage", "undecoded", "whole_spans",
+    "open_checkpoint", "open_sides", "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "remaining_budget",
+    "repeated", "row_length", "select", "states_ties", "stream", "tied_copies", "tuned_coverage", "undecoded", "whole_spans",
 ]  # fmt: skip

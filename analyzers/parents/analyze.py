@@ -24,6 +24,7 @@ from analyzers.checkpoints import (
     form_words,
     layout_notes,
     open_sides,
+    remaining_budget,
     repeated,
     stream,
     tuned_coverage,
@@ -217,7 +218,7 @@ class _Search:
         alignment = align(sides[0], sides[1:], self._request.include, self._request.exclude, repeats, readers)
         if not alignment.groups:
             raise InvalidRequest(_nothing_shared(self._sides))
-        budget = max(1, budget - max(reader.nbytes for reader in readers))  # what matching read
+        budget = remaining_budget(budget, readers)
         plan = Plan.of(sides, alignment.sides, mode, budget, self._request.seed)
         check_size(self._nbytes + plan.nbytes, self._largest)
         fit = len(numbers) <= FITTED

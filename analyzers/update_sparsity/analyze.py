@@ -16,6 +16,7 @@ from analyzers.checkpoints import (
     canonical_names,
     check_side,
     open_sides,
+    remaining_budget,
     repeated,
     stream,
     tuned_coverage,
@@ -67,7 +68,7 @@ class _Comparison:
         self._readers = [Reader(side, name) for side, name in zip(sides, self._names, strict=True)]
         self._alignment = align(sides[0], sides[1:], request.include, request.exclude, list(map(repeated, sides)), self._readers)
         check_alignment(sides, self._names, self._alignment)
-        budget = max(1, request.budget - max(reader.nbytes for reader in self._readers))  # what matching read
+        budget = remaining_budget(request.budget, self._readers)
         self._plan = Plan.of(sides, self._alignment.sides, request.mode, budget, request.seed)
         self._matrices = Matrices.of(self._alignment) if request.spectral else None
         self._collector, self._tables = Collector(self._alignment, self._plan, len(sides) - 1), PairTables()

@@ -19,6 +19,7 @@ T = TypeVar("T")
 # A view is looked at in one run of values, or where its layout is in doubt in short runs at the same random places of each view.
 RUN = 1024
 PLACES, SHORT = 16, 16
+_UNTOUCHED = 1 << 20
 # A relation is a correlation that many standard deviations from 0, of at least the second, over at least the third number of values.
 _DEVIATIONS, _LEAST, _FEWEST = 6.0, 0.2, 4
 
@@ -60,6 +61,11 @@ class Reader:
         for key, parts in found.items():
             self._known[key] = np.concatenate([parts[at] for at in sorted(parts)])
         return {tensor: self._known[tensor, spread, row] for tensor, row in wanted}
+
+
+def remaining_budget(budget: int, readers: Sequence[Reader]) -> int:
+    """What a sample may read after matching read its part; of budgets up to 1 MiB matching takes nothing, for a sample must remain."""
+    return max(budget - max(reader.nbytes for reader in readers), min(budget, _UNTOUCHED))
 
 
 def _places(elements: int, row: int, spread: bool) -> list[tuple[int, int]]:

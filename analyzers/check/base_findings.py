@@ -55,9 +55,9 @@ def against_base(report: SparsityReport, dropped: Collection[str], initialized: 
         detail = f"All {report.values_compared:,} values equal those of {base}{relaid}: nothing was trained, or the wrong file was saved."
         yield finding("unchanged", "error", "The weights are those of the base", detail)
     if report.whole and unmatched.moved_layers:
-        first = unmatched.moved_layers[0]
+        moved = unmatched.moved_layers[0]
         detail = (
-            f"Layers of {base} stand under other numbers, or more than once; layer {first.layer} of it is layer {first.tuned_layer} here. "
+            f"Layers of {base} stand under other numbers, or more than once; layer {moved.layer} of it is layer {moved.tuned_layer} here. "
             "That is another model, if it was not meant so."
         )
         yield finding("replaced", "warning", "Layers in another order", detail)

@@ -150,7 +150,7 @@ def zero_tensor(facts: Facts) -> Iterator[Finding]:
 
 def pickled(facts: Facts) -> Iterator[Finding]:
     """Weights in files that run code when they are loaded."""
-    files = [file.path for file in facts.checkpoint.files if not file.path.endswith((".safetensors", ".gguf"))]
+    files = [file.path for file in facts.checkpoint.files if not file.path.endswith((".safetensors", ".sft", ".gguf"))]
     if files:
         detail = (
             f"{plural(len(files), 'weight file')} can run code when loaded: save the model with safe_serialization=True, as safetensors."

@@ -38,8 +38,7 @@ def select_folder(
     Raises InvalidCheckpoint, LimitExceeded.
     """
     before = f"{folder}/" if folder else ""
-    safe = any(name.endswith((*SAFETENSORS, *(ending + INDEX for ending in SAFETENSORS))) for name in names)
-    main, endings = ("model.safetensors", SAFETENSORS) if safe else ("pytorch_model.bin", PICKLED)
+    main, endings = ("model.safetensors", SAFETENSORS) if _prefers_safetensors(names) else ("pytorch_model.bin", PICKLED)
     indexes = plain([name for name in names if is_index(name) and name.removesuffix(INDEX).endswith(endings)])
     weights = plain([name for name in names if name.endswith(endings) and is_weights(before + name)])
     if main in weights:
@@ -57,6 +56,14 @@ def select_folder(
     rest = [before + name for name in weights if not (name.startswith(CONSOLIDATED) or ADAPTER.match(name)) and before + name not in shards]
     outside = tuple(path for path in rest if path.endswith(SAFETENSORS))
     return WeightSet(folder, (index.shards,), index.weight_map, index.total_size, prefix, outside)
+
+
+def _prefers_safetensors(names: Sequence[str]) -> bool:
+    """Whether transformers loads safetensors: of files with the names it looks for, else wherever there are any."""
+    for main, safe in (("model.safetensors", True), ("adapter_model.safetensors", True), ("pytorch_model.bin", False)):
+        if main in names or main + INDEX in names:
+            return safe
+    return any(name.endswith((*SAFETENSORS, *(ending + INDEX for ending in SAFETENSORS))) for name in names)
 
 
 def _other_set(

@@ -184,6 +184,13 @@ def test_of_several_sets_the_one_that_transformers_loads_is_read(tmp_path: Path)
             (tmp_path / file).unlink()
 
 
+@pytest.mark.parametrize("other", ["ema.safetensors", "weights.safetensors", "consolidated.safetensors"])
+def test_a_pickle_that_transformers_finds_comes_before_safetensors_that_it_does_not(other: str) -> None:
+    assert _selected(f"config.json pytorch_model.bin {other}").paths == ("pytorch_model.bin",)
+    assert _selected(f"config.json model.safetensors pytorch_model.bin {other}").paths == ("model.safetensors",)
+    assert _selected(f"config.json {other}").paths == (other,)
+
+
 def test_a_stale_index_names_the_set_that_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, name in enumerate(_PAIR):
         _save(tmp_path / name, f"layers.{number}.weight")

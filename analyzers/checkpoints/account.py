@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from analyzers.coverage import Class, Coverage, LeftOut
 
 _WHY = {
-    "adapter": "which belong to an adapter that is not merged",
-    "unmatched": "which match nothing on the other side by name, shape or values",
-    "undecoded": "whose stored blocks or integers are not decoded to values",
-    "excluded": "which the filter leaves out",
-    "empty": "which hold no values",
+    "adapter": "of an adapter that is not merged",
+    "unmatched": "without a counterpart on the other side",
+    "undecoded": "stored in blocks or integers that are not decoded",
+    "excluded": "left out by the filter",
+    "empty": "without values",
 }
 
 
@@ -146,7 +146,7 @@ def _left_out(parts: Sequence[tuple["Class", Tensor, int]], covered: "Class") ->
                 else f"layers {listed([*numbers[:8], *(['more'] if len(numbers) > 8 else numbers[8:])])}"
             )
         elif kind == "unmatched" and all(number < tensor.elements for tensor, number in each):
-            why = "whose other rows only one side has"
+            why = "in rows that only one side has"
         rows.append(LeftOut(what=what, tensors=len(each), parameters=sum(number for _, number in each), why=why))
     return sorted(rows, key=lambda row: (-row.parameters, -row.tensors, row.what))
 

@@ -60,7 +60,7 @@ class Coverage(Data):
 
     @property
     def missed_files(self) -> tuple[NotRead, ...]:
-        """The files not read that are no alternative to those read."""
+        """The files not read, except alternatives to those read."""
         return tuple(each for each in self.files_not_read if not each.alternative)
 
     @property

@@ -169,7 +169,7 @@ _PLURALS = {"embedding": "embeddings", "expert": "experts", "router": "routers",
 
 
 def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator[str]:
-    """Yield remarks on the files of a checkpoint, then which of ``tensors`` are no plain weights and how they were read."""
+    """Yield remarks on the files of a checkpoint, then which of ``tensors`` are not plain weights and how they were read."""
     yield from checkpoint.notes
     parameters = [t for t in tensors if not t.buffer and not t.holds_scales]
     beside = [t for t in parameters if is_adapter_parameter(t.name)]

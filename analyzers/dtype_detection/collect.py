@@ -51,7 +51,7 @@ class Chosen:
         """Select from ``checkpoint``. Raises UnsupportedWeights for integer weights, NoWeights if there are no values."""
         tensors = select(checkpoint.tensors, request.include, request.exclude)
         parameters = [t for t in tensors if not t.buffer and not t.holds_scales]
-        # The matrices of an adapter next to the weights are no weights of the model, unless they are all there is, or asked for.
+        # The matrices of an adapter are not weights of the model next to them, unless they are all there is or are asked for.
         beside = not request.include and not is_adapter([file.path for file in checkpoint.files], checkpoint.tensors)
         floats = [t for t in parameters if t.has_values and not (beside and is_adapter_parameter(t.name))]
         method = checkpoint.quantization

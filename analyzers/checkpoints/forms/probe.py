@@ -34,7 +34,7 @@ class Reader:
     _known: dict[tuple[Tensor, bool, int], Floats] = field(default_factory=dict)
 
     def read(self, views: Iterable[tuple[Tensor, int]], spread: bool) -> dict[Tensor, Floats]:
-        """Some values of each view, in its order, at places that depend only on its number of elements and ``row``, given beside it.
+        """Some values of each view, in its order, at places that depend only on its number of elements and ``row``, given with it.
 
         row: length of a row of the matrix; spread: in short runs at random places instead of one run.
         """

@@ -22,7 +22,7 @@ from analyzers.checkpoints.forms.views import View
 from analyzers.checkpoints.renames import renamed
 from analyzers.checkpoints.spans import Sides
 from analyzers.checkpoints.tensor import Tensor
-from analyzers.checkpoints.ties import may_tie, tied_heads
+from analyzers.checkpoints.ties import is_copy, may_tie, tied_heads
 
 # The form of a head that is compared with the embedding of a model which ties the two.
 TIED = "tied to the embedding"
@@ -122,6 +122,7 @@ def align(
     exclude: str | None = None,
     repeats: Sequence[Mapping[str, bool]] = (),
     readers: Sequence[Reader] = (),
+    whole: bool = False,
 ) -> Alignment:
     """Find the counterparts of the base's parameters in each of ``tuned``.
 
@@ -129,6 +130,8 @@ def align(
     base, or to a tensor's own name if it is extra. repeats: for the base and each tuned checkpoint, which embeddings and heads hold the
     values of another embedding (`ties.repeated`); if omitted, only the configurations determine what is tied. readers: of the base and
     each tuned checkpoint, to let values decide between layouts; if omitted, names and shapes alone decide, and layers keep their numbers.
+
+    whole: compare all of what seems to be a copy of another tensor, not a sample of it.
 
     Takes time linear in the number of tensors. If no tensors match, ``groups`` is empty and nothing is raised. Raises InvalidFilter,
     and the errors of reads.
@@ -141,7 +144,7 @@ def align(
     unmatched: list[Unmatched] = []
     for number, checkpoint in enumerate(tuned):
         found = Unmatched()
-        sides = _Sides(base, checkpoint, known[0], known[1 + number], (readers[0], readers[1 + number]) if readers else None)
+        sides = _Sides(base, checkpoint, known[0], known[1 + number], (readers[0], readers[1 + number]) if readers else None, whole)
         matched = sides.match()
         found.layers = matched.layers
         repeating = tied_heads(checkpoint, (base,), known[1 + number])
@@ -176,8 +179,15 @@ class _Sides:
     """The base and one tuned checkpoint."""
 
     def __init__(
-        self, base: Checkpoint, tuned: Checkpoint, ours: Mapping[str, bool], theirs: Mapping[str, bool], readers: Readers | None
+        self,
+        base: Checkpoint,
+        tuned: Checkpoint,
+        ours: Mapping[str, bool],
+        theirs: Mapping[str, bool],
+        readers: Readers | None,
+        whole: bool,
     ) -> None:
+        self._whole = whole
         self._sides = (base, tuned)
         self._parameters = (_parameters(base), _parameters(tuned))
         self.copies = (dict(ours), dict(theirs))
@@ -212,7 +222,10 @@ class _Sides:
                 twins = [t for t in parameters if t.name in names and (t.shape, t.dtype) == (tensor.shape, tensor.dtype)][:_COPIES]
                 row = row_length(tensor.shape)
                 values = self._readers[side].read([(each, row) for each in (tensor, *twins)], spread=False)
-                if float(np.ptp(values[tensor])) > 0 and any((values[twin] == values[tensor]).all() for twin in twins):
+                alike = [twin for twin in twins if (values[twin] == values[tensor]).all()]
+                if self._whole:
+                    alike = [twin for twin in alike if is_copy(self._sides[side], twin, tensor)]
+                if alike and float(np.ptp(values[tensor])) > 0:
                     self.copies[side][tensor.name] = True
 
     def _by_name_and_form(self, base: Sequence[Tensor], tuned: Sequence[Tensor]) -> _Matched:

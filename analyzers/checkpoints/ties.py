@@ -41,23 +41,23 @@ def tied_heads(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Ma
     return frozenset(name for name in heads if repeats.get(name, bool(said)))
 
 
-def repeated(checkpoint: Checkpoint) -> dict[str, bool]:
+def repeated(checkpoint: Checkpoint, whole: bool = False) -> dict[str, bool]:
     """Which tensors hold the values of the input embedding: for heads of its shape yes or no, of further embeddings those that do.
 
-    Compares a few samples of both; tensors stored in another dtype or order than the embedding are omitted. Raises the errors of reads.
+    Compares a few samples of both and, if ``whole``, all of both where these agree. Tensors stored in another dtype or order than the
+    embedding are omitted. Raises the errors of reads.
     """
+    same = is_copy if whole else _same_bytes
     embeddings = [tensor for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
     embeddings.sort(key=lambda tensor: (tensor.name.count("."), tensor.name))  # the one that others are copies of is the outermost
     found = {}
     for at, embedding in enumerate(embeddings):
-        if any(
-            _stored_alike(each, embedding) and _same_bytes(checkpoint, each, embedding) for each in embeddings[:at] if embedding.elements
-        ):
+        if any(_stored_alike(each, embedding) and same(checkpoint, each, embedding) for each in embeddings[:at] if embedding.elements):
             found[embedding.name] = True
     for head in checkpoint.tensors:
         alike = [tensor for tensor in embeddings if _stored_alike(tensor, head)] if head.role == "head" and head.elements else []
         if alike:
-            found[head.name] = any(_same_bytes(checkpoint, tensor, head) for tensor in alike)
+            found[head.name] = any(same(checkpoint, tensor, head) for tensor in alike)
     return found
 
 

@@ -249,7 +249,7 @@ class Inspection:
         """Stored copies of the embedding, looked for in exact mode, and where the configuration ties it to something."""
         if not self._plan.exact and not states_ties(self._checkpoint.config):
             return set()
-        return {name for name, copy in repeated(self._checkpoint).items() if copy}
+        return {name for name, copy in repeated(self._checkpoint, self._plan.exact).items() if copy}
 
     def close(self) -> None:
         """Free files and connections. Idempotent; no part may be under way."""

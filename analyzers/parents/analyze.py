@@ -162,7 +162,7 @@ class _Search:
         self._names = ["Model", *_names(len(opened.sources))]
         self._numbers = list(range(1, len(opened.sides)))
         self._readers = [Reader(side, name) for side, name in zip(self._sides, self._names, strict=True)]
-        self._repeats = list(map(repeated, self._sides))
+        self._repeats = [repeated(side, request.mode == "exact") for side in self._sides]
         self._rows: dict[int, Candidate] = {}
         self._coverage: dict[int, tuple[Coverage, Coverage]] = {}
         self._stack: Stack | None = None
@@ -215,7 +215,7 @@ class _Search:
         sides = [self._sides[number] for number in (0, *numbers)]
         readers = [self._readers[number] for number in (0, *numbers)]
         repeats = [self._repeats[number] for number in (0, *numbers)]
-        alignment = align(sides[0], sides[1:], self._request.include, self._request.exclude, repeats, readers)
+        alignment = align(sides[0], sides[1:], self._request.include, self._request.exclude, repeats, readers, mode == "exact")
         if not alignment.groups:
             raise InvalidRequest(_nothing_shared(self._sides))
         budget = remaining_budget(budget, readers)

@@ -66,7 +66,9 @@ class _Comparison:
         for side, name in zip(sides, self._names, strict=True):
             check_side(side, name, bool(request.include))
         self._readers = [Reader(side, name) for side, name in zip(sides, self._names, strict=True)]
-        self._alignment = align(sides[0], sides[1:], request.include, request.exclude, list(map(repeated, sides)), self._readers)
+        whole = request.mode == "exact"
+        repeats = [repeated(side, whole) for side in sides]
+        self._alignment = align(sides[0], sides[1:], request.include, request.exclude, repeats, self._readers, whole)
         check_alignment(sides, self._names, self._alignment)
         budget = remaining_budget(request.budget, self._readers)
         self._plan = Plan.of(sides, self._alignment.sides, request.mode, budget, request.seed)

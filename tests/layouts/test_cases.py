@@ -248,3 +248,19 @@ def test_a_part_that_agrees_is_not_the_whole(tmp_path: Path) -> None:
         assert "use either" not in said(report)
     found = checked(other, one)
     assert "unchanged" not in rules(found)
+
+
+@pytest.mark.parametrize("copy", ["lm_head.weight", "model.layers.0.copy.weight"])
+def test_a_copy_that_drifted_in_one_row_is_not_tied(copy: str, tmp_path: Path) -> None:
+    """The other side does not store it: exact mode has compared all of it before it says that every value is equal."""
+    state = {name: tensor for name, tensor in llama(2).items() if name != "lm_head.weight"}
+    state["model.embed_tokens.weight"] = values("a long embedding", (40_000, WIDTH), BF16)
+    drifted = state["model.embed_tokens.weight"].clone()
+    drifted[17_001] += 1
+    config = LLAMA | {"num_hidden_layers": 2, "vocab_size": 40_000, "tie_word_embeddings": True}
+    one, other = write(tmp_path / "base", state, config), write(tmp_path / "model", state | {copy: drifted}, config)
+    report = parents(other, one, "exact")
+    assert report.verdict != "same-weights" and "use either" not in said(report)
+    assert not all(coverage.whole for coverage in report.coverage) or report.conversion[0].relation != "equal"
+    change = sparsity(one, other, "exact")
+    assert change.num_changed or not change.coverage[1].whole

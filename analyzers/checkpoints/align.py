@@ -245,7 +245,8 @@ class _Sides:
         found: dict[str, list[Match]] = {}
         for match in matches:
             found.setdefault(match.base_stored.name, []).append(match)
-        used = {match.tuned_stored.name for match in matches} | {tensor.name for tensor in partners.values()}
+        # A tensor of the same name that cannot be compared has a counterpart only where no other tensor took its place.
+        used = {match.tuned_stored.name for match in matches} | {tensor.name for name, tensor in partners.items() if name not in found}
         return _Matched(found, partners, [tensor for tensor in tuned if tensor.name not in used], [])
 
     def _by_values(self, base: Sequence[Tensor], tuned: Sequence[Tensor]) -> list[Match]:
@@ -275,9 +276,8 @@ class _Sides:
         for of in maps:
             for layer, source in of.repeated.items():
                 _add_repeated(matches, of, layer, source, by_name)
-        used = {match.tuned_stored.name for each in matches.values() for match in each} | {
-            as_stored(t).name for t in found.partners.values()
-        }
+        used = {match.tuned_stored.name for each in matches.values() for match in each}
+        used |= {as_stored(t).name for name, t in found.partners.items() if name not in matches}
         return _Matched(matches, {name: as_stored(t) for name, t in found.partners.items()}, [t for t in tuned if t.name not in used], maps)
 
     def _add_tied_heads(self, found: _Matched) -> None:

@@ -136,7 +136,6 @@ EXIT_LENGTH = _limit("EXIT_LENGTH", 8_192, "tokens", "Longest sample in exit fee
 EXIT_TOKENS = _limit("EXIT_TOKENS", 65_536, "tokens", "Measured tokens of exit feedback: their hidden states at every layer are kept.")
 EXIT_SIZE = _limit("EXIT_SIZE", 65_536, "columns or rows", "Largest rank or k of a signal of exit feedback.")
 EXIT_SEEDS = _limit("EXIT_SEEDS", 64, "seeds", "Draws of random codes that exit feedback measures, each on every token.")
-EXIT_STEPS = _limit("EXIT_STEPS", 2_000, "steps", "Training steps of exit feedback's small transformer, under each signal.")
 EXIT_LOGITS_BYTES = _limit("EXIT_LOGITS_BYTES", 64 << 20, "bytes", "Logits of exit feedback at a time; about six times as much is added.")
 EXIT_CODES_BYTES = _limit("EXIT_CODES_BYTES", 512 << 20, "bytes", "Memory of the heads that exit feedback measures at a time.")
 LABELS_BYTES = _limit("LABELS_BYTES", 10_000_000, "bytes", "A file of labels that the classifier is fitted on is parsed in memory.")

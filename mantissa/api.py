@@ -209,7 +209,7 @@ def exit(
     token_ids with answer_starts (without training, which needs a tokenizer), ... The rest, and errors, as in `dtype`.
     """
     if rows := options.get("token_ids"):
-        options = {"samples": len(rows), "training_steps": 0} | options
+        options = {"samples": len(rows)} | options
     return _ask("exit", {"model": model}, options, stream, progress, token, tokenizer)
 
 

@@ -13,14 +13,14 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         "How close is a cheap gradient at the LM head, computed without backpropagation, to the exact one?",
         ("HuggingFaceTB/SmolLM2-135M --methods parallel,span", "two signals on the built-in text"),
-        ("sample:tiny-bf16 --no-sweep --training-steps 0 --json", "the measurement alone, as JSON"),
+        ("sample:tiny-bf16 --no-sweep --json", "the measurement alone, as JSON"),
     )
     parser.add_argument("model", metavar="MODEL", help=described(ExitRequest, "model"))
     add_fields(parser, ExitRequest, "methods", "rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha")
     parser.add_argument("--residual", "--lambda", type=float, metavar="X", help=described(ExitRequest, "residual"))
     add_fields(parser, ExitRequest, "mass_threshold", "anchors", "seeds")
     parser.add_argument("--no-sweep", dest="sweep", action="store_false", help="skip other ranks, ks and anchors: faster")
-    add_fields(parser, ExitRequest, "layers", "training_steps", "data", "samples", "sequence_length", "tokens")
+    add_fields(parser, ExitRequest, "layers", "data", "samples", "sequence_length", "tokens")
     add_fields(parser, ExitRequest, "dtype", "device", "offload", "seed")
     add_outputs(parser)
 

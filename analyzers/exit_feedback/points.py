@@ -75,13 +75,6 @@ def null_of(point: Point) -> Point:
     return replace(point.changed(rank_exact=None, rank_tail=None, fresh=True), method=NULL)
 
 
-def narrowed(point: Point, sizes: Sizes) -> Point:
-    """The same signal for another model: the same settings, reduced to its sizes."""
-    settings = point.settings.at_rank(min(point.settings.rank or 1, sizes.width))
-    k, anchors = min(settings.k or 1, sizes.vocabulary), min(settings.anchors, sizes.tokens)
-    return replace(point, settings=replace(settings, k=k, anchors=anchors))
-
-
 def sweep(request: ExitRequest, measured: Sequence[Point], sizes: Sizes) -> tuple[Point, ...]:
     """Other ranks, ks and anchors of the requested methods, with codes of several seeds where there are any, and the null.
 

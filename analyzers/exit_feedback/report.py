@@ -16,32 +16,27 @@ from analyzers.exit_feedback.results import (
     Method,
     OverSeeds,
     SweepRow,
-    TrainingRow,
-    Trunk,
 )  # fmt: skip
 from analyzers.exit_feedback.tables import tables
 
 if TYPE_CHECKING:
     import pandas
 
-Stage = Literal["model", "methods", "layers", "sweep", "cost", "training"]
+Stage = Literal["model", "methods", "layers", "sweep", "cost"]
 
 
 class ExitProgress(Progress):
-    """Progress in steps of very different length. cosines: the mean of each method measured so far, at the last layer; losses: the latest
-    of the small transformer under each signal trained so far.
-    """
+    """Progress in steps of very different length. cosines: the mean of each method measured so far, at the last layer."""
 
     stage: Stage
     cosines: dict[str, float | None] = Field(default_factory=dict)
-    losses: dict[str, float | None] = Field(default_factory=dict)
 
 
 class ExitReport(Report):
     """How close each signal is to the exact gradient. methods: by name, in the order requested, at the last layer.
 
-    null: the mean cosine of fresh random codes over seeds. layers: of the logit lens, the last layer included. training: exact and frozen
-    first; empty, like ``trunk`` null, where there was none. statement: the findings in plain words.
+    null: the mean cosine of fresh random codes over seeds. layers: of the logit lens, the last layer included. statement: the findings in
+    plain words.
     """
 
     analyzer: Literal["exit"] = "exit"
@@ -56,19 +51,19 @@ class ExitReport(Report):
     null: OverSeeds | None
     layers: tuple[LayerRow, ...]
     sweep: tuple[SweepRow, ...]
-    trunk: Trunk | None
-    training_steps: tuple[int, ...]
-    training: tuple[TrainingRow, ...]
     cost: Cost
     statement: str
     notes: tuple[str, ...]
 
     @model_validator(mode="before")
     @classmethod
-    def _of_version_1(cls, value: Any) -> Any:
-        """Until analysis version 2 requests had ``buckets``, which hybrid no longer has."""
-        if isinstance(value, dict) and value.get("analysis_version") == 1 and isinstance(value.get("request"), dict):
-            return value | {"request": {name: setting for name, setting in value["request"].items() if name != "buckets"}}
+    def _of_earlier_versions(cls, value: Any) -> Any:
+        """Drop what newer versions no longer have: ``buckets`` of version 1, and until version 3 the training of a small transformer."""
+        version = value.get("analysis_version") if isinstance(value, dict) else None
+        if isinstance(version, int) and version <= 3 and isinstance(value.get("request"), dict):
+            kept = {name: setting for name, setting in value.items() if name not in ("trunk", "training_steps", "training")}
+            asked = {name: setting for name, setting in value["request"].items() if name not in ("buckets", "training_steps")}
+            return kept | {"request": asked}
         return value
 
     def headline(self) -> str:

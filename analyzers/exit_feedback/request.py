@@ -11,15 +11,13 @@ from analyzers.exit_feedback.signals import METHODS, MethodName, TopkBy, rank_co
 from analyzers.language_models.given_tokens import DataName, Device, Dtype, TokensRequest
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 3
+ANALYSIS_VERSION = 4
 
-_TRAINING_SEEDS = 3
 # Limits of whole numbers: the smallest, and the name of the largest.
 _LIMITS = {
     **dict.fromkeys(("rank", "rank_exact", "rank_tail", "k"), (1, "EXIT_SIZE")),
     "anchors": (1, "EXIT_TOKENS"),
     "seeds": (1, "EXIT_SEEDS"),
-    "training_steps": (0, "EXIT_STEPS"),
     "samples": (1, "EXIT_SAMPLES"),
     "sequence_length": (8, "EXIT_LENGTH"),
     "tokens": (2, "EXIT_TOKENS"),
@@ -29,8 +27,7 @@ _LIMITS = {
 class ExitRequest(TokensRequest):
     """Which model, which signals, on what.
 
-    Settings of signals are those of `signals.HeadSettings`. token_ids with answer_starts (`TokensRequest`) take the place of data and leave
-    out training, whose text needs a tokenizer.
+    Settings of signals are those of `signals.HeadSettings`. token_ids with answer_starts (`TokensRequest`) take the place of data.
     """
 
     methods: tuple[MethodName, ...] = Field(
@@ -71,9 +68,6 @@ class ExitRequest(TokensRequest):
         default="auto",
         description="Of the logit lens: auto (up to six, evenly spread), all, final, or numbers and ranges such as 0,4-6, counted from 0.",
     )
-    training_steps: int = Field(
-        default=30, strict=True, description="Steps of a small transformer under each signal, with three seeds each; 0: no training."
-    )
     data: DataName = "builtin"
     samples: int = Field(default=32, strict=True, description="Number of samples, taken from the start of the data.")
     sequence_length: int = Field(default=256, strict=True, description="Truncate samples to this many tokens.")
@@ -85,13 +79,8 @@ class ExitRequest(TokensRequest):
         ge=0,
         lt=2**62,
         strict=True,
-        description="Seed of codes, anchors, the choice of tokens, and the small transformer's weights and batches.",
+        description="Seed of codes, anchors and the choice of tokens.",
     )
-
-    @property
-    def training_seeds(self) -> int:
-        """How many of the seeds the small transformer is trained with, under each signal."""
-        return min(_TRAINING_SEEDS, self.seeds)
 
     @field_validator("methods")
     @classmethod
@@ -128,6 +117,6 @@ class ExitRequest(TokensRequest):
     def _ranks_fit_together(self) -> Self:
         if "hybrid" in self.methods and (conflict := rank_conflict(self.rank, self.rank_exact, self.rank_tail)):
             raise ValueError(conflict)
-        if self.token_ids and (self.data != "builtin" or self.training_steps):
-            raise ValueError("token_ids take the place of data, and training needs text: leave out data, and give training_steps=0")
+        if self.token_ids and self.data != "builtin":
+            raise ValueError("token_ids take the place of data: leave out data")
         return self

@@ -142,52 +142,6 @@ class SweepRow(Data):
     best_scale: float | None
 
 
-class TrainingRun(Data):
-    """One training with the weights, batches and codes of ``seed``; fields as in `TrainingRow`."""
-
-    seed: int
-    losses: tuple[float | None, ...]
-    cosines: tuple[float | None, ...]
-    recovered: float | None
-
-
-class TrainingRow(Data):
-    """The small transformer trained under one signal: "exact" is backpropagation; "frozen" has no feedback, so that only the head learns.
-
-    settings: for its own width and vocabulary. losses: the evaluation loss, the mean over all rows of the text in nats, after the numbers
-    of updates in ``training_steps``; cosines: mean over the tokens of the next batch of the signal with the exact gradient. Both are means
-    over ``runs``, one per seed; null once a run is not finite. first_loss, final_loss: the first and the last of the losses. recovered:
-    (frozen - this) / (frozen - exact) of final losses, the mean over runs; negative where worse than frozen, null where exact is no better
-    than frozen. Until analysis version 2: one seed, no ``runs``, and ``losses`` were those of single batches.
-    """
-
-    method: str
-    settings: Settings
-    losses: tuple[float | None, ...]
-    cosines: tuple[float | None, ...]
-    first_loss: float | None
-    final_loss: float | None
-    recovered: float | None
-    runs: tuple[TrainingRun, ...] = ()
-
-
-class Trunk(Data):
-    """The small transformer: a decoder of ``layers`` layers (RMSNorm, SwiGLU, untied head) over the tokens of the built-in text, with the
-    same initial weights and batches for every signal. rows: of ``length`` tokens, ``batch`` of them a step.
-    """
-
-    vocabulary: int
-    width: int
-    layers: int
-    heads: int
-    parameters: int
-    rows: int
-    length: int
-    batch: int
-    steps: int
-    learning_rate: float
-
-
 class CostRow(Data):
     """Time and memory of loss and gradients (of h, W and bias) on ``Cost.tokens`` tokens. form: "whole", all logits at once with autograd;
     "chunked", the fused form in chunks of ``Cost.chunk`` tokens. seconds: median of ``Cost.repeats`` runs; peak_bytes: in addition to

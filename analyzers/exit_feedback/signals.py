@@ -9,7 +9,7 @@ MethodName = Literal["dense", "hybrid", "parallel", "parallel_gold", "parallel_t
 TopkBy = Literal["value", "magnitude"]
 SettingName = Literal["rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha", "residual", "mass_threshold", "anchors", "seed", "fresh"]
 
-EXACT, FROZEN, NULL = "exact", "frozen", "fresh_codes"
+EXACT, NULL = "exact", "fresh_codes"
 """What signals are compared with: backpropagation; no feedback at all; `dense` with codes drawn anew for every batch of tokens."""
 TOPMASS_TOKENS = 200
 """The most tokens that `parallel_topmass` codes at one position."""

@@ -21,7 +21,7 @@ _SETTINGS = ("rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha", "residu
 @extras_explained()
 def tables(report: "ExitReport") -> "dict[str, pandas.DataFrame]":
     """``summary`` (one row), ``methods`` (a row each at "head" and "before norm"), ``loss_bins``, ``histogram``, ``layers``, ``sweep``,
-    ``training`` (a row for each signal), ``curves``, ``cost``.
+    ``cost``.
     """
     import pandas
 
@@ -29,7 +29,6 @@ def tables(report: "ExitReport") -> "dict[str, pandas.DataFrame]":
         return table((_flattened(row.model_dump()) for row in lines), *(column for name in kind.model_fields for column in _columns(name)))
 
     bins = (name for name in LossBin.model_fields if name != "cosine")
-    training = ("first_loss", "final_loss", "recovered")
     return {
         "summary": pandas.DataFrame([summary_row(report)]),
         "methods": table(_methods(report), "method", "at", *_COSINES, *_ALIGNMENT, *_OVER, *_SETTINGS, "seconds", "peak_bytes"),
@@ -40,11 +39,6 @@ def tables(report: "ExitReport") -> "dict[str, pandas.DataFrame]":
         "histogram": table(_histogram(report), "method", "at", "low", "high", "tokens"),
         "layers": flat(report.layers, LayerRow),
         "sweep": flat(report.sweep, SweepRow),
-        "training": table(
-            ({"method": row.method, **row.model_dump(include=set(training)), **row.settings} for row in report.training),
-            "method", *training, *_SETTINGS,
-        ),
-        "curves": table(_curves(report), "method", "step", "loss", "cosine"),
         "cost": frame(report.cost.rows, CostRow),
     }  # fmt: skip
 
@@ -103,9 +97,3 @@ def _histogram(report: "ExitReport") -> Iterator[dict[str, Any]]:
     for name, at, alignment in _sides(report):
         for low, high, tokens in zip(edges, edges[1:], alignment.histogram, strict=False):
             yield {"method": name, "at": at, "low": low, "high": high, "tokens": tokens}
-
-
-def _curves(report: "ExitReport") -> Iterator[dict[str, Any]]:
-    for row in report.training:
-        for step, loss, cosine in zip(report.training_steps, row.losses, row.cosines, strict=True):
-            yield {"method": row.method, "step": step, "loss": loss, "cosine": cosine}

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analyzers.exit_feedback.headline import closest
-from analyzers.exit_feedback.results import CostRow, Distribution, Exact, Head, Inputs, Method, OverSeeds, TrainingRow
-from analyzers.exit_feedback.signals import CEILINGS, EXACT, FROZEN, NULL, RANDOM
+from analyzers.exit_feedback.results import CostRow, Distribution, Exact, Head, Inputs, Method, OverSeeds
+from analyzers.exit_feedback.signals import CEILINGS, EXACT, NULL, RANDOM
 from analyzers.language_models.given_tokens import sample_notes
 from analyzers.terminal import clean, columns, number, percent, plural, size
 
@@ -14,12 +14,10 @@ if TYPE_CHECKING:
     from analyzers.exit_feedback.request import ExitRequest
     from analyzers.language_models.load import OpenModel
 
-_SIZES = ("rank", "k", "anchors")
 
-
-def statement(exact: Exact, methods: Mapping[str, Method], null: OverSeeds | None, training: Sequence[TrainingRow]) -> str:
+def statement(exact: Exact, methods: Mapping[str, Method], null: OverSeeds | None) -> str:
     """The findings, one sentence each."""
-    findings = (_frozen_model(methods, null), _energy(exact, methods), _ceilings(methods), _trained(training))
+    findings = (_frozen_model(methods, null), _energy(exact, methods), _ceilings(methods))
     return " ".join([closest(methods), *(sentence for sentences in findings for sentence in sentences)])
 
 
@@ -30,7 +28,6 @@ def notes(
     exact: Exact,
     methods: Mapping[str, Method],
     opened: "OpenModel",
-    training: Sequence[TrainingRow],
 ) -> Iterator[str]:
     """Caveats."""
     longest = min(request.sequence_length, opened.context or request.sequence_length)
@@ -47,15 +44,6 @@ def notes(
         yield f"With {plural(anchors, 'anchor')} for a width of {head.width:,}, span may reach the exact gradient itself."
     if opened.dtype != "float32":
         yield f"The model and the backward pass through its final norm ran in {opened.dtype}; its head and the signals in float32."
-    smaller = {
-        name: row.settings[name]
-        for row in training
-        for name in _SIZES
-        if row.method in methods and name in row.settings and row.settings[name] != methods[row.method].settings[name]
-    }
-    if smaller:
-        settings = ", ".join(f"{name} {value:,}" for name, value in smaller.items())
-        yield f"The small transformer that is trained has smaller settings than the model: {settings}."
     if any(method in RANDOM for method in request.methods) and request.seeds < 2:
         yield "With one seed there is no standard error: request more seeds."
     yield from opened.notes()
@@ -103,41 +91,6 @@ def _ceilings(methods: Mapping[str, Method]) -> Iterator[str]:
         yield f"As ceilings, {' and '.join(known)}."
 
 
-def _trained(training: Sequence[TrainingRow]) -> Iterator[str]:
-    rows = {row.method: row for row in training}
-    exact, frozen = rows.get(EXACT), rows.get(FROZEN)
-    if exact is None or frozen is None or exact.final_loss is None or frozen.final_loss is None:
-        return
-    seeds = f" (mean of {plural(len(exact.runs), 'seed')})" if exact.runs else ""
-    sentence = (
-        f"A small transformer trained by exact backpropagation reaches a loss of {exact.final_loss:.2f}{seeds}, and "
-        f"{frozen.final_loss:.2f} where only its head learns"
-    )
-    signals = [row for row in training if row.method not in (EXACT, FROZEN) and row.recovered is not None]
-    better = sorted((row for row in signals if not _is_worse(row)), key=lambda row: -(row.recovered or 0))
-    worse = [row.method for row in signals if _is_worse(row)]
-    if better:
-        sentence += "; of that difference " + ", ".join(f"{row.method} recovers {recovered(row)}" for row in better)
-    if worse:
-        sentence += f"; worse than frozen: {', '.join(worse)}"
-    yield sentence + "."
-
-
-def recovered(row: TrainingRow) -> str:
-    """The share of exact backpropagation's gain, with its range over seeds: ``61% (58% to 66%)``, or that it is worse than frozen."""
-    if row.recovered is None:
-        return "-"
-    if _is_worse(row):
-        return "worse than frozen"
-    shares = [run.recovered for run in row.runs if run.recovered is not None]
-    spread = f" ({100 * min(shares):.0f}% to {100 * max(shares):.0f}%)" if len(shares) > 1 and row.method not in (EXACT, FROZEN) else ""
-    return f"{100 * row.recovered:.0f}%{spread}"
-
-
-def _is_worse(row: TrainingRow) -> bool:
-    return row.recovered is not None and row.recovered < 0
-
-
 def fastest(rows: Iterable[CostRow], methods: Collection[str]) -> CostRow:
     """The fastest run of any of these methods, in either form."""
     return min((row for row in rows if row.method in methods), key=lambda row: row.seconds)
@@ -155,7 +108,7 @@ def cost_statement(rows: Sequence[CostRow]) -> str:
 
 
 def one(report: "ExitReport") -> str:
-    """The statement, then the methods, layers, sweep, training, cost and notes."""
+    """The statement, then the methods, layers, sweep, cost and notes."""
     head, inputs = report.head, report.inputs
     lines = [
         f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}: head {head.vocabulary:,} x {head.width:,}, "
@@ -170,7 +123,6 @@ def one(report: "ExitReport") -> str:
         "Over seeds": _seeds,
         "Logit lens": _layers,
         "Sweep": _sweep,
-        "Training (loss over the whole text)": _training,
         "Cost": _cost,
     }
     for title, table in tables.items():
@@ -214,13 +166,6 @@ def _sweep(report: "ExitReport") -> Iterator[tuple[str, ...]]:
     for (method, parameter, value), rows in by_setting.items():
         means = (sum(cosines) / len(rows) for cosines in zip(*rows, strict=True))
         yield (method, parameter, f"{value:,}", str(len(rows)), *map(_digits, means))
-
-
-def _training(report: "ExitReport") -> Iterator[tuple[str, ...]]:
-    yield ("Signal", "Loss before", "Loss after", "Recovered", "Final cosine")
-    for row in report.training:
-        last = row.cosines[-1] if row.cosines else None
-        yield (row.method, _digits(row.first_loss), _digits(row.final_loss), recovered(row), _digits(last))
 
 
 def _cost(report: "ExitReport") -> Iterator[tuple[str, ...]]:

@@ -1,6 +1,6 @@
-"""The steps of an analysis: hidden states -> every signal against the exact gradient -> sweep, cost, training -> report."""
+"""The steps of an analysis: hidden states -> every signal against the exact gradient -> sweep, cost -> report."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
@@ -10,14 +10,13 @@ from analyzers.exit_feedback.alignment import Measured, exact_row, layer_rows, m
 from analyzers.exit_feedback.cost import CHUNKS, REPEATS, cost, cost_tokens, needed_bytes
 from analyzers.exit_feedback.measure import Signals, Tokens, groups, pieces
 from analyzers.exit_feedback.model_head import ModelHead
-from analyzers.exit_feedback.points import Point, Sizes, narrowed, null_of, points, sweep
+from analyzers.exit_feedback.points import Point, Sizes, points, sweep
 from analyzers.exit_feedback.report import ExitProgress, ExitReport, Stage
 from analyzers.exit_feedback.request import ANALYSIS_VERSION, ExitRequest
-from analyzers.exit_feedback.results import Cost, CostRow, Head, Inputs, LayerRow, TrainingRun
-from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL, RANDOM, HeadSettings
+from analyzers.exit_feedback.results import Cost, CostRow, Head, Inputs, LayerRow
+from analyzers.exit_feedback.signals import EXACT, NULL
 from analyzers.exit_feedback.states import Positions, chosen_layers, hidden_states
 from analyzers.exit_feedback.text import cost_statement, fastest, notes, statement
-from analyzers.exit_feedback.training import LENGTH, WIDTH, Course, Text, training_rows
 from analyzers.language_models.data import Instructions
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.grouping import tokens
@@ -39,13 +38,12 @@ class Results:
     swept: Measured = field(default_factory=Measured)
     layers: list[LayerRow] = field(default_factory=list)
     costs: list[CostRow] = field(default_factory=list)
-    training: dict[Point, list[TrainingRun]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Work:
     """What is to be measured. together: groups of samples that run together; head: of the outline; layers: of the logit lens, the last one
-    included; courses: of training, one per seed, none without training; done: steps of progress.
+    included; done: steps of progress.
     """
 
     request: ExitRequest
@@ -58,7 +56,6 @@ class Work:
     layers: tuple[int, ...]
     points: tuple[Point, ...]
     swept: tuple[Point, ...]
-    courses: tuple[Course, ...]
     done: int = 0
 
     @classmethod
@@ -73,14 +70,9 @@ class Work:
         positions = Positions.of(batch, request.tokens, request.seed)
         sizes = Sizes(head.width, head.vocabulary, len(positions))
         measured = points(request, sizes)
-        courses: tuple[Course, ...] = ()
-        if request.training_steps:
-            stream = Text.of(lambda text: opened.tokenizer.encode(text).token_ids)
-            seeds = range(request.seed, request.seed + request.training_seeds)
-            courses = tuple(Course(stream, request.training_steps, seed, opened.device) for seed in seeds)
         layers = chosen_layers(request.layers, len(decoder_layers(opened.outline)))
         together, swept = opened.groups(batch), sweep(request, measured, sizes)
-        return cls(request, text, encoded, batch, together, positions, head, layers, measured, swept, courses)
+        return cls(request, text, encoded, batch, together, positions, head, layers, measured, swept)
 
     def check(self, opened: OpenModel, largest: int | None) -> None:
         """Raise ModelTooLarge or LimitExceeded for more than memory or time allow. Reads nothing."""
@@ -98,17 +90,7 @@ class Work:
         """Steps of progress."""
         per_group = len(pieces(len(self.positions), self.head.vocabulary))
         measuring = per_group * (len(groups(self.points, self.head)) * len(self.layers) + len(groups(self.swept, self.head)))
-        training = len(self.curves()) * sum(course.progress() for course in self.courses)
-        return 1 + measuring + 2 * (1 + len(self.points)) + training
-
-    def curves(self) -> list[Point]:
-        """The signals that the small transformer is trained under."""
-        if not self.courses:
-            return []
-        sizes = Sizes(WIDTH, self.courses[0].text.vocabulary, LENGTH * self.courses[0].batch)
-        trained = [narrowed(point, sizes) for point in self.points]
-        random = [point for point in trained if point.method in RANDOM]
-        return [Point(EXACT, HeadSettings()), Point(FROZEN, HeadSettings()), *trained, *map(null_of, random[:1])]
+        return 1 + measuring + 2 * (1 + len(self.points))
 
     def run(self, model: nn.Module) -> Generator[Progress, None, tuple[Mapping[int, Tensor], ModelHead]]:
         """Hidden states at the layers, and the head with its weights."""
@@ -144,30 +126,11 @@ class Work:
             results.costs.append(row)
             yield self._step("cost", f"time and memory: {row.method}, {row.form}", results=results)
         del signals, tokens
-        for point in self.curves():
-            yield from self._train(point, results)
         return results
 
-    def _train(self, point: Point, results: Results) -> Iterator[Progress]:
-        """Train under a signal, with codes of each course's seed too."""
-        runs = results.training[point] = []
-        for number, course in enumerate(self.courses):
-            end, name = self.done + course.progress(), f"training: {point.method}, seed {course.seed}"
-            for item in course.train(point.changed(seed=point.settings.seed + number)):
-                if isinstance(item, TrainingRun):
-                    runs.append(item)
-                    self.done = end  # a run that ended early has no more steps
-                    yield self._step("training", f"{name}, done", 0, results, {point.method: item.losses[-1]})
-                else:
-                    note = "not finite" if item is None else f"batch loss {item:.3f}"
-                    yield self._step("training", f"{name}, {note}", int(self.done + 1 < end), results, {point.method: item})
-
-    def _step(
-        self, stage: Stage, note: str, more: int = 1, results: Results | None = None, training: Mapping[str, float | None] | None = None
-    ) -> ExitProgress:
+    def _step(self, stage: Stage, note: str, more: int = 1, results: Results | None = None) -> ExitProgress:
         self.done += more
         last = [] if results is None or stage == "methods" else [row for row in results.layers if row.layer == self.layers[-1]]
-        losses = {point.method: runs[-1].losses[-1] for point, runs in results.training.items() if runs} if results else {}
         return ExitProgress(
             done=self.done,
             total=self.total,
@@ -175,7 +138,6 @@ class Work:
             note=note,
             stage=stage,
             cosines={row.method: row.cosine.mean if row.cosine else None for row in last},
-            losses=losses | dict(training or {}),
         )
 
     def report(self, opened: OpenModel, results: Results, timing: Timing) -> ExitReport:
@@ -185,7 +147,6 @@ class Work:
         over_seeds = spreads(self.swept, results.swept)
         methods = method_rows(self.points, results.at_head, over_seeds, results.costs)
         null = over_seeds.get(NULL)
-        training = training_rows(results.training)
         head, inputs = self._head(opened), self._inputs()
         count = cost_tokens(len(self.positions), self.head.width, self.head.vocabulary)
         return ExitReport(
@@ -201,9 +162,6 @@ class Work:
             null=null,
             layers=tuple(results.layers),
             sweep=sweep_rows(self.swept, results.swept),
-            trunk=self.courses[0].facts() if self.courses else None,
-            training_steps=self.courses[0].recorded if self.courses else (),
-            training=training,
             cost=Cost(
                 tokens=count,
                 chunk=-(-count // CHUNKS),
@@ -212,8 +170,8 @@ class Work:
                 exact_form=fastest(results.costs, (EXACT,)).form,
                 statement=cost_statement(results.costs),
             ),
-            statement=statement(exact, methods, null, training),
-            notes=tuple(notes(request, head, inputs, exact, methods, opened, training)),
+            statement=statement(exact, methods, null),
+            notes=tuple(notes(request, head, inputs, exact, methods, opened)),
             timing=timing,
             environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),
         )

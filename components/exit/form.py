@@ -11,15 +11,15 @@ from components.forms import form as forms
 ABOUT = (
     "How close gradients without backpropagation at the LM head are to the exact one, as JSON: for each signal the cosine per token "
     "with percentiles and by loss, norm ratio, best scale, energy along the hidden state before and after the final norm, over ranks, "
-    "k, anchors, seeds and layers, time and memory, and training curves of a small transformer."
+    "k, anchors, seeds and layers, and time and memory."
 )
 # Of the endpoint, in this order.
 PARAMETERS = (
     "model", "methods", "data", "rank", "k", "anchors", "rank_exact", "rank_tail", "topk_by", "alpha", "residual", "mass_threshold",
-    "seeds", "sweep", "layers", "training_steps", "samples", "sequence_length", "tokens", "dtype", "seed",
+    "seeds", "sweep", "layers", "samples", "sequence_length", "tokens", "dtype", "seed",
 )  # fmt: skip
 OPTIONS = (
-    "rank", "k", "anchors", "rank_exact", "rank_tail", "seeds", "training_steps", "samples", "sequence_length", "tokens", "seed", "alpha",
+    "rank", "k", "anchors", "rank_exact", "rank_tail", "seeds", "samples", "sequence_length", "tokens", "seed", "alpha",
     "residual", "mass_threshold", "layers", "topk_by", "dtype", "sweep",
 )  # fmt: skip
 
@@ -42,7 +42,6 @@ class Form:
     samples: str = ""
     sequence_length: str = ""
     dataset: str = ""
-    training_steps: str = ""
     layers: str = ""
     sweep: bool = True
     tokens: str = ""
@@ -70,12 +69,7 @@ def _tokens(request: ExitRequest) -> int:
     return request.samples * request.sequence_length + request.tokens * points
 
 
-COST = forms.Cost(
-    "fewer signals, seeds, tokens or training steps, no sweep, a smaller model",
-    _tokens,
-    # with each signal and with the three references, for every training seed
-    lambda request: request.training_steps * request.training_seeds * (len(request.methods) + 3),
-)
+COST = forms.Cost("fewer signals, seeds or tokens, no sweep, a smaller model", _tokens)
 
 
 def form(query: forms.Query) -> Form:

@@ -6,7 +6,7 @@ import gradio as gr
 
 from analyzers import limits
 from analyzers.base import Progress
-from analyzers.exit_feedback.signals import EXACT, FROZEN, METHODS, NULL, SIGNALS
+from analyzers.exit_feedback.signals import EXACT, METHODS, NULL, SIGNALS
 from components.exit.form import Form, form
 from components.exit.result import RESULT
 from components.exit.text import cosine
@@ -16,13 +16,12 @@ from components.running.progress import Meter, listed
 
 _COMPARED = {
     EXACT: "backpropagation",
-    FROZEN: "no feedback: only the head learns",
     NULL: "dense, with codes drawn anew for every batch of tokens",
 }
 
 
 class SignalMeter(Meter):
-    """Lists below the bar the latest cosine and loss of each signal."""
+    """Lists below the bar the latest cosine of each signal."""
 
     def found(self, progress: Progress) -> str:
         """The lists, in HTML."""
@@ -30,8 +29,7 @@ class SignalMeter(Meter):
 
         if not isinstance(progress, ExitProgress):
             return ""
-        found = {"Mean cosine with the exact gradient": progress.cosines, "Loss of the small transformer": progress.losses}
-        return "".join(listed(title, [(name, cosine(value), None) for name, value in each.items()]) for title, each in found.items())
+        return listed("Mean cosine with the exact gradient", [(name, cosine(value), None) for name, value in progress.cosines.items()])
 
 
 def build_fields(examples: list[str]) -> Fields:
@@ -71,12 +69,11 @@ def _amounts() -> list[Any]:
 
 
 def _runs() -> list[Any]:
-    """training_steps, layers, sweep."""
+    """layers, sweep."""
     with gr.Row():
-        steps = build_number("Training steps", "30", "Of a small transformer under each signal; 0 for none.", "m-steps", 200)
         layers = build_number("Layers of the logit lens", "auto", "auto, all, final, or 0,4-6.", "m-layers", 160)
         sweep = gr.Checkbox(value=True, label="Sweep other ranks, ks and anchors", info="Faster when off.", elem_id="m-sweep")
-    return [steps, layers, sweep]
+    return [layers, sweep]
 
 
 def _options() -> list[Any]:
@@ -94,7 +91,7 @@ def _options() -> list[Any]:
     with gr.Row():
         tokens = build_number("Measured tokens", "512", "At most, chosen at random from the answers.")
         dtype = build_dtype()
-        seed = build_number("Seed", "0", "Of codes, anchors, measured tokens and training.")
+        seed = build_number("Seed", "0", "Of codes, anchors, and measured tokens.")
     return [tokens, rank_exact, rank_tail, topk_by, alpha, residual, mass, dtype, seed]
 
 
@@ -109,11 +106,10 @@ EXAMPLES = {
         sequence_length="128",
         tokens="128",
         sweep=False,
-        training_steps="0",
         layers="final",
     ),
     "tiny-bf16": Form("sample:tiny-bf16"),
-    "tiny-bf16, no training": Form("sample:tiny-bf16", sweep=False, training_steps="0", layers="final"),
+    "tiny-bf16, no sweep": Form("sample:tiny-bf16", sweep=False, layers="final"),
     "tiny-fp32, span and ceilings": Form("sample:tiny-fp32", ("parallel", "span", "svd", "true_rows"), anchors="16", rank="16"),
     "SmolLM2-135M": Form("HuggingFaceTB/SmolLM2-135M", seeds="4", samples="16", sequence_length="128", tokens="256"),
 }
@@ -121,7 +117,7 @@ PAGE = AnalysisPage(
     name="exit",
     question="How good is a gradient without backpropagation?",
     about="Name a model: at its head, Mantissa replaces the gradient that backpropagation would send into the model by cheaper signals, "
-    "and reports how close each comes to the exact one, what it costs, and what a small transformer learns from it.",
+    "and reports how close each comes to the exact one, and what it costs.",
     examples=EXAMPLES,
     form=Form,
     of_query=form,

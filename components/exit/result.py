@@ -1,8 +1,7 @@
 """The result of exit feedback: the headline with its tiles, and the tabs below."""
 
 from analyzers.exit_feedback.report import ExitReport
-from analyzers.exit_feedback.signals import CEILINGS, EXACT, FROZEN, RANDOM
-from analyzers.exit_feedback.text import recovered
+from analyzers.exit_feedback.signals import CEILINGS, EXACT, RANDOM
 from components.exit import tables, text
 from components.exit.form import command, permalink
 from components.exit.tables import SWEEP
@@ -29,7 +28,7 @@ def headline(report: ExitReport, links: bool = True) -> str:
             ("signals", _closest(report)),
             ("random-codes", _random(report)),
             ("exit", _along(report)),
-            ("exit-training", _trained(report) if report.training else _cheapest(report)),
+            ("exit-cost", _cheapest(report)),
         ),
         about_sample(report.checkpoint.ref, more=f", on {data_name(report)}"),
     )
@@ -84,27 +83,8 @@ def _along(report: ExitReport) -> str:
     return answer("Along the hidden state", numbers.share(head), FACT, body)
 
 
-def _trained(report: ExitReport) -> str:
-    """The signal without backpropagation under which the small transformer learns most."""
-    rows = {row.method: row for row in report.training}
-    kept = {
-        name: row.recovered for name, row in rows.items() if name in report.methods and name not in CEILINGS and row.recovered is not None
-    }
-    exact, frozen = rows.get(EXACT), rows.get(FROZEN)
-    if not kept or exact is None or frozen is None or exact.final_loss is None or frozen.final_loss is None:
-        seeds = numbers.plural(len(exact.runs), "seed") if exact is not None else "the seeds"
-        why = f"With at least one of {seeds}, exact backpropagation learned no more than the head alone: train for more steps."
-        return cannot_tell("Recovered in training", why)
-    name = max(kept, key=lambda each: kept[each] or 0.0)
-    body = (
-        f"The share of what exact backpropagation gains a small transformer (loss {frozen.final_loss:.2f} to {exact.final_loss:.2f}) that "
-        f"{name} recovers, the best signal without it, with the range over {numbers.plural(len(rows[name].runs), 'seed')}."
-    )
-    return answer("Recovered in training", recovered(rows[name]), ESTIMATE, body)
-
-
 def _cheapest(report: ExitReport) -> str:
-    """Time and memory of the fastest practical signal relative to the fastest exact run, where nothing was trained."""
+    """Time and memory of the fastest practical signal relative to the fastest exact run."""
     rows = [row for row in report.cost.rows if row.method != EXACT and row.method not in CEILINGS and row.time_ratio is not None]
     if not rows:
         return cannot_tell("Time", "Cost was not measured.")
@@ -152,17 +132,6 @@ _TABS: tuple[Tab[ExitReport], ...] = (
         "By layer",
         [Said(captions.layers, text.signal_legend), Plot("Cosine by layer", plots.layers), Piece(tables.layers, folded="Cosines by layer")],
         when=several_layers,
-    ),
-    Tab(
-        "Training",
-        [
-            Said(captions.training, text.training_legend),
-            Plot("Loss of the small transformer", plots.training_losses),
-            Piece(tables.training),
-            Said(captions.cosines_of_training),
-            Plot("Cosine in training", plots.training_cosines),
-        ],
-        when=lambda report: bool(report.training),
     ),
     Tab(
         "Cost",

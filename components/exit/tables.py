@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import EXACT, NULL
-from analyzers.exit_feedback.text import recovered
 from components.exit.text import cosine, mean, settings, spread
 from components.results.data_table import Column, DataTable, optional
 from components.text import numbers
@@ -83,16 +82,6 @@ def layers(report: ExitReport) -> str:
         rows.append((f"Layer {layer}", f"{first.loss:.3f}", energy, *(mean(found[name].cosine) for name in report.methods)))
     titles = ("Logit lens", "Loss", "Exact: along h", *report.methods)
     return _dense(titles, rows, frozenset(range(1, len(titles))))
-
-
-def training(report: ExitReport) -> str:
-    """A row for each signal: losses over all rows, the share of exact backpropagation's gain that it recovers, and the final cosine."""
-    rows = []
-    for row in report.training:
-        last = row.cosines[-1] if row.cosines else None
-        rows.append((row.method, _three(row.first_loss), _three(row.final_loss), recovered(row), cosine(last)))
-    titles = ("Signal", "Loss before", "Loss after", "Recovered", "Final cosine")
-    return _dense(titles, rows, frozenset(range(1, 5)))
 
 
 def cost(report: ExitReport) -> str:

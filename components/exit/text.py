@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.results import Distribution, OverSeeds
-from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL
+from analyzers.exit_feedback.signals import EXACT, NULL
 from components.text import numbers
 from components.text.legend import legend
 from components.text.names import source_name
@@ -13,7 +13,7 @@ from components.text.render import Sentences
 # Numbers of `plots.marks.marked`, the same in every figure: grey is what signals are compared with.
 _STYLES = {
     "dense": 0, "hybrid": 8, "parallel": 1, "parallel_gold": 3, "parallel_topmass": 4, "span": 2, "svd": 6, "true_rows": 7,
-    EXACT: 5, FROZEN: 14, NULL: 23,
+    EXACT: 5, NULL: 23,
 }  # fmt: skip
 _LABELS = {"rank_exact": "exact", "topk_by": "top-k by", "residual": "lambda", "mass_threshold": "mass"}
 _OURS = {"builtin": "the built-in text"}
@@ -94,11 +94,6 @@ def signal_legend(report: ExitReport) -> str:
 def sweep_legend(report: ExitReport) -> str:
     """The same, and the null where there is one."""
     return _legend([*report.methods, *([NULL] if report.null is not None else [])])
-
-
-def training_legend(report: ExitReport) -> str:
-    """Every signal that the small transformer was trained under."""
-    return _legend([row.method for row in report.training])
 
 
 def _legend(names: list[str]) -> str:

@@ -33,27 +33,20 @@ _Request = TypeVar("_Request", bound=BaseModel)
 _Form = TypeVar("_Form")
 
 
-def _none(request: Any) -> int:
-    return 0
-
-
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run costs. less: how to make it smaller. tokens: the most that a request runs through the model, over all passes; steps:
-    training steps of a small model.
-    """
+    """What a run costs. less: how to make it smaller. tokens: the most that a request runs through the model, over all passes."""
 
     less: str
-    tokens: Callable[[Any], int] = _none
-    steps: Callable[[Any], int] = _none
+    tokens: Callable[[Any], int] = lambda request: 0
 
 
 # Of what a run takes its time for: the least of each.
-_LEAST = {"samples": 4, "max_length": 64, "sequences": 1, "sequence_length": 64, "seeds": 1, "training_steps": 0}
+_LEAST = {"samples": 4, "max_length": 64, "sequences": 1, "sequence_length": 64, "seeds": 1}
 
 
 def smaller(request: Any) -> Any:
-    """The same request with half of the text, seeds and steps; None if it is as small as it gets."""
+    """The same request with half of the text and seeds; None if it is as small as it gets."""
     less = {name: max(least, getattr(request, name) // 2) for name, least in _LEAST.items() if getattr(request, name, least) > least}
     return request.model_copy(update=less) if less else None
 

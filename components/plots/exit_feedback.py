@@ -1,4 +1,4 @@
-"""The figures of exit feedback, but for the sweep: cosines by token, layer and loss, training curves, energies, cost."""
+"""The figures of exit feedback, but for the sweep: cosines by token, layer and loss, energies, cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.results import Alignment, Distribution
-from analyzers.exit_feedback.signals import EXACT, FROZEN
+from analyzers.exit_feedback.signals import EXACT
 from components.exit.text import cosine, mean, spread, style
 from components.plots.marks import line, mark_rows, marked, shortened
 from components.plots.style import LIMIT, exactly, layout, text
@@ -114,18 +114,6 @@ def loss_bins(report: ExitReport) -> go.Figure:
     return figure
 
 
-def training_losses(report: ExitReport) -> go.Figure:
-    """The loss of the small transformer at each step, under each signal."""
-    rows = [(row.method, row.losses, ["" if loss is None else f"{loss:.3f}" for loss in row.losses]) for row in report.training]
-    return _training(report, rows, "loss", "evaluation loss, nats")
-
-
-def training_cosines(report: ExitReport) -> go.Figure:
-    """The mean cosine of each signal with the exact gradient at each step."""
-    rows = [(row.method, row.cosines, [cosine(each) for each in row.cosines]) for row in report.training if row.method != FROZEN]
-    return _training(report, rows, "mean cosine", "mean cosine")
-
-
 def signal_line(
     name: str, x: Sequence[float], y: Sequence[float | None], hover: str, details: Sequence[Sequence[str]] = (), **changes: Any
 ) -> go.Scatter:
@@ -136,14 +124,6 @@ def signal_line(
         "marker": {"symbol": drawn["symbol"], "size": 7, "color": drawn["color"], "maxdisplayed": _MARKERS},
     }
     return line(name, x, y, style(name), hover, details, **settings | changes)
-
-
-def _training(report: ExitReport, rows: Sequence[tuple[str, Sequence[float | None], Sequence[str]]], of: str, title: str) -> go.Figure:
-    hover = f"step %{{x}}<br>{of} %{{customdata[0]}}"
-    traces = [signal_line(name, report.training_steps, values, hover, [[each] for each in details]) for name, values, details in rows]
-    figure = _figure(traces, title)
-    figure.update_xaxes(title="training step", nticks=8)
-    return figure
 
 
 def _figure(traces: list[go.Scatter], title: str) -> go.Figure:

@@ -22,9 +22,6 @@ def expected(request: Request) -> str:
 
 
 def _ratio(request: Request, last: Request) -> float | None:
-    """How many times as long ``request`` takes as ``last``, by what they run through the model or, if it is more, by what they train."""
-    cost = analyzer_of(request).component("form").COST
-    parts = [(count(request), count(last)) for count in (cost.tokens, cost.steps)]
-    if any(now and not before for now, before in parts):
-        return None
-    return max((now / before for now, before in parts if before), default=None)
+    """How many times as long ``request`` takes as ``last``, by what they run through the model."""
+    tokens = analyzer_of(request).component("form").COST.tokens
+    return tokens(request) / tokens(last) if tokens(last) else None

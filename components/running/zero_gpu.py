@@ -23,7 +23,6 @@ _BYTES_PER_SECOND = 1e9
 _FLOPS = 5e13
 # Operations per parameter and token: forward pass, backward pass to the inputs, and what is computed from them.
 _FLOPS_PER_PARAMETER = 6
-_STEP_SECONDS = 0.02
 # Weights that are not public are downloaded in the process that has the GPU.
 _DOWNLOADED_PER_SECOND = 1e8
 # Of ZeroGPU's default size, half an RTX PRO 6000: the memory, and the seconds of quota that it counts for one of a run.
@@ -62,9 +61,9 @@ def warm() -> None:
         import_module("components.running.preloaded")
 
 
-def gpu_seconds(parameters: int, nbytes: int, tokens: int, steps: int = 0) -> int:
-    """Seconds of GPU to request: for loading ``nbytes`` of weights, running ``tokens`` through ``parameters``, and training ``steps``."""
-    working = _FLOPS_PER_PARAMETER * parameters * tokens / _FLOPS + _STEP_SECONDS * steps
+def gpu_seconds(parameters: int, nbytes: int, tokens: int) -> int:
+    """Seconds of GPU to request: for loading ``nbytes`` of weights, and for running ``tokens`` through ``parameters``."""
+    working = _FLOPS_PER_PARAMETER * parameters * tokens / _FLOPS
     return math.ceil(_START_SECONDS + nbytes / _BYTES_PER_SECOND + working)
 
 
@@ -82,7 +81,7 @@ def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access
     cost = analyzer.component("form").COST
     with open_model(request.model, access, device="cpu") as opened:
         facts = opened.facts
-    seconds = gpu_seconds(facts.parameters, facts.bytes, cost.tokens(request), cost.steps(request))
+    seconds = gpu_seconds(facts.parameters, facts.bytes, cost.tokens(request))
     seconds += 0 if facts.public else math.ceil(facts.bytes / _DOWNLOADED_PER_SECOND)
     quota = math.ceil(_QUOTA_FACTOR * seconds)
     if quota > limits.GPU_SECONDS:

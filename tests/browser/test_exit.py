@@ -14,7 +14,7 @@ from tests.browser.steps import drawn_in, field, fits, json_of, refused, shared,
 
 MODEL = "sample:tiny-bf16"
 METHODS = ("dense", "parallel", "span", "svd")
-OPTIONS = {"seeds": 2, "training_steps": 4, "samples": 3, "tokens": 24, "layers": "0"}
+OPTIONS = {"seeds": 2, "samples": 3, "tokens": 24, "layers": "0"}
 
 
 def _query(**changes: object) -> str:
@@ -32,26 +32,25 @@ def test_one_click_shows_an_answer(open_page: OpenPage, offline: str) -> None:
         "m-seeds": "seeds",
         "m-samples": "samples",
         "m-length": "sequence_length",
-        "m-steps": "training_steps",
         "m-layers": "layers",
     }
     for name, default in defaults.items():
         said = str(ExitRequest.model_fields[default].default if isinstance(default, str) else default)
         expect(field(page, name)).to_have_attribute("placeholder", said)
-    page.get_by_role("button", name="tiny-bf16, no training").click()
+    page.get_by_role("button", name="tiny-bf16, no sweep").click()
     shown(page, MODEL)
     expect(page.locator(".m-reading")).to_contain_text(re.compile("mean cosine of random codes .*frozen model is .*0"))
     expect(page.locator(".m-tile")).to_have_count(4)
     expect(page.get_by_text(re.compile("Mean cosine of random codes on a frozen model is within noise of 0"))).to_be_visible()
     expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)
     expect(page.locator("#m-result table:visible").first).to_contain_text("true_rows")
-    for optional in ("Sweep", "By layer", "Training"):
+    for optional in ("Sweep", "By layer"):
         expect(page.get_by_role("tab", name=optional)).to_have_count(0)
     fits(page, ("Energy", "By loss", "Cost", "Share"), dark=False)
 
 
 def test_what_runs_and_what_came_of_it_are_in_sight_on_a_narrow_screen(open_page: OpenPage, offline: str) -> None:
-    page = open_page(f"{offline}/exit?{_query(training_steps=400, seed=5)}", width=390)
+    page = open_page(f"{offline}/exit?{_query(seeds=64, tokens=1024, samples=32, seed=5)}", width=390)
     expect(page.locator("#m-status progress")).to_be_in_viewport(ratio=1)
     expect(page.get_by_role("button", name="Stop")).to_be_in_viewport(ratio=1)
     assert page.evaluate("scrollY") == 0
@@ -73,29 +72,27 @@ def test_a_link_shows_a_full_page_that_can_be_taken_along(open_page: OpenPage, o
     expect(drawn_in(page, "Sweep").get_by_text("anchors m")).to_be_visible()
     expect(page.locator("#m-sweep-table").get_by_role("gridcell", name="fresh_codes").first).to_be_visible()
     expect(page.locator(".m-legend:visible")).to_contain_text("fresh_codes")
-    expect(drawn_in(page, "Training")).to_have_count(2)
-    expect(page.locator(".m-legend:visible")).to_contain_text("frozen")
     expect(drawn_in(page, "Cost")).to_have_count(2)
     words = " ".join(f"--{name.replace('_', '-')}={value}" for name, value in _in_order())
     linked = "".join(f"&{name}={value}" for name, value in _in_order())
     query = f"model={quote(MODEL, safe='')}&methods={quote(','.join(METHODS), safe='')}{linked}"
     shared(page, f"{offline}/exit?{query}", f"python -m analyzers exit {MODEL} --methods={','.join(METHODS)} {words}")
     report = ExitReport.model_validate_json(json_of(page, "sample-tiny-bf16-exit.json"))
-    assert report.inputs.measured == 24 and [row.method for row in report.training][:2] == ["exact", "frozen"]
+    assert report.inputs.measured == 24
     alone = taken_along(page, tmp_path)
-    expect(alone.locator(".js-plotly-plot")).to_have_count(10)
+    expect(alone.locator(".js-plotly-plot")).to_have_count(8)
     expect(alone.locator(".m-answer")).to_have_text(page.locator(".m-answer").inner_text(), use_inner_text=True)
 
 
 def _in_order() -> list[tuple[str, object]]:
     """The options as links and commands have them."""
-    return [(name, OPTIONS[name]) for name in ("seeds", "training_steps", "samples", "tokens", "layers")]
+    return [(name, OPTIONS[name]) for name in ("seeds", "samples", "tokens", "layers")]
 
 
 def test_a_narrow_dark_screen_holds_everything(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/exit?{_query()}", width=390, dark=True)
     shown(page, MODEL)
-    fits(page, ("Sweep", "Energy", "Training", "Share"), dark=True)
+    fits(page, ("Sweep", "Energy", "Cost", "Share"), dark=True)
 
 
 @pytest.mark.parametrize(
@@ -111,15 +108,16 @@ def test_what_cannot_be_run_is_one_sentence(open_page: OpenPage, offline: str, q
     refused(page, said, "Measure")
 
 
-def test_stop_stops_training(open_page: OpenPage, offline: str) -> None:
-    page = open_page(f"{offline}/exit?{_query(training_steps=2000, sweep=0, layers='final')}")
-    expect(page.locator("#m-status")).to_contain_text("Loss of the small transformer", timeout=60_000)
+def test_stop_stops_a_run(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/exit?{_query(seeds=64, tokens=1024, samples=32)}")
+    expect(page.locator("#m-status")).to_contain_text("Mean cosine with the exact gradient", timeout=60_000)
     expect(page.locator(".m-ran").first).to_contain_text(re.compile(r"span\s*0\.\d{3}"))
     stop(page, "Measure")
     # the place is free again, for what is typed
     unfold(page)
-    for name in ("m-steps", "m-anchors"):
-        field(page, name).fill("0")
+    field(page, "m-seeds").fill("1")
+    field(page, "m-tokens").fill("24")
+    field(page, "m-anchors").fill("0")
     page.get_by_role("button", name="Measure").click()
     expect(page.get_by_role("alert")).to_contain_text("Anchors must be from 1")
     field(page, "m-anchors").fill("3")
@@ -134,5 +132,5 @@ def test_the_endpoint_has_typed_names_and_returns_the_report(offline: str) -> No
     parameters = {each["parameter_name"]: each["python_type"]["type"] for each in described}
     assert list(parameters)[:4] == ["model", "methods", "data", "rank"]
     assert (parameters["seeds"], parameters["residual"], parameters["alpha"], parameters["sweep"]) == ("int", "float", "float", "bool")
-    found = client.predict(model=MODEL, methods=["parallel", "span"], samples=2, tokens=16, training_steps=0, sweep=False, api_name="/exit")
+    found = client.predict(model=MODEL, methods=["parallel", "span"], samples=2, tokens=16, sweep=False, api_name="/exit")
     assert list(ExitReport.model_validate(found).methods) == ["parallel", "span"]

@@ -41,6 +41,6 @@ RUNS: dict[str, str] = {
     "precision": "precision sample:tiny-bf16 --sequence-length 64",
     "precision-gspo": "precision sample:tiny-fp32 --variants bf16,fp16 --loss gspo --sequence-length 64 --inside",
     "precision-random": "precision sample:tiny-fp32 --random-init --data random --variants bf16_fp32_residual --sequence-length 32",
-    "exit": "exit sample:tiny-fp32 --samples 8 --seeds 2 --training-steps 8",
-    "exit-methods": "exit sample:tiny-tuned --samples 4 --methods dense,span,svd --no-sweep --training-steps 0 --layers all",
+    "exit": "exit sample:tiny-fp32 --samples 8 --seeds 2",
+    "exit-methods": "exit sample:tiny-tuned --samples 4 --methods dense,span,svd --no-sweep --layers all",
 }  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 from analyzers.exit_feedback import ExitReport, ExitRequest, analyze
 from tests.components.reports import HOSTILE, of_model
 
-_SMALL = {"samples": 3, "tokens": 40, "seeds": 2, "training_steps": 4, "layers": "0"}
+_SMALL = {"samples": 3, "tokens": 40, "seeds": 2, "layers": "0"}
 
 
 def exit_report(**asked: Any) -> ExitReport:
@@ -15,8 +15,8 @@ def exit_report(**asked: Any) -> ExitReport:
 
 
 def at_a_glance() -> ExitReport:
-    """Without random codes, sweep, training, and all layers but the last."""
-    return exit_report(methods=("parallel", "span", "svd"), sweep=False, training_steps=0, layers="final")
+    """Without random codes, sweep, and all layers but the last."""
+    return exit_report(methods=("parallel", "span", "svd"), sweep=False, layers="final")
 
 
 def hostile_exit_report() -> ExitReport:
@@ -27,10 +27,9 @@ def hostile_exit_report() -> ExitReport:
     methods = {f"{nasty}{name}" if name == "span" else name: method for name, method in found.methods.items()}
     named = {"method": nasty}
     cost = found.cost.model_copy(update={"rows": tuple(row.model_copy(update=named) for row in found.cost.rows)})
-    training = tuple(row.model_copy(update=named) for row in found.training)
     sweep = tuple(row.model_copy(update=named) if row.method == "span" else row for row in found.sweep)
     layers = tuple(row.model_copy(update={"method": f"{nasty}span"}) if row.method == "span" else row for row in found.layers)
-    parts = {"inputs": inputs, "methods": methods, "cost": cost, "training": training, "sweep": sweep, "layers": layers}
+    parts = {"inputs": inputs, "methods": methods, "cost": cost, "sweep": sweep, "layers": layers}
     return found.model_copy(update={**parts, "statement": f"{nasty}. {nasty}.", "notes": (nasty,), "dtype": HOSTILE})
 
 

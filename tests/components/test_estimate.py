@@ -3,7 +3,6 @@
 import pytest
 
 from analyzers.base import Progress
-from analyzers.exit_feedback import ExitRequest
 from components.library import Library
 from components.running.estimate import expected
 from components.running.progress import Meter
@@ -25,8 +24,7 @@ def last(library: Library) -> None:
     ("changed", "said"),
     [
         ({"seed": 1}, "about 20 s,"),
-        ({"training_steps": 2 * SMALL.training_steps}, "about 40 s,"),
-        ({"training_steps": 0, "samples": 2 * SMALL.samples, "tokens": 2 * SMALL.tokens}, "about 40 s,"),
+        ({"samples": 2 * SMALL.samples, "tokens": 2 * SMALL.tokens}, "about 40 s,"),
         ({"model": "sample:tiny-fp32"}, ""),
         ({"model": "x" * 500}, ""),
     ],
@@ -38,8 +36,6 @@ def test_a_run_takes_as_long_as_the_last_of_the_model_by_what_is_run_through_it(
 
 def test_without_a_run_to_compare_with_nothing_is_promised(library: Library) -> None:
     assert expected(SMALL) == ""
-    archive.keep(exit_report(training_steps=0))
-    assert expected(ExitRequest(model="sample:tiny-bf16")) == "", "nothing tells what training takes"
 
 
 def test_it_is_shown_until_the_progress_can_be_counted() -> None:

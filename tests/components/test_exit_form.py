@@ -14,7 +14,7 @@ from analyzers.checkpoints import Access
 from analyzers.errors import InvalidReference, LimitExceeded, MantissaError
 from analyzers.exit_feedback import ExitReport, ExitRequest
 from analyzers.exit_feedback.command import add_options
-from analyzers.exit_feedback.signals import EXACT, FROZEN, METHODS, NULL
+from analyzers.exit_feedback.signals import EXACT, METHODS, NULL
 from components.api.endpoints import endpoint
 from components.exit import text
 from components.exit.form import COST, Form, command, form, permalink
@@ -38,7 +38,7 @@ def _asked(found: ExitReport, **changes: Any) -> ExitReport:
 
 
 def test_every_signal_has_a_style_of_its_own() -> None:
-    numbered = text.styles([*METHODS, EXACT, FROZEN, NULL])
+    numbered = text.styles([*METHODS, EXACT, NULL])
     assert len({*numbered}) == len(numbered)
 
 
@@ -49,12 +49,12 @@ def test_an_empty_form_asks_for_the_defaults() -> None:
 
 def test_every_field_reaches_the_request() -> None:
     asked = Form(
-        " org/name@main ", ("span", "svd"), "8", " 4 ", "16", "2", DATASET, "3", "64", "org/data", "5", "0-1", False, "40", "6", "2",
+        " org/name@main ", ("span", "svd"), "8", " 4 ", "16", "2", DATASET, "3", "64", "org/data", "0-1", False, "40", "6", "2",
         "magnitude", "2.5", "50%", "90%", "float32", "7",
     )  # fmt: skip
     assert asked.request() == ExitRequest(
         model="org/name@main", methods=("span", "svd"), rank=8, k=4, anchors=16, seeds=2, data="org/data", samples=3, sequence_length=64,
-        training_steps=5, layers="0-1", sweep=False, tokens=40, rank_exact=6, rank_tail=2, topk_by="magnitude", alpha=2.5, residual=0.5,
+        layers="0-1", sweep=False, tokens=40, rank_exact=6, rank_tail=2, topk_by="magnitude", alpha=2.5, residual=0.5,
         mass_threshold=0.9, dtype="float32", seed=7,
     )  # fmt: skip
 
@@ -71,7 +71,6 @@ def test_every_field_reaches_the_request() -> None:
         ({"k": "many"}, "K must be a whole number, not 'many'"),
         ({"anchors": "0"}, "Anchors must be from 1 to"),
         ({"seeds": "1000"}, "MANTISSA_EXIT_SEEDS"),
-        ({"training_steps": "-1"}, "MANTISSA_EXIT_STEPS"),
         ({"layers": "first"}, "auto, all, final"),
         ({"layers": "4-2"}, "ends before it begins"),
         ({"samples": "1e3"}, "Samples must be a whole number"),
@@ -105,7 +104,7 @@ def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[s
     "changes",
     [
         {},
-        {"methods": ("parallel", "span"), "rank": 3, "k": 2, "anchors": 5, "rank_exact": 2, "seeds": 1, "training_steps": 0},
+        {"methods": ("parallel", "span"), "rank": 3, "k": 2, "anchors": 5, "rank_exact": 2, "seeds": 1},
         {"data": f"org/data@{COMMIT}", "samples": 2, "sequence_length": 99, "tokens": 12, "dtype": "bfloat16"},
         {"sweep": False, "layers": "0,2-3", "residual": 0.25, "alpha": 2.0, "mass_threshold": 0.5, "topk_by": "magnitude", "seed": 11},
         {"rank_exact": 4, "rank_tail": 9},
@@ -150,7 +149,7 @@ def test_every_example_is_a_valid_request() -> None:
     for asked in EXAMPLES.values():
         assert isinstance(asked.request(), ExitRequest)
     glance = next(iter(EXAMPLES.values())).request()
-    assert EXAMPLES["tiny-bf16"] == Form(MODEL) and glance.training_steps == 0 and glance.tokens < Form(MODEL).request().tokens
+    assert EXAMPLES["tiny-bf16"] == Form(MODEL) and glance.tokens < Form(MODEL).request().tokens
 
 
 @pytest.mark.parametrize(
@@ -181,7 +180,7 @@ def test_the_endpoint_and_the_request_have_the_same_defaults() -> None:
 
 
 def test_the_endpoint_gives_progress_and_then_the_report() -> None:
-    asked: dict[str, Any] = {"samples": 2.0, "tokens": 20, "seeds": 2, "training_steps": 0, "sweep": False, "layers": "final"}
+    asked: dict[str, Any] = {"samples": 2.0, "tokens": 20, "seeds": 2, "sweep": False, "layers": "final"}
     items = list(ENDPOINT(MODEL, ["dense", "parallel"], **asked))
     assert all("done" in item for item in items[:-1])
     found = ExitReport.model_validate(items[-1])
@@ -194,25 +193,22 @@ def test_a_local_file_is_refused_before_it_is_looked_for() -> None:
 
 
 def test_more_than_the_page_runs_is_refused_before_the_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Form(MODEL, samples="2", training_steps="0").request()
+    asked = Form(MODEL, samples="2").request()
     monkeypatch.setattr(limits, "WEB_MODEL_WORK", 1_000_000)
     with pytest.raises(LimitExceeded, match=r"MANTISSA_WEB_MODEL_WORK.*fewer seeds"):
         list(job(asked))
     monkeypatch.setattr(limits, "JOB_SECONDS", 0)
-    with pytest.raises(
-        LimitExceeded, match="fewer signals, seeds, tokens or training steps, no sweep, a smaller model or the command line"
-    ):
+    with pytest.raises(LimitExceeded, match="fewer signals, seeds or tokens, no sweep, a smaller model or the command line"):
         list(jobs.job(asked))
 
 
-def test_a_gpu_is_asked_for_by_signals_tokens_and_steps() -> None:
-    one = Form(MODEL, ("span",), sweep=False, training_steps="0").request()
+def test_a_gpu_is_asked_for_by_signals_and_tokens() -> None:
+    one = Form(MODEL, ("span",), sweep=False).request()
     every = Form(MODEL).request()
     assert one.samples * one.sequence_length < COST.tokens(one) < COST.tokens(every)
-    assert (COST.steps(one), COST.steps(every)) == (0, 3 * 11 * every.training_steps)
     facts = at_a_glance().checkpoint
-    seconds = [zero_gpu.gpu_seconds(facts.parameters, facts.bytes, COST.tokens(each), COST.steps(each)) for each in (one, every)]
-    assert 15 < seconds[0] < seconds[1] < 120
+    seconds = [zero_gpu.gpu_seconds(facts.parameters, facts.bytes, COST.tokens(each)) for each in (one, every)]
+    assert 15 < seconds[0] <= seconds[1] < 120
 
     def lend(request: Any, seconds: int, access: Access) -> Any:
         yield request.device, seconds

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL
+from analyzers.exit_feedback.signals import EXACT, NULL
 from components.exit.text import style
 from components.plots import exit_feedback as plots
 from components.plots import exit_sweep
@@ -15,8 +15,7 @@ from components.plots.marks import marked
 from tests.components.exit_reports import at_a_glance, exit_report, hostile_exit_report
 
 ALL = (
-    plots.at_head, plots.before_norm, exit_sweep.sweep, plots.energy, plots.loss_bins, plots.layers, plots.training_losses,
-    plots.training_cosines, plots.seconds, plots.memory,
+    plots.at_head, plots.before_norm, exit_sweep.sweep, plots.energy, plots.loss_bins, plots.layers, plots.seconds, plots.memory,
 )  # fmt: skip
 
 
@@ -71,7 +70,7 @@ def test_a_sweep_has_a_panel_for_each_setting_with_means_ceilings_and_the_null()
 
 
 def test_a_sweep_without_random_codes_has_no_null() -> None:
-    found = exit_report(methods=("span", "svd"), training_steps=0, layers="final", anchors=4)
+    found = exit_report(methods=("span", "svd"), layers="final", anchors=4)
     names = [trace.name for trace in exit_sweep.sweep(found).data]
     assert names.count("span") == names.count("svd") == 2 and NULL not in names
     assert len(exit_sweep.sweep(at_a_glance()).data) == 0
@@ -95,13 +94,6 @@ def test_curves_have_a_line_for_each_signal() -> None:
     for trace in plots.layers(found).data:
         rows = {row.layer: row for row in found.layers if row.method == trace.name}
         assert list(trace.x) == [0, 3] and [trace.y[0], trace.y[1]] == [row.cosine.mean for row in (rows[0], rows[3]) if row.cosine]
-    losses, cosines = plots.training_losses(found), plots.training_cosines(found)
-    assert [trace.name for trace in losses.data] == [row.method for row in found.training]
-    assert {trace.name for trace in losses.data} == {*found.methods, EXACT, FROZEN, NULL}
-    for trace, row in zip(losses.data, found.training, strict=True):
-        assert (tuple(trace.x), tuple(trace.y)) == (found.training_steps, row.losses)
-    assert {trace.name for trace in cosines.data} == {*found.methods, EXACT, NULL}
-    assert list(cosines.data[0].y) == pytest.approx([1.0] * len(found.training_steps), abs=1e-5)
 
 
 def test_cost_is_in_milliseconds_and_megabytes() -> None:

@@ -72,7 +72,7 @@ def test_random_codes_are_said_to_be_noise_where_they_are(mean: float, error: fl
 
 def _reading(found: ExitReport) -> str:
     """The statement that the analyzer makes of what is in a report."""
-    return statement(found.exact, found.methods, found.null, found.training)
+    return statement(found.exact, found.methods, found.null)
 
 
 def test_the_methods_page_says_what_random_codes_are_on_a_frozen_model() -> None:
@@ -82,14 +82,12 @@ def test_the_methods_page_says_what_random_codes_are_on_a_frozen_model() -> None
 def test_the_headline_says_what_there_is_not() -> None:
     found = at_a_glance()
     said = text_of(headline(found))
-    assert "Neither dense nor hybrid was requested" in said and "Recovered in training" not in said
+    assert "Neither dense nor hybrid was requested" in said
     assert re.search(r"Time [\d.]+ times estimate Time of \w+, the fastest practical signal, relative to the fastest exact run", said)
     nothing = found.methods["span"].model_copy(update={"cosine": None})
     exact = found.exact.model_copy(update={"parallel_energy": None})
     empty = found.model_copy(update={"methods": {"span": nothing}, "exact": exact, "cost": found.cost.model_copy(update={"rows": ()})})
     assert text_of(headline(empty)).count("Cannot tell not decided") == 4
-    no_gain = exit_report().model_copy(update={"training": ()})
-    assert "Recovered in training" not in headline(no_gain)
 
 
 def test_tables_have_every_row() -> None:
@@ -101,7 +99,6 @@ def test_tables_have_every_row() -> None:
     assert tables.seeds(at_a_glance()) == ""
     assert [row[0] for row in rows_of(tables.loss_bins(found))] == [*names, "Exact gradient's energy"]
     assert [row[0] for row in rows_of(tables.layers(found))] == ["Layer 3", "Layer 0"]
-    assert [row[0] for row in rows_of(tables.training(found))] == ["exact", "frozen", *names, "fresh_codes"]
     cost = rows_of(tables.cost(found))
     assert [row[0] for row in cost] == ["exact", *names]
     fastest = 2 if found.cost.exact_form == "whole" else 6
@@ -136,41 +133,39 @@ def test_legends_name_what_is_drawn() -> None:
     found = exit_report()
     assert text_of(text.signal_legend(found)).split() == list(found.methods)
     assert text_of(text.sweep_legend(found)).split() == [*found.methods, "fresh_codes"]
-    assert text_of(text.training_legend(found)).split() == [row.method for row in found.training]
     assert "fresh_codes" not in text.sweep_legend(at_a_glance()) + captions.sweep(at_a_glance())
 
 
 def test_progress_shows_what_each_signal_reached() -> None:
     step = ExitProgress(
-        done=3, total=6, unit="steps", note="training: span, loss 4.2", stage="training", cosines={"span": 0.86, "svd": None},
-        losses={"exact": 3.4, "span": 4.2},
+        done=3, total=6, unit="steps", note="logit lens: layer 0", stage="layers", cosines={"span": 0.86, "svd": None},
     )  # fmt: skip
     said = text_of(SignalMeter().show(step))
-    assert "Training: span, loss 4.2 50%, 3 of 6 steps" in said
-    assert "Mean cosine with the exact gradient span 0.860 svd – Loss of the small transformer exact 3.400 span 4.200" in said
+    assert "Logit lens: layer 0 50%, 3 of 6 steps" in said
+    assert "Mean cosine with the exact gradient span 0.860 svd –" in said
     assert "cosine" not in SignalMeter().show(Progress(done=1, total=4, unit="bytes", note="downloading"))
 
 
 def test_text_from_outside_stays_text() -> None:
     hostile = hostile_exit_report()
     own = re.sub(r"<script>.*?</script>", "", document([exit_report(), hostile]), flags=re.DOTALL)
-    listed = (tables.signals, tables.training, tables.cost, text.training_legend, SWEEP.html)
+    listed = (tables.signals, tables.cost, SWEEP.html)
     for html in (headline(hostile), *(make(hostile) for make in listed), own):
         assert "<img" not in html and "\u202e" not in html
     assert "&lt;img" in own and "&lt;img" in headline(hostile)
     assert HOSTILE in hostile.summary  # plain text: escaped where it meets HTML
     assert not re.search(r"""(src|@import|url)\s*[=(]\s*["']?(https?:)?//""", own)
     archive = zipfile.ZipFile(BytesIO(tables_zip([hostile])))
-    wanted = {"summary", "methods", "loss_bins", "histogram", "layers", "sweep", "training", "curves", "cost"}
+    wanted = {"summary", "methods", "loss_bins", "histogram", "layers", "sweep", "cost"}
     assert {f"{name}.csv" for name in wanted} <= set(archive.namelist())
 
 
 def test_the_page_taken_along_has_everything_of_every_report() -> None:
     page = document([exit_report(), at_a_glance()])
-    assert page.count('data-figure="') == 10 + 6
+    assert page.count('data-figure="') == 8 + 6
     assert re.findall(r'<article id="(report-\d)">', page) == ["report-1", "report-2"]
     assert "<title>Exit feedback: sample:tiny-bf16, sample:tiny-bf16</title>" in page
-    assert len({*re.findall(r'data-figure="([^"]+)"', page)}) == 16
+    assert len({*re.findall(r'data-figure="([^"]+)"', page)}) == 14
 
 
 def test_a_stored_report_leads_back_to_its_page() -> None:

@@ -25,7 +25,6 @@ from analyzers.exit_feedback.heads.random_codes import RandomCodesHead
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.points import Point
 from analyzers.exit_feedback.signals import CEILINGS, METHODS, NULL, RANDOM
-from analyzers.exit_feedback.training import BATCH, LENGTH, WIDTH
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.samples import sample_folder
 from tests.exit_feedback.runs import MODEL, SMALL, report, standard
@@ -187,7 +186,7 @@ def test_loss_bins_and_histograms_hold_every_token() -> None:
 
 def test_the_same_request_gives_the_same_report() -> None:
     timings: Any = {"timing": True, "environment": True, "cost": True, "methods": {"__all__": {"seconds", "peak_bytes"}}}
-    first, second = (report(methods=("dense", "span", "svd"), layers="0-1", training_steps=3) for _ in range(2))
+    first, second = (report(methods=("dense", "span", "svd"), layers="0-1") for _ in range(2))
     assert json.dumps(first.model_dump(mode="json", exclude=timings)) == json.dumps(second.model_dump(mode="json", exclude=timings))
     assert ExitReport.model_validate_json(first.model_dump_json()) == first
     json.loads(first.model_dump_json(), parse_constant=pytest.fail)
@@ -219,20 +218,19 @@ def test_the_tokens_are_told() -> None:
 
 
 def test_progress_never_falls_and_ends_at_its_total() -> None:
-    items = list(analyze(ExitRequest(model=MODEL, **{**SMALL, "layers": "0", "training_steps": 3, "methods": METHODS[:3]}), Access()))
+    items = list(analyze(ExitRequest(model=MODEL, **{**SMALL, "layers": "0", "methods": METHODS[:3]}), Access()))
     steps = [item for item in items if isinstance(item, ExitProgress)]
     assert [step.stage for step in steps] == sorted((step.stage for step in steps), key=_STAGES.index)
     assert all(before.done <= after.done for before, after in pairwise(steps)) and steps[-1].done == steps[-1].total
     assert set(steps[-1].cosines) == set(METHODS[:3])
-    assert set(steps[-1].losses) == {"exact", "frozen", *METHODS[:3], NULL}
 
 
-_STAGES = ["model", "methods", "layers", "sweep", "cost", "training"]
+_STAGES = ["model", "methods", "layers", "sweep", "cost"]
 
 
-@pytest.mark.parametrize("stage", ["model", "methods", "cost", "training"])
+@pytest.mark.parametrize("stage", ["model", "methods", "cost"])
 def test_closing_it_ends_the_work(stage: str) -> None:
-    steps: Iterator[Any] = iter(analyze(ExitRequest(model=MODEL, **{**SMALL, "methods": ("dense",), "training_steps": 20})))
+    steps: Iterator[Any] = iter(analyze(ExitRequest(model=MODEL, **{**SMALL, "methods": ("dense",)})))
     while not (isinstance(step := next(steps), ExitProgress) and step.stage == stage and step.note != "running the model"):
         pass
     assert step.note == "running the model: layer 0" or stage != "model"
@@ -273,39 +271,23 @@ def test_the_reading_says_what_was_measured() -> None:
     assert alone.headline().startswith("parallel has a mean cosine of") and "random codes" not in alone.statement
 
 
-def test_what_the_report_says_of_training() -> None:
-    found = standard()
-    assert [row.method for row in found.training] == ["exact", "frozen", *found.methods, NULL]
-    assert found.trunk is not None and (found.trunk.width, found.trunk.length, found.trunk.batch) == (WIDTH, LENGTH, BATCH)
-    assert found.training_steps[0] == 0 and found.training_steps[-1] == found.trunk.steps == 3
-    assert all(len(row.losses) == len(row.cosines) == len(found.training_steps) for row in found.training)
-    assert len({row.first_loss for row in found.training}) == 1
-    assert all((row.first_loss, row.final_loss) == (row.losses[0], row.losses[-1]) for row in found.training)
-    assert all([run.seed for run in row.runs] == [0, 1, 2] for row in found.training)
-    assert found.training[0].recovered == 1 and found.training[1].recovered == 0
-    wide = report(methods=("hybrid", "true_rows"), k=500, rank=64, training_steps=1)
-    assert wide.trunk is not None and wide.trunk.vocabulary < 500
-    assert f"has smaller settings than the model: k {wide.trunk.vocabulary}." in " ".join(wide.notes)
-    assert [row.settings["k"] for row in wide.training[2:4]] == [wide.trunk.vocabulary] * 2
-
-
 def test_tables_and_text_hold_the_same_numbers() -> None:
     found = standard()
     tables = found.tables()
-    assert list(tables) == ["summary", "methods", "loss_bins", "histogram", "layers", "sweep", "training", "curves", "cost"]
+    assert list(tables) == ["summary", "methods", "loss_bins", "histogram", "layers", "sweep", "cost"]
     assert not any(table.empty for table in tables.values()) and len(tables["summary"]) == 1
     assert len(tables["methods"]) == 2 * len(METHODS) and len(tables["layers"]) == 2 * len(METHODS)
-    assert len(tables["sweep"]) == len(found.sweep) and len(tables["curves"]) == 11 * len(found.training_steps)
+    assert len(tables["sweep"]) == len(found.sweep)
     (dense,) = tables["methods"].query("method == 'dense' and at == 'head'").to_dict("records")
     assert found.methods["dense"].cosine is not None and dense["cosine_mean"] == found.methods["dense"].cosine.mean and dense["rank"] == 32
     said = text.one(found)
     assert all(sentence in said for sentence in (found.headline(), found.id, *found.notes)) and "nan" not in said.lower()
     small = report(methods=("parallel",)).tables()
-    assert small["sweep"].empty and small["training"].empty and list(small["sweep"]) == list(tables["sweep"])
+    assert small["sweep"].empty and list(small["sweep"]) == list(tables["sweep"])
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    few = ["--samples", "2", "--tokens", "16", "--seeds", "2", "--no-sweep", "--training-steps", "0", "--layers", "0"]
+    few = ["--samples", "2", "--tokens", "16", "--seeds", "2", "--no-sweep", "--layers", "0"]
     assert (
         main(["exit", MODEL, "--methods", "dense, parallel_gold", "--rank", "4", "--lambda", "0.5", *few, "--json", "--csv", str(tmp_path)])
         == 0
@@ -320,7 +302,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
 
 
 def test_every_setting_reaches_its_signals_from_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    few = ["--samples", "2", "--tokens", "16", "--seeds", "1", "--no-sweep", "--training-steps", "0", "--layers", "final"]
+    few = ["--samples", "2", "--tokens", "16", "--seeds", "1", "--no-sweep", "--layers", "final"]
     given = ["--rank-exact", "6", "--rank-tail", "10", "--k", "3", "--topk-by", "magnitude", "--alpha", "2", "--mass-threshold", "0.5"]
     assert main(["exit", MODEL, "--methods", "hybrid,parallel_topmass,dense", *few, *given, "--residual", "0.25", "--json"]) == 0
     methods = json.loads(capsys.readouterr().out)["methods"]
@@ -360,10 +342,12 @@ def test_a_sweep_of_the_rank_keeps_the_share_of_the_exact_codes() -> None:
     assert ("dense", 1) in swept and ("hybrid", 1) not in swept and ("hybrid", 2) in swept
 
 
-def test_reports_of_version_1_are_still_read() -> None:
-    """Their requests have buckets, which no request has now."""
-    stored = json.loads(standard().model_dump_json())
-    old = stored | {"analysis_version": 1, "request": stored["request"] | {"buckets": None}}
-    assert ExitReport.model_validate_json(json.dumps(old)).request == standard().request
+@pytest.mark.parametrize("version", [1, 3])
+def test_reports_of_earlier_versions_are_still_read(version: int) -> None:
+    """Version 1 had buckets; until version 3 a small transformer was trained."""
+    stored = json.loads(report(methods=("parallel",)).model_dump_json())
+    trained = {"trunk": None, "training_steps": [0, 3], "training": [{"method": "exact"}]}
+    old = stored | trained | {"analysis_version": version, "request": stored["request"] | {"buckets": None, "training_steps": 30}}
+    assert ExitReport.model_validate(old).request == report(methods=("parallel",)).request
     with pytest.raises(ValidationError, match="buckets"):
-        ExitReport.model_validate_json(json.dumps(old | {"analysis_version": 2}))
+        ExitReport.model_validate(old | {"analysis_version": 4})

@@ -32,7 +32,7 @@ from analyzers.language_models.load import open_model
 from tests.exit_feedback.runs import MODEL, SMALL, report
 from tests.language_models.repositories import WEIGHTS, Files, files, written
 
-WHOLE = ("rank", "rank_exact", "rank_tail", "k", "anchors", "seeds", "training_steps", "samples", "sequence_length", "tokens", "seed")
+WHOLE = ("rank", "rank_exact", "rank_tail", "k", "anchors", "seeds", "samples", "sequence_length", "tokens", "seed")
 NO_WHOLE_NUMBERS: tuple[Any, ...] = (True, "3", 1.5, float("nan"), float("inf"), [], {})
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
@@ -80,8 +80,6 @@ def embedding() -> torch.Tensor:
         ({"methods": ("dense", "")}, 'entry 2 of methods must be .*, not ""'),
         ({"seeds": 0}, "seeds must be from 1 to"),
         ({"seeds": 10**6}, "MANTISSA_EXIT_SEEDS"),
-        ({"training_steps": -1}, "training_steps must be from 0 to"),
-        ({"training_steps": 10**9}, "MANTISSA_EXIT_STEPS"),
         ({"samples": 0}, "samples must be from 1 to"),
         ({"sequence_length": 7}, "sequence_length must be from 8 to"),
         ({"tokens": 1}, "tokens must be from 2 to"),
@@ -278,5 +276,5 @@ def test_errors_of_the_command_are_one_line(capsys: pytest.CaptureFixture[str]) 
 
 def test_every_limit_of_exit_feedback_is_on_the_list() -> None:
     names = {limit.name for limit in limits.LIMITS if limit.name.startswith("EXIT_")}
-    assert names == {name for name in vars(limits) if name.startswith("EXIT_")} and len(names) == 8
+    assert names == {name for name in vars(limits) if name.startswith("EXIT_")} and len(names) == 7
     assert isinstance(report(methods=("parallel",)), ExitReport)

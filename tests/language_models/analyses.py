@@ -16,7 +16,7 @@ _REQUESTS: dict[str, Any] = {
     "precision": precision_variants.PrecisionRequest,
     "exit": exit_feedback.ExitRequest,
 }
-_OPTIONS: dict[str, dict[str, Any]] = {"exit": {"training_steps": 0, "sweep": False, "seeds": 2}, "precision": {"inside": True}}
+_OPTIONS: dict[str, dict[str, Any]] = {"exit": {"sweep": False, "seeds": 2}, "precision": {"inside": True}}
 _RUN_TO_RUN = ("timing", "environment", "notes", "cost", "seconds", "peak_bytes", "flops")
 
 

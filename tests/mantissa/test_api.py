@@ -22,7 +22,7 @@ from mantissa.held import held
 from tests.tokenizer_processes import kept_processes as kept_processes
 
 SAMPLE = sample_folder("tiny-bf16")
-SMALL_EXIT: Mapping[str, Any] = {"samples": 2, "training_steps": 2, "seeds": 1, "sweep": False}
+SMALL_EXIT: Mapping[str, Any] = {"samples": 2, "seeds": 1, "sweep": False}
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ input, unusable checkpoint or a limit, with one line on standard error per model
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,11 @@ from analyzers.terminal import printable
 if TYPE_CHECKING:
     from analyzers.command_line import Parser
 
-# Commands that use an analyzer, or act on what one finds: name -> what it does. Each has a module ``command``, as an analyzer does.
-TOOLS = {
-    "shrink": "store a checkpoint in fewer bytes without changing a value",
-    "scan": "dtype of thousands of models, as Parquet",
+Tools = Mapping[str, tuple[str, Callable[[], Any]]]
+# Commands that use an analyzer, or act on its result: name -> what it does, and its module, with the functions of an analyzer's ``command``.
+TOOLS: Tools = {
+    "shrink": ("store a checkpoint in fewer bytes without changing a value", lambda: import_module("analyzers.shrink.command")),
+    "scan": ("dtype of thousands of models, as Parquet", lambda: import_module("analyzers.scan.command")),
 }
 
 
@@ -42,23 +43,21 @@ def _pull_request_on(model: str) -> Any:
     return PullRequest(model)
 
 
-def _parser(chosen: str | None, program: str, more: str | None) -> "Parser":
-    """The parser of all commands, with options for the ``chosen`` one only: the others are not imported."""
+def build_parser(chosen: Collection[str], tools: Tools = TOOLS) -> "Parser":
+    """The parser of all commands, with options for the ``chosen`` ones only: the others are not imported. tools: as `TOOLS`."""
     from analyzers.command_line import Parser, wrapped  # not at the top: main catches an interrupt during these imports
 
-    parser = Parser(prog=program, description="What the numbers in a language model's weights say.", epilog=more and wrapped(more, 0))
+    parser = Parser(prog="mantissa", description="What the numbers in a language model's weights say.")
     # a command line reaches up, as app.py does; analyzers do not
-    parser.set_defaults(write_html=_write_html, contribute_to=_contribute, pull_request_on=_pull_request_on)
+    parser.set_defaults(write_html=_write_html, contribute_to=_contribute, pull_request_on=_pull_request_on, tools=tools)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, question in (*((each.name, each.question) for each in ANALYZERS.values()), *TOOLS.items()):
+    known = {each.name: (each.question, each.command) for each in ANALYZERS.values()} | {**tools}
+    for name, (question, module) in known.items():
         options = commands.add_parser(name, help=wrapped(question, 14))
-        if name == chosen:
-            _module(name).add_options(options)
+        options.set_defaults(parser=options, module=module)
+        if name in chosen:
+            module().add_options(options)
     return parser
-
-
-def _module(command: str) -> Any:
-    return ANALYZERS[command].command() if command in ANALYZERS else import_module(f"analyzers.{command}.command")
 
 
 def _is_text(word: str) -> bool:
@@ -70,8 +69,8 @@ def _is_text(word: str) -> bool:
     return True
 
 
-def main(arguments: Sequence[str] | None = None, program: str = "python -m analyzers", more: str | None = None) -> int:
-    """Run one command; returns the exit status. program: the name it was called by; more: the last line of its help."""
+def main(arguments: Sequence[str] | None = None, tools: Tools = TOOLS) -> int:
+    """Run one command; returns the exit status. tools: as `TOOLS`, more of them where the package is the program."""
     if sys.stderr is None:  # closed by the parent process: print would use standard output instead
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as the process lives
     words = sys.argv[1:] if arguments is None else list(arguments)
@@ -81,10 +80,12 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m analy
     try:
         from analyzers.extras import extras_explained  # here, where an interrupt of the import is caught
 
-        chosen = next((word for word in words if not word.startswith("-")), None)
+        chosen = next((word for word in words if not word.startswith("-")), "")
         with extras_explained():
-            options = _parser(chosen, program, more).parse_args(words)
-            status: int = _module(options.command).run(options)
+            options, unknown = build_parser({chosen}, tools).parse_known_args(words)
+            if unknown:
+                options.parser.refuse(unknown)
+            status: int = options.module().run(options)
         return status
     except MantissaError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)

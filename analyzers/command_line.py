@@ -6,9 +6,11 @@ point sets (`analyzers.__main__`).
 """
 
 import argparse
+import difflib
 import errno
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -57,9 +59,21 @@ class Parser(argparse.ArgumentParser):
         shown = (f"{_command(f'{self.prog} {arguments}')}\n{textwrap.indent(wrapped(does, 6), ' ' * 6)}" for arguments, does in examples)
         self.epilog = "\n".join(["examples:", *shown])
 
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """Exit with status 2 because of words that are not options of this command, each with the option that it resembles."""
+        options = re.findall(r"--[a-z][a-z-]+", self.format_help())
+        self.error(f"unknown: {', '.join(word + _resembling(word.partition('=')[0], options) for word in unknown)}")
+
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
-        self.exit(2, f"{self.prog}: {printable(' '.join(message.split())[:300])} (see --help)\n")
+        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        hint = _resembling(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
+        self.exit(2, f"{self.prog}: {printable(' '.join(message.split())[:300])}{hint} (see --help)\n")
+
+
+def _resembling(word: str, known: Sequence[str]) -> str:
+    similar = difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean {similar[0]}?)" if similar else ""
 
 
 def _command(line: str) -> str:
@@ -105,8 +119,9 @@ def described(request: type[Request], name: str) -> str:
 def add_sampling(parser: Parser) -> None:
     """The options of `SAMPLING`: how much is read, and of which tensors."""
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--exact", dest="mode", action="store_const", const="exact", help=wrapped("read everything instead of a sample"))
-    how.add_argument("--budget", metavar="SIZE", help=wrapped(f"{described(WeightsRequest, 'budget')}; also written 64MB"))
+    how.add_argument("--quick", dest="mode", action="store_const", const="quick", help=wrapped("read a seeded sample (the default)"))
+    how.add_argument("--exact", dest="mode", action="store_const", const="exact", help=wrapped("read everything"))
+    parser.add_argument("--budget", metavar="SIZE", help=f"{described(WeightsRequest, 'budget')}; also written 64MB")
     for name in ("include", "exclude"):
         parser.add_argument(f"--{name}", metavar="RE", help=described(WeightsRequest, name))
     add_fields(parser, WeightsRequest, "seed")

@@ -4,7 +4,11 @@ report = mantissa.dtype("org/model")
 report.summary, report.tables()["tensors"], report.plot("spectrum")
 """
 
-from mantissa.api import check, conflict, dtype, exit, parents, precision, read_report, shrink, sparsity
+from mantissa.shadowing import check_packages
+
+check_packages()
+
+from mantissa.api import check, conflict, dtype, exit, parents, precision, read_report, shrink, sparsity  # noqa: E402
 
 __version__ = "0.1.0"
 __all__ = ["check", "conflict", "dtype", "exit", "parents", "precision", "read_report", "shrink", "sparsity"]

@@ -1,4 +1,4 @@
-"""``python -m analyzers``: what it prints where, exit statuses, files, interruption, and every kind of bad input."""
+"""The command line: what it prints where, exit statuses, files, interruption, and every kind of bad input."""
 
 import csv
 import fcntl
@@ -27,8 +27,7 @@ import torch
 from safetensors.torch import save
 
 from analyzers import ANALYZERS, limits
-from analyzers.__main__ import TOOLS, main
-from analyzers.__main__ import _parser as parser
+from analyzers.__main__ import TOOLS, build_parser, main
 from analyzers.dtype_detection import DtypeReport
 from analyzers.terminal import fitted
 from tests.attacks.repositories import REPOSITORIES
@@ -269,13 +268,13 @@ def test_help_has_two_examples_and_whole_names(name: str, capsys: pytest.Capture
     assert set(re.split(r"[ \n\\]+", shown["60"])) == set(re.split(r"[ \n\\]+", shown["10000"])), "no name is broken"
     text, examples = shown["60"].split("examples:\n")
     usage, _, described = text.partition("\n\n")
-    assert usage.startswith(f"usage: python -m analyzers {name} ")
+    assert usage.startswith(f"usage: mantissa {name} ")
     assert all(len(line) <= 60 for line in (*usage.splitlines(), *examples.splitlines()))
     assert all(len(line) <= 60 or re.match(r" +(-|.*,\S{30})", line) for line in described.splitlines()), "only names are longer"
-    commands = re.findall(rf"^  python -m analyzers {name} (.+)$", examples.replace("\\\n", " "), re.MULTILINE)
+    commands = re.findall(rf"^  mantissa {name} (.+)$", examples.replace("\\\n", " "), re.MULTILINE)
     assert len(commands) == 2
     for command in commands:
-        assert parser(name, "python -m analyzers", None).parse_args([name, *shlex.split(command)]).command == name
+        assert build_parser({name}).parse_args([name, *shlex.split(command)]).command == name
 
 
 def test_sentences_are_fitted_to_a_terminal() -> None:

@@ -1,4 +1,4 @@
-"""``python -m analyzers check MODEL [--base BASE]``."""
+"""``mantissa check MODEL [--base BASE]``."""
 
 import argparse
 from typing import get_args

@@ -1,4 +1,4 @@
-"""``python -m analyzers dtype MODEL [MODEL ...]``."""
+"""``mantissa dtype MODEL [MODEL ...]``."""
 
 import argparse
 import sys

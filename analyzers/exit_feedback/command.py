@@ -1,4 +1,4 @@
-"""``python -m analyzers exit MODEL``."""
+"""``mantissa exit MODEL``."""
 
 import argparse
 

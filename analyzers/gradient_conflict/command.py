@@ -1,4 +1,4 @@
-"""``python -m analyzers conflict MODEL``."""
+"""``mantissa conflict MODEL``."""
 
 import argparse
 

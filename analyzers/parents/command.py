@@ -1,4 +1,4 @@
-"""``python -m analyzers parents MODEL [CANDIDATE ...]``."""
+"""``mantissa parents MODEL [CANDIDATE ...]``."""
 
 import argparse
 

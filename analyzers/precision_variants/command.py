@@ -1,4 +1,4 @@
-"""``python -m analyzers precision MODEL``."""
+"""``mantissa precision MODEL``."""
 
 import argparse
 from typing import Any

@@ -1,4 +1,4 @@
-"""``python -m analyzers scan LIST [--out DIR]``: what it prints, and its exit status."""
+"""``mantissa scan LIST [--out DIR]``: what it prints, and its exit status."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""``python -m analyzers shrink MODEL --out DIR``."""
+"""``mantissa shrink MODEL --out DIR``."""
 
 import argparse
 from typing import get_args

@@ -1,4 +1,4 @@
-"""``python -m analyzers sparsity BASE TUNED [TUNED ...]``."""
+"""``mantissa sparsity BASE TUNED [TUNED ...]``."""
 
 import argparse
 

@@ -244,8 +244,8 @@ def linked(text: str) -> str:
 
 
 def command_line(words: Sequence[str], options: Mapping[str, Any]) -> str:
-    """A shell command: ``python -m analyzers``, ``words``, and ``options`` of the request: ``--max-length=64``, ``--inside``."""
-    line = ["python", "-m", "analyzers", *words]
+    """A shell command: ``mantissa``, ``words``, and ``options`` of the request: ``--max-length=64``, ``--inside``."""
+    line = ["mantissa", *words]
     for name, value in options.items():
         written = name.replace("_", "-")
         if name == "mode":

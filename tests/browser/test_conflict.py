@@ -39,7 +39,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     second.click()
     expect(one_neuron.locator(".updatemenu-header")).to_contain_text(label)
     fits(page, TABS, dark=False)
-    shared(page, f"{offline}/conflict?model={quote(MODEL, safe='')}", f"python -m analyzers conflict {MODEL}")
+    shared(page, f"{offline}/conflict?model={quote(MODEL, safe='')}", f"mantissa conflict {MODEL}")
     report = ConflictReport.model_validate_json(json_of(page, "sample-tiny-bf16-conflict.json"))
     assert f" conflict in {100 * (report.model.conflict_rate or 0):.3g}% of " in number
     assert taken_along(page, tmp_path).locator(".m-answer").inner_text() == number

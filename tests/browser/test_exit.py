@@ -76,7 +76,7 @@ def test_a_link_shows_a_full_page_that_can_be_taken_along(open_page: OpenPage, o
     words = " ".join(f"--{name.replace('_', '-')}={value}" for name, value in _in_order())
     linked = "".join(f"&{name}={value}" for name, value in _in_order())
     query = f"model={quote(MODEL, safe='')}&methods={quote(','.join(METHODS), safe='')}{linked}"
-    shared(page, f"{offline}/exit?{query}", f"python -m analyzers exit {MODEL} --methods={','.join(METHODS)} {words}")
+    shared(page, f"{offline}/exit?{query}", f"mantissa exit {MODEL} --methods={','.join(METHODS)} {words}")
     report = ExitReport.model_validate_json(json_of(page, "sample-tiny-bf16-exit.json"))
     assert report.inputs.measured == 24
     alone = taken_along(page, tmp_path)

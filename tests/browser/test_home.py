@@ -60,7 +60,7 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     assert fossil is not None
     assert fossil["x"] + fossil["width"] < 1180
 
-    shared(page, f"{offline}/?model={quote(SAMPLE, safe='')}&mode=quick", f"python -m analyzers dtype {SAMPLE}")
+    shared(page, f"{offline}/?model={quote(SAMPLE, safe='')}&mode=quick", f"mantissa dtype {SAMPLE}")
     report = json.loads(json_of(page, "sample-tiny-bf16-as-fp32-dtype.json"))
     assert report["lineage"]["verdict"] == "upcast-from-bf16"
     _proves_the_upcast(taken_along(page, tmp_path), within="")

@@ -45,7 +45,7 @@ def test_a_suggested_candidate_becomes_a_parent(open_page: OpenPage, offline: st
 def test_its_link_shows_the_stored_result(open_page: OpenPage, offline: str, width: int, dark: bool) -> None:
     page = open_page(f"{offline}/parents?{QUERY}", width, dark)
     shown(page, MODEL)
-    shared(page, f"{offline}/parents?{QUERY}", f"python -m analyzers parents {MODEL} {PARENT}")
+    shared(page, f"{offline}/parents?{QUERY}", f"mantissa parents {MODEL} {PARENT}")
     page.reload()
     shown(page, MODEL)
     expect(page.locator(".m-stored")).to_contain_text("not computed again")

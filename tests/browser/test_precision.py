@@ -43,7 +43,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     expect(page.get_by_role("tab", name="Inside layers")).to_have_count(0)
 
     query = f"model={quote(MODEL, safe='')}&sequence_length=128"
-    shared(page, f"{offline}/precision?{query}", f"python -m analyzers precision {MODEL} --sequence-length=128")
+    shared(page, f"{offline}/precision?{query}", f"mantissa precision {MODEL} --sequence-length=128")
     report = json.loads(json_of(page, "sample-tiny-bf16-precision.json"))
     assert list(report["variants"]) == ["bf16", "bf16_fp32_lm_head", "bf16_fp32_residual", "bf16_max_precision", "fp16"]
     alone = taken_along(page, tmp_path)

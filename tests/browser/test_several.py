@@ -50,7 +50,7 @@ def test_several_models_are_a_table_a_figure_and_files(open_page: OpenPage, offl
     page.locator("#m-several").get_by_role("tab", name="Share").click()
     names = "&".join(f"model={quote(name, safe='')}" for name in (THREE[0], "no!such", *THREE[1:]))
     expect(field(page, "m-all-link")).to_have_value(f"{offline}/?{names}&mode=quick")
-    command = f"python -m analyzers dtype {THREE[0]} 'no!such' {THREE[1]} {THREE[2]}"
+    command = f"mantissa dtype {THREE[0]} 'no!such' {THREE[1]} {THREE[2]}"
     expect(field(page, "m-all-command")).to_have_value(command)
     download = downloaded(page, "m-all-json")
     listed = json.loads(download.path().read_text(encoding="utf-8"))

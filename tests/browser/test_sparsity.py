@@ -52,7 +52,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
         expect(page.get_by_role("tab", name=optional)).to_have_count(0)
 
     query = f"base={quote(BASE, safe='')}&tuned={quote(TUNED, safe='')}&mode=quick"
-    shared(page, f"{offline}/sparsity?{query}", f"python -m analyzers sparsity {BASE} {TUNED}")
+    shared(page, f"{offline}/sparsity?{query}", f"mantissa sparsity {BASE} {TUNED}")
     report = json.loads(json_of(page, "sample-tiny-bf16-to-sample-tiny-tuned-sparsity.json"))
     assert number.startswith(f"{100 * report['sparsity']:.3g}%")
     assert taken_along(page, tmp_path).locator(".m-answer").inner_text() == number

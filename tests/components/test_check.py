@@ -50,8 +50,8 @@ def test_link_and_command_ask_again(wide: CheckReport, tuned: CheckReport) -> No
         query = [tuple(pair.split("=", 1)) for pair in permalink(report).removeprefix("?").replace("%3A", ":").split("&")]
         assert form([(key, value) for key, value in query]).request() == report.request
         assert addresses.asked(report.request) == addresses.again(report)
-    assert command(wide) == "python -m analyzers check sample:tiny-bf16-as-fp32"
-    assert command(tuned) == "python -m analyzers check sample:tiny-tuned --base=sample:tiny-bf16"
+    assert command(wide) == "mantissa check sample:tiny-bf16-as-fp32"
+    assert command(tuned) == "mantissa check sample:tiny-tuned --base=sample:tiny-bf16"
 
 
 def test_a_document_shows_findings_rules_and_the_bytes_to_save(wide: CheckReport, tuned: CheckReport) -> None:

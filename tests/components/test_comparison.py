@@ -61,7 +61,7 @@ def test_the_link_of_several_leads_back_to_them() -> None:
     names = ["sample:tiny-bf16-as-fp32", "no/such", f"org/b@{commit}"]
     assert form(query).requests() == [request.model_copy(update={"model": name}) for name in names]
     line = command(_outcomes(), request)
-    assert line == f"python -m analyzers dtype {' '.join(names)} --budget=5000000 '--include=a|b' --seed=3"
+    assert line == f"mantissa dtype {' '.join(names)} --budget=5000000 '--include=a|b' --seed=3"
 
 
 def test_a_revision_belongs_to_one_model_only() -> None:

@@ -166,7 +166,7 @@ def test_a_dataset_is_pinned_and_the_default_link_is_short() -> None:
     assert _again(link).data == f"org/data@{COMMIT}"
     assert permalink(_asked(report, pairs=())) == "?model=sample%3Atiny-bf16"
     for unused in ({}, {"topk": 0.5, "topk_layers": "all", "select": "up"}):
-        assert command(_asked(report, pairs=(), **unused)) == "python -m analyzers conflict sample:tiny-bf16"
+        assert command(_asked(report, pairs=(), **unused)) == "mantissa conflict sample:tiny-bf16"
 
 
 def test_pairs_that_are_too_long_for_a_link_are_left_out_and_asked_for_again() -> None:

@@ -56,7 +56,7 @@ def test_the_curve_is_the_reports(folder: Path) -> None:
 
 
 def test_suggestions_have_commands_that_exist_and_more_than_three_are_folded(folder: Path) -> None:
-    from analyzers.__main__ import _parser
+    from analyzers.__main__ import build_parser
 
     upcast = write(folder.parent / "up cast", {"a.weight": normal(64, 64).to(torch.bfloat16).to(torch.float32)})
     many = report("sample:tiny-bf16", mode="quick", budget=50_000)
@@ -65,7 +65,7 @@ def test_suggestions_have_commands_that_exist_and_more_than_three_are_folded(fol
         for each in said:
             program, command, *words = shlex.split(each.command)
             assert program == "mantissa" and found.checkpoint.ref in words
-            _parser(command, "mantissa", None).parse_args([command, *words])
+            build_parser({command}).parse_args([command, *words])
         shown, _, folded = RESULT.headline(found, False).partition("More you could do")
         assert shown.count("<code>mantissa") == min(3, len(said)) > 0 and folded.count("<code>mantissa") == max(0, len(said) - 3)
     assert len(suggestions(many)) > 3

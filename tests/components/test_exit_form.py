@@ -124,7 +124,7 @@ def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[s
 def test_the_default_link_is_short() -> None:
     found = _asked(at_a_glance())
     assert permalink(found) == "?model=sample%3Atiny-bf16"
-    assert command(found) == "python -m analyzers exit sample:tiny-bf16"
+    assert command(found) == "mantissa exit sample:tiny-bf16"
 
 
 def test_an_address_fills_the_fields_or_says_why_not() -> None:

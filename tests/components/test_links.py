@@ -79,7 +79,7 @@ def test_a_permalink_leads_back_to_the_same_request() -> None:
 
 def test_a_sample_is_linked_by_its_name() -> None:
     assert permalink(report()) == "?model=sample%3Atiny-bf16-as-fp32&mode=quick"
-    assert command(report()) == "python -m analyzers dtype sample:tiny-bf16-as-fp32"
+    assert command(report()) == "mantissa dtype sample:tiny-bf16-as-fp32"
 
 
 def test_a_hostile_name_stays_one_word_of_the_command() -> None:

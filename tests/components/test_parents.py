@@ -42,7 +42,7 @@ def test_link_and_command_ask_again(derived: ParentsReport) -> None:
     assert form([(key, value) for key, value in query]).request() == derived.request
     assert form([("model", "org/x"), ("candidates", "org/a org/b"), ("candidate", "org/c")]).candidates == "org/a org/b org/c"
     assert derived.next_step().advice == "Check that the model card names sample:tiny-bf16 under base_model."
-    assert command(derived) == "python -m analyzers parents sample:tiny-tuned sample:tiny-bf16 sample:tiny-fp32"
+    assert command(derived) == "mantissa parents sample:tiny-tuned sample:tiny-bf16 sample:tiny-fp32"
 
 
 def test_a_document_shows_evidence_weights_and_candidates(derived: ParentsReport, tmp_path: Path) -> None:

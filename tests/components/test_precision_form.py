@@ -166,7 +166,7 @@ def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[s
 def test_the_default_link_is_short() -> None:
     report = _asked(precision_report(), variants=DEFAULT, sequence_length=512)
     assert permalink(report) == "?model=sample%3Atiny-bf16"
-    assert command(report) == "python -m analyzers precision sample:tiny-bf16"
+    assert command(report) == "mantissa precision sample:tiny-bf16"
 
 
 def test_a_text_that_is_too_long_for_a_link_is_left_out_and_asked_for_again() -> None:

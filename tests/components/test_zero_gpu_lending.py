@@ -187,7 +187,7 @@ def test_a_smaller_run_is_one_click_away() -> None:
     assert least is None
     shown = explained(GpuRefused("Refused."), Form("org/name", samples="4", max_length="64"))
     assert "Try a smaller run" not in shown
-    assert "Refused. The command: python -m analyzers conflict org/name --samples=4 --max-length=64</div>" in shown
+    assert "Refused. The command: mantissa conflict org/name --samples=4 --max-length=64</div>" in shown
     assert "Try a smaller run" not in explained(LimitExceeded("The app is restarting."), Form("org/name"))
 
 

@@ -1,4 +1,4 @@
-"""``python -m analyzers toy MODEL``."""
+"""``mantissa toy MODEL``."""
 
 import argparse
 

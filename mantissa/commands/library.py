@@ -1,0 +1,39 @@
+"""``mantissa library import DIR``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from analyzers.command_line import Parser, print_answer
+from analyzers.terminal import printable
+
+
+def add_options(parser: Parser) -> None:
+    """Add the command's options."""
+    parser.describe(
+        "Add the results of a scan to the library in MANTISSA_DATA, and publish them to MANTISSA_DATASET if that is set. What is there "
+        "already is not added twice; samples, local files, and models that are not public are skipped.",
+        ("import scan", "the folder that mantissa scan wrote"),
+        ("import /data/scan", "again after an interruption, to continue"),
+    )
+    parser.add_argument("action", choices=["import"], help="add the results of a scan")
+    parser.add_argument("folder", metavar="DIR", type=Path, help="the folder of a scan")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Import the results; returns 2 if one is invalid, 130 if interrupted, else 0. Raises MantissaError."""
+    from components.library import open_library
+    from components.site.scans import import_scan
+
+    try:
+        with open_library(background=False) as library:
+            counts = import_scan(library, options.folder, lambda sentence: print(f"error: {printable(sentence)}", file=sys.stderr))
+            print_answer(counts.text, False, "The summary")
+            library.publish()
+            state = library.state()
+            if state.dataset:
+                print(printable(state.problem) or f"published: {state.dataset} is up to date", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("interrupted: what was imported is kept; run the same command again to continue", file=sys.stderr)
+        return 130
+    return 2 if counts.refused else 0

@@ -1,0 +1,23 @@
+"""Folders of somebody's project that have the names of Mantissa's packages."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def check_packages() -> None:
+    """Raise ImportError, with what to do, where a folder of the project would be imported in place of ``analyzers`` or ``components``.
+
+    ``python -m mantissa`` puts the current folder first in ``sys.path``; it gets Mantissa's own packages.
+    """
+    if any(sys.orig_argv[i : i + 2] == ["-m", "mantissa"] for i in range(1, len(sys.orig_argv))):
+        sys.path.insert(0, str(_ROOT))
+    for name in ("analyzers", "components"):
+        spec = find_spec(name)
+        if spec is not None and spec.origin is not None and (folder := Path(spec.origin).resolve().parent) != _ROOT / name:
+            raise ImportError(
+                f"{folder} would be imported in place of Mantissa's own package {name}. Rename that folder, or start Python in another "
+                "folder or with the option -P, which leaves the current folder out."
+            )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from analyzers.command_line import Parser
 
 Tools = Mapping[str, tuple[str, Callable[[], Any]]]
-# Commands that use an analyzer, or act on its result: name -> what it does, and its module, with the functions of an analyzer's ``command``.
+# Commands that use an analyzer, or act on its result: name -> what it does, and its module, like an analyzer's ``command``.
 TOOLS: Tools = {
     "shrink": ("store a checkpoint in fewer bytes without changing a value", lambda: import_module("analyzers.shrink.command")),
     "scan": ("dtype of thousands of models, as Parquet", lambda: import_module("analyzers.scan.command")),

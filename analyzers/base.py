@@ -12,13 +12,14 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.errors import InvalidRequest, LimitExceeded
+from analyzers.errors import InvalidRequest, LimitExceeded, MissingExtra
 from analyzers.extras import extras_explained
 from analyzers.formatting import parse_bytes, plural, size
 
@@ -258,11 +259,24 @@ class Report(Data):
 
     @property
     def summary(self) -> str:
-        """The subject and the answer in one line. This and what follows need the extra ``plots``, and raise MissingExtra."""
-        return f"{' -> '.join(self.subject().values())}: {self._layout().summary(self)}"
+        """The subject and the answer in one line."""
+        return f"{' -> '.join(self.subject().values())}: {self.headline()}"
+
+    def __repr__(self) -> str:
+        """The `summary`."""
+        return self.summary
+
+    __str__ = __repr__
+
+    def text(self) -> str:
+        """The whole report as text, as the command line prints it."""
+        from analyzers import ANALYZERS
+
+        said: str = import_module(f"{ANALYZERS[self.analyzer].package}.text").one(self)
+        return said
 
     def plots(self) -> "dict[str, Figure]":
-        """Every figure of the result, by its name on the page."""
+        """Every figure of the result, by its name on the page. This and what follows need the extra ``plots``, and raise MissingExtra."""
         with extras_explained():
             return {plot.label: plot.draw(self) for plot in self._layout().plots(self)}
 
@@ -283,9 +297,14 @@ class Report(Data):
         return page
 
     def _repr_html_(self) -> str:
-        """The same in a frame, for notebooks."""
+        """The result in a frame, for notebooks, with the names of its figures, which `plot` draws; `text` where ``plots`` is missing."""
+        try:
+            with extras_explained():
+                page: str = self._layout().document([self], figures=False).alone(figures=False)
+        except MissingExtra:
+            return f"<pre>{html.escape(self.text())}</pre>"
         style = "width: 100%; height: 720px; border: 0"
-        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{html.escape(self.to_html())}"></iframe>'
+        return f'<iframe sandbox style="{style}" srcdoc="{html.escape(page)}"></iframe>'
 
     def _layout(self) -> Any:
         """The layout of such results, which is in `components`."""

@@ -90,10 +90,10 @@ class Layout(Generic[_Report]):
     related: Callable[[_Report], Sequence[tuple[str, str]]] = lambda report: ()
     markdown: Callable[[_Report], str] | None = None
 
-    def document(self, reports: Sequence[_Report]) -> standalone.Page:
-        """A page with the headline, the tables and the figures of each report."""
+    def document(self, reports: Sequence[_Report], figures: bool = True) -> standalone.Page:
+        """A page with the headline, the tables and the figures of each report; without ``figures`` as in `article`."""
         above = [self.overview(reports)] if self.overview and len(reports) > 1 else []
-        articles = [self.article(row, report) for row, report in enumerate(reports, 1)]
+        articles = [self.article(row, report, figures) for row, report in enumerate(reports, 1)]
         return standalone.report_page(self.title, list(map(self.name, reports)), above + articles)
 
     def plots(self, report: _Report) -> list[Plot[_Report]]:
@@ -101,8 +101,11 @@ class Layout(Generic[_Report]):
         parts = [part for tab in self.tabs if tab.shows(report) for part in tab.parts]
         return [part for part in parts if isinstance(part, Plot) and (part.when is None or part.when(report))]
 
-    def article(self, row: int, report: _Report) -> str:
-        """One report of a document, numbered ``row``: a figure or a table is preceded by the sentences about it."""
+    def article(self, row: int, report: _Report, figures: bool = True) -> str:
+        """One report of a document, numbered ``row``: a figure or a table is preceded by the sentences about it.
+
+        Without ``figures`` it names them, and omits the tables with sorting and search, which may be long.
+        """
         parts = [self.headline(report, False)]
         for tab in (tab for tab in self.tabs if tab.shows(report)):
             said = ""
@@ -111,6 +114,8 @@ class Layout(Generic[_Report]):
                     case Said():
                         said += part.html(report)
                         continue
+                    case Plot() | Rows() if not figures:
+                        pass
                     case Plot():
                         if part.when is not None and not part.when(report):
                             continue
@@ -125,4 +130,6 @@ class Layout(Generic[_Report]):
                 said = ""
             if said:
                 parts.append(standalone.card(said))
+        if not figures:
+            parts.append(standalone.calls([plot.label for plot in self.plots(report)]))
         return standalone.article(row, parts)

@@ -25,9 +25,9 @@ class Page(NamedTuple):
     about: str
     body: str
 
-    def alone(self) -> str:
-        """The page as one file of about 2 MB, including Plotly's script, compressed."""
-        return self._whole(self.titled(), packed=_packed_plotly())
+    def alone(self, figures: bool = True) -> str:
+        """The page as one file of about 2 MB, including Plotly's script, compressed. figures: whether there are any; else 2 MB less."""
+        return self._whole(self.titled(), packed=_packed_plotly() if figures else "")
 
     def served(self, plots: str, head: str, body: str) -> str:
         """The page with Plotly's script loaded from ``plots``. head: more HTML for the head; body: the whole page."""
@@ -72,6 +72,11 @@ def figure(title: str, drawn: "Figure", name: str, said: str = "", legend: str =
 
     data = json.dumps(drawn.to_plotly_json(), cls=PlotlyJSONEncoder, allow_nan=False).translate(_SAFE_IN_SCRIPT)
     return str(_PARTS.figure(title, said, legend, name, data))
+
+
+def calls(labels: Sequence[str]) -> str:
+    """A card with the Python calls that give the tables, and the figures of these ``labels``."""
+    return str(_PARTS.calls(labels))
 
 
 def saving(title: str) -> str:

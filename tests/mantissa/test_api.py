@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from html import unescape
 from pathlib import Path
 from typing import Any, cast
 
@@ -179,7 +180,10 @@ def test_a_report_draws_itself() -> None:
     assert len(report.tables()["tensors"]) == 38
     page = report.to_html()
     assert page.startswith("<!doctype html>") and "Plotly.newPlot" in page and "sample:tiny-bf16" in page
-    assert report._repr_html_().startswith('<iframe sandbox="allow-scripts"')
+    assert report.summary == str(report) == repr(report)
+    frame = report._repr_html_()
+    assert frame.startswith("<iframe sandbox ") and len(frame) < 300_000 and "&lt;script" not in frame
+    assert 'report.plot("Largest magnitude by layer")' in unescape(frame)
     for name in ("colour", "a"):
         with pytest.raises(
             InvalidRequest, match=r"^This report has no figure .*: choose one of Size of the weights, Weights that a step can move, "

@@ -123,6 +123,15 @@ def test_the_base_answers_in_a_fresh_environment(fresh: Path) -> None:
     assert (version.returncode, version.stdout) == (0, f"mantissa {mantissa.__version__}\n")
 
 
+def test_a_report_says_what_it_is_without_plots(fresh: Path) -> None:
+    """In a notebook of the base installation: text, no traceback."""
+    program = "import mantissa; report = mantissa.dtype('sample:tiny-bf16'); print(report._repr_html_()); print(report); print([report])"
+    run = subprocess.run([fresh / "python", "-c", program], cwd=fresh, capture_output=True, text=True, timeout=280, check=True)
+    shown, summary, listed = run.stdout.rsplit("\n", 3)[:3]
+    assert shown.startswith("<pre>sample:tiny-bf16 @ ") and "Passed through" in shown and shown.endswith("</pre>")
+    assert summary.startswith("sample:tiny-bf16: Trained in bf16 (known).") and listed == f"[{summary}]"
+
+
 def test_the_base_is_small_but_for_llvm(fresh: Path) -> None:
     """LLVM, which compiles the loops, has 170 MB installed and 57 MB of the 88 MB that are downloaded."""
     (packages,) = fresh.parent.glob("lib/*/site-packages")

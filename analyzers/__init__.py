@@ -60,6 +60,10 @@ class Analyzer:
         """The module with its options of the command line."""
         return import_module(f"{self.package}.command")
 
+    def text(self) -> Any:
+        """The module whose ``one`` is a report as text."""
+        return import_module(f"{self.package}.text")
+
     def component(self, name: str) -> Any:
         """A module of ``components``: "form", "page", "result" or "methods"."""
         return import_module(f"{self.components or f'components.{self.name}'}.{name}")

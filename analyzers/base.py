@@ -12,7 +12,6 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -272,7 +271,7 @@ class Report(Data):
         """The whole report as text, as the command line prints it."""
         from analyzers import ANALYZERS
 
-        said: str = import_module(f"{ANALYZERS[self.analyzer].package}.text").one(self)
+        said: str = ANALYZERS[self.analyzer].text().one(self)
         return said
 
     def plots(self) -> "dict[str, Figure]":

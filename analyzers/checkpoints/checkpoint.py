@@ -1,12 +1,11 @@
 """An open checkpoint: its files and the tensors that their headers describe."""
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
 from types import TracebackType
@@ -17,15 +16,16 @@ from analyzers.checkpoints.adapters import adapter_note, is_adapter
 from analyzers.checkpoints.content import is_recognized, read_any_header
 from analyzers.checkpoints.header import Header
 from analyzers.checkpoints.layout import SAFETENSORS, SkippedFile, WeightFiles, WeightSet, is_weights, select_weights, single_file
-from analyzers.checkpoints.local import LocalFile, LocalRepository, sample_folder
+from analyzers.checkpoints.local import LocalFile, LocalRepository
 from analyzers.checkpoints.names import is_buffer, layer, role
+from analyzers.checkpoints.opening import open_repository
 from analyzers.checkpoints.outside_index import add_outside
 from analyzers.checkpoints.quantization import quantization
-from analyzers.checkpoints.reference import parse_reference, quoted
+from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
 from analyzers.checkpoints.scales import pair_scales
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
-from analyzers.errors import CheckpointError, CheckpointNotFound, HubError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
+from analyzers.errors import CheckpointError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
 from analyzers.terminal import plural
 
 if TYPE_CHECKING:
@@ -126,40 +126,17 @@ def open_checkpoint(
     weights: False also accepts a repository that has a config.json but no weights.
     Raises InvalidReference, the CheckpointError family, the HubError family and LimitExceeded; closes everything first.
     """
-    repository = _open_repository(text, access)
+    repository, origin = open_repository(text, access)
     try:
         if on_repository is not None:
             on_repository(repository)
-        return _open(repository, subfolder, weights)
-    except BaseException:
+        checkpoint = _open(repository, subfolder, weights)
+    except BaseException as error:
         repository.close()
+        if origin and isinstance(error, CheckpointError):
+            raise type(error)(f"{error} {origin}") from None
         raise
-
-
-def _open_repository(text: str, access: Access) -> Repository:
-    reference = parse_reference(text, access.local)
-    if reference.kind == "local":
-        return LocalRepository(reference.name)
-    if reference.kind == "memory":
-        if reference.name not in access.memory:
-            raise CheckpointNotFound(
-                f"{quoted(reference.name)} was a model in the memory of the program that made the report: pass it again."
-            )
-        return access.memory[reference.name]
-    if reference.kind == "sample":
-        return LocalRepository(sample_folder(reference.name), f"sample:{reference.name}")
-    # Local import: the Hub's client takes 0.2 s to import, and samples and local files do not need it.
-    from analyzers.checkpoints.hub import open_hub
-
-    try:
-        return open_hub(reference.name, reference.revision, access)
-    except (CheckpointError, HubError) as error:
-        path = text.strip()  # transformers would accept it as a folder's name
-        if access.local and os.path.exists(path):  # noqa: PTH110 - Path.exists raises where a folder may not be entered
-            raise type(error)(
-                f"{error} There is {quoted(path, 200)} on this machine: to read that, write {quoted('./' + path, 200)}."
-            ) from None
-        raise
+    return replace(checkpoint, notes=(origin, *checkpoint.notes)) if origin else checkpoint
 
 
 def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkpoint:

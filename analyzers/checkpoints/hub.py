@@ -10,10 +10,12 @@ import threading
 import unicodedata
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
-from huggingface_hub import constants
+from huggingface_hub import constants, snapshot_download
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
 from .. import limits
 from ..errors import (
@@ -137,6 +139,14 @@ def open_hub(name: str, revision: str | None, access: Access, kind: Literal["mod
     public = info.get("private") is False and info.get("gated") is False
     ref = ref if kind == "models" else f"{kind}/{ref}"
     return HubRepository(hub, ref, commit, public, _sizes(ref, _field(info, "siblings", list)), _licence(info))
+
+
+def cached_snapshot(name: str, revision: str | None, kind: Literal["models", "datasets"] = "models") -> Path | None:
+    """The folder of a repository's snapshot in this machine's Hub cache; None if it has none. Asks nobody."""
+    try:
+        return Path(snapshot_download(name, repo_type=kind.removesuffix("s"), revision=revision, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError, OSError):
+        return None
 
 
 def is_public(name: str) -> bool:

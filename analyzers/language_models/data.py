@@ -15,6 +15,7 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.checkpoints import Access, LocalRepository, Repository, parse_reference, quoted
+from analyzers.checkpoints.opening import open_hub_or_cache
 from analyzers.errors import CheckpointError, HubError, InvalidData, InvalidReference, LimitExceeded
 from analyzers.language_models.builtin_text import Pair, builtin_pairs
 from analyzers.language_models.row_choice import Choice, chosen_rows, read_chosen
@@ -92,10 +93,8 @@ def _dataset(source: str, access: Access, choices: str) -> Repository:
         local = f" {quoted(source, 200)} exists on this machine and is not a file of pairs, which ends in {', '.join(ENDINGS)}."
     if reference is None or reference.kind != "hub":
         raise InvalidData(f"{quoted(source)} is not a data source: give {choices} or the id of a dataset, org/name.{local}")
-    from analyzers.checkpoints.hub import open_hub
-
     try:
-        return open_hub(reference.name, reference.revision, access, kind="datasets")
+        return open_hub_or_cache(reference.name, reference.revision, access, kind="datasets")[0]
     except (CheckpointError, HubError) as error:
         raise type(error)(f"{error}{local}") from None
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from analyzers import limits
-from analyzers.checkpoints import open_checkpoint
 from analyzers.checkpoints.hub import HubRepository, open_hub, search_models
 from analyzers.checkpoints.repository import Access, read_range
 from analyzers.errors import (
@@ -43,22 +42,6 @@ def described(hub: LocalHub, **changes: object) -> None:
     """Let the Hub describe any repository like this."""
     info = {"id": "org/model", "sha": "a" * 40, "private": False, "gated": False, "siblings": [], **changes}
     hub.fault(Fault("^/api/models/", times=None, body=json.dumps(info).encode()))
-
-
-def test_a_folder_of_that_name_is_pointed_out_on_the_command_line_alone(
-    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "org" / "tuned").mkdir(parents=True)
-    with pytest.raises(CheckpointNotFound, match=r'not found on the Hub.*There is "org/tuned" on this machine: .* write "\./org/tuned"\.'):
-        open_checkpoint("org/tuned", Access(local=True))
-    for text, local in (("org/tuned", False), ("org/other", True)):
-        with pytest.raises(CheckpointNotFound) as raised:
-            open_checkpoint(text, Access(local=local))
-        assert "on this machine" not in str(raised.value)
-    hub.fault(Fault("^/api/models/", times=None, garbage=b""))
-    with pytest.raises(HubUnreachable, match=r'write "\./org/tuned"'):
-        open_checkpoint("org/tuned", Access(local=True))
 
 
 def test_former_name_and_commit_are_resolved_once(hub: LocalHub) -> None:

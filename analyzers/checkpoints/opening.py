@@ -1,0 +1,72 @@
+"""Open the repository that a reference names: on the Hub or in its cache on this machine, a sample, a path, or in memory."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from analyzers.checkpoints.local import LocalRepository, sample_folder
+from analyzers.checkpoints.reference import parse_reference, quoted
+from analyzers.checkpoints.repository import Access, Repository
+from analyzers.errors import CheckpointNotFound, HubUnreachable
+
+
+class CachedRepository(LocalRepository):
+    """A snapshot in this machine's Hub cache. ref, commit: those of the Hub."""
+
+    def __init__(self, folder: Path, ref: str) -> None:
+        super().__init__(folder)
+        self.ref = ref
+        self.commit = folder.name
+
+
+def open_repository(text: str, access: Access) -> tuple[Repository, str]:
+    """The repository, and a sentence for the reader where it is not the one that the reference would name on a page.
+
+    A path without ``./`` in front is a path where it exists and ``access`` allows local files, as transformers has it.
+    Raises InvalidReference, CheckpointNotFound, AccessDenied, LimitExceeded and the HubError family.
+    """
+    path = text.strip()
+    if access.local and not path.startswith(("./", "/", "sample:", "memory:")) and _exists(path):
+        return LocalRepository(path), f"{quoted(path, 200)} is on this machine, and was read there, not on the Hub."
+    reference = parse_reference(text, access.local)
+    if reference.kind == "local":
+        return LocalRepository(reference.name), ""
+    if reference.kind == "memory":
+        if reference.name not in access.memory:
+            raise CheckpointNotFound(
+                f"{quoted(reference.name)} was a model in the memory of the program that made the report: pass it again."
+            )
+        return access.memory[reference.name], ""
+    if reference.kind == "sample":
+        return LocalRepository(sample_folder(reference.name), f"sample:{reference.name}"), ""
+    return open_hub_or_cache(reference.name, reference.revision, access)
+
+
+def open_hub_or_cache(
+    name: str, revision: str | None, access: Access, kind: Literal["models", "datasets"] = "models"
+) -> tuple[Repository, str]:
+    """`hub.open_hub`; where the Hub cannot be asked and ``access`` allows local files, this machine's cached snapshot and a sentence.
+
+    Raises as `hub.open_hub` does.
+    """
+    # Local import: the Hub's client takes 0.2 s to import, and samples and local files do not need it.
+    from analyzers.checkpoints.hub import cached_snapshot, open_hub
+
+    try:
+        return open_hub(name, revision, access, kind), ""
+    except HubUnreachable as error:
+        if not access.local:
+            raise
+        folder = cached_snapshot(name, revision, kind)
+        if folder is None:
+            raise HubUnreachable(f"{error} This machine's cache has no snapshot of {name}{f'@{revision}' if revision else ''}.") from None
+        ref = name if kind == "models" else f"{kind}/{name}"
+        said = "Read from the snapshot in this machine's Hub cache, which has only files that were downloaded: the Hub was not asked."
+        return CachedRepository(folder, ref), said
+
+
+def _exists(path: str) -> bool:
+    try:
+        return os.path.exists(path)  # noqa: PTH110 - Path.exists raises where a folder may not be entered
+    except ValueError:  # a null character
+        return False

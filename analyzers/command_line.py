@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from analyzers.base import Progress, Report, Request, WeightsRequest, describe, request_error
 from analyzers.errors import InvalidRequest
-from analyzers.terminal import fitted, printable
+from analyzers.terminal import fitted, printable, terminal_width
 
 RequestT = TypeVar("RequestT", bound=Request)
 SAMPLING = ("mode", "budget", "include", "exclude", "seed")
@@ -269,7 +269,7 @@ def print_answer(answer: str, as_json: bool, subject: str) -> None:
     if sys.stdout is None:  # closed by the parent process
         raise InvalidRequest(f"{subject} cannot be written: standard output is closed.")
     if not as_json and sys.stdout.isatty():
-        answer = fitted(answer, shutil.get_terminal_size().columns)
+        answer = fitted(answer, int(terminal_width()))
     try:
         print(_in_encoding(answer, sys.stdout.encoding, as_json), flush=True)
     except BrokenPipeError:

@@ -1,8 +1,11 @@
 """Text for a terminal: aligned columns, wrapping, and untrusted text made harmless."""
 
+import math
 import re
+import shutil
+import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from analyzers.formatting import magnitude as number
 from analyzers.formatting import plural, size
@@ -17,13 +20,33 @@ _BAR = 24
 
 
 def columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> list[str]:
-    """Lines of ``rows`` with aligned columns; those numbered in ``right`` are right-aligned."""
+    """Lines of ``rows`` with aligned columns; those numbered in ``right`` are right-aligned.
+
+    On a terminal that is too narrow, the columns that do not fit follow below, next to the first column again.
+    """
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    cells = (
-        [cell.rjust(width) if i in right else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))]
-        for row in rows
-    )
-    return ["  ".join(line).rstrip() for line in cells]
+
+    def line(row: tuple[str, ...], block: Sequence[int]) -> str:
+        return "  ".join(row[i].rjust(widths[i]) if i in right else row[i].ljust(widths[i]) for i in block).rstrip()
+
+    return [line(row, block) for block in _blocks(widths, terminal_width()) for row in rows]
+
+
+def _blocks(widths: Sequence[int], available: float) -> Iterator[list[int]]:
+    """The columns that fit next to each other, the first one in each block. A wide last column is a sentence, which `fitted` wraps."""
+    needed = [*widths[:-1], min(widths[-1], _SENTENCE)]
+    block = [0]
+    for i in range(1, len(widths)):
+        if len(block) > 1 and sum(needed[j] + 2 for j in block) + needed[i] > available:
+            yield block
+            block = [0]
+        block.append(i)
+    yield block
+
+
+def terminal_width() -> float:
+    """Columns of the terminal that standard output is; infinite where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else math.inf
 
 
 def bar(share: float) -> str:

@@ -287,11 +287,12 @@ def test_sentences_are_fitted_to_a_terminal() -> None:
     assert fitted(f"short\n{row}\n{'x' * 99}", 60) == f"short\n{row}\n{'x' * 99}"
 
 
-def test_a_terminal_gets_lines_of_its_width() -> None:
-    """In a real terminal of 60 columns no sentence is longer."""
+@pytest.mark.parametrize("words", [("dtype", "sample:tiny-bf16-as-fp32", "--exact"), ("sparsity", "sample:tiny-bf16", "sample:tiny-tuned")])
+def test_a_terminal_gets_lines_of_its_width(words: tuple[str, ...]) -> None:
+    """In a real terminal of 60 columns no sentence is longer, and the columns of a table that do not fit follow below."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    command = [sys.executable, "-m", "analyzers", "dtype", "sample:tiny-bf16-as-fp32", "--exact"]
+    command = [sys.executable, "-m", "analyzers", *words]
     environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     with subprocess.Popen(command, cwd=ROOT, stdin=follower, stdout=follower, stderr=subprocess.DEVNULL, env=environ) as process:
         os.close(follower)
@@ -300,9 +301,14 @@ def test_a_terminal_gets_lines_of_its_width() -> None:
             while part := os.read(leader, 4096):
                 shown += part
     os.close(leader)
-    sentences = shown.decode().replace("\r", "").split("\n\n")[:3]
-    assert process.returncode == 0 and "Trained in bf16" in sentences[1]
-    assert all(len(line) <= 60 for part in sentences for line in part.split("\n"))
+    text = shown.decode().replace("\r", "")
+    assert process.returncode == 0
+    if words[0] == "dtype":
+        assert "Trained in bf16" in text
+        text = "\n\n".join(text.split("\n\n")[:3])
+    else:
+        assert len(re.findall(r"^Role ", text, re.MULTILINE)) == 2 and text.count("attention") == 2
+    assert all(len(line) <= 60 for line in text.split("\n") if not re.fullmatch("[0-9a-f]{64}", line)), "but the id"
 
 
 # --- interruption -------------------------------------------------------------------------------------------------

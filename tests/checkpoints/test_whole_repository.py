@@ -454,7 +454,7 @@ def test_a_cut_pickle_says_how_many_bytes_are_missing_at_least(tmp_path: Path) -
         _open(tmp_path)
     for length in (10, 29, 100, len(data) - 1):
         file.write_bytes(data[:length])
-        with pytest.raises(InvalidCheckpoint, match="is cut off after .* the zip directory at its end is missing"):
+        with pytest.raises(InvalidCheckpoint, match=r"is cut off after .* the zip directory at its end is missing"):
             _open(tmp_path)
 
 

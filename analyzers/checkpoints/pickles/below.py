@@ -46,7 +46,9 @@ class Below:
             elif id(container) not in self._children:
                 unfinished.add(id(container))
                 pending.append((container, True))
-                pending += [(value, False) for _, value in self.containers.items(container) if self.containers.is_container(value)]
+                pending += [
+                    (value, False) for _, value in self.containers.items(container) if value and self.containers.is_container(value)
+                ]
 
     def _holds(self, value: Any) -> bool:
         if type(value) is Stored:

@@ -32,8 +32,8 @@ _PICKLE_PROTOCOLS = 5
 _LONGEST = 4 * limits.TENSOR_NAME_LENGTH  # longer arguments are neither names nor lengths: they are skipped
 _PER_STORAGE = 60  # opcodes: a tensor takes about 35, an optimizer's entry of it a few more
 _BYTES = 8  # to an opcode: a vocabulary or a list of floats has so many, a bomb 1 to 5
-_MOST = 8  # times the opcodes that any pickle may have, however many storages it names
-_LINES = limits.PICKLE_OPCODES // 10  # arguments that are lines, which are slow: pickles since protocol 1 have a few for each class
+_SPARE, _MOST = 4, 14  # times the opcodes that any pickle may have, however many bytes it has and storages it names
+_LINES = limits.PICKLE_OPCODES // 6  # arguments that are lines, which are slow: pickles since protocol 1 have a few for each class
 
 
 class _Skipped(Exception):
@@ -69,7 +69,7 @@ class Stream:
             self._fetch(len(self._data) - self.at + 1)
         self._lines += 1
         if self._lines > _LINES:
-            raise Excess(f"has a pickle of protocol 0 with more than {_LINES:,} arguments (a tenth of MANTISSA_PICKLE_OPCODES).")
+            raise Excess(f"has a pickle of protocol 0 with more than {_LINES:,} arguments (a sixth of MANTISSA_PICKLE_OPCODES).")
         line = self.read(end + 1 - self.at)
         if b"\\" in line:  # `pickletools` warns of unknown escapes; no name of a tensor or a class has any
             raise _Skipped
@@ -94,7 +94,7 @@ class Machine:
         self.storages: dict[str, Storage] = {}
         self.foreign: Counter[str] = Counter()
         self._stream = stream
-        self._opcodes, self._spare, self._most = opcodes, opcodes, _MOST * opcodes
+        self._opcodes, self._spare, self._most = opcodes, _SPARE * opcodes, _MOST * opcodes
         self._made = 0
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks below each mark
@@ -109,7 +109,7 @@ class Machine:
                     executed += 1
                     if executed > self._opcodes and executed > self._opcodes + min(self._stream.at // _BYTES, self._spare):
                         raise Excess(
-                            f"has a pickle of more than {self._opcodes:,} opcodes for {plural(len(self.storages), 'storage')} "
+                            f"has a pickle of more than {executed - 1:,} opcodes for {plural(len(self.storages), 'storage')} "
                             "(MANTISSA_PICKLE_OPCODES)."
                         )
                     step = _STEPS.get(opcode.name)

@@ -57,7 +57,7 @@ print(json.dumps({"found": found, "kib": after - before}))
 """
 
 
-def _witnessed(folder: Path, *arguments: str, opcodes: int = 500_000) -> dict[str, Any]:
+def _witnessed(folder: Path, *arguments: str, opcodes: int = 300_000) -> dict[str, Any]:
     # Fewer tensors than by default are the limit, so that names without end reach it in a tenth of the time.
     environ = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "MANTISSA_PICKLE_OPCODES": str(opcodes), "MANTISSA_TENSORS": "100000"}
     run = subprocess.run(
@@ -137,7 +137,7 @@ def test_floods_of_objects_end_at_the_limit(tmp_path: Path) -> None:
     opcodes = FLOOD // 2
     found = _witnessed(tmp_path, "floods", opcodes=opcodes)
     said = {name: found["found"][name]["said"] for name in FLOODS}
-    read = {"long_texts", "nested_lists", "numbers", "classes"}  # as large as they are, they hold no tensors
+    read = {"long_texts", "nested_lists", "numbers"}  # as large as they are, they hold no tensors
     assert {name for name, words in said.items() if words is None} == read
     assert {name for name, words in said.items() if words and words[0] == "LimitExceeded"} == FLOODS.keys() - read
     assert found["kib"] * 1024 < 400 * opcodes

@@ -32,7 +32,14 @@ def cut_zip(file: RangeFile) -> InvalidCheckpoint | None:
             f"{path} is damaged: it has {plural(appended, 'byte')} after the end of its zip directory, where torch writes none. "
             "Upload or download it again."
         )
-    needed = _storages_end(file)
+    raw = read_range(file, 0, min(file.size, _MOST))
+    start, name = _LOCAL.size, b""
+    if len(raw) >= start:
+        lengths = _LOCAL.unpack_from(raw)[-2:]
+        name, start = raw[start : start + lengths[0]], start + sum(lengths)
+        if len(raw) > start and not name.endswith(b"/data.pkl"):
+            return None
+    needed = _storages_end(raw, start)
     if needed is not None and needed > file.size:
         return cut_off(file.path, "zip directory is missing, and its tensors need at least", needed, file.size)
     known = "how much else is missing is not known, since the cut is in or before data.pkl, which describes the tensors"
@@ -44,15 +51,8 @@ def cut_zip(file: RangeFile) -> InvalidCheckpoint | None:
     )
 
 
-def _storages_end(file: RangeFile) -> int | None:
-    """The bytes that the file has at least up to the end of its last storage; None if its pickle is not complete."""
-    raw = read_range(file, 0, min(file.size, _MOST))
-    if len(raw) < _LOCAL.size:
-        return None
-    fields = _LOCAL.unpack_from(raw)
-    start = _LOCAL.size + fields[-2] + fields[-1]
-    if not raw[_LOCAL.size : _LOCAL.size + fields[-2]].endswith(b"/data.pkl"):
-        return None
+def _storages_end(raw: bytes, start: int) -> int | None:
+    """The least number of bytes up to the end of the last storage, by the pickle at ``start``; None if that is not complete."""
     stream = Stream(raw, start)
     machine = Machine(stream)
     try:

@@ -21,11 +21,11 @@ class Counted(Data):
 
 
 class LeftOut(Data):
-    """Weights of one kind that the answer does not reach. what: names them; why: the reason."""
+    """Tensors of one kind that the answer does not reach. what: names them; parameters: null if unknown; why: the reason."""
 
     what: str
     tensors: int
-    parameters: int
+    parameters: int | None
     why: str
 
 
@@ -42,7 +42,9 @@ class Coverage(Data):
 
     parameters: elements of all stored tensors; covered: those that were compared, or read, or in quick mode sampled; a tensor that is
     compared in part counts as compared, its other elements as unmatched. share: covered / (parameters without tied copies and buffers),
-    null where there are none. left_out: by kind, the largest first. files_not_read: at most as many as a report has tensors.
+    null where there are none. Tensors of a pickled file that cannot be decoded count in ``undecoded``, with the elements that are known and
+    no bytes. left_out: by kind, the largest first, and last what stands next to the weights in a pickled file, such as an optimizer, which
+    no class counts. files_not_read: at most as many as a report has tensors.
     """
 
     ref: str
@@ -66,7 +68,7 @@ class Coverage(Data):
     @property
     def whole(self) -> bool:
         """Whether a sentence may speak of the whole checkpoint."""
-        return self.covered == self.weights and "empty" not in self.classes and not self.missed_files
+        return self.covered == self.weights and not {"empty", "undecoded"} & self.classes.keys() and not self.missed_files
 
     def short(self, verb: str = "read") -> str:
         """`sentence` in two or three words, for a badge or a cell; "" where the verdict reaches all."""

@@ -66,7 +66,9 @@ DATASET_BYTES = _limit("DATASET_BYTES", 100_000_000, "bytes", "Instruction data 
 PICKLE_BYTES = _limit(
     "PICKLE_BYTES", 100_000_000, "bytes", "The pickle of a PyTorch file, which describes its tensors, is decoded in memory."
 )
-PICKLE_OPCODES = _limit("PICKLE_OPCODES", 4_000_000, "opcodes", "Each opcode makes at most one object; a tensor takes about 35.")
+PICKLE_OPCODES = _limit(
+    "PICKLE_OPCODES", 300_000, "opcodes", "A value takes 1 to 3. Storages admit 60 more each, long pickles up to 5 times as many."
+)
 PICKLE_DEPTH = _limit("PICKLE_DEPTH", 1_000, "levels", "Nesting of the objects in a pickle; state dicts have under 10 levels.")
 PICKLE_VIEWS = _limit("PICKLE_VIEWS", 8, "times the file", "Tensors may share bytes: a small file could stand for years of reading.")
 ZIP_ENTRIES = _limit("ZIP_ENTRIES", 1_100_000, "entries", "A PyTorch file is a zip archive with an entry for every storage.")

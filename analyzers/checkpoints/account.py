@@ -13,6 +13,7 @@ from analyzers.checkpoints.adapters import is_adapter, is_adapter_parameter
 from analyzers.checkpoints.align import Alignment
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.filters import passing
+from analyzers.checkpoints.header import Omitted
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.formatting import listed, plural, share
@@ -94,6 +95,11 @@ def _coverage(
         sums = counted.setdefault("tied", [0, 0, 0])
         sums[0] += 1
         sums[1] += alias.elements
+    for part in checkpoint.omitted:
+        if part.weights:
+            sums = counted.setdefault("undecoded", [0, 0, 0])
+            sums[0] += part.tensors
+            sums[1] += part.parameters or 0
     parameters = sum(sums[1] for sums in counted.values())
     weights = parameters - sum(counted[each][1] for each in ("tied", "buffer") if each in counted)
     missed = [NotRead(path=each.path, why=each.why, alternative=each.alternative) for each in checkpoint.not_read[: limits.REPORT_TENSORS]]
@@ -103,7 +109,7 @@ def _coverage(
         covered=reached,
         share=reached / weights if weights else None,
         classes={kind: Counted(tensors=sums[0], parameters=sums[1], bytes=sums[2]) for kind, sums in counted.items()},
-        left_out=tuple(_left_out(parts, covered)),
+        left_out=tuple(_left_out(parts, covered, checkpoint.omitted)),
         files_not_read=tuple(missed),
     )
 
@@ -123,8 +129,8 @@ def _class_of(tensor: Tensor, otherwise: Callable[[Tensor], "Class"], tied: Cont
     return kind if tensor.has_values else "undecoded"
 
 
-def _left_out(parts: Sequence[tuple["Class", Tensor, int]], covered: "Class") -> list["LeftOut"]:
-    """By class and role, the largest first."""
+def _left_out(parts: Sequence[tuple["Class", Tensor, int]], covered: "Class", omitted: Sequence[Omitted]) -> list["LeftOut"]:
+    """By class and role, the largest first, and last what is next to the weights."""
     from analyzers.coverage import LeftOut
 
     groups: dict[tuple[Class, str], list[tuple[Tensor, int]]] = {}
@@ -148,7 +154,10 @@ def _left_out(parts: Sequence[tuple["Class", Tensor, int]], covered: "Class") ->
         elif kind == "unmatched" and all(number < tensor.elements for tensor, number in each):
             why = "in rows that only one side has"
         rows.append(LeftOut(what=what, tensors=len(each), parameters=sum(number for _, number in each), why=why))
-    return sorted(rows, key=lambda row: (-row.parameters, -row.tensors, row.what))
+    beside: list[LeftOut] = []
+    for what, tensors, parameters, why, weights in omitted[: limits.REPORT_TENSORS]:
+        (rows if weights else beside).append(LeftOut(what=what, tensors=tensors, parameters=parameters, why=why))
+    return [*sorted(rows, key=lambda row: (-(row.parameters or 0), -row.tensors, row.what)), *beside]
 
 
 def _lost_layers(parts: Sequence[tuple["Class", Tensor, int]], covered: "Class") -> set[tuple[str, int]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from analyzers import limits
 from analyzers.checkpoints.adapters import adapter_note, is_adapter
 from analyzers.checkpoints.content import is_recognized, read_any_header
-from analyzers.checkpoints.header import Header
+from analyzers.checkpoints.header import Header, Omitted
 from analyzers.checkpoints.layout import SAFETENSORS, SkippedFile, WeightFiles, WeightSet, is_weights, select_weights, single_file
 from analyzers.checkpoints.local import LocalFile, LocalRepository
 from analyzers.checkpoints.names import is_buffer, layer, role
@@ -49,8 +49,8 @@ class Checkpoint:
     numerically, across files and formats, each tied tensor once; config: the unchecked contents of config.json, None if it is
     missing or unreadable; quantization: the quantization method, None for unquantized weights (`names.quantization`);
     notes: remarks for the reader; parallel_reads: the number of concurrent reads the source benefits from; aliases: tensors of the same
-    memory as one of ``tensors``, which counts for them; not_read: files that may hold
-    weights and were not read, with the reason; outside_index: files that were read and that the index of their folder does not name.
+    memory as one of ``tensors``, which counts for them; not_read: files that may hold weights and were not read, with the reason;
+    omitted: tensors of ``files`` that are not read; outside_index: files that were read and that the index of their folder does not name.
     """
 
     ref: str
@@ -65,6 +65,7 @@ class Checkpoint:
     repository: Repository
     aliases: tuple[Tensor, ...] = ()
     not_read: tuple[SkippedFile, ...] = ()
+    omitted: tuple[Omitted, ...] = ()
     outside_index: tuple[str, ...] = ()
 
     @property
@@ -180,6 +181,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             repository=repository,
             aliases=aliases,
             not_read=(*weights.not_read, *unopened),
+            omitted=tuple(chain.from_iterable(header.omitted for header in headers)),
             outside_index=added.paths,
         )
     except BaseException:

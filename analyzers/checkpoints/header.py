@@ -44,11 +44,23 @@ class HeaderTensor(NamedTuple):
     strides: tuple[int, ...] | None = None
 
 
+class Omitted(NamedTuple):
+    """Tensors of a file that are not read. what: names them; parameters: None if unknown; why: a clause that follows; weights: False for
+    those next to the weights, such as an optimizer's.
+    """
+
+    what: str
+    tensors: int
+    parameters: int | None
+    why: str
+    weights: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """tensors: sorted by offset, or by name for a pickled file; metadata: free-form metadata of the writer;
     nbytes: length of the description, which the data follow in a safetensors file; notes: remarks for the reader;
-    opaque: classes and functions of a pickled file whose values were not interpreted.
+    opaque: classes and functions of a pickled file whose values were not interpreted; omitted: its tensors that are not read.
     """
 
     tensors: tuple[HeaderTensor, ...]
@@ -56,6 +68,7 @@ class Header:
     nbytes: int
     notes: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
+    omitted: tuple[Omitted, ...] = ()
 
 
 class _Malformed(Exception):

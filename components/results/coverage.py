@@ -5,6 +5,7 @@ from typing import Any
 from analyzers.account import class_rows, covered
 from analyzers.base import Report
 from analyzers.coverage import Coverage
+from analyzers.formatting import NOTHING
 from components.results.layout import Piece, Tab
 from components.text import numbers
 from components.text.markup import caption, table
@@ -39,11 +40,15 @@ def _account(coverage: Coverage, open_: bool, verb: str) -> str:
 
 def _left_out(coverage: Coverage) -> str:
     rows = [
-        (shown(each.what), numbers.count(each.tensors), numbers.count(each.parameters), shown(each.why, 500))
+        (shown(each.what), numbers.count(each.tensors), _known(each.parameters), shown(each.why, 500))
         for each in coverage.left_out[:_LISTED]
     ]
     titles = ("What", "Tensors", "Parameters", "Why")
     return table(titles, rows, frozenset({1, 2}), _more("Left out", len(coverage.left_out)), stacked=True) if rows else ""
+
+
+def _known(parameters: int | None) -> str:
+    return NOTHING if parameters is None else numbers.count(parameters)
 
 
 def _files(coverage: Coverage) -> str:

@@ -19,12 +19,15 @@ _SOURCE = f"open({CANARY!r}, 'w').write('run')"
 
 @dataclass(frozen=True)
 class Attack:
-    """A whole file and what is wrong with it. opaque: what it calls in vain, if its one tensor, four zeros called "weight", is read."""
+    """A whole file and what is wrong with it. opaque: what it calls in vain, if its one tensor, four zeros called "weight", is read;
+    names: those of its tensors, if nothing but their keys is strange and they are read.
+    """
 
     name: str
     reason: str
     data: bytes
     opaque: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 def text(value: str) -> bytes:
@@ -392,6 +395,20 @@ _STREAMS = {
     "copied_size": b"(" + b"N" * 100_000 + b"tq\x000" + called(named("torch", "Size"), b"h\x00") * 2_000 + b".",
 }  # fmt: skip
 
+# What strange keys of sound tensors become.
+_READ = {
+    "module_of_one_name_twice": ("a.w", "a.w#2"),
+    "module_name_float": ("a.0.0",),
+    "half_surrogate_as_name": ("?",),
+    "a_tensor": ("tensor",),
+    "a_list_of_tensors": ("0",),
+    "name_tuple": ("()",),
+    "name_none": ("None",),
+    "name_of_many_digits": ("?",),
+    "name_float": ("0.0",),
+    "same_name_twice": ("a.b", "a.b#2"),
+}
+
 # Nothing is wrong with them but their size: each opcode makes an object, ``FLOOD`` of them at most.
 FLOOD = 400_000
 FLOODS = {
@@ -567,10 +584,14 @@ def _all() -> list[Attack]:
     found += [
         Attack(name, "a form of building that no state dict needs", zipped(pickled(mapping(a=code)))) for name, code in _FORMS.items()
     ]
-    found += [Attack(name, "tensors inside something unknown", zipped(pickled(mapping(a=code)))) for name, code in _OBJECTS.items()]
+    found += [
+        Attack(name, "tensors inside something unknown", zipped(pickled(mapping(a=code))), names=_READ.get(name, ()))
+        for name, code in _OBJECTS.items()
+    ]
     found += [Attack(name, "a tensor that contradicts itself", zipped(pickled(mapping(a=code)))) for name, code in _TENSORS.items()]
-    found += [Attack(f"stream_{name}", "a pickle that is none", zipped(code)) for name, code in _STREAMS.items()]
-    found += [Attack(f"stream_{name}_legacy", "the same in the old layout", legacy(code)) for name, code in _STREAMS.items()]
+    for name, code in _STREAMS.items():
+        found.append(Attack(f"stream_{name}", "a pickle that is none", zipped(code), names=_READ.get(name, ())))
+        found.append(Attack(f"stream_{name}_legacy", "the same in the old layout", legacy(code), names=_READ.get(name, ())))
     found += [Attack(f"zip_{name}", "an archive that contradicts itself", data) for name, data in _zip_tricks().items()]
     found += [Attack(f"legacy_{name}", "an old file that contradicts itself", data) for name, data in _legacy_tricks().items()]
     found += [Attack(f"file_{name}", "no file of torch.save", data) for name, data in _OTHER_FILES.items()]

@@ -61,8 +61,8 @@ def add_up(coverage: Coverage, expected: Totals) -> None:
     assert coverage.covered == sum(reached) and len(reached) <= 1
     assert coverage.share == (coverage.covered / coverage.weights if coverage.weights else None)
     left = coverage.weights - coverage.covered
-    assert left == sum(each.parameters for each in coverage.left_out)
-    sizes = [each.parameters for each in coverage.left_out]
+    assert left == sum(each.parameters or 0 for each in coverage.left_out)
+    sizes = [each.parameters or 0 for each in coverage.left_out]
     assert sizes == sorted(sizes, reverse=True) and all(each.what and each.why and each.tensors for each in coverage.left_out)
     assert coverage.whole == (not left and "empty" not in coverage.classes and not coverage.missed_files)
     assert bool(coverage.sentence()) != coverage.whole

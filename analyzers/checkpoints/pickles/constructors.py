@@ -5,6 +5,8 @@ dicts are in `GLOBALS`, each with what it means here: a dtype, a kind of storage
 arguments to a description. A call of anything else becomes `Foreign`, which keeps its name and discards its arguments.
 """
 
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from analyzers import limits
@@ -28,32 +30,43 @@ from analyzers.checkpoints.reference import quoted
 from analyzers.terminal import plural
 
 _OVERFLOW = 1 << 63
+_LONGEST_BYTES = 100
 
 
-def made_by(function: Unknown | Foreign, arguments: tuple[Any, ...]) -> Foreign:
-    """Describe a call of ``function``, which is not made. The result of a call with a storage is a tensor that cannot be read."""
+def made_by(function: Unknown | Foreign | Constructor | TensorType, arguments: tuple[Any, ...]) -> Foreign:
+    """Describe a call of ``function``, which is not made. The result of a call with a storage or tensor is a tensor that cannot be read."""
     name = function.name
     if name in _MAKERS and arguments and isinstance(arguments[0], Unknown | Foreign):
         name = arguments[0].name
-    builds = any(type(each) is Storage for each in arguments[:_FIRST_ARGUMENTS])
+    builds = any(type(each) in (Storage, Stored) or (type(each) is Foreign and each.fault) for each in arguments[:_FIRST_ARGUMENTS])
     return Foreign(name, _unknown_tensor(name) if builds else None)
 
 
 def _unknown_tensor(name: str) -> str:
-    """Why a tensor that ``name`` builds cannot be read, and what to do."""
+    """Say why a tensor that ``name`` builds cannot be read, and what to do."""
     module, _, kind = name.rpartition(".")
     if kind in _SHARDED and module.startswith("torch.distributed"):
         return (
-            f"holds a {kind} ({quoted(name)}), of which each process saved a part: gather it with full_tensor(), or save "
-            "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)) of torch.distributed.checkpoint.state_dict."
+            f"a {kind} ({quoted(name)}), of which each process saved a part: gather it with full_tensor(), or save "
+            "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)) of torch.distributed.checkpoint.state_dict"
         )
-    return f"holds a tensor built by {quoted(name)}, which Mantissa does not know: {RESAVE}."
+    return f"a tensor built by {quoted(name)}, which Mantissa does not know: {RESAVE}"
+
+
+def _numel(shape: Any) -> int | None:
+    """The number of elements of a tensor of ``shape``; None if that is no shape."""
+    if type(shape) is not tuple or len(shape) > limits.TENSOR_DIMENSIONS:
+        return None
+    if any(type(length) is not int or not 0 <= length < _OVERFLOW for length in shape):
+        return None
+    elements = prod(shape)
+    return elements if elements < _OVERFLOW else None
 
 
 def _stored(storage: Any, dtype: Dtype | None, offset: Any, shape: Any, strides: Any) -> Stored | Foreign:
     """A tensor of these arguments, every one of them checked against the others and the storage."""
     if type(storage) is Foreign:
-        return Foreign(storage.name, storage.fault or _unknown_tensor(storage.name))
+        return Foreign(storage.name, storage.fault or _unknown_tensor(storage.name), _numel(shape))
     if type(storage) is not Storage:
         raise Damaged("a tensor is built from something other than a storage")
     dtype = dtype or storage.dtype
@@ -81,8 +94,8 @@ def _stored(storage: Any, dtype: Dtype | None, offset: Any, shape: Any, strides:
 
 def _plain(metadata: Any, tensor: Stored | Foreign) -> Stored | Foreign:
     if isinstance(metadata, Entries) and any(value is not False for value in metadata[1::2]):
-        fault = "holds a tensor to be conjugated or negated while it is loaded, which Mantissa does not do: save a copy of it."
-        return Foreign("a conjugated tensor", fault)
+        fault = "a tensor to be conjugated or negated while it is loaded, which Mantissa does not do: save a copy of it"
+        return Foreign("a conjugated tensor", fault, _numel(tensor.shape) if type(tensor) is Stored else None)
     return tensor
 
 
@@ -111,7 +124,9 @@ def _rebuild_tensor_v3(args: tuple[Any, ...]) -> Stored | Foreign:
 def _parameter(args: tuple[Any, ...]) -> Stored | Foreign:
     _count(args, 1, 2, 3, 4)  # the class itself, and the two functions that rebuild it
     tensor: Stored | Foreign = args[0]
-    if type(tensor) is not Stored and type(tensor) is not Foreign:
+    if type(tensor) is Foreign and tensor.fault is None:
+        tensor.fault = _unknown_tensor(tensor.name)
+    elif type(tensor) is not Stored and type(tensor) is not Foreign:
         raise Damaged("a parameter is built from something other than a tensor")
     return tensor
 
@@ -121,7 +136,8 @@ def _from_device(args: tuple[Any, ...]) -> Stored | Foreign:
     if type(args[0]) is not Stored or type(args[1]) is not Dtype:
         raise Damaged("a device's tensor is built from something other than a tensor and a dtype")
     if args[0].dtype != args[1]:
-        return Foreign("a converted tensor", "holds a tensor to be converted while it is loaded, which Mantissa does not do.")
+        fault = "a tensor to be converted while it is loaded, which Mantissa does not do: save it from the CPU"
+        return Foreign("a converted tensor", fault, _numel(args[0].shape))
     return args[0]
 
 
@@ -132,9 +148,10 @@ def _from_type(args: tuple[Any, ...]) -> Stored | Foreign:
     """
     _count(args, 4)
     function, kind, arguments, _ = args
-    if type(function) is Unknown and type(kind) in (TensorType, Unknown):
-        name = kind.name if type(kind) is Unknown else function.name
-        return Foreign(name, _unknown_tensor(name))
+    if type(function) in (Unknown, Foreign) and type(kind) in (TensorType, Unknown, Foreign):
+        name = function.name if type(kind) is TensorType else kind.name
+        wrapper = function.name == "torch._utils._rebuild_wrapper_subclass" and type(arguments) is tuple and len(arguments) > 2
+        return Foreign(name, _unknown_tensor(name), _numel(arguments[2]) if wrapper else None)
     rebuilds = type(function) is Constructor and function.name.startswith("torch._utils._rebuild")
     if not rebuilds or type(kind) not in (TensorType, Unknown) or type(arguments) is not tuple:
         raise Damaged("a tensor with attributes is built from something other than a tensor")
@@ -182,15 +199,34 @@ def _ignored(_: tuple[Any, ...]) -> Opaque:
     return OPAQUE
 
 
+def _bytes(args: tuple[Any, ...]) -> bytes | Opaque:
+    """Bytes, as protocols before 3 write them; long ones are no part of a name."""
+    text = args[0] if args else None
+    if type(text) is not str or len(text) > _LONGEST_BYTES or args[1:] != ("latin1",):
+        return OPAQUE
+    return text.encode("latin-1", "replace")
+
+
 def _counter(_: tuple[Any, ...]) -> Entries:
     return Entries()  # counts of a schedule: no tensors in it
 
 
-def _without_values(what: str, name: str) -> Constructor:
-    """A constructor of tensors that are no plain memory. name: of a function of torch._utils."""
+def _without_values(what: str, name: str, shape: Callable[[tuple[Any, ...]], Any]) -> Constructor:
+    """A constructor of tensors that are no plain memory. name: of a function of torch._utils; shape: finds it among the arguments."""
     function = f"torch._utils.{name}"
-    fault = f"holds {what} ({function}), which Mantissa does not read: save a dense copy of it, with float values."
-    return Constructor(function, lambda _: Foreign(function, fault))
+    fault = f"{what} ({function}), which Mantissa does not read: save a dense copy of it, with float values"
+    return Constructor(function, lambda args: Foreign(function, fault, _numel(shape(args))))
+
+
+def _sparse_shape(args: tuple[Any, ...]) -> Any:
+    """The shape of a sparse tensor: its indices and values come before it."""
+    parts = args[1] if len(args) > 1 and type(args[1]) is tuple else ()
+    return next((part for part in parts if type(part) is tuple), None)
+
+
+def _nested_shape(args: tuple[Any, ...]) -> Any:
+    """The shape of the buffer that a nested tensor consists of."""
+    return args[0].shape if args and type(args[0]) is Stored else None
 
 
 # Functions that make an object of the class that is their first argument; the object is named by its class.
@@ -231,10 +267,10 @@ _CONSTRUCTORS = (
     Constructor("torch._utils._rebuild_parameter", _parameter),
     Constructor("torch._utils._rebuild_parameter_with_state", _parameter),
     Constructor("torch._utils._rebuild_device_tensor_from_cpu_tensor", _from_device),
-    _without_values("a quantized tensor", "_rebuild_qtensor"),
-    _without_values("a sparse tensor", "_rebuild_sparse_tensor"),
-    _without_values("a nested tensor", "_rebuild_nested_tensor"),
-    _without_values("a tensor without data", "_rebuild_meta_tensor_no_storage"),
+    _without_values("a quantized tensor", "_rebuild_qtensor", lambda args: args[2] if len(args) > 2 else None),
+    _without_values("a sparse tensor", "_rebuild_sparse_tensor", _sparse_shape),
+    _without_values("a nested tensor", "_rebuild_nested_tensor", _nested_shape),
+    _without_values("a tensor without data", "_rebuild_meta_tensor_no_storage", lambda args: args[1] if len(args) > 1 else None),
     Constructor("torch._tensor._rebuild_from_type", _from_type),
     Constructor("torch._tensor._rebuild_from_type_v2", _from_type),
     Constructor("torch.tensor._rebuild_from_type", _from_type),
@@ -244,7 +280,7 @@ _CONSTRUCTORS = (
     Constructor("torch.serialization._get_layout", _ignored),
     Constructor("collections.OrderedDict", _mapping),
     Constructor("collections.Counter", _counter),
-    Constructor("_codecs.encode", _ignored),
+    Constructor("_codecs.encode", _bytes),
     *(Constructor(f"torch.jit._pickle.{name}", _typed) for name in _TYPED),
     *(Constructor(f"{module}.{name}", _ignored) for module in ("builtins", "__builtin__") for name in ("complex", "bytearray")),
     *(Constructor(f"{module}.{name}", _set) for module in ("builtins", "__builtin__") for name in ("set", "frozenset")),

@@ -1,4 +1,4 @@
-"""Containers that may hold tensors, and their items: mappings, lists, tuples, and modules that were pickled whole.
+"""Containers that may hold tensors, and their items: mappings, lists, tuples, sets, and modules that were pickled whole.
 
 A module is an object whose state has ``_parameters``, ``_buffers`` and ``_modules``, whatever its class, and an object of TorchScript is
 one whose class is in ``__torch__``. Their tensors are built by known constructors, so their class is not needed to read them. The same is
@@ -23,11 +23,12 @@ class Containers:
 
     def __init__(self) -> None:
         self._foreign: dict[int, list[tuple[Any, Any]] | None] = {}
+        self._opened: set[int] = set()  # identities of items that were read
         self._steps = 0
 
     def is_container(self, value: Any) -> bool:
         """Whether ``value`` has items, none of them possibly."""
-        return type(value) in (Entries, list, tuple) or (type(value) is Foreign and self._inside(value) is not None)
+        return type(value) in (Entries, Members, list, tuple) or (type(value) is Foreign and self._inside(value) is not None)
 
     def is_mapping(self, value: Any) -> bool:
         """Whether ``value`` is a container whose items have names."""
@@ -65,7 +66,8 @@ class Containers:
 
     def _counted(self, items: Any) -> Any:
         """``items``, which several values may share: a short pickle could otherwise have them read without end."""
-        self._steps += len(items)
+        self._steps += len(items) if id(items) in self._opened else 0
+        self._opened.add(id(items))
         if self._steps > limits.PICKLE_OPCODES:
             raise Excess(f"has objects that share more than {limits.PICKLE_OPCODES:,} attributes (MANTISSA_PICKLE_OPCODES).")
         return items

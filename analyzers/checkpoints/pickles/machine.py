@@ -1,6 +1,6 @@
 """Executes pickles without running anything: opcodes onto a stack, and known names into plain descriptions (`objects`).
 
-The standard library decodes the opcodes of protocols 0 to 5. They produce numbers, strings, tuples, lists, mappings (as `Entries`)
+The standard library decodes the opcodes of protocols 0 to 5. They produce numbers, strings, bytes, tuples, lists, mappings (as `Entries`)
 and the values of `GLOBALS`. A call of any other class or function becomes a `Foreign` value, which only has a name; other values become
 `OPAQUE`. An opcode creates at most one object, and the length of every string and number is known before it is created.
 """
@@ -12,12 +12,28 @@ from typing import IO, Any, cast
 
 from analyzers import limits
 from analyzers.checkpoints.pickles.constructors import GLOBALS, made_by
-from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
-from analyzers.checkpoints.pickles.objects import OPAQUE, Constructor, Entries, Foreign, Members, Storage, StorageType, Stored, Unknown
+from analyzers.checkpoints.pickles.faults import Damaged, Excess
+from analyzers.checkpoints.pickles.objects import (
+    OPAQUE,
+    Constructor,
+    Entries,
+    Foreign,
+    Members,
+    Storage,
+    StorageType,
+    Stored,
+    TensorType,
+    Unknown,
+)
 from analyzers.checkpoints.reference import quoted
+from analyzers.terminal import plural
 
 _PICKLE_PROTOCOLS = 5
 _LONGEST = 4 * limits.TENSOR_NAME_LENGTH  # longer arguments are neither names nor lengths: they are skipped
+_PER_STORAGE = 60  # opcodes: a tensor takes about 35, an optimizer's entry of it a few more
+_BYTES = 8  # to an opcode: a vocabulary or a list of floats has so many, a bomb 1 to 5
+_SPARE, _MOST = 4, 14  # times the opcodes that any pickle may have, however many bytes it has and storages it names
+_LINES = limits.PICKLE_OPCODES // 6  # arguments that are lines, which are slow: pickles since protocol 1 have a few for each class
 
 
 class _Skipped(Exception):
@@ -32,12 +48,14 @@ class Stream:
 
     def __init__(self, data: bytes, at: int = 0, more: Callable[[int], bytes] | None = None) -> None:
         self.at = at
+        self._lines = 0
         self._data = data
         self._more = more
 
     def read(self, count: int) -> bytes:
         """The next ``count`` bytes. Raises Damaged if there are fewer."""
-        self._fetch(count)
+        if self.at + count > len(self._data):
+            self._fetch(count)
         start, self.at = self.at, self.at + count
         if count > _LONGEST:
             raise _Skipped
@@ -49,20 +67,25 @@ class Stream:
             if len(self._data) - self.at >= _LONGEST:
                 raise Damaged("its pickle has a line that does not end")
             self._fetch(len(self._data) - self.at + 1)
+        self._lines += 1
+        if self._lines > _LINES:
+            raise Excess(f"has a pickle of protocol 0 with more than {_LINES:,} arguments (a sixth of MANTISSA_PICKLE_OPCODES).")
         line = self.read(end + 1 - self.at)
         if b"\\" in line:  # `pickletools` warns of unknown escapes; no name of a tensor or a class has any
             raise _Skipped
         return line
 
     def _fetch(self, count: int) -> None:
-        if self.at + count > len(self._data) and self._more is not None:
+        if self._more is not None:
             self._data = self._more(self.at + count)
         if self.at + count > len(self._data):
             raise Damaged("its pickle is cut off")
 
 
 class Machine:
-    """Executes the pickle in ``stream``, at most ``opcodes`` of it.
+    """Executes the pickle in ``stream``.
+
+    opcodes: that it may have, and as many more as its bytes and storages account for: long pickles are as long as what they describe.
 
     storages: those that it names, by key; foreign: how many values each unknown class or function would have made.
     """
@@ -71,7 +94,7 @@ class Machine:
         self.storages: dict[str, Storage] = {}
         self.foreign: Counter[str] = Counter()
         self._stream = stream
-        self._opcodes = opcodes
+        self._opcodes, self._spare, self._most = opcodes, _SPARE * opcodes, _MOST * opcodes
         self._made = 0
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks below each mark
@@ -84,8 +107,11 @@ class Machine:
             try:
                 for opcode, argument, _ in genops(cast("IO[bytes]", self._stream)):  # calls read and readline only
                     executed += 1
-                    if executed > self._opcodes:
-                        raise Excess(f"has a pickle of more than {self._opcodes:,} opcodes (MANTISSA_PICKLE_OPCODES).")
+                    if executed > self._opcodes and executed > self._opcodes + min(self._stream.at // _BYTES, self._spare):
+                        raise Excess(
+                            f"has a pickle of more than {executed - 1:,} opcodes for {plural(len(self.storages), 'storage')} "
+                            "(MANTISSA_PICKLE_OPCODES)."
+                        )
                     step = _STEPS.get(opcode.name)
                     if step is None:
                         raise Damaged(f"its pickle has an opcode that no state dict needs, {opcode.name}")
@@ -137,10 +163,11 @@ class Machine:
 
     def _bytes_text(self, text: str) -> None:
         """A text of Python 2, which `pickletools` decodes as Latin-1."""
+        raw = text.encode("latin-1")
         try:
-            self.push(text.encode("latin-1").decode())
+            self.push(raw.decode())
         except UnicodeDecodeError:
-            self.push(OPAQUE)
+            self.push(raw)
 
     def _tuple(self, length: int) -> None:
         items = self._stack[len(self._stack) - length :]
@@ -232,9 +259,7 @@ class Machine:
         self.push(made)
 
     def _call_unknown(self, function: Any, arguments: Any) -> None:
-        if type(function) is Constructor:
-            raise Refused("builds objects in a way no state dict does, and was not loaded: save the state_dict of the model alone.")
-        if type(function) is not Unknown and type(function) is not Foreign:
+        if not isinstance(function, Unknown | Foreign | Constructor | TensorType):
             raise Damaged("its pickle calls something that is not callable")
         if type(arguments) is not tuple:
             raise Damaged("its pickle calls a function without a tuple of arguments")
@@ -267,6 +292,8 @@ class Machine:
             self.push(_module(identity))
             return
         storage = _storage(identity)
+        if storage.key not in self.storages:
+            self._opcodes = min(self._opcodes + _PER_STORAGE, self._most)
         known = self.storages.setdefault(storage.key, storage)
         if known.whole * known.dtype.itemsize != storage.whole * storage.dtype.itemsize:
             raise Damaged(f"the storage {quoted(storage.key)} has two lengths")
@@ -315,7 +342,8 @@ _STEPS: dict[str, Callable[[Machine, Any], object]] = {
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), Machine._get),
     "NONE": Machine.push, "NEWTRUE": lambda m, _: m.push(True), "NEWFALSE": lambda m, _: m.push(False),
     **dict.fromkeys(("INT", "LONG", "BININT", "BININT1", "BININT2", "LONG1", "LONG4"), Machine.push),
-    **dict.fromkeys(("FLOAT", "BINFLOAT", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"), lambda m, _: m.push(OPAQUE)),
+    **dict.fromkeys(("FLOAT", "BINFLOAT", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8"), Machine.push),
+    "BYTEARRAY8": lambda m, _: m.push(OPAQUE),
     **dict.fromkeys(("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "STRING"), Machine._text),
     **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), Machine._bytes_text),
     "EMPTY_TUPLE": lambda m, _: m.push(()), "TUPLE": lambda m, _: m.push(tuple(m._pop_mark())),

@@ -32,14 +32,15 @@ class Unknown(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Foreign:
-    """A value made by an unknown class or function. Its arguments are discarded.
+    """A value made by an unknown class or function, or a tensor that cannot be read. Its arguments are discarded.
 
-    name: of that class or function; fault: why it cannot be read if it is a weight, None if it is no tensor; state: the attributes that
-    the pickle sets; entries: the items that it sets, as of a subclass of dict.
+    name: of that class or function; fault: says what kind of tensor it is and why it cannot be read, None if it is no tensor; elements:
+    of that tensor, None if unknown; state: the attributes that the pickle sets; entries: the items that it sets, as of a subclass of dict.
     """
 
     name: str
     fault: str | None = None
+    elements: int | None = None
     state: Any = None
     entries: Entries | None = None
 
@@ -49,6 +50,15 @@ class Dtype(NamedTuple):
 
     name: str
     itemsize: int
+
+
+# torch's dtypes by their safetensors names; the others have none.
+DTYPES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16",
+    "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL", "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4",
+}  # fmt: skip
 
 
 class StorageType(NamedTuple):

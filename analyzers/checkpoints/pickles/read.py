@@ -1,6 +1,6 @@
 """A pickled file's tensors as a header, like that of a safetensors file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 
 from analyzers import limits
@@ -9,7 +9,7 @@ from analyzers.checkpoints.pickles.archive import LOCAL
 from analyzers.checkpoints.pickles.cut_zip import cut_zip
 from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
 from analyzers.checkpoints.pickles.layouts import read_legacy, read_zip
-from analyzers.checkpoints.pickles.objects import Stored
+from analyzers.checkpoints.pickles.objects import DTYPES, Stored
 from analyzers.checkpoints.pickles.pieces import Pieces
 from analyzers.checkpoints.pickles.state import weights
 from analyzers.checkpoints.reference import quoted
@@ -21,14 +21,6 @@ from analyzers.terminal import plural
 _FIRST_READ = 64 << 10
 _SPARE_BYTES = 64 << 20  # views may cover this many bytes, however small the file
 _TAR_MAGIC = slice(257, 262)
-
-# torch's dtypes by their safetensors names; the others have none.
-_NAMES = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16",
-    "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL", "complex64": "C64",
-    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ",
-    "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4",
-}  # fmt: skip
 
 # Files that torch.save did not write, by their first bytes.
 _OTHERS = (
@@ -46,9 +38,10 @@ def read_pickled(file: RangeFile, checked: int | None = None) -> Header:
 
     checked: the number of storages, evenly spaced, whose offsets are verified against the headers next to their data, with a read
     each; None for all. Views become strides (`Tensor.strides`), and every name of tied tensors is listed. Of a trainer's checkpoint
-    only the weights are listed (`state.weights`). Nothing that the file names is called: values of unknown classes stay opaque.
-    Raises InvalidCheckpoint for a damaged file, UnsupportedWeights for one without a state dict or module, or whose weights are built by
-    something unknown, LimitExceeded; each names the file.
+    only the weights are listed (`state.weights`). Nothing that the file names is called: values of unknown classes stay opaque, and
+    tensors that cannot be read are in ``omitted``.
+    Raises InvalidCheckpoint for a damaged file, UnsupportedWeights for one without tensors that can be read, LimitExceeded; each names
+    the file.
     """
     path = quoted(file.path, 200)
     if file.size == 0:
@@ -74,32 +67,23 @@ def _read(file: RangeFile, checked: int | None) -> Header:
     if beginning[8:9] == b"{" and int.from_bytes(beginning[:8], "little") < file.size:
         raise Refused("is a safetensors file, which torch.save did not write.")
     contents = read_zip(pieces, checked) if beginning.startswith(LOCAL) else read_legacy(pieces, checked)
-    found, notes, opaque = weights(contents.root, contents.foreign, contents.storages)
+    found, omitted, notes, opaque = weights(contents.root, contents.foreign, contents.storages)
     if contents.constants:
         if not found:
             raise Refused("is a frozen TorchScript program, whose weights are constants of its code: save it before torch.jit.freeze.")
         notes.append(f"Not read: {plural(contents.constants, 'constant')} of the TorchScript program.")
-    tensors = _tensors(found, contents.places, notes)
+    tensors = tuple(_tensors(found, contents.places))
     _check_views(tensors, file.size)
-    return Header(tensors, {}, contents.nbytes, tuple(notes), opaque)
+    return Header(tensors, {}, contents.nbytes, tuple(notes), opaque, omitted)
 
 
-def _tensors(found: Mapping[str, Stored], places: Mapping[str, int], notes: list[str]) -> tuple[HeaderTensor, ...]:
-    tensors, nameless = [], []
+def _tensors(found: Mapping[str, Stored], places: Mapping[str, int]) -> Iterator[HeaderTensor]:
     for name, (key, dtype, shape, strides, start, nbytes) in found.items():
-        known = _NAMES.get(dtype.name)
+        known = DTYPES[dtype.name]
         if known == "F4":  # torch counts bytes, each of two numbers
             shape = (*shape[:-1], 2 * shape[-1]) if shape else (2,)
-        if known is None or (known == "F4" and strides is not None):
-            nameless.append((name, dtype.name))
-            continue
         begin = places[key] + start
-        tensors.append(HeaderTensor(name, known, shape, begin, begin + nbytes, strides))
-    if nameless:
-        name, dtype_name = nameless[0]
-        more = f" and {len(nameless) - 1:,} more" if len(nameless) > 1 else ""
-        notes.append(f"Left out: {quoted(name)}{more}, of dtype {dtype_name}, whose values Mantissa does not read.")
-    return tuple(tensors)
+        yield HeaderTensor(name, known, shape, begin, begin + nbytes, strides)
 
 
 def _check_views(tensors: tuple[HeaderTensor, ...], size: int) -> None:

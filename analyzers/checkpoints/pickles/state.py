@@ -1,13 +1,15 @@
 """Selects the weights among the tensors of a pickled file, and their names."""
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from analyzers import limits
-from analyzers.checkpoints.pickles.containers import Containers
+from analyzers.checkpoints.header import Omitted
+from analyzers.checkpoints.pickles.below import Below, elements
 from analyzers.checkpoints.pickles.faults import RESAVE, Damaged, Excess, Refused
-from analyzers.checkpoints.pickles.objects import Foreign, Stored, Unknown
+from analyzers.checkpoints.pickles.objects import DTYPES, Entries, Foreign, Stored, Unknown
 from analyzers.checkpoints.reference import quoted
 from analyzers.terminal import plural
 
@@ -25,17 +27,22 @@ _BESIDE = frozenset({
 })  # fmt: skip
 # Averages of the weights, which are read if the weights themselves are not in the file.
 _AVERAGES = ("ema", "ema_state_dict", "model_ema", "state_dict_ema")
+# Words in keys of copies of a model, or of what trains it, next to a wrapper.
+_COPIES = re.compile(r"(?:^|_)(?:ema|swa|teacher|shadow|averaged?|best|last|optim\w*|sched\w*)(?:_|$)")
 _NAMED = 3
+_PARTS = 8  # members of a tuple that is a key
 _LARGEST = 1 << 63  # number as a key
 _MOST_NAMES, _NAME_LENGTH = 100, 200  # unknown classes that are listed
+_MOST_ROWS = 50  # kinds of tensors that are not read
 
 
 class Weights(NamedTuple):
-    """tensors: name -> tensor, in the order of the file; notes: remarks for the reader; opaque: unknown classes and functions that the
-    pickle calls, other than those of modules that were read.
+    """tensors: name -> tensor, in the order of the file; omitted: tensors that are not read; notes: remarks for the reader; opaque:
+    unknown classes and functions that the pickle calls, other than those of modules that were read.
     """
 
     tensors: dict[str, Stored]
+    omitted: tuple[Omitted, ...]
     notes: list[str]
     opaque: tuple[str, ...]
 
@@ -43,115 +50,136 @@ class Weights(NamedTuple):
 def weights(root: Any, foreign: Mapping[str, int], storages: Mapping[str, int]) -> Weights:
     """Select the weights in ``root``.
 
-    A state dict is a mapping from names to tensors, or a module that was pickled whole. It may be nested in another mapping
-    (``{"model": {...}, "optimizer": {...}}``); keys of mappings and lists inside it are joined with dots. Anything but tensors is skipped.
+    They are a tensor, or a list of tensors, or a state dict: a mapping from names to tensors, or a module that was pickled whole. It may be
+    nested in another mapping (``{"model": {...}, "optimizer": {...}}``); keys of mappings and lists inside it are joined with dots.
 
     foreign: how many values each unknown class or function would have made; storages: key -> bytes.
-    Raises Refused if there is no mapping, if a weight is built by something unknown, or if all tensors are inside unknown values; Damaged;
-    Excess.
+    Raises Refused if there is no container of tensors, or if none can be read; Damaged; Excess.
     """
-    below = _Below(root)
-    if not below.containers.is_mapping(root):
+    if type(root) is Stored or (type(root) is Foreign and root.fault):
+        root = Entries(["tensor", root])
+    below = Below(root)
+    if not below.containers.is_container(root):
         if isinstance(root, Foreign | Unknown):
             raise Refused(f"holds an object of {quoted(root.name, 200)}, which was not loaded, and no state dict: {RESAVE}.")
         raise Refused("holds no state dict (a mapping from names to tensors): save model.state_dict(), best as safetensors.")
     notes: list[str] = []
+    chosen, rest, wrapper = _unwrapped(root, below, notes)
     found: dict[str, Stored] = {}
-    nameless = length = 0
-    for name, tensor in _flat(_unwrapped(root, below, notes), below):
-        if name is None:
-            nameless += 1
-            continue
-        if name in found:
-            raise Damaged(f"two tensors have the name {quoted(name)}")
-        length += len(name)
-        if length > limits.HEADER_BYTES:
-            raise Excess(f"names its tensors with more than {limits.HEADER_BYTES:,} characters (MANTISSA_HEADER_BYTES).")
-        found[name] = tensor
+    faulty: dict[str, tuple[str, list[int | None]]] = {}
+    for name, tensor in _named(_flat(chosen, below), notes):
+        fault = _fault(tensor)
+        if fault is not None:
+            faulty.setdefault(fault, (name, []))[1].append(elements(tensor))
+        elif type(tensor) is Stored:
+            found[name] = tensor
     opaque = Counter(foreign) - below.opened
-    if nameless and not found:
-        raise Damaged("a tensor's name is not text")
+    if faulty and not found:
+        raise Refused(f"holds {next(iter(faulty))}.")
     if opaque and not found:
         raise Refused(f"holds no tensors but in values of unknown types ({_listed([*opaque])}), which were not loaded: {RESAVE}.")
+    omitted = _rows((_listed([name], len(sizes)), fault, sizes) for fault, (name, sizes) in faulty.items())
+    notes += [f"Not read: {row.what}, {row.why}." for row in omitted[:_NAMED]]
     if below.opened:
         notes.append(f"Read from objects whose classes were not loaded: {_listed([*below.opened])}.")
     if opaque:
         count = opaque.total()
         were = "was not interpreted; the tensors next to it" if count == 1 else "were not interpreted; the tensors next to them"
         notes.append(f"{plural(count, 'value')} of unknown {'type' if count == 1 else 'types'} ({_listed([*opaque])}) {were} were read.")
-    if nameless:
-        notes.append(f"Not read: {plural(nameless, 'tensor')} of a pickled file with a key that is not text.")
     hidden = [nbytes for key, nbytes in storages.items() if key not in below.storages]
     if hidden:
         notes.append(f"Not read: {plural(len(hidden), 'storage')} with {plural(sum(hidden), 'byte')}, inside attributes or unknown values.")
-    return Weights(found, notes, tuple(name[:_NAME_LENGTH] for name in [*opaque][:_MOST_NAMES]))
+    below.sizes([value for _, value in chosen])  # a tensor of the weights that something next to them refers to is read
+    why = f"next to the weights{f' in {quoted(wrapper)}' if wrapper else ''} of the same file"
+    beside = _rows((quoted(_text(key)), why, sizes) for key, value in rest if (sizes := below.sizes([value])))
+    omitted += [row._replace(weights=False) for row in beside]
+    return Weights(found, tuple(omitted), notes, tuple(name[:_NAME_LENGTH] for name in [*opaque][:_MOST_NAMES]))
 
 
-class _Below:
-    """The tensors below each container that is reachable from ``root``. Looks at each container once, however often it is referred to.
+def _fault(tensor: Stored | Foreign) -> str | None:
+    """Say why ``tensor`` is not read; None if it is."""
+    if type(tensor) is Foreign:
+        return tensor.fault
+    assert type(tensor) is Stored
+    known = DTYPES.get(tensor.dtype.name)
+    if known is None or (known == "F4" and tensor.strides is not None):
+        return f"a tensor of dtype {tensor.dtype.name}, whose values Mantissa does not read"
+    return None
 
-    containers: those of the pickle; opened: how many of each unknown class are modules, or mappings that hold tensors; storages: keys of
-    the storages whose tensors were met. Raises Damaged for a container that contains itself.
+
+def _rows(parts: Iterable[tuple[str, str, list[int | None]]]) -> list[Omitted]:
+    """A row for each of ``parts`` (what, why, elements of each tensor), the last for all beyond _MOST_ROWS."""
+    rows: list[Omitted] = []
+    for number, (what, why, sizes) in enumerate(parts):
+        known = None if None in sizes else sum(size or 0 for size in sizes)
+        if number < _MOST_ROWS:
+            rows.append(Omitted(what, len(sizes), known, why))
+            continue
+        last = rows[-1]
+        total = None if known is None or last.parameters is None else known + last.parameters
+        rows[-1] = Omitted("other tensors", last.tensors + len(sizes), total, "for other reasons" if last.why != why else why)
+    return rows
+
+
+def _named(flat: Iterable[tuple[str, Any]], notes: list[str]) -> Iterator[tuple[str, Any]]:
+    """Give each tensor a name of its own: the second of a name gets "#2", and a note says so."""
+    counts: Counter[str] = Counter()
+    taken: set[str] = set()
+    renamed = length = 0
+    for name, tensor in flat:
+        own = name
+        while own in taken:
+            counts[name] += 1
+            own = f"{name}#{counts[name] + 1}"
+        if own != name:
+            renamed += 1
+            if renamed == 1:
+                notes.append(f"Two tensors would be called {quoted(name)}: the second is listed as {quoted(own)}.")
+        taken.add(own)
+        length += len(own)
+        if length > limits.HEADER_BYTES:
+            raise Excess(f"names its tensors with more than {limits.HEADER_BYTES:,} characters (MANTISSA_HEADER_BYTES).")
+        yield own, tensor
+    if renamed > 1:
+        notes.append(f'{plural(renamed - 1, "more tensor")} got a number after "#" for the same reason.')
+
+
+Pairs = list[tuple[Any, Any]]
+
+
+def _unwrapped(root: Any, below: Below, notes: list[str]) -> tuple[Pairs, Pairs, str]:
+    """The entries of the state dict, those next to it, and the key that it is under, if any.
+
+    They are the children of ``root``, of the wrapper in it, or of a wrapper that is the only entry of that. The children of a module are
+    its own: one that is called "model" is not a wrapper.
     """
-
-    def __init__(self, root: Any) -> None:
-        self.containers = Containers()
-        self.opened: Counter[str] = Counter()
-        self.storages: set[str] = set()
-        self._children: dict[int, list[tuple[Any, Any]]] = {}
-        unfinished: set[int] = set()
-        pending: list[tuple[Any, bool]] = [(root, False)] if self.containers.is_container(root) else []
-        while pending:
-            container, seen = pending.pop()
-            if seen:
-                unfinished.discard(id(container))
-                children = [(key, value) for key, value in self.containers.items(container) if self._holds(value)]
-                self._children[id(container)] = children
-                if type(container) is Foreign and (children or container.entries is None):
-                    self.opened[container.name] += 1
-            elif id(container) in unfinished:
-                raise Damaged("a container in its pickle contains itself")
-            elif id(container) not in self._children:
-                unfinished.add(id(container))
-                pending.append((container, True))
-                pending += [(value, False) for _, value in self.containers.items(container) if self.containers.is_container(value)]
-
-    def _holds(self, value: Any) -> bool:
-        if type(value) is Stored:
-            self.storages.add(value.key)
-            return True
-        return (type(value) is Foreign and value.fault is not None) or bool(self._children.get(id(value)))
-
-    def children(self, container: Any) -> list[tuple[Any, Any]]:
-        """(key, value) of each entry of a container that holds tensors, or is one that cannot be read."""
-        return self._children[id(container)]
-
-
-def _unwrapped(root: Any, below: _Below, notes: list[str]) -> list[tuple[Any, Any]]:
-    """The entries of the state dict: the children of ``root``, of the wrapper in it, or of a wrapper that is the only entry of that.
-
-    The children of a module are its own: one that is called "model" is not a wrapper.
-    """
-    container, outermost = root, True
+    container, outermost, beside, within = root, True, Pairs(), ""
     while True:
         pairs = below.children(container)
         if type(container) is Foreign and container.entries is None:
-            return pairs
+            return pairs, beside, within
         named = {key: value for key, value in pairs if type(key) is str}
         wrapper = next((name for name in _WRAPPERS if below.containers.is_mapping(named.get(name))), None)
-        model = [(key, value) for key, value in pairs if _text(key) not in _BESIDE and not (wrapper and _is_single(value))]
+        chosen = [(key, value) for key, value in pairs if not _is_beside(key, wrapper)]
+        model = [(key, value) for key, value in chosen if below.reads(value) and not (wrapper and _is_single(value))]
         if outermost and pairs and not model:
             wrapper = next((name for name in _AVERAGES if below.containers.is_mapping(named.get(name))), None)
         if wrapper and (all(key in _WRAPPERS for key, _ in model) if outermost else len(pairs) == 1):
-            rest = [_text(key) or "?" for key, _ in pairs if key != wrapper]
-            notes.append(f"Weights were read from {quoted(wrapper)} of a pickled file{f'; left out: {_listed(rest)}' if rest else ''}.")
-            container, outermost = named[wrapper], False
+            rest = [(key, value) for key, value in pairs if key != wrapper]
+            left = f"; left out: {_listed([_text(key) for key, _ in rest])}" if rest else ""
+            notes.append(f"Weights were read from {quoted(wrapper)} of a pickled file{left}.")
+            container, outermost, beside, within = named[wrapper], False, [*beside, *rest], wrapper
             continue
-        if outermost and model and len(model) < len(pairs):
-            rest = [key for key, _ in pairs if key in _BESIDE]
-            notes.append(f"Left out of a pickled file: {_listed(rest)}.")
-            return model
-        return pairs
+        if outermost and chosen and len(chosen) < len(pairs):
+            rest = [(key, value) for key, value in pairs if _is_beside(key, wrapper)]
+            notes.append(f"Left out of a pickled file: {_listed([_text(key) for key, _ in rest])}.")
+            return chosen, rest, within
+        return pairs, beside, within
+
+
+def _is_beside(key: Any, wrapper: str | None) -> bool:
+    """Whether what is under ``key`` is no part of the weights. wrapper: the key next to it that weights are usually under."""
+    return type(key) is str and (key in _BESIDE or (wrapper is not None and key not in _WRAPPERS and bool(_COPIES.search(key))))
 
 
 def _is_single(value: Any) -> bool:
@@ -159,42 +187,47 @@ def _is_single(value: Any) -> bool:
     return type(value) is Stored and all(length == 1 for length in value.shape)
 
 
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(quoted(name) for name in names[:_NAMED]) + more
+def _listed(names: list[str], count: int = 0) -> str:
+    """The first of ``names``, and how many more there are: of ``count``, if that is larger than their number."""
+    more = max(len(names), count) - min(len(names), _NAMED)
+    return ", ".join(quoted(name) for name in names[:_NAMED]) + (f" and {more:,} more" if more else "")
 
 
-def _flat(pairs: list[tuple[Any, Any]], below: _Below) -> Iterator[tuple[str | None, Stored]]:
-    """Every tensor below ``pairs``, its keys joined with dots; the name is None if a key is not text. Raises Refused for one that
-    cannot be read.
-    """
+def _flat(pairs: Pairs, below: Below) -> Iterator[tuple[str, Any]]:
+    """Every tensor below ``pairs``, its keys joined with dots, also those that cannot be read."""
     steps = 0
-    pending: list[tuple[str | None, Iterator[tuple[Any, Any]]]] = [("", iter(pairs))]
+    pending: list[tuple[str, Iterator[tuple[Any, Any]]]] = [("", iter(pairs))]
     while pending:
         prefix, rest = pending[-1]
         for key, value in rest:
             steps += 1  # containers too: one that is referred to often is passed through often
             if steps > 2 * limits.TENSORS:
                 raise Excess(f"names more than {limits.TENSORS:,} tensors (MANTISSA_TENSORS).")
-            own = _text(key)
-            name = None if prefix is None or own is None else prefix + own
-            if name is not None and len(name) > limits.TENSOR_NAME_LENGTH:
+            name = prefix + _text(key)
+            if len(name) > limits.TENSOR_NAME_LENGTH:
                 raise Excess(f"has a tensor's name of more than {limits.TENSOR_NAME_LENGTH:,} characters (MANTISSA_TENSOR_NAME_LENGTH).")
-            if type(value) is Stored:
+            if below.is_tensor(value):
                 yield name, value
                 continue
-            if type(value) is Foreign and value.fault:
-                raise Refused(value.fault)
             if len(pending) >= limits.PICKLE_DEPTH:
                 raise Excess(f"nests its tensors deeper than {limits.PICKLE_DEPTH:,} levels (MANTISSA_PICKLE_DEPTH).")
-            pending.append((None if name is None else name + ".", iter(below.children(value))))
+            pending.append((name + ".", iter(below.children(value))))
             break
         else:
             pending.pop()
 
 
-def _text(key: Any) -> str | None:
-    """The part of a tensor's name that ``key`` is: a text or a whole number, else None."""
+def _text(key: Any) -> str:
+    """The part of a tensor's name that ``key`` is: texts and numbers as they are, a value of an unknown class by that."""
     if type(key) is str:
         return key
-    return str(key) if type(key) is int and abs(key) < _LARGEST else None
+    if type(key) is bytes:
+        return key.decode("ascii", "backslashreplace")
+    if type(key) is tuple:
+        parts = ["(...)" if type(part) is tuple else _text(part) for part in key[:_PARTS]]
+        return f"({', '.join([*parts, *(['...'] if len(key) > _PARTS else [])])})"
+    if key is None or type(key) in (bool, float) or (type(key) is int and abs(key) < _LARGEST):
+        return str(key)
+    if type(key) in (list, Entries):
+        raise Damaged("a mapping in its pickle has a list or a mapping as its key")
+    return f"<{key.name}>" if isinstance(key, Foreign | Unknown) else "?"

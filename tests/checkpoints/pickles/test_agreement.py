@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzers import limits
+from analyzers.checkpoints.header import Omitted
 from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.pickles import read_pickled
 from analyzers.errors import InvalidCheckpoint, UnsupportedWeights
@@ -145,10 +146,13 @@ def test_tensors_that_are_no_plain_memory_are_refused(value: torch.Tensor, said:
         read_pickled(MemoryFile(saved({"a": value})))
 
 
-def test_dtypes_without_a_name_are_left_out_with_a_note() -> None:
+def test_dtypes_without_a_name_are_left_out() -> None:
     header = read_pickled(MemoryFile(saved({"a": torch.ones(3, dtype=torch.complex128), "b": torch.ones(3)})))
     assert [tensor.name for tensor in header.tensors] == ["b"]
-    assert 'Left out: "a", of dtype complex128' in header.notes[0]
+    why = "a tensor of dtype complex128, whose values Mantissa does not read"
+    assert header.omitted == (Omitted('"a"', 1, 3, why),) and header.notes == (f'Not read: "a", {why}.',)
+    with pytest.raises(UnsupportedWeights, match="holds a tensor of dtype complex128"):
+        read_pickled(MemoryFile(saved({"a": torch.ones(3, dtype=torch.complex128)})))
 
 
 def test_packed_fp4_counts_numbers() -> None:

@@ -7,13 +7,18 @@ import enum
 import io
 import pathlib
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
+from analyzers.checkpoints.account import read_coverage
+from analyzers.checkpoints.checkpoint import open_checkpoint
+from analyzers.checkpoints.header import Omitted
 from analyzers.checkpoints.pickles import read_pickled
+from analyzers.checkpoints.repository import Access
 from analyzers.errors import UnsupportedWeights
 from tests.checkpoints.memory import MemoryFile
 from tests.checkpoints.pickles.files import contents, expected, loaded, saved
@@ -187,11 +192,11 @@ def test_only_averages() -> None:
     assert 'Weights were read from "ema"' in notes[0]
 
 
-def test_keys_that_are_not_text_are_left_out() -> None:
+def test_keys_that_are_not_text_are_written_as_text() -> None:
     value = {"model": WEIGHTS, "extra": {(1, 2): torch.ones(2), Color.RED: {"a": torch.ones(1)}}}
     header = read_pickled(MemoryFile(saved(value)))
-    assert [tensor.name for tensor in header.tensors] == ["model.a.weight", "model.a.bias"]
-    assert "Not read: 2 tensors of a pickled file with a key that is not text." in header.notes
+    names = ["model.a.weight", "model.a.bias", "extra.(1, 2)", f"extra.<{__name__}.Color>.a"]
+    assert [tensor.name for tensor in header.tensors] == names
 
 
 class _Doubled(torch.Tensor):
@@ -230,12 +235,42 @@ def test_weights_built_by_something_unknown_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedWeights, match=r"holds a tensor built by \"torch\._utils\._rebuild_device_tensor_from_numpy\""):
         _refused("_rebuild_device_tensor_from_numpy")
     for beside in ("optimizer", "extra"):
-        value = {"state_dict": WEIGHTS, beside: {"a": torch.ones(3).to_sparse()}}
-        if beside == "optimizer":
-            _assert_weights(saved(value), WEIGHTS)
-        else:
-            with pytest.raises(UnsupportedWeights, match="_rebuild_sparse_tensor"):
-                read_pickled(MemoryFile(saved(value)))
+        data = saved({"state_dict": WEIGHTS, beside: {"a": torch.ones(3).to_sparse()}})
+        _assert_weights(data, WEIGHTS)
+        assert read_pickled(MemoryFile(data)).omitted == (
+            Omitted(f'"{beside}"', 1, 3, 'next to the weights in "state_dict" of the same file', weights=False),
+        )
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("zipped", LAYOUTS)
+def test_plain_tensors_next_to_others_are_read(zipped: bool, tmp_path: Path) -> None:
+    others = {
+        "sparse tensor": (torch.eye(3).to_sparse(), 9),
+        "sparse tensor (torch": (torch.eye(4).to_sparse_csr(), 16),
+        "tensor without data": (torch.empty(2, 5, device="meta"), 10),
+        "quantized tensor": (torch.quantize_per_tensor(torch.ones(2, 3), 0.1, 0, torch.qint8), 6),
+        "quantized tensor (": (torch.quantize_per_channel(torch.ones(2, 3), torch.ones(2), torch.zeros(2), 0, torch.quint8), 6),
+        "tensor of dtype complex128": (torch.ones(7, dtype=torch.complex128), 7),
+        "tensor to be conjugated": (torch.ones(3, dtype=torch.complex64).conj(), 3),
+        "tensor without data (": (torch.nn.Parameter(torch.empty(8, device="meta")), 8),
+        "tensor built by": (Range(torch.ones(2), torch.ones(3)), None),
+    }
+    if zipped:
+        others["nested tensor"] = (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), 5)
+    for why, (other, elements) in others.items():
+        for value in ({**WEIGHTS, "x": other, "y": [other]}, {"model": {**WEIGHTS, "x": [other, other]}, "epoch": 3}):
+            data = saved(value, zipped=zipped)
+            _assert_weights(data, WEIGHTS)
+            (row,) = read_pickled(MemoryFile(data)).omitted
+            assert (row.tensors, row.parameters) == (2, None if elements is None else 2 * elements)
+            assert row.why.startswith(f"a {why}") and row.what.endswith(" and 1 more") and row.weights
+    torch.save({**WEIGHTS, "x": torch.eye(3).to_sparse()}, tmp_path / "pytorch_model.bin")
+    with open_checkpoint(str(tmp_path), Access(local=True)) as checkpoint:
+        account = read_coverage(checkpoint, checkpoint.tensors, checkpoint.tensors, ())
+    assert (account.parameters, account.covered, account.whole) == (17, 8, False)
+    assert account.classes["undecoded"].parameters == 9 and [part.what for part in account.left_out] == ['"x"']
+    assert account.sentence().startswith('Compared: 47.1% of the weights. Left out: "x" (1 tensor, 9 parameters), a sparse tensor')
 
 
 def _refused(name: str) -> None:
@@ -245,7 +280,7 @@ def _refused(name: str) -> None:
     read_pickled(MemoryFile(zipped(pickled(mapping(w=called(named("torch._utils", name), storage))))))
 
 
-def test_distributed_tensors_are_refused_with_the_way_out() -> None:
+def test_distributed_tensors_are_named_with_the_way_out() -> None:
     import torch.distributed as dist
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import Shard, distribute_tensor
@@ -255,9 +290,13 @@ def test_distributed_tensors_are_refused_with_the_way_out() -> None:
         sharded = distribute_tensor(torch.ones(4, 2), DeviceMesh("cpu", [0]), [Shard(0)])
         files = [saved({"model": {"w": each, "b": torch.ones(2)}}) for each in (sharded, torch.nn.Parameter(sharded))]
         beside = saved({"model": WEIGHTS, "optimizer": {"m": sharded}})
+        alone = saved({"model": {"w": sharded}, "optimizer": {"m": torch.ones(1)}})
     finally:
         dist.destroy_process_group()
     for data in files:
-        with pytest.raises(UnsupportedWeights, match=r'holds a DTensor \("torch\.distributed\.tensor\.DTensor"\).*full_tensor\(\)'):
-            read_pickled(MemoryFile(data))
+        (row,) = read_pickled(MemoryFile(data)).omitted
+        assert row[:3] == ('"w"', 1, 8)
+        assert row.why.startswith('a DTensor ("torch.distributed.tensor.DTensor"), of which') and "full_tensor()" in row.why
+    with pytest.raises(UnsupportedWeights, match=r'holds a DTensor \("torch\.distributed\.tensor\.DTensor"\).*full_tensor\(\)'):
+        read_pickled(MemoryFile(alone))
     _assert_weights(beside, WEIGHTS)

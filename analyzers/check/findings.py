@@ -107,14 +107,13 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
             groups.setdefault(alike, []).append(tensor.name)
     tied = {planned.tensor.name for planned in facts.plan if planned.to is None}
     copies = [name for name in tensors if name in facts.copies or name in tied]
+    known = set(copies)
     for names in groups.values():
         originals: list[str] = []
-        for name in sorted(names, key=lambda name: tensors[name].role == "head"):  # equal statistics make a candidate; the bytes decide
+        # Equal statistics make a candidate; the bytes decide.
+        for name in sorted((name for name in names if name not in known), key=lambda name: tensors[name].role == "head"):
             copy = any(is_copy(facts.checkpoint, tensors[other], tensors[name]) for other in originals[:_ORIGINALS])
-            if not copy:
-                originals.append(name)
-            elif name not in copies:
-                copies.append(name)
+            (copies if copy else originals).append(name)
     if copies:
         after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # what `upcast` would save counts only once
         taken = sum(after.get(name, tensors[name].nbytes) for name in copies)

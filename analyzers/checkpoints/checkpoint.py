@@ -16,12 +16,14 @@ from analyzers.checkpoints.file_tensors import count_once, file_tensors
 from analyzers.checkpoints.header import Header
 from analyzers.checkpoints.layout import SkippedFile, WeightFiles, is_weights, select_weights, single_file
 from analyzers.checkpoints.local import LocalFile, LocalRepository, sample_folder
+from analyzers.checkpoints.not_read import notes_on
 from analyzers.checkpoints.outside_index import add_outside
 from analyzers.checkpoints.quantization import quantization
 from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
 from analyzers.checkpoints.scales import pair_scales
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.unknown_files import unknown_files
 from analyzers.errors import CheckpointError, CheckpointNotFound, HubError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
 from analyzers.terminal import plural
 
@@ -162,14 +164,18 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
         raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
     unopened = repository.unreadable_weights(subfolder) if isinstance(repository, LocalRepository) else ()
     unreadable = _unreadable(unopened)
+    inside = f"{subfolder.strip('/')}/" if subfolder else ""
+    unknown: list[SkippedFile] = []
     if isinstance(repository, LocalRepository) and repository.single_file and _holds_weights(repository):
         weights = single_file(repository.files)
     else:
         try:
             weights = select_weights(repository.files, lambda path: _read_small(repository, path), subfolder)
+            unknown = unknown_files(repository, inside)
         except NoWeights as error:
             if needed or "config.json" not in repository.files:
-                raise NoWeights(f"No weights can be read: {unreadable}" if unreadable else str(error)) from None
+                hidden = " ".join(notes_on(unknown_files(repository, inside), gguf=False))
+                raise NoWeights(f"No weights can be read: {unreadable}" if unreadable else f"{error} {hidden}".rstrip()) from None
             weights = WeightFiles(())
         except InvalidCheckpoint as error:
             raise InvalidCheckpoint(f"{error} Besides, {unreadable}" if unreadable else str(error)) from None
@@ -177,7 +183,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
     try:
         added = add_outside(repository, weights, files, headers, lambda file: _read_header(repository, file, len(files)))
         weights, files, headers = added.weights, added.files, added.headers
-        notes = [*weights.notes, *([f"Not read: {unreadable}"] if unreadable and weights.paths else [])]
+        notes = [*weights.notes, *notes_on(unknown, gguf=False), *([f"Not read: {unreadable}"] if unreadable and weights.paths else [])]
         every, replaced = file_tensors(weights, headers, notes)
         stored, aliases = count_once(every, notes)
         if not stored and weights.paths:
@@ -198,7 +204,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             parallel_reads=repository.parallel_reads,
             repository=repository,
             aliases=aliases,
-            not_read=(*weights.not_read, *unopened),
+            not_read=(*weights.not_read, *unknown, *unopened),
             outside_index=added.paths,
             replaced=replaced,
         )

@@ -30,4 +30,4 @@ def cut_zip(file: RangeFile) -> InvalidCheckpoint | None:
     except (Damaged, Refused, Excess):
         return None
     needed = stream.at + sum(storage.whole * storage.dtype.itemsize for storage in machine.storages.values())
-    return cut_off(file.path, "tensors need at least", needed, file.size) if needed > file.size else None
+    return cut_off(file.path, "zip directory is missing, and its tensors need at least", needed, file.size) if needed > file.size else None

@@ -50,7 +50,7 @@ def repeated(checkpoint: Checkpoint, whole: bool = False) -> dict[str, bool]:
     embedding are omitted. Raises the errors of reads.
     """
     same = is_copy if whole else _same_bytes
-    embeddings = [tensor for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
+    embeddings = _embeddings(checkpoint)
     embeddings.sort(key=lambda tensor: (tensor.name.count("."), tensor.name))  # the one that others are copies of is the outermost
     found = {}
     for at, embedding in enumerate(embeddings):
@@ -85,7 +85,7 @@ def tied_copies(checkpoint: Checkpoint) -> dict[str, str]:
     those of the same name that replace them.
     """
     tied = tied_heads(checkpoint, (), {})
-    embeddings = [tensor for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
+    embeddings = _embeddings(checkpoint)
     found = {}
     for head in checkpoint.tensors:
         alike = [tensor for tensor in embeddings if head.name in tied and is_copy(checkpoint, tensor, head)]
@@ -121,6 +121,11 @@ def _same_bytes(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
 
 def _piece(checkpoint: Checkpoint, tensor: Tensor, at: int, size: int) -> bytes:
     return read_range(checkpoint.files[tensor.file], tensor.offset + at, size)
+
+
+def _embeddings(checkpoint: Checkpoint) -> list[Tensor]:
+    parameters = (tensor for tensor in checkpoint.tensors if tensor.name not in checkpoint.replaced)
+    return [tensor for tensor in parameters if tensor.role == "embedding" and len(tensor.shape) == 2]
 
 
 def _ties(config: Mapping[str, Any] | None) -> bool | None:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from analyzers.__main__ import main
 from analyzers.check.report import Rule
@@ -334,8 +334,9 @@ def test_every_rule_has_a_test_of_finding() -> None:
 @pytest.mark.parametrize("factor", [1, 2])
 def test_a_tensor_in_two_shards(factor: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """transformers loads that of the last shard, whatever the index names: equal bits are a copy, other bits an error."""
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4))
-    model.to(BF16).save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    config = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, dtype=BF16)
+    model = AutoModelForCausalLM.from_config(config)
+    model.save_pretrained(tmp_path / "model", max_shard_size="20KB")
     index = json.loads((tmp_path / "model" / "model.safetensors.index.json").read_text())["weight_map"]
     *_, last = sorted(set(index.values()))
     values = load_file(tmp_path / "model" / last)

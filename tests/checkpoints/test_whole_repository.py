@@ -530,7 +530,7 @@ def test_of_several_training_steps_the_one_that_the_trainer_resumes_is_read(tmp_
     for number in (90, 1000, 200):
         _save(tmp_path / f"checkpoint-{number}" / "model.safetensors", "a")
         (tmp_path / f"checkpoint-{number}" / "config.json").write_text(json.dumps({"step": number}))
-    last = get_last_checkpoint(str(tmp_path))
+    last = get_last_checkpoint(str(tmp_path))  # type: ignore[no-untyped-call]
     with _open(tmp_path) as checkpoint:
         assert last is not None and [str(tmp_path / file.path) for file in checkpoint.files] == [f"{last}/model.safetensors"]
         assert checkpoint.config == {"step": 1000} and [tensor.name for tensor in checkpoint.tensors] == ["a"]

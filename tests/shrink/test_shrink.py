@@ -380,8 +380,12 @@ def test_other_weights_of_the_folder_load_as_before(tmp_path: Path, capsys: pyte
     source = tmp_path / "in"
     model = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=torch.float32)
     model.save_pretrained(source)
-    model.add_adapter(LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False))
-    model.save_pretrained(source)
+    LoraConfig(r=2, target_modules=["q_proj"], layers_to_transform=[0], task_type="CAUSAL_LM").save_pretrained(str(source))
+    update = {
+        f"base_model.model.model.layers.0.self_attn.q_proj.lora_{side}.weight": normal(*shape)
+        for side, shape in (("A", (2, 64)), ("B", (64, 2)))
+    }
+    save_file(update, source / "adapter_model.safetensors")
     others = ["optimizer.pt", "training_args.bin", "rng_state.pth", "original/consolidated.00.pth", "consolidated.safetensors",
               "checkpoint-5/model.safetensors", "model.fp16.safetensors", "extra.bin"]  # fmt: skip
     copies = ["pytorch_model.bin", "model-00001-of-00001.safetensors"]

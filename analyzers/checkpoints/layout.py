@@ -113,7 +113,9 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
     empty = [SkippedFile(printable(each), why) for each in components.empty]
     not_read = tuple(sorted((*skipped_files(listed, read, found.outside), *empty), key=lambda each: each.path))
     if len(sets) > 1:
-        notes.append(f"Weights of {len(sets)} folders, read together: {_some([each.folder or 'the top folder' for each in sets])}.")
+        names = _some([each.folder or "the top folder" for each in sets])
+        several = "" if components.file else " If these are several models, name the folder of one."
+        notes.append(f"Weights of {len(sets)} folders, read together: {names}.{several}")
     return WeightFiles(sets, (*notes, *notes_on(not_read, gguf)), not_read, config_folder)
 
 

@@ -101,7 +101,7 @@ _NAMES = (
     (re.compile(r".*\.onnx(\.data|_data_\d+)"), _ONNX),
 )
 _CHECKED = re.compile(r"\.(pt|bin|index|data|gguf|dat|gguf_file|onnx_data_\d+|data-\d+-of-\d+)$")
-_NO_MODEL = re.compile(r"vocab|token|label|scaler|config|args|optim|data|stats|feature", re.IGNORECASE)
+_NO_MODEL = re.compile(r"vocab|token|label|scaler|random_states|rng|config|args|optim|data|stats|feature", re.IGNORECASE)
 _OPTIMIZER = re.compile(r"(^|/)optim", re.IGNORECASE)
 _RANK = re.compile(r"(?:.*/)?(mp_rank_\d+(?:_\d+)?)(?:/model(?:_optim)?_rng|_model_states)\.pt")
 

@@ -20,7 +20,9 @@ _OTHERS = re.compile(
     r"|index|so|dll|exe|whl|jar|vocab|spm|bpe|tiktoken|mo",
     re.IGNORECASE,
 )
-_NO_MODEL = re.compile(r"tfevents|token|vocab|merges|sentencepiece|spiece|\.model$|optim|licen[cs]e", re.IGNORECASE)
+_NO_MODEL = re.compile(
+    r"^\.|tfevents|token|vocab|merges|sentencepiece|spiece|optim|licen[cs]e|notice|readme|policy|makefile|dockerfile|modelfile", re.IGNORECASE
+)
 
 
 def unknown_files(repository: Repository, inside: str = "") -> list[SkippedFile]:
@@ -37,11 +39,13 @@ def unknown_files(repository: Repository, inside: str = "") -> list[SkippedFile]
         if kind is not None:
             why = f"{kind.value} by its content, which its name does not say: name the file itself, or rename it"
             found.append(SkippedFile(printable(path), why))
-        elif sizes[path] >= _LARGE and b"\0" in beginning and not _NO_MODEL.search(file_name(path)):
+        elif sizes[path] >= _LARGE and b"\0" in beginning and not path.endswith(".model"):  # of a tokenizer
             found.append(SkippedFile(printable(path), "of an unknown kind, and large enough to hold weights"))
     return sorted(found, key=lambda each: each.path)
 
 
 def _is_unknown(path: str) -> bool:
-    _, dot, ending = file_name(path).rpartition(".")
-    return not path.endswith(_JUDGED) and not (dot and _OTHERS.fullmatch(ending)) and other_format(path) is None
+    name = file_name(path)
+    _, dot, ending = name.rpartition(".")
+    others = bool(dot and _OTHERS.fullmatch(ending)) or _NO_MODEL.search(name) is not None
+    return not others and not path.endswith(_JUDGED) and other_format(path) is None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 4
+ANALYSIS_VERSION = 5
 
 Source = Literal["named", "card", "library"]
 Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "stack", "unrelated", "undecided"]

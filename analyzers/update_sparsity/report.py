@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 4
+ANALYSIS_VERSION = 5
 
 DEFAULT_ETA = 1e-3
 

@@ -126,7 +126,7 @@ def test_what_is_not_read_is_listed_with_the_reason(paths: str, alternative: boo
 @pytest.mark.parametrize(
     "path",
     ["optimizer.pt", "optimizer_0/__0_0.distcp", "scheduler.pt", "rng_state_0.pth", "training_args.bin",
-     "vocab.pkl", "tokenizer.zip", "label.npy", "scaler.joblib", "README.md", "tokenizer.model"],
+     "vocab.pkl", "random_states_0.pkl", "tokenizer.zip", "label.npy", "scaler.joblib", "README.md", "tokenizer.model"],
 )  # fmt: skip
 def test_training_state_and_other_files_are_not_listed(path: str) -> None:
     found = _selected(f"model.safetensors {path}")
@@ -544,7 +544,7 @@ def test_weights_are_recognized_by_content(tmp_path: Path) -> None:
     _save(tmp_path / "sub" / "model", "a")
     torch.save({"a": torch.ones(3)}, tmp_path / "ema.pth.tar")
     large = bytes(range(256)) * 4096
-    for name in ("params.dat", "tokenizer.model", "events.out.tfevents.1", "picture.png", "data.parquet"):
+    for name in ("params.dat", "tokenizer.model", "spm.model", "events.out.tfevents.1", "picture.png", "data.parquet"):
         (tmp_path / name).write_bytes(large)
     for name in ("small.dat", "LICENSE", "empty"):
         (tmp_path / name).write_bytes(b"\0" * len(name) if name != "empty" else b"")

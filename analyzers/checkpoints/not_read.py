@@ -152,7 +152,8 @@ class _Reasons:
             what = "the same weights as a pickle" if name.endswith(PICKLED) and where in self._safe else "the same weights in other files"
             return self._skip(path, what, alternative=True)
         if ADAPTER.match(name):
-            return self._skip(path, "an adapter by its name")
+            loaded = name.startswith("adapter_model.") and path.replace(name, "adapter_config.json") in self._read.sizes
+            return self._skip(path, f"an adapter{', which transformers loads on top of these weights' if loaded else ' by its name'}")
         if CONVENTIONAL.fullmatch(name) and where in self._safe and not self._only_adapters:
             return self._skip(path, "the same weights as a pickle", alternative=True)
         if where in self._read.indexed:

@@ -21,7 +21,8 @@ _OTHERS = re.compile(
     re.IGNORECASE,
 )
 _NO_MODEL = re.compile(
-    r"^\.|tfevents|token|vocab|merges|sentencepiece|spiece|optim|licen[cs]e|notice|readme|policy|makefile|dockerfile|modelfile", re.IGNORECASE
+    r"^\.|tfevents|token|vocab|merges|sentencepiece|spiece|optim|licen[cs]e|notice|readme|policy|makefile|dockerfile|modelfile",
+    re.IGNORECASE,
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from analyzers.__main__ import main
 from analyzers.check.report import Rule
@@ -335,7 +335,7 @@ def test_every_rule_has_a_test_of_finding() -> None:
 def test_a_tensor_in_two_shards(factor: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """transformers loads that of the last shard, whatever the index names: equal bits are a copy, other bits an error."""
     config = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, dtype=BF16)
-    model = AutoModelForCausalLM.from_config(config)
+    model = LlamaForCausalLM(config).bfloat16()
     model.save_pretrained(tmp_path / "model", max_shard_size="20KB")
     index = json.loads((tmp_path / "model" / "model.safetensors.index.json").read_text())["weight_map"]
     *_, last = sorted(set(index.values()))

@@ -30,7 +30,7 @@ class LeftOut(Data):
 
 
 class NotRead(Data):
-    """A file that may hold weights and was not read. alternative: by its name another copy of weights that were read."""
+    """A file that may hold weights and was not read. alternative: by its name it holds no other weights than those read."""
 
     path: str
     why: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from analyzers import limits
 from analyzers.check.report import Finding, Level, Rule
-from analyzers.checkpoints import Checkpoint, Tensor, is_copy
+from analyzers.checkpoints import Checkpoint, Tensor, is_copy, quoted, replaced_pairs
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.statistics import TensorResult
 from analyzers.formatting import magnitude, plural, share
@@ -58,6 +58,17 @@ def index(facts: Facts) -> Iterator[Finding]:
     else:
         detail = f"{' '.join(said)} Loaders that trust the index fail, or miss weights: save the model again."
         yield finding("index", "error", "The index and the files disagree", detail)
+    pairs = replaced_pairs(facts.checkpoint)
+    others = [(one, other) for one, other in pairs if one.strides is other.strides is None and not is_copy(facts.checkpoint, one, other)]
+    if others:
+        files = facts.checkpoint.files
+        one, other = others[0]
+        more = f", and {plural(len(others) - 1, 'more tensor')}" if len(others) > 1 else ""
+        detail = (
+            f"{quoted(other.name)} has other values in {quoted(files[one.file].path, 200)} than in {quoted(files[other.file].path, 200)}"
+            f"{more}: transformers loads those of the last shard, and other loaders may take the others. Delete the wrong ones."
+        )
+        yield finding("index", "error", "Shards contradict each other", detail, [each.name for each, _ in others])
 
 
 def not_read(facts: Facts) -> Iterator[Finding]:
@@ -94,19 +105,21 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
         if len(tensor.shape) > 1 and found.abs_max != found.abs_min:
             alike = tensor.dtype, tensor.shape, found.square, found.abs_max, found.abs_min_nonzero, found.tallies
             groups.setdefault(alike, []).append(tensor.name)
-    copies = [name for name in tensors if name in facts.copies]
+    tied = {planned.tensor.name for planned in facts.plan if planned.to is None}
+    copies = [name for name in tensors if name in facts.copies or name in tied]
+    known = set(copies)
     for names in groups.values():
         originals: list[str] = []
-        for name in sorted(names, key=lambda name: tensors[name].role == "head"):  # equal statistics make a candidate; the bytes decide
+        # Equal statistics make a candidate; the bytes decide.
+        for name in sorted((name for name in names if name not in known), key=lambda name: tensors[name].role == "head"):
             copy = any(is_copy(facts.checkpoint, tensors[other], tensors[name]) for other in originals[:_ORIGINALS])
             (copies if copy else originals).append(name)
     if copies:
         after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # what `upcast` would save counts only once
         taken = sum(after.get(name, tensors[name].nbytes) for name in copies)
-        tied = {planned.tensor.name for planned in facts.plan if planned.to is None}
         # By shrink, which keeps all others, or by saving one layout alone.
         saved = sum(tensors[name].nbytes for name in copies if name in tied or name in facts.copies)
-        what = "mantissa shrink leaves out copies of tied weights" if tied else "tie them in the configuration if the model may"
+        what = "mantissa shrink leaves such copies out" if tied else "tie them in the configuration if the model may"
         if facts.copies:
             other = next(iter(facts.copies.items()))
             what = (

@@ -20,7 +20,7 @@ from analyzers.checkpoints.sides import canonical_names, check_side, open_sides
 from analyzers.checkpoints.spans import Sides, Span, row_length, whole_spans
 from analyzers.checkpoints.stream import Chunk, Step, stream
 from analyzers.checkpoints.tensor import DTYPE_BITS, FLOAT_DTYPES, Tensor
-from analyzers.checkpoints.ties import is_copy, repeated, states_ties, tied_copies
+from analyzers.checkpoints.ties import is_copy, repeated, replaced_pairs, states_ties, tied_copies
 
 __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "TIED", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
@@ -28,5 +28,6 @@ __all__ = [
     "RelaidCopies", "Repository", "Resized", "Sides", "Span", "Step", "Tensor", "Unmatched", "account_notes", "adapter_rank", "align",
     "base_coverage", "canonical_names", "check_side", "form_words", "is_copy", "is_index", "is_weights", "layout_notes", "moved_layers",
     "open_checkpoint", "open_sides", "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "remaining_budget",
-    "repeated", "row_length", "select", "states_ties", "stream", "tied_copies", "tuned_coverage", "undecoded", "whole_spans",
+    "repeated", "replaced_pairs", "row_length", "select", "states_ties", "stream", "tied_copies", "tuned_coverage", "undecoded",
+    "whole_spans",
 ]  # fmt: skip

@@ -2,43 +2,39 @@
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from math import prod
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from analyzers import limits
 from analyzers.checkpoints.adapters import adapter_note, is_adapter
 from analyzers.checkpoints.content import is_recognized, read_any_header
+from analyzers.checkpoints.file_tensors import count_once, file_tensors
 from analyzers.checkpoints.header import Header, Omitted
-from analyzers.checkpoints.layout import SAFETENSORS, SkippedFile, WeightFiles, WeightSet, is_weights, select_weights, single_file
+from analyzers.checkpoints.layout import SkippedFile, WeightFiles, is_weights, select_weights, single_file
 from analyzers.checkpoints.local import LocalFile, LocalRepository
-from analyzers.checkpoints.names import is_buffer, layer, role
+from analyzers.checkpoints.not_read import notes_on
 from analyzers.checkpoints.opening import open_repository
 from analyzers.checkpoints.outside_index import add_outside
 from analyzers.checkpoints.quantization import quantization
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
 from analyzers.checkpoints.scales import pair_scales
-from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
+from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.unknown_files import unknown_files
 from analyzers.errors import CheckpointError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
 from analyzers.terminal import plural
 
 if TYPE_CHECKING:
     from analyzers.base import CheckpointFacts
 
-_NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
 _DIGITS = re.compile("[0-9]+")
 
 # Storages of pickled files whose positions are verified when the checkpoint is read over a network.
 _PLACES_CHECKED = 16
-
-# Tied tensors listed by name in the notes.
-_NAMED_TIES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +46,8 @@ class Checkpoint:
     missing or unreadable; quantization: the quantization method, None for unquantized weights (`names.quantization`);
     notes: remarks for the reader; parallel_reads: the number of concurrent reads the source benefits from; aliases: tensors of the same
     memory as one of ``tensors``, which counts for them; not_read: files that may hold weights and were not read, with the reason;
-    omitted: tensors of ``files`` that are not read; outside_index: files that were read and that the index of their folder does not name.
+    omitted: tensors of ``files`` that are not read; outside_index: files that were read and that the index of their folder does not name;
+    replaced: tensors that a later shard holds under the same name -> the one there, which transformers loads.
     """
 
     ref: str
@@ -67,6 +64,7 @@ class Checkpoint:
     not_read: tuple[SkippedFile, ...] = ()
     omitted: tuple[Omitted, ...] = ()
     outside_index: tuple[str, ...] = ()
+    replaced: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def parameters(self) -> int:
@@ -145,14 +143,18 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
         raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
     unopened = repository.unreadable_weights(subfolder) if isinstance(repository, LocalRepository) else ()
     unreadable = _unreadable(unopened)
+    inside = f"{subfolder.strip('/')}/" if subfolder else ""
+    unknown: list[SkippedFile] = []
     if isinstance(repository, LocalRepository) and repository.single_file and _holds_weights(repository):
         weights = single_file(repository.files)
     else:
         try:
             weights = select_weights(repository.files, lambda path: _read_small(repository, path), subfolder)
+            unknown = unknown_files(repository, inside)
         except NoWeights as error:
             if needed or "config.json" not in repository.files:
-                raise NoWeights(f"No weights can be read: {unreadable}" if unreadable else str(error)) from None
+                hidden = " ".join(notes_on(unknown_files(repository, inside), gguf=False))
+                raise NoWeights(f"No weights can be read: {unreadable}" if unreadable else f"{error} {hidden}".rstrip()) from None
             weights = WeightFiles(())
         except InvalidCheckpoint as error:
             raise InvalidCheckpoint(f"{error} Besides, {unreadable}" if unreadable else str(error)) from None
@@ -160,8 +162,9 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
     try:
         added = add_outside(repository, weights, files, headers, lambda file: _read_header(repository, file, len(files)))
         weights, files, headers = added.weights, added.files, added.headers
-        notes = [*weights.notes, *([f"Not read: {unreadable}"] if unreadable and weights.paths else [])]
-        stored, aliases = _once(_distinct(_tensors(weights, headers, notes), weights), notes)
+        notes = [*weights.notes, *notes_on(unknown, gguf=False), *([f"Not read: {unreadable}"] if unreadable and weights.paths else [])]
+        every, replaced = file_tensors(weights, headers, notes)
+        stored, aliases = count_once(every, notes)
         if not stored and weights.paths:
             raise NoWeights("The weight files of this checkpoint hold no tensors.")
         config = _read_config(repository, weights, "config.json", notes)
@@ -180,9 +183,10 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             parallel_reads=repository.parallel_reads,
             repository=repository,
             aliases=aliases,
-            not_read=(*weights.not_read, *unopened),
+            not_read=(*weights.not_read, *unknown, *unopened),
             omitted=tuple(chain.from_iterable(header.omitted for header in headers)),
             outside_index=added.paths,
+            replaced=replaced,
         )
     except BaseException:
         for file in files:
@@ -244,114 +248,12 @@ def _by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
     return sorted(tensors, key=lambda tensor: _DIGITS.sub(numbered, tensor.name) + "\0" + tensor.name)
 
 
-def _once(tensors: Iterable[Tensor], notes: list[str]) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """Keep one of several tensors that alias the same elements of a file: the first that is not a head, else the first; and the others."""
-    every = list(tensors)
-    if len({(tensor.file, tensor.offset) for tensor in every}) == len(every):
-        return every, ()
-    kept: dict[tuple[object, ...], Tensor] = {}
-    others: list[tuple[Tensor, tuple[object, ...]]] = []
-    for tensor in every:
-        place: tuple[object, ...] = (tensor.file, tensor.offset, tensor.shape, tensor.dtype, tensor.strides)
-        if not tensor.elements:
-            place = (tensor.name,)
-        first = kept.setdefault(place, tensor)
-        if first is not tensor:
-            better = first.role == "head" != tensor.role
-            others.append((first if better else tensor, place))
-            if better:
-                kept[place] = tensor
-    for tensor, place in others[:_NAMED_TIES]:
-        notes.append(f"{quoted(tensor.name)} is the same memory as {quoted(kept[place].name)}: counted once.")
-    if len(others) > _NAMED_TIES:
-        notes.append(f"The same holds of {plural(len(others) - _NAMED_TIES, 'more tensor')}.")
-    return list(kept.values()), tuple(tensor for tensor, _ in others)
-
-
-def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]) -> Iterator[Tensor]:
-    """Yield every tensor, with the file added to names that collide. Raises InvalidCheckpoint if a name must not collide."""
-    # Layers repeat the same names: without digits only a few dozen are distinct.
-    roles: dict[str, str] = {}
-    numbers = {path: number for number, path in enumerate(weights.paths)}
-    for chosen in weights.sets:
-        places = [[numbers[path] for path in group] for group in chosen.groups]
-        apart = _collide(places, headers, weights.paths)
-        if apart:
-            notes.append("Several files hold tensors of the same name: names begin with the file they are from.")
-        _compare_index(chosen, places, headers, weights.paths, notes)
-        for place in chain.from_iterable(places):
-            path = weights.paths[place]
-            prefix = chosen.prefix + (path.rpartition("/")[2].rpartition(".")[0] + "/" if apart else "")
-            for note in headers[place].notes:
-                if note not in notes:
-                    notes.append(note)
-            for name, dtype, shape, start, stop, strides in headers[place].tensors:
-                pattern = _NUMBER.sub("0", name)
-                if pattern not in roles:
-                    roles[pattern] = role(name)
-                buffer = is_buffer(name, shape, dtype)
-                nbytes = stop - start if strides is None else prod(shape) * DTYPE_BITS[dtype] // 8
-                found = roles[pattern], layer(name)
-                yield Tensor(prefix + name, dtype, shape, place, start, nbytes, *found, buffer, strides=strides)
-
-
-def _distinct(tensors: Iterable[Tensor], weights: WeightFiles) -> list[Tensor]:
-    """Raise InvalidCheckpoint if a tensor of one set has the name that another set's gets from its folder or file."""
-    found = list(tensors)
-    if len(weights.sets) > 1 and len({tensor.name for tensor in found}) < len(found):
-        name = next(name for name, count in Counter(tensor.name for tensor in found).items() if count > 1)
-        raise InvalidCheckpoint(f"The tensor {quoted(name)} stands in two folders or files of the checkpoint, which contradicts itself.")
-    return found
-
-
-def _collide(places: list[list[int]], headers: tuple[Header, ...], paths: tuple[str, ...]) -> bool:
-    """Whether a name occurs in several groups. Raises InvalidCheckpoint if it occurs in several files of one group."""
-    if sum(map(len, places)) == 1:  # the header's own check covers a single file
-        return False
-    groups: Counter[str] = Counter()
-    for group in places:
-        holder: dict[str, int] = {}
-        for place in group:
-            for tensor in headers[place].tensors:
-                if tensor.name in holder:
-                    both = f"{quoted(paths[holder[tensor.name]], 200)} and {quoted(paths[place], 200)}"
-                    raise InvalidCheckpoint(f"The tensor {quoted(tensor.name)} stands both in {both}: the checkpoint contradicts itself.")
-                holder[tensor.name] = place
-        groups.update(holder.keys())
-    return any(count > 1 for count in groups.values())
-
-
 def _unreadable(skipped: tuple[SkippedFile, ...]) -> str:
     """A sentence about weights in a local folder that cannot be opened, naming the first one; empty if there are none."""
     if not skipped:
         return ""
     more = f" So it is with {plural(len(skipped) - 1, 'more weight file')}." if len(skipped) > 1 else ""
     return f"{quoted(skipped[0].path, 200)} {skipped[0].why}.{more}"
-
-
-def _compare_index(
-    chosen: WeightSet, places: list[list[int]], headers: tuple[Header, ...], paths: tuple[str, ...], notes: list[str]
-) -> None:
-    """Note where the index contradicts the headers. The headers are authoritative."""
-    if chosen.weight_map is None:
-        return
-    held = {tensor.name: paths[place] for group in places for place in group for tensor in headers[place].tensors}
-    wrong = [name for name, path in chosen.weight_map.items() if held.get(name) != path]
-    unlisted = held.keys() - chosen.weight_map.keys()
-    if wrong:
-        notes.append(f"The index and the files disagree on {_named(wrong[0], len(wrong))}: the files were read.")
-    if unlisted:
-        notes.append(f"The index leaves out {_named(min(unlisted), len(unlisted))}: they were read from the files.")
-    said, shards = chosen.total_size, [place for group in places for place in group]
-    nbytes = sum(tensor.stop - tensor.start for place in shards for tensor in headers[place].tensors)
-    # For pickled shards some programs count tied tensors twice.
-    if said is not None and said != nbytes and all(paths[place].endswith(SAFETENSORS) for place in shards):
-        notes.append(f"The index counts {said:,.16g} bytes of tensors, and the files hold {nbytes:,}: the files were read.")
-
-
-def _named(first: str, count: int) -> str:
-    """The first of ``count`` tensors, and how many more there are."""
-    return quoted(first) + (f" and {plural(count - 1, 'more tensor')}" if count > 1 else "")
 
 
 def _read_config(repository: Repository, weights: WeightFiles, name: str, notes: list[str]) -> dict[str, Any] | None:

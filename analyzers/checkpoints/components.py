@@ -12,9 +12,11 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.weight_names import file_name
 
 MODULES, PIPELINE = "modules.json", "model_index.json"
 _ROUTERS, _ROUTE = (".Router", ".Asym"), re.compile(r"\w+_\d+_\w+")
+_WITHOUT_WEIGHTS = frozenset({"Pooling", "SpladePooling", "Normalize", "Dropout", "BoW", "WordWeights", "Router", "Asym"})
 _WITH_WEIGHTS = re.compile(r"(unet|transformer|prior|decoder|vae|vqvae|movq|text_encoder)(_\d)?")
 
 
@@ -23,6 +25,7 @@ class Components:
     """The folders of one model. file: names them; folders: those with weights, in its order; notes: for the reader.
 
     main: the folder whose tensors are named as in a model of its own, and whose config.json is the model's; None in a pipeline;
+    empty: further folders that it names and whose parts have weights, though none are there;
     complete: whether every part of a pipeline that has weights by its name has them in its folder.
     """
 
@@ -30,6 +33,7 @@ class Components:
     folders: tuple[str, ...] = ()
     main: str | None = None
     complete: bool = False
+    empty: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -54,8 +58,13 @@ def find_components(start: str, files: Mapping[str, int], folders: Collection[st
             continue
         found = tuple(dict.fromkeys(folder for each in names if (folder := f"{inside}{each}".strip("/")) in folders))
         if found and found != (start,):
-            complete = name == PIPELINE and all(inside + each in found for each in names if _WITH_WEIGHTS.fullmatch(each))
-            return Components(path, found, found[0] if name == MODULES else None, complete, tuple(notes))
+            needed = [f"{inside}{each}".strip("/") for each in (_with_weights(entries) if name == MODULES else names)]
+            empty = tuple(
+                dict.fromkeys(
+                    each for each in needed if each not in found and (name == MODULES or _WITH_WEIGHTS.fullmatch(file_name(each)))
+                )
+            )
+            return Components(path, found, found[0] if name == MODULES else None, name == PIPELINE and not empty, empty, tuple(notes))
     return Components(notes=tuple(notes))
 
 
@@ -87,6 +96,12 @@ def _modules(entries: list[Any], inside: str, folders: Collection[str]) -> list[
             if str(entry.get("type")).endswith(_ROUTERS):
                 names |= dict.fromkeys(routes.pop(path.rstrip("/"), ()))
     return list(names)
+
+
+def _with_weights(entries: list[Any]) -> list[str]:
+    """The paths of modules that have weights, by their types."""
+    found = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("path"), str)]
+    return [entry["path"] for entry in found if str(entry.get("type")).rpartition(".")[2] not in _WITHOUT_WEIGHTS]
 
 
 def _pipeline(entries: dict[str, Any]) -> list[str]:

@@ -77,18 +77,18 @@ def _other_set(
     read_small: Callable[[str], bytes],
 ) -> list[str]:
     """A note on a set of shards next to a single file, which transformers prefers and other loaders do not."""
-    taken = f"transformers loads {quoted(main)}, which was read"
+    taken = f"transformers loads {quoted(main)}"
     index = main + INDEX
     if index in indexes:
         try:
             shards = read_index(before + index, names, endings, files, read_small).shards
         except (InvalidCheckpoint, LimitExceeded) as error:
-            return [f"{taken}; {quoted(index)} next to it cannot be used by loaders that prefer it. {error}"]
+            return [f"{taken}; loaders that prefer the index next to it fail. {error}"]
     else:
         shards = complete_set(weights)
     if not shards or shards == (before + main,):
         return []
-    other = f"{plural(len(shards), 'file')} from {quoted(shards[0].rpartition('/')[2], 200)} on"
+    other = plural(len(shards), "shard")
     if index in indexes and endings == SAFETENSORS:
-        return [f"{taken}; vLLM takes the {other} that {quoted(index)} names, which were not read."]
-    return [f"{taken}; vLLM also loads the {other}, which were not read."]
+        return [f"{taken}; vLLM takes the {other} that {quoted(index)} names."]
+    return [f"{taken}; vLLM also loads the {other} next to it."]

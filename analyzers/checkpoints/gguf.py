@@ -35,6 +35,7 @@ _SMALLEST_ENTRY = 8 + 4 + 1
 _SMALLEST_TENSOR = 8 + 4 + 4 + 8
 
 _ARCHITECTURE, _FILE_TYPE, _ALIGNMENT_KEY = "general.architecture", "general.file_type", "general.alignment"
+_TYPE = "general.type"
 
 
 class _Damaged(Exception):
@@ -69,6 +70,9 @@ class _Reader:
     def header(self) -> Header:
         tensors, entries = self._counts()
         found = self._entries(entries)
+        if found.get(_TYPE) == "imatrix":
+            path = quoted(self._file.path, 200)
+            raise UnsupportedWeights(f"{path} is an importance matrix, statistics for quantization without weights.")
         alignment = found.get(_ALIGNMENT_KEY, _ALIGNMENT)
         if not isinstance(alignment, int) or not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
             raise _Damaged(f"its alignment is {str(alignment)[:20]}, not a power of two up to {_LARGEST_ALIGNMENT:,}")
@@ -96,7 +100,7 @@ class _Reader:
         return tensors, entries
 
     def _entries(self, count: int) -> Mapping[str, str | int]:
-        """The values of `_ARCHITECTURE`, `_FILE_TYPE` and `_ALIGNMENT_KEY`."""
+        """The values of `_ARCHITECTURE`, `_TYPE`, `_FILE_TYPE` and `_ALIGNMENT_KEY`."""
         found: dict[str, str | int] = {}
         keys = set()
         for _ in range(count):
@@ -105,7 +109,7 @@ class _Reader:
                 raise _Damaged(f"its entry {quoted(key)} occurs twice")
             keys.add(key)
             kind = self._number("<I")
-            if key == _ARCHITECTURE and kind == _STRING:
+            if key in (_ARCHITECTURE, _TYPE) and kind == _STRING:
                 found[key] = self._text()
             elif key in (_FILE_TYPE, _ALIGNMENT_KEY) and kind == _UINT32:
                 found[key] = self._number("<I")

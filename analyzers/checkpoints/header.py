@@ -103,7 +103,7 @@ def header_stop(raw: bytes | bytearray, file_size: int, path: str = "the file") 
     length = int.from_bytes(raw[:_LENGTH], "little")
     if len(raw) < _LENGTH or length > file_size - _LENGTH:
         if length <= limits.HEADER_BYTES and raw[_LENGTH : _LENGTH + 1] in (b"{", b""):
-            raise cut_off(path, "header needs", _LENGTH + length, file_size)
+            raise cut_off(path, "header alone needs at least", _LENGTH + length, file_size)
         raise InvalidCheckpoint(
             f"{quoted(path, 200)} is not a safetensors file: it announces a header of {plural(length, 'byte')} and has {file_size:,}."
         )
@@ -117,10 +117,11 @@ def header_stop(raw: bytes | bytearray, file_size: int, path: str = "the file") 
 def cut_off(path: str, what: str, needed: int, size: int) -> InvalidCheckpoint:
     """The error about a file of which only the first ``size`` of ``needed`` bytes are there. what: needs them, with its verb."""
     missing = needed - size
+    least = "at least " if what.endswith("at least") else ""
     there, lost = ("is", "is") if size == 1 else ("are", "is" if missing == 1 else "are")
     return InvalidCheckpoint(
-        f"{quoted(path, 200)} is cut off: its {what} {plural(needed, 'byte')} and {size:,} {there} there: {missing:,} {lost} missing. "
-        "Upload or download it again."
+        f"{quoted(path, 200)} is cut off: its {what} {plural(needed, 'byte')} and {size:,} {there} there: {least}{missing:,} {lost} "
+        "missing. Upload or download it again."
     )
 
 

@@ -9,7 +9,8 @@ In one folder, the first of these that exists, which is the precedence of transf
 
 safetensors take precedence over pickles, pickles over GGUF. If modules.json (sentence encoders) or model_index.json (pipelines) names
 folders with weights, these are the model. Else, if the top folder has no weights, the same rules apply to each of the topmost folders
-that do; folders with only GGUF files, or pickles under unconventional names, count only if no other folder has weights. Plain files
+that do; of folders that are several steps of a training (checkpoint-100, checkpoint-200), the last is read, as transformers' trainer
+does; folders with only GGUF files, or pickles under unconventional names, count only if no other folder has weights. Plain files
 take precedence over variants (``model.fp16.safetensors``) and ``consolidated`` copies. Every other file that may hold weights is listed
 as not read, with the reason.
 """
@@ -33,8 +34,10 @@ from analyzers.checkpoints.weight_names import (
     is_conventional,
     is_index,
     is_weights,
+    step,
 )
 from analyzers.errors import CheckpointNotFound, LimitExceeded, NoWeights
+from analyzers.terminal import printable
 
 __all__ = ["GGUF", "SAFETENSORS", "SkippedFile", "WeightFiles", "WeightSet", "is_index", "is_weights", "select_weights", "single_file"]
 
@@ -81,6 +84,9 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
     weights = _weights(listed)
     if not weights:
         raise NoWeights(only_other_formats(listed) or f"{_instead(listed)}: safetensors, PyTorch or GGUF files are needed.")
+    top, start, notes = start, *_last_step(weights, start)
+    if start != top:
+        weights = [path for path in weights if path.startswith(f"{start}/")]
     by_folder: dict[str, list[str]] = {}
     for path in sorted(listed):
         by_folder.setdefault(folder(path), []).append(file_name(path))
@@ -88,7 +94,7 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
     folders = list(components.folders) or _folders(weights, start)
     if len(folders) > limits.SHARDS:
         raise LimitExceeded(f"The checkpoint has weights in {len(folders):,} folders, more than {limits.SHARDS:,} (MANTISSA_SHARDS).")
-    notes = list(components.notes)
+    notes += components.notes
     chosen = set(folders)
     gguf = all(path.endswith(GGUF) for path in weights if folder(path) in chosen)
     if gguf:
@@ -102,10 +108,14 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
     if len(found.paths) > limits.SHARDS:
         raise LimitExceeded(f"The checkpoint has {len(found.paths):,} weight files, more than {limits.SHARDS:,} (MANTISSA_SHARDS).")
     indexed = frozenset(each.folder for each in sets if each.weight_map is not None)
-    read = Read(found.paths, start, frozenset(each.folder for each in sets), components.file, components.complete, indexed)
-    not_read = skipped_files(listed, read, found.outside)
+    read = Read(found.paths, start, frozenset(each.folder for each in sets), components.file, components.complete, files, indexed)
+    why = f"named by {printable(components.file)}, without weights that are read"
+    empty = [SkippedFile(printable(each), why) for each in components.empty]
+    not_read = tuple(sorted((*skipped_files(listed, read, found.outside), *empty), key=lambda each: each.path))
     if len(sets) > 1:
-        notes.append(f"Weights of {len(sets)} folders, read together: {_some([each.folder or 'the top folder' for each in sets])}.")
+        names = _some([each.folder or "the top folder" for each in sets])
+        several = "" if components.file else " If these are several models, name the folder of one."
+        notes.append(f"Weights of {len(sets)} folders, read together: {names}.{several}")
     return WeightFiles(sets, (*notes, *notes_on(not_read, gguf)), not_read, config_folder)
 
 
@@ -140,10 +150,30 @@ def _weights(listed: list[str]) -> list[str]:
 
 
 def _folders(weights: list[str], start: str) -> list[str]:
-    """The topmost folders with weights of the most specific kind: conventional names, then any pickle, then GGUF."""
-    conventional = [path for path in weights if is_conventional(path)]
-    known = conventional or [path for path in weights if not path.endswith(GGUF)] or weights
-    return _topmost({folder(path) for path in known}, start)
+    """The topmost folders with weights of the most specific kind, and not of training steps if there are others."""
+    folders = _topmost({folder(path) for path in _known(weights)}, start)
+    return [each for each in folders if step(each.removeprefix(start)) is None] or folders
+
+
+def _known(weights: list[str]) -> list[str]:
+    """The weights of the most specific kind: conventional names, then any pickle, then GGUF."""
+    return [path for path in weights if is_conventional(path)] or [path for path in weights if not path.endswith(GGUF)] or weights
+
+
+def _last_step(weights: list[str], start: str) -> tuple[str, list[str]]:
+    """The folder of the last training step, and a note, if there is nothing but several steps of one run in ``start``; else ``start``.
+
+    The same one that get_last_checkpoint of transformers takes.
+    """
+    inside = f"{start}/" if start else ""
+    steps = {step(folder(path).removeprefix(inside)) for path in _known(weights)}
+    found = sorted((each for each in steps if each is not None), key=lambda each: (each[1], each[2]))
+    if len(found) < max(2, len(steps)) or len({each[0] for each in found}) > 1:
+        return start, []
+    last = inside + found[-1][2]
+    return last, [
+        f"Of {len(found)} checkpoints of a training, the last was read, {quoted(last, 200)}: to read another one, name its folder."
+    ]
 
 
 def _topmost(folders: set[str], start: str) -> list[str]:

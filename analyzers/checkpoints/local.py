@@ -8,6 +8,7 @@ import hashlib
 import os
 import stat
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from analyzers import limits
@@ -23,6 +24,8 @@ HASHED_WHOLE_BYTES = 64 << 20
 _HEADER_LENGTH = 8
 _HASHED = ("config.json", MODULES, PIPELINE)
 _TAIL_BYTES = 64 << 10
+_LOOKED_AT = 1000
+_LINK = "is a link to a folder outside the checkpoint, which was not followed: name that folder itself"
 
 SAMPLES = Path(__file__).parents[1] / "language_models" / "samples"
 
@@ -106,7 +109,8 @@ class LocalRepository:
     Links to files are followed, since the Hub's cache consists of them; links to folders and hidden names are skipped. A part of a GGUF
     file brings the other parts that are next to it.
     ``folder``: where the files are; ``single_file``: whether the path is a file; ``unreadable``: paths that are not regular files, such as
-    dangling links, or whose names are not UTF-8 and cannot be reported. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
+    dangling links, or whose names are not UTF-8 and cannot be reported; ``links``: links to folders
+    elsewhere that hold weights. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
     """
 
     range_requests = 4 * limits.RANGE_REQUESTS  # local reads are cheap, but each still costs half a millisecond
@@ -118,6 +122,7 @@ class LocalRepository:
         self.public = ref is not None
         self.parallel_reads = max(2, min(8, limits.cores()))  # a read from the page cache is a copy: one per core
         self.unreadable: list[str] = []
+        self.links: list[str] = []
         try:
             mode = self._location.stat().st_mode
             self.single_file = stat.S_ISREG(mode)
@@ -160,13 +165,14 @@ class LocalRepository:
         return LocalFile(self.folder / path, path, self.files[path])
 
     def unreadable_weights(self, subfolder: str | None = None) -> tuple[SkippedFile, ...]:
-        """The weight files among ``unreadable``, in ``subfolder``, with the reason."""
+        """The weight files among ``unreadable``, and ``links``, in ``subfolder``, with the reason."""
         inside = f"{subfolder.strip('/')}/" if subfolder else ""
         found = []
         for path in sorted(path for path in self.unreadable if is_weights(path) and path.startswith(inside)):
             shown = os.fsencode(path).decode(errors="backslashreplace")
             link = "is not a file: it may be a dangling link"
             found.append(SkippedFile(printable(shown), link if shown == path else "holds bytes in its name that are not UTF-8: rename it"))
+        found += [SkippedFile(printable(path), _LINK) for path in sorted(self.links) if path.startswith(inside)]
         return tuple(found)
 
     def close(self) -> None:
@@ -202,6 +208,8 @@ class LocalRepository:
                         files[path] = entry.stat().st_size
                     elif not entry.is_dir():
                         self.unreadable.append(path)
+                    elif _holds_weights_elsewhere(Path(entry.path), self._location):
+                        self.links.append(path)
         return dict(sorted(files.items()))
 
 
@@ -211,6 +219,17 @@ def sample_folder(name: str) -> Path:
     if name not in known:
         raise CheckpointNotFound(f"There is no built-in sample {name[:40]!r}; choose one of: {', '.join(known)}.")
     return SAMPLES / name
+
+
+def _holds_weights_elsewhere(link: Path, folder: Path) -> bool:
+    """Whether a link leads to a folder outside ``folder`` with weights in it; looks at no more than its first entries."""
+    try:
+        if link.resolve().is_relative_to(folder.resolve()):
+            return False
+        with os.scandir(link) as entries:
+            return any(is_weights(entry.name) for entry in islice(entries, _LOOKED_AT))
+    except OSError:
+        return False
 
 
 def _is_description(path: str) -> bool:

@@ -1,12 +1,12 @@
 """Why files of a repository that may hold weights are not read: copies of the weights that are, and everything else."""
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from analyzers.checkpoints.gguf_files import is_projector, same_model
 from analyzers.checkpoints.other_formats import other_format
-from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.reference import quoted, some_files
 from analyzers.checkpoints.weight_names import (
     ADAPTER,
     CONSOLIDATED,
@@ -20,6 +20,7 @@ from analyzers.checkpoints.weight_names import (
     folder,
     is_weights,
     stem,
+    step,
 )
 from analyzers.terminal import plural, printable
 
@@ -31,13 +32,16 @@ _COPIES = re.compile(
 )
 _PARTITION = re.compile(r"mp_rank_\d+_model_states\.pt")
 _MAIN = frozenset({"model", "pytorch_model", "diffusion_pytorch_model", "open_clip_pytorch_model", "open_clip_model"})
-_NOTED = 4  # reasons with a note each
+# Files next to a pipeline that change it: not copies of it, however large.
+_EXTRA = re.compile(r"control|adapter|embed|inversion|lycoris|locon|hypernet", re.IGNORECASE)
+_SMALLEST_COPY = 5  # a copy has at least this fraction of the bytes: fp8 for fp32, and nothing stored twice
+_NOTED = 8  # reasons with a note each
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A file that may hold weights and was not read. path: printable; why: a clause that follows it; alternative: by its name another
-    copy of weights that were read.
+    """A file that may hold weights and was not read. path: printable; why: a clause that follows it; alternative: by its name it
+    holds no other weights than those that were read.
     """
 
     path: str
@@ -50,7 +54,7 @@ class Read:
     """What was read, for the reasons why other files were not.
 
     paths: the files; start: the folder that was searched; folders: those read; components: the file that lists the folders of the model;
-    whole: whether they are a whole pipeline; indexed: folders whose files an index names.
+    whole: whether they are a whole pipeline; sizes: bytes of all files; indexed: folders whose files an index names.
     """
 
     paths: tuple[str, ...]
@@ -58,6 +62,7 @@ class Read:
     folders: frozenset[str]
     components: str = ""
     whole: bool = False
+    sizes: Mapping[str, int] = field(default_factory=dict)
     indexed: frozenset[str] = frozenset()
 
 
@@ -69,21 +74,14 @@ def skipped_files(paths: Iterable[str], read: Read, pending: Iterable[str] = ())
 
 def notes_on(skipped: Sequence[SkippedFile], gguf: bool) -> list[str]:
     """Notes that name the first of the files of each reason. gguf: whether a GGUF file was read, which has a note on the others."""
-    notes = []
     reasons: dict[str, list[str]] = {}
-    for each in skipped:
-        if not each.alternative:
+    for each in sorted(skipped, key=lambda each: each.alternative):
+        if not (gguf and each.alternative and each.path.endswith(GGUF)):
             reasons.setdefault(each.why, []).append(each.path)
-    for why, paths in list(reasons.items())[:_NOTED]:
-        more = f" and {plural(len(paths) - 1, 'more file')}" if len(paths) > 1 else ""
-        notes.append(f"Not read: {quoted(paths[0], 200)}{more}, {why}.")
+    notes = [f"Not read: {some_files(paths)}, {why}." for why, paths in list(reasons.items())[:_NOTED]]
     others = sum(len(paths) for paths in list(reasons.values())[_NOTED:])
     if others:
         notes.append(f"Not read for other reasons: {plural(others, 'more file')}.")
-    copies = [each.path for each in skipped if each.alternative and not (gguf and each.path.endswith(GGUF))]
-    if copies:
-        more = f" and {plural(len(copies) - 1, 'more file')}" if len(copies) > 1 else ""
-        notes.append(f"Not read: {quoted(copies[0], 200)}{more}, by the name{'s' if more else ''} other copies of these weights.")
     return notes
 
 
@@ -104,8 +102,6 @@ class _Reasons:
         """The reason why a file is not read; None if it holds no weights by its name."""
         kind = other_format(path)
         if kind is not None:
-            if file_name(path).endswith("_optim_states.pt"):
-                return None
             return self._skip(path, f"{kind.what}: {kind.convert}", kind.export and not self._only_adapters)
         if not is_weights(path):
             return None
@@ -128,12 +124,18 @@ class _Reasons:
     def _other_folder(self, path: str, where: str) -> SkippedFile:
         read = self._read
         if where == read.start and read.whole:
+            if ADAPTER.match(name := file_name(path)):
+                return self._skip(path, "an adapter by its name")
+            if _EXTRA.search(name) or read.sizes[path] * _SMALLEST_COPY < sum(read.sizes[each] for each in read.paths):
+                return self._skip(path, f"next to the folders of {quoted(read.components, 200)}, and no copy of them by its name or size")
             return self._skip(path, f"a copy in one file of what is in the folders of {quoted(read.components, 200)}", alternative=True)
         inside = where.removeprefix(read.start).strip("/").split("/")
         if _PARTITION.fullmatch(file_name(path)):
             return self._skip(path, "the training state of DeepSpeed", alternative=True)
         if not self._only_adapters and any(_COPIES.fullmatch(part) for part in inside):
             return self._skip(path, "by its folder the same weights in another format", alternative=True)
+        if step(where):
+            return self._skip(path, "another checkpoint of the training")
         if read.components:
             return self._skip(path, f"in a folder that {printable(read.components)} does not name")
         return self._skip(path, "in a folder that is not part of the model")
@@ -150,7 +152,8 @@ class _Reasons:
             what = "the same weights as a pickle" if name.endswith(PICKLED) and where in self._safe else "the same weights in other files"
             return self._skip(path, what, alternative=True)
         if ADAPTER.match(name):
-            return self._skip(path, "an adapter by its name")
+            loaded = name.startswith("adapter_model.") and path.replace(name, "adapter_config.json") in self._read.sizes
+            return self._skip(path, f"an adapter{', which transformers loads on top of these weights' if loaded else ' by its name'}")
         if CONVENTIONAL.fullmatch(name) and where in self._safe and not self._only_adapters:
             return self._skip(path, "the same weights as a pickle", alternative=True)
         if where in self._read.indexed:

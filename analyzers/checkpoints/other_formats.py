@@ -67,6 +67,11 @@ _RUST = OtherFormat("weights for Rust (.ot)", _ORIGINAL)
 _PADDLE = OtherFormat(
     "weights for PaddlePaddle", "save {name: t.numpy() for name, t in paddle.load(FILE).items()} with safetensors.numpy.save_file"
 )
+_ARRAY = OtherFormat(
+    "a NumPy array (.npy)", "convert it with safetensors.numpy.save_file({NAME: numpy.load(FILE)}, 'model.safetensors')", export=False
+)
+_IMATRIX = OtherFormat("an importance matrix, statistics for quantization without weights", "the model that it was measured on has them")
+_ARCHIVE = OtherFormat("an archive", "unpack it and read the files inside", export=False)
 _PICKLE = OtherFormat(
     "a pickle of an unknown kind",
     "save the state_dict of the model with safetensors.torch.save_file in the program that wrote it",
@@ -75,7 +80,7 @@ _PICKLE = OtherFormat(
 # Of several formats in one checkpoint, an error names the first of these.
 _PRECEDENCE = (
     _DISTRIBUTED, _ZERO, _MEGATRON, _NEMO, _GGML, _KERAS, _FLAX, _ORBAX, _TENSORFLOW, _PADDLE, _NUMPY, _ONNX, _OPENVINO, _CORE_ML, _RUST,
-    _ENGINE, _PICKLE,
+    _ENGINE, _ARRAY, _PICKLE, _ARCHIVE, _IMATRIX,
 )  # fmt: skip
 
 _ENDINGS = {
@@ -84,19 +89,21 @@ _ENDINGS = {
     "ort": _ONNX, "mlmodel": _CORE_ML, "ot": _RUST, "tflite": _ENGINE, "litertlm": _ENGINE, "task": _ENGINE, "engine": _ENGINE,
     "plan": _ENGINE, "pte": _ENGINE, "mnn": _ENGINE, "rknn": _ENGINE, "llamafile": _ENGINE, "pkl": _PICKLE, "pickle": _PICKLE,
     "joblib": _PICKLE,
+    "npy": _ARRAY, **dict.fromkeys(("zip", "tar", "gz", "tgz", "bz2", "xz", "zst", "7z", "rar"), _ARCHIVE),
 }  # fmt: skip
 _NAMES = (
     (re.compile(r"(.*_)?zero_pp_rank_\d+_mp_rank_\d+_(optim|model)_states\.pt"), _ZERO),
+    (re.compile(r"(.*[._-]imatrix|imatrix([._-].*)?)\.(gguf|dat|gguf_file)"), _IMATRIX),
     (re.compile(r"ggml[_-].*\.bin"), _GGML),
     (re.compile(r"openvino_.*\.bin"), _OPENVINO),
     (re.compile(r"weight\.bin"), _CORE_ML),  # in a package, else it is read
     (re.compile(r".*\.data-\d+-of-\d+|.*\.ckpt[^/]*\.index"), _TENSORFLOW),
     (re.compile(r".*\.onnx(\.data|_data_\d+)"), _ONNX),
 )
-_CHECKED = re.compile(r"\.(pt|bin|index|data|onnx_data_\d+|data-\d+-of-\d+)$")
-_NO_MODEL = re.compile(r"vocab|token|label|scaler|config|args|optim|data|stats|feature", re.IGNORECASE)
+_CHECKED = re.compile(r"\.(pt|bin|index|data|gguf|dat|gguf_file|onnx_data_\d+|data-\d+-of-\d+)$")
+_NO_MODEL = re.compile(r"vocab|token|label|scaler|random_states|rng|config|args|optim|data|stats|feature", re.IGNORECASE)
 _OPTIMIZER = re.compile(r"(^|/)optim", re.IGNORECASE)
-_RANK = re.compile(r"(?:.*/)?(mp_rank_\d+(?:_\d+)?)/model(?:_optim)?_rng\.pt")
+_RANK = re.compile(r"(?:.*/)?(mp_rank_\d+(?:_\d+)?)(?:/model(?:_optim)?_rng|_model_states)\.pt")
 
 
 def other_format(path: str) -> OtherFormat | None:
@@ -105,7 +112,9 @@ def other_format(path: str) -> OtherFormat | None:
     found = _ENDINGS.get(name.rpartition(".")[2].lower())
     if found is None and _CHECKED.search(name):
         found = next((kind for pattern, kind in _NAMES if pattern.fullmatch(name)), None)
-    if (found is _PICKLE and _NO_MODEL.search(name)) or (found is _DISTRIBUTED and _OPTIMIZER.search(path)):
+    if found is _ARCHIVE and name.endswith((".pth.tar", ".pt.tar")):  # PyTorch files, which torch.save wrote
+        return None
+    if (found in (_PICKLE, _ARRAY, _ARCHIVE) and _NO_MODEL.search(name)) or (found is _DISTRIBUTED and _OPTIMIZER.search(path)):
         return None
     return found
 

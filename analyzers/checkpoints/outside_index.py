@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from analyzers import limits
 from analyzers.checkpoints.header import Header
 from analyzers.checkpoints.layout import SkippedFile, WeightFiles, WeightSet
-from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.not_read import notes_on
+from analyzers.checkpoints.reference import some_files
 from analyzers.checkpoints.repository import RangeFile, Repository
 from analyzers.checkpoints.weight_names import file_name, stem
 from analyzers.errors import CheckpointError, LimitExceeded
-from analyzers.terminal import plural, printable
+from analyzers.terminal import printable
 
 _MOST = 100  # files looked into: each is a request, and real checkpoints have one or two
 _UNINDEXED = "no index names it"
@@ -91,12 +92,6 @@ def _read(repository: Repository, path: str, read: Callable[[RangeFile], Header]
 def _notes(paths: tuple[str, ...], skipped: list[SkippedFile]) -> list[str]:
     notes = []
     if paths:
-        several = len(paths) > 1
-        more = f" and {plural(len(paths) - 1, 'more file')}" if several else ""
-        them, they = ("them", "they were") if several else ("it", "it was")
-        notes.append(f"The index does not name {quoted(paths[0], 200)}{more}: transformers does not load {them}; {they} read all the same.")
-    for why in dict.fromkeys(each.why for each in skipped):
-        same = [each.path for each in skipped if each.why == why]
-        more = f" and {plural(len(same) - 1, 'more file')}" if len(same) > 1 else ""
-        notes.append(f"Not read: {quoted(same[0], 200)}{more}, {why}.")
-    return notes
+        them, they = ("them", "they were") if len(paths) > 1 else ("it", "it was")
+        notes.append(f"The index does not name {some_files(paths)}: transformers does not load {them}; {they} read all the same.")
+    return [*notes, *notes_on(skipped, gguf=False)]

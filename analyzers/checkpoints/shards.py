@@ -79,17 +79,18 @@ def read_index(
     prefix = path[: path.rfind("/") + 1]
     missing = [shard for shard in shards if prefix + shard not in files]
     if missing:
-        raise InvalidCheckpoint(_incomplete(missing, [name for name in names if name.endswith(endings) and is_weights(name)]))
+        raise InvalidCheckpoint(_incomplete(path, missing, [name for name in names if name.endswith(endings) and is_weights(name)]))
     total_size, notes = _total_size(index, path)
     return Index({name: prefix + shard for name, shard in weight_map.items()}, total_size, notes)
 
 
-def _incomplete(missing: list[str], names: list[str]) -> str:
+def _incomplete(path: str, missing: list[str], names: list[str]) -> str:
     """Why an index cannot be followed. missing: files that it names; names: the weight files in its folder."""
     more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
     found = complete_set(plain(names))
     if not found:
-        return f"The checkpoint is incomplete, with {quoted(missing[0], 200)}{more}, named in its index, missing."
+        are = "are" if more else "is"
+        return f"{quoted(path, 200)} names {quoted(missing[0], 200)}{more}, which {are} missing: the set that it describes is incomplete."
     others = len(found) - 1
     whole = f" and its {plural(others, 'other shard')} are a complete model" if others else " is a complete model"
     lost = f"{more}, which are missing" if more else ", which is missing"

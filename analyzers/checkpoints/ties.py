@@ -1,6 +1,7 @@
 """Output heads tied to the input embedding: stored as a copy, used as one matrix."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from analyzers import limits
@@ -42,13 +43,14 @@ def tied_heads(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Ma
 
 
 def repeated(checkpoint: Checkpoint, whole: bool = False) -> dict[str, bool]:
-    """Which tensors hold the values of the input embedding: for heads of its shape yes or no, of further embeddings those that do.
+    """Which tensors hold the values of the input embedding: for heads of its shape yes or no, of further embeddings those that do; and
+    for tensors that one of a later shard replaces, whether they hold its values.
 
     Compares a few samples of both and, if ``whole``, all of both where these agree. Tensors stored in another dtype or order than the
     embedding are omitted. Raises the errors of reads.
     """
     same = is_copy if whole else _same_bytes
-    embeddings = [tensor for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
+    embeddings = _embeddings(checkpoint)
     embeddings.sort(key=lambda tensor: (tensor.name.count("."), tensor.name))  # the one that others are copies of is the outermost
     found = {}
     for at, embedding in enumerate(embeddings):
@@ -58,7 +60,14 @@ def repeated(checkpoint: Checkpoint, whole: bool = False) -> dict[str, bool]:
         alike = [tensor for tensor in embeddings if _stored_alike(tensor, head)] if head.role == "head" and head.elements else []
         if alike:
             found[head.name] = any(same(checkpoint, tensor, head) for tensor in alike)
-    return found
+    return found | {one.name: _stored_alike(one, other) and same(checkpoint, one, other) for one, other in replaced_pairs(checkpoint)}
+
+
+def replaced_pairs(checkpoint: Checkpoint) -> list[tuple[Tensor, Tensor]]:
+    """Each tensor that one of a later shard replaces, and that one, without scales, which have shards of their own."""
+    tensors = {tensor.name: tensor for tensor in checkpoint.tensors} if checkpoint.replaced else {}
+    pairs = ((tensors.get(name), tensors.get(other)) for name, other in checkpoint.replaced.items())
+    return [(replace(one, scale=None), replace(other, scale=None)) for one, other in pairs if one is not None and other is not None]
 
 
 def states_ties(config: Mapping[str, Any] | None) -> bool:
@@ -72,15 +81,17 @@ def may_tie(config: Mapping[str, Any] | None) -> bool:
 
 
 def tied_copies(checkpoint: Checkpoint) -> dict[str, str]:
-    """Heads that the configuration ties to the input embedding and that are stored as well, byte for byte: head -> embedding."""
+    """Stored copies, byte for byte: heads that the configuration ties to the input embedding -> embedding, tensors of an earlier shard ->
+    those of the same name that replace them.
+    """
     tied = tied_heads(checkpoint, (), {})
-    embeddings = [tensor for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
+    embeddings = _embeddings(checkpoint)
     found = {}
     for head in checkpoint.tensors:
         alike = [tensor for tensor in embeddings if head.name in tied and is_copy(checkpoint, tensor, head)]
         if alike:
             found[head.name] = alike[0].name
-    return found
+    return found | {one.name: other.name for one, other in replaced_pairs(checkpoint) if is_copy(checkpoint, one, other)}
 
 
 def is_copy(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
@@ -110,6 +121,11 @@ def _same_bytes(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
 
 def _piece(checkpoint: Checkpoint, tensor: Tensor, at: int, size: int) -> bytes:
     return read_range(checkpoint.files[tensor.file], tensor.offset + at, size)
+
+
+def _embeddings(checkpoint: Checkpoint) -> list[Tensor]:
+    parameters = (tensor for tensor in checkpoint.tensors if tensor.name not in checkpoint.replaced)
+    return [tensor for tensor in parameters if tensor.role == "embedding" and len(tensor.shape) == 2]
 
 
 def _ties(config: Mapping[str, Any] | None) -> bool | None:

@@ -21,6 +21,7 @@ VARIANT = re.compile(r"(.+?)(?:\.(?:non_ema|ema)|[._-](?:fp16|bf16|fp32|fp8(?:_e
 CONVENTIONAL = re.compile(r".*pytorch_model.*\.bin(\.index\.json)?")
 ADAPTER = re.compile(r"adapter_|(.*[._-])?lora([._-]|$)", re.IGNORECASE)
 CONSOLIDATED = "consolidated"
+_STEP = re.compile(r"((?:checkpoint|ckpt|global_?step|step|epoch|iter|iteration)[-_]?)([0-9]{1,12})", re.IGNORECASE)
 
 
 def is_weights(path: str) -> bool:
@@ -47,6 +48,15 @@ def folder(path: str) -> str:
 def file_name(path: str) -> str:
     """The name of a file in its folder."""
     return path.rpartition("/")[2]
+
+
+def step(folder: str) -> tuple[str, int, str] | None:
+    """The folder of a training step in a path: what its name begins with, the number, and the whole; None if there is no such folder."""
+    parts = folder.split("/")
+    for at, part in enumerate(parts):
+        if match := _STEP.fullmatch(part):
+            return "/".join([*parts[:at], match[1]]), int(match[2]), "/".join(parts[: at + 1])
+    return None
 
 
 def stem(name: str) -> str:

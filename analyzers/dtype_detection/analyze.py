@@ -246,8 +246,8 @@ class Inspection:
         return report
 
     def _copies(self) -> set[str]:
-        """Stored copies of the embedding, looked for in exact mode, and where the configuration ties it to something."""
-        if not self._plan.exact and not states_ties(self._checkpoint.config):
+        """Stored copies of the embedding, looked for in exact mode and where the configuration ties it, and of tensors in other shards."""
+        if not (self._plan.exact or states_ties(self._checkpoint.config) or self._checkpoint.replaced):
             return set()
         return {name for name, copy in repeated(self._checkpoint, self._plan.exact).items() if copy}
 

@@ -51,7 +51,7 @@ def _text(report: ShrinkReport) -> str:
         "Read back and compared: no value has changed."
     ]
     for (dtype, to), number in kinds.items():
-        became = "as before" if to == dtype else f"now {to}" if to else "left out, as copies of tied weights"
+        became = "as before" if to == dtype else f"now {to}" if to else "left out, as copies of others"
         lines.append(f"  {plural(number, 'tensor')} of {dtype}, {became}")
     if report.config_dtype:
         lines.append(f"  config.json: dtype {report.config_dtype}")

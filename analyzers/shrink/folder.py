@@ -23,12 +23,14 @@ from analyzers.checkpoints import (
     read_range,
     stream,
 )
+from analyzers.checkpoints.weight_names import CONSOLIDATED, GGUF, VARIANT, file_name, folder, stem
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge
 from analyzers.formatting import size
 from analyzers.numerics.narrowing import NARROW_DTYPES, Narrow, narrowed
 from analyzers.shrink.configuration import holding, narrowed_config
 from analyzers.shrink.plan import Planned, names_in_files
 from analyzers.shrink.weight_files import indexes, lay_out, read_whole
+from analyzers.terminal import printable
 
 _PICKLES = ".bin.index.json"
 
@@ -36,9 +38,9 @@ _PICKLES = ".bin.index.json"
 class Folder:
     """What will be in the folder. Everything is known before anything is written.
 
-    small: configurations and indexes to write, path -> text; copied: the other files of the checkpoint, path -> bytes;
-    config_dtype: what config.json says afterwards; skipped: files that are not taken over; written: files that differ from the
-    checkpoint's; replaced: its weight files that others take the place of, and their index.
+    small: configurations and indexes to write, path -> text; copied: the other files of the checkpoint, path -> bytes; unread: weight
+    files among them; config_dtype: what config.json says afterwards; skipped: files that are not taken over; written: files that differ
+    from the checkpoint's; replaced: its weight files that others take the place of, and their index.
     """
 
     def __init__(self, checkpoint: Checkpoint, plan: list[Planned]) -> None:
@@ -49,8 +51,9 @@ class Folder:
         sizes = checkpoint.repository.files
         weights = {file.path for file in checkpoint.files}
         others = [path for path in sizes if path not in weights and path not in self._small]
-        self.skipped = [path for path in others if is_weights(path) or is_index(path)]
+        self.skipped = _copies(checkpoint, others)
         self._copied = {path: sizes[path] for path in others if path not in self.skipped}
+        self.unread = [path for path in self._copied if is_weights(path)]
         self.written = sorted({*(file.path for file in self._files), *self._small})
         gone = weights - set(self.written)
         places = {path.rpartition("/")[0] for path in gone}
@@ -184,6 +187,22 @@ class Folder:
                     found[path] = written[0]
                     self.config_dtype = self.config_dtype or written[1]
         return found
+
+
+def _copies(checkpoint: Checkpoint, paths: list[str]) -> list[str]:
+    """The files among ``paths`` that repeat the weights that were read, in their folder, and the indexes of such files.
+
+    Not GGUF files, consolidated files and precision variants: what loads those asks for them by name.
+    """
+    alternatives = {each.path for each in checkpoint.not_read if each.alternative}
+    folders = {folder(file.path) for file in checkpoint.files}
+
+    def again(path: str) -> bool:
+        name = file_name(path)
+        own = name.startswith(CONSOLIDATED) or name.endswith(GGUF) or VARIANT.fullmatch(stem(name))
+        return (is_index(path) or (is_weights(path) and printable(path) in alternatives)) and folder(path) in folders and not own
+
+    return [path for path in paths if again(path)]
 
 
 def _narrow(planned: Planned) -> Narrow:

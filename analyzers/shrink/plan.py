@@ -22,7 +22,7 @@ class NothingToShrink(UnsupportedWeights):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One tensor. name: in its file; to: the dtype it gets, its own where it stays as it is; None if it is a copy of a tied weight.
+    """One tensor. name: in its file; to: the dtype it gets, its own where it stays as it is; None if it is a copy of another one.
 
     digests: SHA-256 of each span of its values (`spans`) in that dtype, for tensors that get another dtype.
     """
@@ -122,5 +122,6 @@ def names_in_files(checkpoint: Checkpoint) -> dict[str, str]:
         indexed = [tensor for tensor in tensors if tensor.file not in outside]
         collide = len(stems) > 1 and all(tensor.name.startswith(stems[tensor.file]) for tensor in indexed)
         for tensor in tensors:
-            names[tensor.name] = tensor.name.removeprefix(stems[tensor.file] if collide or tensor.file in outside else before)
+            apart = collide or tensor.file in outside or tensor.name in checkpoint.replaced
+            names[tensor.name] = tensor.name.removeprefix(stems[tensor.file] if apart else before)
     return names

@@ -17,9 +17,10 @@ from analyzers.shrink.report import ShrinkReport, ShrunkTensor
 def shrink(model: str, out: str, to: Target = "auto", access: Access | None = None) -> Iterator[Progress | ShrinkReport]:
     """Store ``model`` in the new folder ``out``, each F32 or F64 tensor in BF16, F16 or F32, if that holds every value of it bit for bit.
 
-    Yields progress in bytes, then the report. All else stays as it is, but for copies of tied weights, which are left out, and the dtype
-    in config.json. What was written is read back and compared before the folder has its name, and there is never a part of it under that
-    name. Memory does not depend on the size of the model. to: "bf16" or "fp16" considers only that format. access: what may be read.
+    Yields progress in bytes, then the report. All else stays as it is, but for the dtype in config.json and for copies, which are left
+    out: of tied weights, of other shards, and of the whole model in other files of its folder. What was written is read back and
+    compared before the folder has its name, and there is never a part of it under that name. Memory does not depend on the size of the
+    model. to: "bf16" or "fp16" considers only that format. access: what may be read.
     Raises InvalidRequest where ``out`` cannot be written or nothing would become smaller, ModelTooLarge where the disk is too small,
     UnsupportedWeights for quantized checkpoints, and the errors of reads.
     """
@@ -33,7 +34,8 @@ def shrink(model: str, out: str, to: Target = "auto", access: Access | None = No
             raise InvalidRequest(f"There is nothing to shrink: {_no_gain(plan, to)}. Nothing was written.")
         folder = Folder(checkpoint, plan)
         yield from folder.write(target)
-        skipped = [f"Not taken over: {quoted(path, 200)}, other weights beside those that were read." for path in folder.skipped]
+        skipped = [f"Left out: {quoted(path, 200)}, another copy of what was stored." for path in folder.skipped]
+        copied = [f"Copied as it is: {quoted(path, 200)}." for path in folder.unread]
         yield ShrinkReport(
             model=checkpoint.ref,
             commit=checkpoint.commit,
@@ -44,7 +46,7 @@ def shrink(model: str, out: str, to: Target = "auto", access: Access | None = No
             tensors=tuple(ShrunkTensor(name=each.tensor.name, from_=each.tensor.dtype, to=each.to) for each in plan),
             written=tuple(folder.written),
             replaced=tuple(folder.replaced),
-            notes=(*checkpoint.notes, *skipped),
+            notes=(*checkpoint.notes, *skipped, *copied),
         )
 
 

@@ -76,8 +76,8 @@ def indexes(checkpoint: Checkpoint, files: Sequence[WeightFile]) -> dict[str, by
     found = {}
     for path, shards in groups.items():
         pairs = [(planned.name, file.path.rpartition("/")[2]) for file in shards for planned in file.tensors]
-        unique = len(dict(pairs)) == len(pairs)
-        if unique and (len(shards) > 1 or path in checkpoint.repository.files or _SHARD.fullmatch(pairs[0][1])):
+        unique = len(dict(pairs)) == len(pairs)  # if not, the last shard with a name is the one that counts, in an index
+        if path in checkpoint.repository.files or (unique and (len(shards) > 1 or _SHARD.fullmatch(pairs[0][1]))):
             metadata = _read_json(checkpoint, path).get("metadata")
             total = sum(planned.nbytes for file in shards for planned in file.tensors)
             index = {

@@ -7,11 +7,12 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from analyzers.__main__ import main
 from analyzers.check.report import Rule
+from analyzers.checkpoints import Access, open_checkpoint, read_range
 from analyzers.dtype_detection.advice import suggestions
 from analyzers.formatting import size
 from analyzers.language_models.samples import sample_folder
@@ -22,6 +23,7 @@ from tests.hub import LocalHub
 BF16 = torch.bfloat16
 CONFIG = {"tie_word_embeddings": False, "dtype": "bfloat16"}  # names no architecture: `loads` has tests of its own
 UP, NORM, EMBEDDING, HEAD = "model.layers.0.mlp.up_proj.weight", "model.norm.weight", "model.embed_tokens.weight", "lm_head.weight"
+FIRST_NORM = "model.layers.0.input_layernorm.weight"
 Values = dict[str, torch.Tensor]
 
 
@@ -327,3 +329,35 @@ def test_markdown_is_inert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_every_rule_has_a_test_of_finding() -> None:
     with_base = {"missing", "misshapen", "unchanged", "replaced", "extra", "base-mismatch"}
     assert {case[0] for case in CASES} | with_base | {"loads", "empty"} == set(get_args(Rule))
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_a_tensor_in_two_shards(factor: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """transformers loads that of the last shard, whatever the index names: equal bits are a copy, other bits an error."""
+    config = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, dtype=BF16)
+    model = LlamaForCausalLM(config).bfloat16()
+    model.save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    index = json.loads((tmp_path / "model" / "model.safetensors.index.json").read_text())["weight_map"]
+    *_, last = sorted(set(index.values()))
+    values = load_file(tmp_path / "model" / last)
+    assert index[EMBEDDING] != last and index[FIRST_NORM] != last
+    values |= {name: (factor * model.state_dict()[name]).contiguous() for name in (EMBEDDING, FIRST_NORM)}
+    save_file(values, tmp_path / "model" / last, {"format": "pt"})
+    capsys.readouterr()
+    first = {name: f"{index[name].removesuffix('.safetensors')}/{name}" for name in (EMBEDDING, FIRST_NORM)}
+
+    found = check(capsys, tmp_path / "model", status=factor - 1)["findings"]
+    (said,) = [each for each in found if each["rule"] == ("stored-twice" if factor == 1 else "index") and EMBEDDING in str(each["tensors"])]
+    assert sorted(said["tensors"]) == sorted(first.values())
+    assert main(["dtype", str(tmp_path / "model"), "--exact", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    tied = report["coverage"][0]["classes"].get("tied")
+    assert (tied and tied["tensors"]) == (2 if factor == 1 else None)
+    assert sum("though the index names the other" in note for note in report["notes"]) == 2
+
+    loaded = LlamaForCausalLM.from_pretrained(tmp_path / "model").state_dict()
+    with open_checkpoint(str(tmp_path / "model"), Access(local=True)) as checkpoint:
+        for tensor in checkpoint.tensors:
+            if tensor.name in (EMBEDDING, FIRST_NORM):
+                raw = read_range(checkpoint.files[tensor.file], tensor.offset, tensor.nbytes)
+                assert raw == loaded[tensor.name].view(torch.uint8).numpy().tobytes()

@@ -215,8 +215,10 @@ def test_a_total_size_that_is_wrong_is_noted(said: str, noted: str, tmp_path: Pa
 def test_one_name_twice_in_a_sharded_checkpoint(tmp_path: Path) -> None:
     for name in ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"):
         _save(tmp_path / name, a=1)
-    with pytest.raises(InvalidCheckpoint, match="stands both in"):
-        open_checkpoint(str(tmp_path), _LOCAL)
+    with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
+        assert [(tensor.name, tensor.file) for tensor in checkpoint.tensors] == [("a", 1), ("model-00001-of-00002/a", 0)]
+        assert checkpoint.replaced == {"model-00001-of-00002/a": "a"}
+        assert any("stands both in" in note for note in checkpoint.notes)
 
 
 def test_one_name_in_unrelated_files_and_folders_is_told_apart(tmp_path: Path) -> None:

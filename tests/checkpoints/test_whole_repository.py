@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gguf import GGUFWriter
 from safetensors.numpy import save, save_file
 from safetensors.torch import save_file as save_torch
 from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.trainer_utils import get_last_checkpoint
 
 from analyzers import limits
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access, Checkpoint, is_weights, open_checkpoint, read_range
 from analyzers.checkpoints.layout import SkippedFile, WeightFiles, select_weights
 from analyzers.checkpoints.other_formats import other_format
-from analyzers.errors import InvalidCheckpoint, LimitExceeded
+from analyzers.errors import InvalidCheckpoint, LimitExceeded, NoWeights, UnsupportedWeights
 from tests.checkpoints.test_gguf import written
 from tests.hub import LocalHub
 
@@ -84,13 +86,22 @@ ALTERNATIVE, MISSED = True, False
         ("model.safetensors *rust_model.ot", ALTERNATIVE, "Rust"),
         ("model.safetensors *global_step5/mp_rank_00_model_states.pt", ALTERNATIVE, "DeepSpeed"),
         ("model.safetensors *global_step5/zero_pp_rank_0_mp_rank_00_model_states.pt", ALTERNATIVE, "DeepSpeed ZeRO"),
+        ("model.safetensors *global_step5/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", ALTERNATIVE, "zero_to_fp32.py"),
+        ("global_step5/mp_rank_00_model_states.pt *global_step5/zero_pp_rank_0_mp_rank_00_optim_states.pt", ALTERNATIVE, "zero_to_fp32.py"),
+        ("m-F16.gguf *m.imatrix.gguf *imatrix.gguf *imatrix_unsloth.dat", ALTERNATIVE, "an importance matrix"),
+        ("model.safetensors *model.tar.gz *weights.zip", MISSED, "an archive: unpack it"),
+        ("model.safetensors *weights.npy", MISSED, "NumPy array"),
+        ("run/final/model.safetensors *run/checkpoint-100/model.safetensors", MISSED, "another checkpoint of the training"),
+        ("checkpoint-1000/model.safetensors *checkpoint-100/model.safetensors *checkpoint-200/model.safetensors", MISSED, "another check"),
+        ("out/step_20/a.pt *out/step_3/a.pt", MISSED, "another checkpoint of the training"),
         ("model.safetensors *adapter_model.safetensors", MISSED, "an adapter"),
-        ("model.safetensors *my-lora.safetensors", MISSED, "an adapter"),
+        ("model.safetensors adapter_config.json *adapter_model.safetensors", MISSED, "which transformers loads on top of these weights"),
+        ("model.safetensors *my-lora.safetensors", MISSED, "an adapter by its name"),
         ("adapter_model.safetensors *pytorch_model.bin", MISSED, "next to the files"),
         ("adapter_model.safetensors *tf_model.h5", MISSED, "TensorFlow"),
         ("adapter_model.safetensors adapter_config.json *adapter_model.bin", ALTERNATIVE, "as a pickle"),
         ("model.safetensors *2_Dense/model.safetensors", MISSED, "in a folder that is not part of the model"),
-        ("model.safetensors *checkpoint-500/model.safetensors", MISSED, "in a folder"),
+        ("model.safetensors *checkpoint-500/model.safetensors", MISSED, "another checkpoint of the training"),
         ("model.safetensors *mtp.safetensors", MISSED, "next to the files"),
         ("model.safetensors *extra.bin", MISSED, "next to the files"),
         ("model.safetensors *dist/__0_0.distcp", MISSED, "dcp_to_torch"),
@@ -115,8 +126,8 @@ def test_what_is_not_read_is_listed_with_the_reason(paths: str, alternative: boo
 
 @pytest.mark.parametrize(
     "path",
-    ["optimizer.pt", "optimizer_0/__0_0.distcp", "scheduler.pt", "rng_state_0.pth", "training_args.bin", "m.imatrix.gguf", "imatrix.gguf",
-     "global_step5/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", "vocab.pkl", "scaler.joblib", "README.md", "tokenizer.model"],
+    ["optimizer.pt", "optimizer_0/__0_0.distcp", "scheduler.pt", "rng_state_0.pth", "training_args.bin",
+     "vocab.pkl", "random_states_0.pkl", "tokenizer.zip", "label.npy", "scaler.joblib", "README.md", "tokenizer.model"],
 )  # fmt: skip
 def test_training_state_and_other_files_are_not_listed(path: str) -> None:
     found = _selected(f"model.safetensors {path}")
@@ -140,10 +151,10 @@ def test_transformers_loads_the_single_file_and_vllm_the_shards_of_an_index() ->
     assert found.paths == ("model.safetensors",)
     assert [each.alternative for each in found.not_read] == [True, True]
     assert (
-        'transformers loads "model.safetensors", which was read; vLLM takes the 2 files from "model-00001-of-00002.safetensors" on that '
-        '"model.safetensors.index.json" names, which were not read.'
-    ) in found.notes
-    assert any("vLLM also loads the 2 files" in note for note in _selected(f"model.safetensors {' '.join(_PAIR)}").notes)
+        'transformers loads "model.safetensors"; vLLM takes the 2 shards that "model.safetensors.index.json" names.',
+        f'Not read: "{_PAIR[0]}" and "{_PAIR[1]}", the same weights in other files.',
+    ) == found.notes
+    assert any("vLLM also loads the 2 shards next to it" in note for note in _selected(f"model.safetensors {' '.join(_PAIR)}").notes)
     assert _selected(f"model.safetensors {_INDEX}", model=_index_of({"a": "model.safetensors"})).notes == ()
 
 
@@ -153,7 +164,7 @@ def test_transformers_loads_the_single_file_and_vllm_the_shards_of_an_index() ->
 def test_an_index_that_cannot_be_used_next_to_a_single_file_is_noted(index: Any) -> None:
     found = _selected(f"model.safetensors {_INDEX}", model=index)
     assert found.paths == ("model.safetensors",)
-    assert "cannot be used by loaders that prefer it" in found.notes[0]
+    assert "loaders that prefer the index next to it fail" in found.notes[0] and "The checkpoint is incomplete" not in found.notes[0]
 
 
 def test_of_several_sets_the_one_that_transformers_loads_is_read(tmp_path: Path) -> None:
@@ -309,7 +320,7 @@ def test_single_files_next_to_a_pipeline_are_alternatives() -> None:
         ("sd.ckpt", True), ("sd.safetensors", True), ("unet/x.bin", True), ("vae_1_0/x.safetensors", False)]  # fmt: skip
     assert [each.prefix for each in found.sets] == ["unet/", "vae/"]
     part = _selected("model_index.json sd.safetensors vae/x.safetensors", model_index=_PIPELINE)
-    assert [(each.path, each.alternative) for each in part.not_read] == [("sd.safetensors", False)]
+    assert [(each.path, each.alternative) for each in part.not_read] == [("sd.safetensors", False), ("unet", False)]
     assert _selected("model_index.json sd.safetensors unet/config.json", model_index=_PIPELINE).paths == ("sd.safetensors",)
 
 
@@ -373,7 +384,7 @@ def test_many_files_outside_the_index(tmp_path: Path) -> None:
         _save(tmp_path / f"x{number}.safetensors", f"t{number}")
     with _open(tmp_path) as checkpoint:
         assert len(checkpoint.outside_index) == 100 and len(checkpoint.not_read) == 3
-        assert "and 99 more files: transformers does not load them; they were read all the same." in " ".join(checkpoint.notes)
+        assert "and 95 more files: transformers does not load them; they were read all the same." in " ".join(checkpoint.notes)
 
 
 def test_names_that_two_sets_would_share_are_refused(tmp_path: Path) -> None:
@@ -440,7 +451,9 @@ def test_a_cut_file_says_how_many_bytes_are_missing(name: str, tmp_path: Path) -
     with pytest.raises(InvalidCheckpoint, match=said):
         _open(tmp_path)
     (tmp_path / name).write_bytes(data[:60])
-    with pytest.raises(InvalidCheckpoint, match=r"is cut off: its header (alone )?needs .* bytes and 60 are there: [0-9]+ are missing"):
+    with pytest.raises(
+        InvalidCheckpoint, match=r"is cut off: its header alone needs at least .* bytes and 60 are there: at least [0-9]+ are missing"
+    ):
         _open(tmp_path)
 
 
@@ -449,8 +462,11 @@ def test_a_cut_pickle_says_how_many_bytes_are_missing_at_least(tmp_path: Path) -
     torch.save({"a": torch.ones(10_000), "b": torch.ones(50, 50)}, file)
     data = file.read_bytes()
     file.write_bytes(data[:30_000])
-    said = r'^"pytorch_model\.bin" is cut off: its zip directory is missing, and its tensors need at least 50,\d{3} bytes and 30,000 are'
-    with pytest.raises(InvalidCheckpoint, match=said):
+    with pytest.raises(
+        InvalidCheckpoint,
+        match=r'^"pytorch_model\.bin" is cut off: its zip directory is missing, and its tensors need at '
+        r"least 50,\d{3} bytes and 30,000 are there: at least 20,\d{3} are missing",
+    ):
         _open(tmp_path)
     for length in (10, 29, 100, len(data) - 1):
         file.write_bytes(data[:length])
@@ -506,3 +522,101 @@ def test_components_are_bounded_by_the_number_of_shards(monkeypatch: pytest.Monk
     monkeypatch.setattr(limits, "SHARDS", 2)
     with pytest.raises(LimitExceeded, match="MANTISSA_SHARDS"):
         _selected("modules.json a/x.bin b/x.bin c/x.bin", modules=[{"path": name} for name in "abc"])
+
+
+# Weights under names that do not say so, and folders that are not what they are named as.
+
+
+def test_of_several_training_steps_the_one_that_the_trainer_resumes_is_read(tmp_path: Path) -> None:
+    for number in (90, 1000, 200):
+        _save(tmp_path / f"checkpoint-{number}" / "model.safetensors", "a")
+        (tmp_path / f"checkpoint-{number}" / "config.json").write_text(json.dumps({"step": number}))
+    last = get_last_checkpoint(str(tmp_path))  # type: ignore[no-untyped-call]
+    with _open(tmp_path) as checkpoint:
+        assert last is not None and [str(tmp_path / file.path) for file in checkpoint.files] == [f"{last}/model.safetensors"]
+        assert checkpoint.config == {"step": 1000} and [tensor.name for tensor in checkpoint.tensors] == ["a"]
+        assert 'Of 3 checkpoints of a training, the last was read, "checkpoint-1000"' in checkpoint.notes[0]
+    with open_checkpoint(str(tmp_path), Access(local=True), subfolder="checkpoint-90") as checkpoint:
+        assert checkpoint.config == {"step": 90}
+
+
+def test_weights_are_recognized_by_content(tmp_path: Path) -> None:
+    _save(tmp_path / "model.safetensors", "a")
+    _save(tmp_path / "sub" / "model", "a")
+    torch.save({"a": torch.ones(3)}, tmp_path / "ema.pth.tar")
+    large = bytes(range(256)) * 4096
+    for name in ("params.dat", "tokenizer.model", "spm.model", "events.out.tfevents.1", "picture.png", "data.parquet"):
+        (tmp_path / name).write_bytes(large)
+    for name in ("small.dat", "LICENSE", "empty"):
+        (tmp_path / name).write_bytes(b"\0" * len(name) if name != "empty" else b"")
+    with _open(tmp_path) as checkpoint:
+        whys = {each.path: each.why for each in checkpoint.not_read}
+        assert [file.path for file in checkpoint.files] == ["model.safetensors"]
+    assert set(whys) == {"sub/model", "ema.pth.tar", "params.dat"}
+    assert "a safetensors file by its content" in whys["sub/model"] and "a PyTorch file by its content" in whys["ema.pth.tar"]
+    assert "large enough to hold weights" in whys["params.dat"]
+    with _open(tmp_path / "sub" / "model") as checkpoint:
+        assert len(checkpoint.tensors) == 1
+    with pytest.raises(NoWeights, match='"model", a safetensors file by its content'):
+        _open(tmp_path / "sub")
+
+
+def test_unknown_files_of_a_large_repository_are_not_all_opened(tmp_path: Path) -> None:
+    _save(tmp_path / "model.safetensors", "a")
+    for number in range(100):
+        (tmp_path / f"x{number}").write_bytes(b"\x80\x02" + bytes(number))
+    with _open(tmp_path) as checkpoint:
+        assert len(checkpoint.not_read) == 32
+
+
+def test_modules_without_weights_are_named(tmp_path: Path) -> None:
+    _save(tmp_path / "model" / "model.safetensors", "a")
+    _save(tmp_path / "elsewhere" / "model.safetensors", "b")
+    for name in ("1_Pooling", "2_Dense", "inside"):
+        (tmp_path / "model" / name).mkdir()
+    (tmp_path / "model" / "3_Dense").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "model" / "latest").symlink_to(tmp_path / "model" / "inside")
+    (tmp_path / "model" / "text").symlink_to(Path(__file__).parent)
+    _save(tmp_path / "model" / "4_Dense" / "model.safetensors", "c")
+    types = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense", "3_Dense": "Dense", "4_Dense": "Dense"}
+    entries = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in types.items()]
+    (tmp_path / "model" / "modules.json").write_text(json.dumps(entries))
+    with _open(tmp_path / "model") as checkpoint:
+        assert [file.path for file in checkpoint.files] == ["model.safetensors", "4_Dense/model.safetensors"]
+        assert {each.path for each in checkpoint.not_read} == {"2_Dense", "3_Dense"}
+        assert any("3_Dense" in each.path and "a link to a folder outside" in each.why for each in checkpoint.not_read)
+
+
+def test_files_next_to_a_pipeline_that_are_no_copies_of_it(tmp_path: Path) -> None:
+    (tmp_path / "model_index.json").write_text(
+        json.dumps({"unet": ["diffusers", "UNet2DConditionModel"], "vae": ["diffusers", "AutoencoderKL"]})
+    )
+    for part in ("unet", "vae"):
+        _save(tmp_path / part / "diffusion_pytorch_model.safetensors", "a", length=10_000)
+    for name in ("sd", "controlnet", "learned_embeds"):
+        _save(tmp_path / f"{name}.safetensors", "a", length=20_000)
+    for name in ("pytorch_lora_weights", "style"):
+        _save(tmp_path / f"{name}.safetensors", "a", length=100)
+    with _open(tmp_path) as checkpoint:
+        assert [each.path for each in checkpoint.not_read if each.alternative] == ["sd.safetensors"]
+        assert len(checkpoint.not_read) == 5
+
+
+def test_an_importance_matrix_is_refused_by_its_content(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_type("imatrix")
+    writer.add_tensor("blk.0.attn_q.weight.in_sum2", np.ones(32, np.float32))
+    for write in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        write()
+    with pytest.raises(UnsupportedWeights, match="is an importance matrix, statistics for quantization without weights"):
+        _open(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_ranks_of_a_parallel_run_are_no_models(several: bool) -> None:
+    paths = "global_step5/mp_rank_00_model_states.pt" + " global_step5/mp_rank_01_model_states.pt" * several
+    if several:
+        with pytest.raises(NoWeights, match="several ranks"):
+            _selected(paths)
+    else:
+        assert _selected(paths).paths == (paths,)

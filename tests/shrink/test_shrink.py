@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
@@ -372,3 +373,46 @@ def test_what_reads_back_differently_is_not_kept(
 
         monkeypatch.setattr(shrink_folder, "_write_all", lose_a_bit)
         assert f'"{name}" reads back differently' in refused(capsys, source, tmp_path / "out")
+
+
+def test_other_weights_of_the_folder_load_as_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An adapter beside the model, training state and what other loaders ask for by name stay; copies under other names do not."""
+    source = tmp_path / "in"
+    model = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=torch.float32)
+    model.save_pretrained(source)
+    LoraConfig(r=2, target_modules=["q_proj"], layers_to_transform=[0], task_type="CAUSAL_LM").save_pretrained(str(source))
+    update = {
+        f"base_model.model.model.layers.0.self_attn.q_proj.lora_{side}.weight": normal(*shape)
+        for side, shape in (("A", (2, 64)), ("B", (64, 2)))
+    }
+    save_file(update, source / "adapter_model.safetensors")
+    others = ["optimizer.pt", "training_args.bin", "rng_state.pth", "original/consolidated.00.pth", "consolidated.safetensors",
+              "checkpoint-5/model.safetensors", "model.fp16.safetensors", "extra.bin"]  # fmt: skip
+    copies = ["pytorch_model.bin", "model-00001-of-00001.safetensors"]
+    for name in others + copies:
+        (source / name).parent.mkdir(exist_ok=True)
+        (save_file if name.endswith("safetensors") else torch.save)({"a": torch.ones(3)}, source / name)
+    capsys.readouterr()
+    done = shrink(capsys, source, tmp_path / "out")
+    for name in (*others, "adapter_model.safetensors", "adapter_config.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (source / name).read_bytes()
+    for name in copies:
+        assert not (tmp_path / "out" / name).exists() and any(name in note for note in done["notes"])
+    before, after = (AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).state_dict() for path in (source, tmp_path / "out"))
+    assert any("lora" in name for name in before)
+    assert_same_values(before, after)
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_a_tensor_in_two_shards(factor: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=torch.float32).save_pretrained(
+        tmp_path / "in", max_shard_size="300KB"
+    )
+    first, *_, last = sorted((tmp_path / "in").glob("*.safetensors"))
+    name, tensor = next(iter(load_file(first).items()))
+    save_file(load_file(last) | {name: factor * tensor}, last, {"format": "pt"})
+    capsys.readouterr()
+    done = shrink(capsys, tmp_path / "in", tmp_path / "out")
+    assert [each["name"] for each in done["tensors"] if each["to"] is None] == [f"{first.stem}/{name}"] * (factor == 1)
+    before, after = (AutoModelForCausalLM.from_pretrained(tmp_path / each, dtype=torch.float32).state_dict() for each in ("in", "out"))
+    assert_same_values(before, after)

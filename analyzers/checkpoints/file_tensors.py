@@ -1,0 +1,125 @@
+"""The tensors that the headers of the weight files describe: each once, under one name."""
+
+import re
+from collections import Counter
+from itertools import chain
+from math import prod
+
+from analyzers.checkpoints.header import Header
+from analyzers.checkpoints.layout import GGUF, SAFETENSORS, WeightFiles, WeightSet
+from analyzers.checkpoints.names import is_buffer, layer, role
+from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
+from analyzers.checkpoints.weight_names import file_name, stem
+from analyzers.errors import InvalidCheckpoint
+from analyzers.terminal import plural
+
+_NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
+
+# Tied tensors, and tensors in several shards, that the notes list by name.
+_NAMED_TIES = 8
+
+
+def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]) -> tuple[list[Tensor], dict[str, str]]:
+    """Every tensor, with the file added to names that collide; and the tensors that loaders replace -> the ones that they load instead.
+
+    Of a name in several shards of one set, transformers loads the tensor in the last shard, whatever the index says: the others get the
+    names of their files. notes: receives remarks for the reader. Raises InvalidCheckpoint if a name must not collide.
+    """
+    # Layers repeat the same names: without digits only a few dozen are distinct.
+    roles: dict[str, str] = {}
+    numbers = {path: number for number, path in enumerate(weights.paths)}
+    tensors, replaced = [], dict[str, str]()
+    for chosen in weights.sets:
+        places = [[numbers[path] for path in group] for group in chosen.groups]
+        last = [{tensor.name: place for place in group for tensor in headers[place].tensors} for group in places]
+        apart = any(count > 1 for count in Counter(chain.from_iterable(last)).values())
+        if apart:
+            notes.append("Several files hold tensors of the same name: names begin with the file they are from.")
+        _compare_index(chosen, places, headers, weights.paths, notes)
+        for place, loaded in ((place, held) for group, held in zip(places, last, strict=True) for place in group):
+            for note in headers[place].notes:
+                if note not in notes:
+                    notes.append(note)
+            for name, dtype, shape, start, stop, strides in headers[place].tensors:
+                pattern = _NUMBER.sub("0", name)
+                if pattern not in roles:
+                    roles[pattern] = role(name)
+                buffer = is_buffer(name, shape, dtype)
+                nbytes = stop - start if strides is None else prod(shape) * DTYPE_BITS[dtype] // 8
+                found = roles[pattern], layer(name)
+                names = [f"{stem(file_name(weights.paths[at]))}/{name}" for at in (place, loaded[name])]
+                full = chosen.prefix + (names[0] if apart or loaded[name] != place else name)
+                if loaded[name] != place:
+                    replaced[full] = chosen.prefix + (names[1] if apart else name)
+                    if len(replaced) <= _NAMED_TIES:
+                        notes.append(_replaced_note(name, weights.paths[place], weights.paths[loaded[name]], chosen))
+                tensors.append(Tensor(full, dtype, shape, place, start, nbytes, *found, buffer, strides=strides))
+    if len(replaced) > _NAMED_TIES:
+        notes.append(f"The same holds of {plural(len(replaced) - _NAMED_TIES, 'more tensor')} in several shards.")
+    return _distinct(tensors, weights), replaced
+
+
+def _replaced_note(name: str, path: str, loaded: str, chosen: WeightSet) -> str:
+    """A note on a tensor in ``path`` that another one replaces. Raises InvalidCheckpoint in GGUF files, whose programs refuse it."""
+    both = f"{quoted(path, 200)} and {quoted(loaded, 200)}"
+    if path.endswith(GGUF):
+        raise InvalidCheckpoint(f"The tensor {quoted(name)} stands both in {both}, which llama.cpp refuses.")
+    other = ", though the index names the other" if chosen.weight_map and chosen.weight_map.get(name) != loaded else ""
+    return f"{quoted(name)} stands both in {both}: transformers loads that of the last shard{other}."
+
+
+def count_once(every: list[Tensor], notes: list[str]) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+    """Keep one of several tensors that alias the same elements of a file: the first that is not a head, else the first; and the others."""
+    if len({(tensor.file, tensor.offset) for tensor in every}) == len(every):
+        return every, ()
+    kept: dict[tuple[object, ...], Tensor] = {}
+    others: list[tuple[Tensor, tuple[object, ...]]] = []
+    for tensor in every:
+        place: tuple[object, ...] = (tensor.file, tensor.offset, tensor.shape, tensor.dtype, tensor.strides)
+        if not tensor.elements:
+            place = (tensor.name,)
+        first = kept.setdefault(place, tensor)
+        if first is not tensor:
+            better = first.role == "head" != tensor.role
+            others.append((first if better else tensor, place))
+            if better:
+                kept[place] = tensor
+    for tensor, place in others[:_NAMED_TIES]:
+        notes.append(f"{quoted(tensor.name)} is the same memory as {quoted(kept[place].name)}: counted once.")
+    if len(others) > _NAMED_TIES:
+        notes.append(f"The same holds of {plural(len(others) - _NAMED_TIES, 'more tensor')}.")
+    return list(kept.values()), tuple(tensor for tensor, _ in others)
+
+
+def _distinct(tensors: list[Tensor], weights: WeightFiles) -> list[Tensor]:
+    """Raise InvalidCheckpoint if a tensor has the name that another one gets from its folder or file."""
+    if len(weights.paths) > 1 and len({tensor.name for tensor in tensors}) < len(tensors):
+        name = next(name for name, count in Counter(tensor.name for tensor in tensors).items() if count > 1)
+        raise InvalidCheckpoint(f"The tensor {quoted(name)} stands in two folders or files of the checkpoint, which contradicts itself.")
+    return tensors
+
+
+def _compare_index(
+    chosen: WeightSet, places: list[list[int]], headers: tuple[Header, ...], paths: tuple[str, ...], notes: list[str]
+) -> None:
+    """Note where the index contradicts the headers. The headers are authoritative."""
+    if chosen.weight_map is None:
+        return
+    held = {(tensor.name, paths[place]) for group in places for place in group for tensor in headers[place].tensors}
+    wrong = [name for name, path in chosen.weight_map.items() if (name, path) not in held]
+    unlisted = {name for name, _ in held} - chosen.weight_map.keys()
+    if wrong:
+        notes.append(f"The index and the files disagree on {_named(wrong[0], len(wrong))}: the files were read.")
+    if unlisted:
+        notes.append(f"The index leaves out {_named(min(unlisted), len(unlisted))}: they were read from the files.")
+    said, shards = chosen.total_size, [place for group in places for place in group]
+    nbytes = sum(tensor.stop - tensor.start for place in shards for tensor in headers[place].tensors)
+    # For pickled shards some programs count tied tensors twice.
+    if said is not None and said != nbytes and all(paths[place].endswith(SAFETENSORS) for place in shards):
+        notes.append(f"The index counts {said:,.16g} bytes of tensors, and the files hold {nbytes:,}: the files were read.")
+
+
+def _named(first: str, count: int) -> str:
+    """The first of ``count`` tensors, and how many more there are."""
+    return quoted(first) + (f" and {plural(count - 1, 'more tensor')}" if count > 1 else "")

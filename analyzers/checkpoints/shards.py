@@ -89,7 +89,7 @@ def _incomplete(missing: list[str], names: list[str]) -> str:
     more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
     found = complete_set(plain(names))
     if not found:
-        return f"The checkpoint is incomplete, with {quoted(missing[0], 200)}{more}, named in its index, missing."
+        return f"The shards are incomplete, with {quoted(missing[0], 200)}{more}, named in their index, missing."
     others = len(found) - 1
     whole = f" and its {plural(others, 'other shard')} are a complete model" if others else " is a complete model"
     lost = f"{more}, which are missing" if more else ", which is missing"

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import quantize
 from safetensors.torch import load_file, save_file
 
 from analyzers import limits
@@ -15,6 +17,7 @@ from analyzers.check import CheckReport, CheckRequest, Finding, analyze
 from analyzers.checkpoints import Access
 from analyzers.language_models import bounded_process, loading
 from tests.check.mutations import ARCHITECTURES, MUTATIONS, build, saved
+from tests.check.unloadable import CHANGES, WRONG_INDEXES
 from tests.dtype_detection.checkpoints import normal, write
 
 LLAMA: dict[str, Any] = {
@@ -53,9 +56,15 @@ def llama() -> Values:
     return values
 
 
+def report_on(path: Path, base: Path | None = None) -> CheckReport:
+    request = CheckRequest(model=str(path), base=str(base) if base else None)
+    (report,) = (item for item in analyze(request, Access(local=True)) if isinstance(item, CheckReport))
+    return report
+
+
 def checked(path: Path) -> tuple[list[Finding], list[str]]:
     """Findings about loading, and notes."""
-    (report,) = (item for item in analyze(CheckRequest(model=str(path)), Access(local=True)) if isinstance(item, CheckReport))
+    report = report_on(path)
     return [each for each in report.findings if each.rule in ("loads", "empty")], list(report.notes)
 
 
@@ -64,12 +73,13 @@ def without(*names: str) -> Values:
 
 
 def transformers_faults(path: Path) -> bool:
-    """Whether transformers raises, or reports missing or mismatched keys."""
-    config = json.loads((path / "config.json").read_text())
-    model_class: Any = getattr(transformers, config.get("architectures", ["AutoModel"])[0])
+    """Whether transformers raises, or reports missing or mismatched keys, loading the class that config.json names."""
     try:
-        _, info = model_class.from_pretrained(path, output_loading_info=True)
-    except RuntimeError:
+        config = transformers.AutoConfig.from_pretrained(path)
+        named = config.architectures or ["AutoModel"]
+        model_class: Any = getattr(transformers, named if isinstance(named, str) else named[0])
+        _, info = model_class.from_pretrained(path, config=config, output_loading_info=True)
+    except Exception:
         return True
     return bool(info["missing_keys"] or info["mismatched_keys"])
 
@@ -102,6 +112,31 @@ def test_it_is_an_error_where_transformers_has_one_in_all_mutations(architecture
     paths = [build(tmp_path, architecture, change) for change in MUTATIONS]
     faults = [assert_agrees(path) for path in paths if path is not None]
     assert len(faults) >= 25 and True in faults and False in faults
+
+
+# A few of each kind; all of them below.
+CHANGED = (
+    "no-heads", "width-in-words", "width-infinite", "activation", "rope-type", "dtype", "dtype-half", "quantized-99-bits",
+    "quantized-unknown", "class-as-text", "type-unknown", "byte-order-mark", "a-list", "variant", "no-index", "no-metadata", "wrapped",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_it_is_an_error_where_transformers_refuses_the_files(change: str, tmp_path: Path) -> None:
+    path = build(tmp_path, "llama", "unchanged")
+    assert path is not None and CHANGES[change](path)
+    assert_agrees(path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_it_is_an_error_where_transformers_refuses_the_files_in_all_changes(architecture: str, tmp_path: Path) -> None:
+    faults = []
+    for name, change in CHANGES.items():
+        path = build(tmp_path / name, architecture, "unchanged")
+        if path is not None and change(path):
+            faults.append(assert_agrees(path))
+    assert len(faults) >= 50 and True in faults and False in faults
 
 
 def test_there_are_enough_of_them() -> None:
@@ -181,30 +216,131 @@ def test_shards_that_no_index_names_are_not_loaded(tmp_path: Path) -> None:
 
 
 Hostile = tuple[str, dict[str, Any], str]
-HOSTILE: list[Hostile] = [
+UNJUDGED: list[Hostile] = [
     ("layers", LLAMA | {"num_hidden_layers": 10**9}, "1,000,000,000 layers, more than 2,048"),
+    ("text layers", LLAMA | {"text_config": {"num_hidden_layers": 10**9}}, "Compared instead: the number of layers with config.json"),
+    ("other layers", LLAMA | {"num_feat_extract_layers": 10**9}, "and layers with each other; nothing else."),
     ("experts", LLAMA | {"model_type": "mixtral", "num_local_experts": 10**9, "architectures": []}, "experts in each of"),
     ("labels", LLAMA | {"architectures": ["LlamaForTokenClassification"], "num_labels": 10**9}, "memory (MANTISSA_LOADING_MEMORY)"),
-    ("vocabulary", LLAMA | {"vocab_size": 10**30}, "No model can be built from config.json"),
-    ("no heads", LLAMA | {"num_attention_heads": 0}, "No model can be built from config.json"),
-    ("wrong type", LLAMA | {"hidden_size": "wide"}, "No model can be built from config.json"),
-    ("remote code", {"auto_map": {"AutoModel": "evil.Model"}, "architectures": ["MyModel"]}, 'transformers has no "MyModel"'),
-    ("no class", LLAMA | {"architectures": ["AutoModel"]}, 'transformers has no "AutoModel"'),
-    ("a function", LLAMA | {"architectures": ["pipeline"]}, 'transformers has no "pipeline"'),
-    ("another type", LLAMA | {"architectures": ["BertModel"]}, 'transformers has no "BertModel of the type llama"'),
-    ("unknown", {"model_type": "../../etc/passwd"}, 'transformers has no "../../etc/passwd"'),
-    ("odd", {"model_type": ["llama"], "architectures": {"a": 1}}, "transformers has no"),
+    ("remote code", TOY | {"auto_map": {"AutoConfig": "evil.C", "AutoModel": "evil.Model"}}, "code of the repository (auto_map"),
+    ("another library", LLAMA | {"model_type": "deformable_detr", "use_timm_backbone": True, "architectures": ["DabDetrModel"]}, "library"),
+    ("no such class", LLAMA | {"model_type": "llama4_vision_model", "architectures": ["ZorgModel"]}, 'transformers has no "ZorgModel"'),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("config", "said"), [case[1:] for case in HOSTILE], ids=[case[0] for case in HOSTILE])
-def test_hostile_configurations(config: dict[str, Any], said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("config", "said"), [case[1:] for case in UNJUDGED], ids=[case[0] for case in UNJUDGED])
+def test_what_cannot_be_judged_is_said(config: dict[str, Any], said: str, tmp_path: Path) -> None:
     """One note, and no clearance where the tensors contradict what is stated."""
     found, notes = checked(write(tmp_path, llama(), config))
     (note,) = notes
     assert note.startswith("What transformers would load was not judged: ") and said in note and "\n" not in note
-    if config.get("num_hidden_layers") == 10**9:
-        assert [each.title for each in found] == ["Layers are missing"]
+    stated = config.get("text_config", config).get("num_hidden_layers")
+    assert [each.title for each in found] == (["Layers are missing"] if stated == 10**9 else [])
+
+
+def test_layers_of_several_stacks_that_are_too_few(tmp_path: Path) -> None:
+    """An encoder and a decoder, and a number of layers that neither the limit nor the two together reach."""
+    values, config = saved("t5", tmp_path)
+    (found,), (note,) = checked(write(tmp_path / "in", values, config | {"num_layers": 10**9}))
+    assert found.title == "Layers are missing" and "1,000,000,000 layers, and the files hold 6" in found.detail
+    assert "not judged" in note
+
+
+INSTEAD: list[Hostile] = [
+    ("no class", LLAMA | {"architectures": ["AutoModel"]}, "LlamaModel"),
+    ("a function", LLAMA | {"architectures": ["pipeline"]}, "LlamaModel"),
+    ("another type", LLAMA | {"architectures": ["BertModel"]}, "LlamaModel"),
+    ("code of its own", LLAMA | {"architectures": ["ZorgForCausalLM"], "auto_map": {"AutoModelForCausalLM": "m.M"}}, "LlamaForCausalLM"),
+]
+
+
+@pytest.mark.parametrize(("config", "taken"), [case[1:] for case in INSTEAD], ids=[case[0] for case in INSTEAD])
+def test_a_class_that_transformers_does_not_have(config: dict[str, Any], taken: str, tmp_path: Path) -> None:
+    """AutoModel takes another one, which is judged, and a note says so."""
+    path = write(tmp_path, without(Q), config)
+    (found,), (note,) = checked(path)
+    assert found.tensors == (Q.removeprefix("model.") if taken == "LlamaModel" else Q,)
+    assert f"judged as {taken}" in note and config["architectures"][0] in note
+    models: Any = transformers.AutoModel if taken == "LlamaModel" else transformers.AutoModelForCausalLM
+    model, info = models.from_pretrained(path, output_loading_info=True)
+    assert type(model).__name__ == taken and set(info["missing_keys"]) == set(found.tensors)
+
+
+REFUSED: list[Hostile] = [
+    ("vocabulary", LLAMA | {"vocab_size": 10**30}, "Overflow"),
+    ("no heads", LLAMA | {"num_attention_heads": 0}, "modulo by zero"),
+    ("wrong type", LLAMA | {"hidden_size": "wide"}, "expected int, got str"),
+    ("activation", LLAMA | {"hidden_act": "zorg"}, "does not know 'zorg'"),
+    ("dtype", LLAMA | {"dtype": "float99"}, "no attribute 'float99'"),
+    ("unknown", {"model_type": "../../etc/passwd"}, "does not know the model_type '../../etc/passwd'; a newer release"),
+    ("odd", {"model_type": ["llama"], "architectures": {"a": 1}}, "does not know the model_type ['llama']"),
+    ("no type", {"auto_map": {"AutoModel": "evil.Model"}, "architectures": ["MyModel"]}, "names no model_type"),
+]
+
+
+@pytest.mark.parametrize(("config", "said"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_why_no_model_can_be_built(config: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """One sentence of one line, without a place in the library's code."""
+    (found,), notes = checked(write(tmp_path, llama(), config))
+    assert (found.rule, found.level, found.title, notes) == ("loads", "error", "It cannot be loaded", [])
+    assert said in found.detail and found.detail.endswith(". Correct config.json.") and "\n" not in found.detail
+    assert ".py" not in found.detail and "frame #" not in found.detail
+    assert transformers_faults(tmp_path)
+
+
+FILES = {
+    "variant": 'if asked for variant="fp16": rename the file to "model.safetensors".',
+    "sft": 'Rename "model.sft" to "model.safetensors".',
+    "no-index": 'Without "model.safetensors.index.json" the 2 shards are not found',
+    "null-metadata": 'add "metadata": {} to the index.',
+    "wrapped": "transformers does not look inside that entry",
+    "without-config": "config.json is not in the files",
+    "latin-1": '"config.json" is not UTF-8, and transformers refuses to read it',
+}
+
+
+@pytest.mark.parametrize("change", FILES)
+def test_what_is_said_of_files(change: str, tmp_path: Path) -> None:
+    path = build(tmp_path, "llama", "unchanged")
+    assert path is not None and CHANGES[change](path)
+    (found,), _ = checked(path)
+    assert (found.rule, found.level) == ("loads", "error") and FILES[change] in found.detail
+
+
+def test_weights_in_another_folder_than_config_json(tmp_path: Path) -> None:
+    write(tmp_path / "checkpoint-9", llama())
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    (found,), _ = checked(tmp_path)
+    assert 'The weights are in the folder "checkpoint-9"' in found.detail and transformers_faults(tmp_path)
+
+
+@pytest.mark.parametrize("change", WRONG_INDEXES)
+def test_a_wrong_index_that_transformers_loads_by(change: str, tmp_path: Path) -> None:
+    """It is an error of the index, and nothing says that transformers fails."""
+    path = build(tmp_path, "llama", "unchanged")
+    assert path is not None and WRONG_INDEXES[change](path)
+    assert checked(path)[0] == [] and not transformers_faults(path)
+    (found,) = [each for each in report_on(path).findings if each.rule == "index"]
+    assert found.level == "error" and "transformers loads all tensors of the files that it names" in found.detail
+
+
+@pytest.mark.parametrize("name", ["adapter", "gguf", "file", "no config"])
+def test_what_is_no_folder_of_transformers_is_not_faulted(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    path.mkdir()
+    lora = {"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": normal(4, 32)}
+    save_file(lora if name == "adapter" else llama(), path / ("weights.safetensors" if name == "file" else "model.safetensors"))
+    if name == "gguf":
+        (path / "model.safetensors").unlink()
+        writer = GGUFWriter(path / "model.gguf", "llama")
+        codes = quantize(normal(32, 32).numpy(), GGMLQuantizationType.Q8_0)
+        writer.add_tensor("blk.0.attn_q.weight", codes, raw_dtype=GGMLQuantizationType.Q8_0)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    found, notes = checked(path / "weights.safetensors" if name == "file" else path)
+    assert found == [] and any(note.startswith("Whether transformers would load it was not judged: ") for note in notes)
 
 
 def test_a_nested_configuration(tmp_path: Path) -> None:
@@ -216,11 +352,12 @@ def test_a_nested_configuration(tmp_path: Path) -> None:
 
 def test_without_an_architecture_only_empty_tensors_are_found(tmp_path: Path) -> None:
     (found,), notes = checked(write(tmp_path, without(Q) | {UP: torch.empty(0, 32)}, {"hidden_size": 32}))
-    assert (found.rule, found.level, found.tensors, notes) == ("empty", "error", (UP,), [])
+    assert (found.rule, found.level, found.tensors) == ("empty", "error", (UP,))
+    assert "names neither a model_type nor architectures" in notes[-1]
 
 
 def test_unknown_keys_change_nothing(tmp_path: Path) -> None:
-    config = LLAMA | {"auto_map": {"AutoModelForCausalLM": "other/repository--evil.Model"}, "surprise": {"a": [1] * 9}, "dtype": "banana"}
+    config = LLAMA | {"auto_map": {"AutoModelForCausalLM": "other/repository--evil.Model"}, "surprise": {"a": [1] * 9}}
     assert checked(write(tmp_path, llama(), config)) == ([], [])
 
 
@@ -229,13 +366,52 @@ def test_the_limit_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(limits, "LOADING_SECONDS", 0.01)
     _, (note,) = checked(write(tmp_path, llama(), LLAMA))
     assert "(MANTISSA_LOADING_SECONDS)" in note
+    monkeypatch.undo()
+    assert checked(tmp_path) == ([], []), "the next checkpoint has another process"
 
 
 def test_quantized_weights_are_not_judged(tmp_path: Path) -> None:
     values = without(Q) | {Q: torch.zeros(32, 32, dtype=torch.float8_e4m3fn), Q + "_scale_inv": torch.ones(1, 1)}
     config = LLAMA | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
     found, notes = checked(write(tmp_path, values, config))
-    assert found == [] and any("The weights are quantized (fp8)" in note for note in notes)
+    assert found == [] and any('the weights are quantized ("fp8")' in note for note in notes)
+    (fault,), _ = checked(write(tmp_path, values, config | {"num_attention_heads": 0}))
+    assert fault.title == "It cannot be loaded", "whatever the quantization"
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "bitsandbytes", "fp8"])
+def test_plain_weights_that_config_json_says_are_quantized(method: str, tmp_path: Path) -> None:
+    config = LLAMA | {"quantization_config": {"quant_method": method, "bits": 4}}
+    found, (note,) = checked(write(tmp_path, without(Q), config))
+    assert found == [] and note.startswith("Whether transformers would load it was not judged: ")
+
+
+def test_files_of_a_quantized_model_are_judged(tmp_path: Path) -> None:
+    """bitsandbytes int8, whose values are not."""
+    values: Values = {name: value for name, value in llama().items() if value.dim() == 1}
+    for name in [name for name in llama() if name.endswith("proj.weight")]:
+        values |= {name: torch.ones(llama()[name].shape, dtype=torch.int8), name.replace("weight", "SCB"): torch.ones(len(llama()[name]))}
+    config = LLAMA | {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}
+    write(tmp_path, values, config)
+    assert WRONG_INDEXES["swapped"](tmp_path)
+    report = report_on(tmp_path)
+    assert [(each.rule, each.level) for each in report.findings] == [("index", "error")]
+    assert any(note.startswith("No values were judged: ") for note in report.notes) and not report.whole
+    assert report.covered_share == 0 and any("was not judged: config.json says" in note for note in report.notes)
+
+
+def test_pruned_experts_are_no_wrong_shape(tmp_path: Path) -> None:
+    """Half of the experts, with the router cut to them and config.json corrected, as transformers loads it; and not corrected."""
+    values, config = saved("mixtral", tmp_path)
+    base = write(tmp_path / "base", values, config)
+    pruned = {name: value for name, value in values.items() if not any(f"experts.{number}." in name for number in (2, 3))}
+    pruned |= {
+        name: value[:2].clone() for name, value in pruned.items() if name.endswith("mlp.gate.weight") or name.endswith("moe.gate.weight")
+    }
+    for experts, level in ((2, "warning"), (4, "error")):
+        path = write(tmp_path / f"pruned{experts}", pruned, config | {"num_local_experts": experts})
+        (found,) = [each for each in report_on(path, base).findings if each.rule == "misshapen"]
+        assert found.level == level and transformers_faults(path) == (level == "error")
 
 
 # Without transformers.

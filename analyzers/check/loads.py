@@ -51,6 +51,9 @@ def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[str]
             f"config.json names the class {quoted(loading.instead)}, which transformers does not have for this model_type: judged as "
             f"{loading.model}, which its AutoModel takes. No code of the repository was run."
         )
+    attention = config.get("attn_implementation") or config.get("_attn_implementation")
+    if attention not in (None, "eager", "sdpa"):
+        notes.append(f"config.json asks for the attention {quoted(str(attention))}, which was not tried: it may take another library.")
     return loading, [*found, *loads(config, tensors, loading)]
 
 
@@ -118,11 +121,10 @@ def _missing(config: Mapping[str, Any], loading: Loading) -> Finding:
 def _unexpected(tensors: Sequence[Tensor], loading: Loading) -> Finding:
     ignored = _stored(loading.unexpected, tensors)
     elements, every = sum(tensor.elements for tensor in ignored), sum(tensor.elements for tensor in tensors)
-    parameters = ("" if len(ignored) == len(loading.unexpected) else "at least ") + plural(elements, "parameter")
-    detail = (
-        f"{plural(len(loading.unexpected), 'stored tensor')} with {parameters} ({share(elements / max(1, every))} of all) without a place "
-        f"in {loading.model}: transformers ignores them."
-    )
+    # The names are those after transformers' renaming, by which not all stored ones may be known.
+    known = len(ignored) == len(loading.unexpected)
+    size = f" with {plural(elements, 'parameter')} ({share(elements / max(1, every))} of all)" if known else ""
+    detail = f"{plural(len(loading.unexpected), 'stored tensor')}{size} without a place in {loading.model}: transformers ignores them."
     return finding("loads", "warning", "Weights that are ignored", detail, list(loading.unexpected))
 
 

@@ -54,7 +54,10 @@ def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[str]
     attention = config.get("attn_implementation") or config.get("_attn_implementation")
     if attention not in (None, "eager", "sdpa"):
         notes.append(f"config.json asks for the attention {quoted(str(attention))}, which was not tried: it may take another library.")
-    return loading, [*found, *loads(config, tensors, loading)]
+    found += loads(config, tensors, loading)
+    if loading.by_config and checkpoint.quantization is None:  # as of a type newer than transformers
+        found += [*compare_with_configuration(config, tensors, []), *compare_layers(config, tensors, [])]
+    return loading, found
 
 
 def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: Loading) -> Iterator[Finding]:

@@ -281,8 +281,9 @@ REFUSED: list[Hostile] = [
 @pytest.mark.parametrize(("config", "said"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 def test_why_no_model_can_be_built(config: dict[str, Any], said: str, tmp_path: Path) -> None:
     """One sentence of one line, without a place in the library's code."""
-    (found,), notes = checked(write(tmp_path, llama(), config))
+    (found, *others), notes = checked(write(tmp_path, llama(), config))
     assert (found.rule, found.level, found.title, notes) == ("loads", "error", "It cannot be loaded", [])
+    assert all("not by transformers" in each.detail for each in others)
     assert said in found.detail and found.detail.endswith(". Correct config.json.") and "\n" not in found.detail
     assert ".py" not in found.detail and "frame #" not in found.detail
     assert transformers_faults(tmp_path)
@@ -482,6 +483,7 @@ def test_without_transformers(
     assert any("transformers is not installed: pip install 'mantissa[models]'." in note for note in notes)
 
 
+@pytest.mark.usefixtures("base_package")
 def test_layers_beyond_those_stated_are_ignored(tmp_path: Path) -> None:
     (found,), _ = checked(write(tmp_path, llama(), TOY | {"num_hidden_layers": 4}))
     assert (found.level, found.title, len(found.tensors)) == ("warning", "Layers that are ignored", 9)

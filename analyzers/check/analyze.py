@@ -6,10 +6,10 @@ from time import perf_counter
 
 from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.check.base_findings import against_base, base_mismatch, dropped_layers
-from analyzers.check.findings import RULES, Facts
+from analyzers.check.findings import RULES, Facts, of_files
 from analyzers.check.loads import applies, judge
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
-from analyzers.checkpoints import Access, Checkpoint, RelaidCopies, open_checkpoint, parse_reference
+from analyzers.checkpoints import Access, Checkpoint, RelaidCopies, open_checkpoint, parse_reference, read_coverage
 from analyzers.coverage import Coverage
 from analyzers.dtype_detection import DtypeRequest, Inspection
 from analyzers.errors import MantissaError, UnsupportedWeights
@@ -46,12 +46,14 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         coverage = [reach]
         loading, unfit = judge(checkpoint, oracle, notes)
         found += unfit
-        if base is not None and request.base is not None:
+        if base is not None and not reach.covered:
+            notes.append(f"It was not compared with {base.ref}.")
+        elif base is not None and request.base is not None:
             model, other = _pinned(checkpoint, request.model), _pinned(base, request.base)
             compared = yield from _compared(model, other, access)
             missing = {each.name for each in compared.unmatched.missing}
-            initialized = frozenset(loading.missing) if loading and not loading.refused else None
-            found += against_base(compared, dropped_layers(base, checkpoint, missing), initialized)
+            loads = loading if loading and not loading.refused else None
+            found += against_base(compared, dropped_layers(base, checkpoint, missing), loads)
             coverage.append(compared.coverage[0])
             notes += [note for note in compared.notes if note not in notes]
             found += yield from _card(checkpoint, model, other, access, notes)
@@ -82,7 +84,15 @@ def _alone(
     checkpoint: Checkpoint, model: str, access: Access, notes: list[str]
 ) -> Generator[Progress, None, tuple[list[Finding], Coverage]]:
     """Findings on the checkpoint itself, and what of it was read."""
-    with Inspection(DtypeRequest(model=model, mode="exact"), access) as inspection:
+    try:
+        inspection = Inspection(DtypeRequest(model=model, mode="exact"), access)
+    except UnsupportedWeights as error:
+        if checkpoint.quantization is None:
+            raise
+        notes += [*checkpoint.notes, f"No values were judged: {error}"]
+        coverage = read_coverage(checkpoint, checkpoint.tensors, (), ())
+        return list(of_files(checkpoint, coverage)), coverage
+    with inspection:
         report = yield from inspection.run()
         notes += report.notes
         plan = yield from _plan(checkpoint, notes)
@@ -90,7 +100,8 @@ def _alone(
         for step in copies.compare():
             yield Progress(done=step.bytes_read, total=step.bytes_read, unit="bytes", note="comparing what is stored in two layouts")
         facts = Facts(checkpoint, report, inspection.results, plan, copies.found)
-        return [each for rule in RULES for each in rule(facts)], report.coverage[0]
+        found = [each for rule in RULES for each in rule(facts)]
+        return [*found, *of_files(checkpoint, report.coverage[0])], report.coverage[0]
 
 
 def _plan(checkpoint: Checkpoint, notes: list[str]) -> Generator[Progress, None, list[Planned]]:

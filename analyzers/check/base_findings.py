@@ -7,6 +7,7 @@ from analyzers.check.findings import finding
 from analyzers.check.report import Finding
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint
 from analyzers.formatting import listed, magnitude, plural, share
+from analyzers.language_models.loading import Loading
 from analyzers.parents import ParentsReport
 from analyzers.update_sparsity import SparsityReport
 
@@ -14,11 +15,10 @@ from analyzers.update_sparsity import SparsityReport
 _KEPT, _LOST = 0.5, 0.9
 
 
-def against_base(report: SparsityReport, dropped: Collection[str], initialized: Collection[str] | None) -> Iterator[Finding]:
+def against_base(report: SparsityReport, dropped: Collection[str], loading: Loading | None) -> Iterator[Finding]:
     """Tensors that one side lacks or that have another shape, and what changed.
 
-    report: of all values; dropped: see `dropped_layers`; initialized: the parameters that transformers initialises because no tensor is
-    stored, None if not known.
+    report: of all values; dropped: see `dropped_layers`; loading: what transformers loads, None if that is not known, or if it refuses.
     """
     unmatched, base = report.unmatched, report.base.ref
     if dropped:
@@ -30,10 +30,10 @@ def against_base(report: SparsityReport, dropped: Collection[str], initialized: 
     names = [each.name for each in unmatched.missing if each.name not in dropped]
     if names:
         number = unmatched.counts.get("missing", len(unmatched.missing)) - len(dropped)
-        lost = [name for name in names if initialized is None or name in initialized]
+        lost = [name for name in names if loading is None or name in loading.missing]
         elements = sum(prod(each.shape) for each in unmatched.missing if each.name not in dropped)
         detail = f"{plural(number, 'tensor')} of {base} with {elements:,} values"
-        if initialized is None:
+        if loading is None:
             detail += " are not in the model."
         elif lost:
             detail += f"; transformers initialises {len(lost):,} of them at random."
@@ -41,12 +41,16 @@ def against_base(report: SparsityReport, dropped: Collection[str], initialized: 
             detail += " are not in the model, which loads without them."
         yield finding("missing", "error" if lost else "info", "Tensors of the base are missing", detail, names)
     if unmatched.misshapen:
-        first = unmatched.misshapen[0]
-        detail = (
-            f"{plural(len(unmatched.misshapen), 'tensor has', 'tensors have')} another shape than in {base}; the first: "
-            f"{list(first.tuned_shape)}, there {list(first.shape)}. It is another architecture, or was converted wrongly."
+        first, names = unmatched.misshapen[0], [each.tuned_name for each in unmatched.misshapen]
+        fits = loading is not None and not loading.mismatched  # as of a model whose experts were pruned
+        why = (
+            "config.json has the same shapes as the files, so it loads" if fits else "It is another architecture, or was converted wrongly"
         )
-        yield finding("misshapen", "error", "Shapes differ from the base", detail, [each.tuned_name for each in unmatched.misshapen])
+        detail = (
+            f"{plural(len(names), 'tensor has', 'tensors have')} another shape than in {base}; the first: {list(first.tuned_shape)}, there "
+            f"{list(first.shape)}. {why}."
+        )
+        yield finding("misshapen", "warning" if fits else "error", "Shapes differ from the base", detail, names)
     # Values stored in fewer bits than the base's differ from them by their rounding alone.
     rounded = all(DTYPE_BITS[row.tuned_dtype] < DTYPE_BITS[row.dtype] for row in report.tensors)
     same = report.values_compared and report.num_changed == 0 and (report.swallowed.count == 0 or rounded)

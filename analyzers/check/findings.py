@@ -1,4 +1,4 @@
-"""The rules about a checkpoint alone: each is a function that yields findings."""
+"""The rules about a checkpoint alone: each is a function that yields findings. `RULES` read values, `of_files` none."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from analyzers import limits
 from analyzers.check.report import Finding, Level, Rule
 from analyzers.checkpoints import Checkpoint, Tensor, is_copy, quoted, replaced_pairs
+from analyzers.coverage import Coverage
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.statistics import TensorResult
 from analyzers.formatting import magnitude, plural, share
@@ -48,20 +49,23 @@ def non_finite(facts: Facts) -> Iterator[Finding]:
         yield finding("non-finite", "error", "Weights that are not finite", detail, list(found))
 
 
-def index(facts: Facts) -> Iterator[Finding]:
+def index(checkpoint: Checkpoint) -> Iterator[Finding]:
     """An index that contradicts the files."""
-    said = [note for note in facts.checkpoint.notes if note.startswith(_INDEX)]
+    said = [note for note in checkpoint.notes if note.startswith(_INDEX)]
     if all(note.startswith(_INDEX_BYTES) for note in said):
         for note in said:
             detail = f"{note} What plans memory by it goes wrong: save the model again."
             yield finding("index", "warning", "The index counts other bytes than the files have", detail)
     else:
-        detail = f"{' '.join(said)} Loaders that trust the index fail, or miss weights: save the model again."
+        detail = (
+            f"{' '.join(said)} transformers loads all tensors of the files that it names; loaders that look them up in "
+            "it fail, or miss weights: save the model again."
+        )
         yield finding("index", "error", "The index and the files disagree", detail)
-    pairs = replaced_pairs(facts.checkpoint)
-    others = [(one, other) for one, other in pairs if one.strides is other.strides is None and not is_copy(facts.checkpoint, one, other)]
+    pairs = replaced_pairs(checkpoint)
+    others = [(one, other) for one, other in pairs if one.strides is other.strides is None and not is_copy(checkpoint, one, other)]
     if others:
-        files = facts.checkpoint.files
+        files = checkpoint.files
         one, other = others[0]
         more = f", and {plural(len(others) - 1, 'more tensor')}" if len(others) > 1 else ""
         detail = (
@@ -71,9 +75,9 @@ def index(facts: Facts) -> Iterator[Finding]:
         yield finding("index", "error", "Shards contradict each other", detail, [each.name for each, _ in others])
 
 
-def not_read(facts: Facts) -> Iterator[Finding]:
+def not_read(coverage: Coverage) -> Iterator[Finding]:
     """Files that may hold weights of the model and were not judged."""
-    missed = facts.report.coverage[0].missed_files
+    missed = coverage.missed_files
     if missed:
         more = f" and {plural(len(missed) - 1, 'more file')}" if len(missed) > 1 else ""
         detail = f"{missed[0].path}{more}, {missed[0].why}: nothing here is said about the weights in it."
@@ -161,9 +165,9 @@ def zero_tensor(facts: Facts) -> Iterator[Finding]:
         yield finding("zero-tensor", "warning", "Tensors of zeros", detail, names)
 
 
-def pickled(facts: Facts) -> Iterator[Finding]:
+def pickled(checkpoint: Checkpoint) -> Iterator[Finding]:
     """Weights in files that run code when they are loaded."""
-    files = [file.path for file in facts.checkpoint.files if not file.path.endswith((".safetensors", ".sft", ".gguf"))]
+    files = [file.path for file in checkpoint.files if not file.path.endswith((".safetensors", ".sft", ".gguf"))]
     if files:
         detail = (
             f"{plural(len(files), 'weight file')} can run code when loaded: save the model with safe_serialization=True, as safetensors."
@@ -195,5 +199,12 @@ def fossil_rows(facts: Facts) -> Iterator[Finding]:
 
 
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    non_finite, index, not_read, upcast, stored_twice, config_dtype, untouched, zero_tensor, pickled, fp16_overflow, fossil_rows,
+    non_finite, upcast, stored_twice, config_dtype, untouched, zero_tensor, fp16_overflow, fossil_rows,
 )  # fmt: skip
+
+
+def of_files(checkpoint: Checkpoint, coverage: Coverage) -> Iterator[Finding]:
+    """The findings that need no value."""
+    yield from index(checkpoint)
+    yield from not_read(coverage)
+    yield from pickled(checkpoint)

@@ -3,51 +3,71 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from analyzers.check.files import another_format, look_for_files
 from analyzers.check.findings import finding
 from analyzers.check.report import Finding
 from analyzers.check.structure import compare_layers, compare_with_configuration
 from analyzers.checkpoints import Checkpoint, Tensor, quoted
-from analyzers.checkpoints.adapters import is_adapter
 from analyzers.errors import MantissaError, UnsupportedWeights
-from analyzers.formatting import plural, share
+from analyzers.formatting import listed, plural, share
 from analyzers.language_models.loading import Loading, LoadingOracle, loaded_tensors
 
 _GATHER = "A sharded run saves this where its parameters were not gathered first: save it again with all of them."
 
 
 def applies(checkpoint: Checkpoint) -> bool:
-    """Whether transformers would load it as one model: weights beside a configuration that names its kind, not an adapter, not GGUF."""
-    paths = [file.path for file in checkpoint.files]
-    plain = not any(path.endswith(".gguf") for path in paths) and not is_adapter(paths, checkpoint.tensors)
+    """Whether transformers can be asked: weights of one model beside a configuration that names it, not an adapter, not GGUF."""
     config = checkpoint.config or {}
-    return plain and bool(config.get("model_type") or config.get("architectures")) and bool(loaded_tensors(checkpoint))
+    named = "model_type" in config or "architectures" in config
+    return named and not another_format(checkpoint) and bool(loaded_tensors(checkpoint))
 
 
 def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[str]) -> tuple[Loading | None, list[Finding]]:
     """Return transformers' report, None if there is none, and the findings.
 
-    oracle: None where this does not apply; notes: receives the reason why transformers was not asked, and what findings rest on instead.
+    oracle: None where this does not apply; notes: receives what was not judged and why, and what findings rest on instead.
     """
+    found, unjudged = look_for_files(checkpoint)
+    if unjudged:
+        notes.append(f"Whether transformers would load it was not judged: {unjudged}")
     if oracle is None:
-        return None, list(empty(checkpoint.tensors)) if checkpoint.quantization is None else []
+        return None, [*found, *(empty(checkpoint.tensors) if checkpoint.quantization is None else [])]
     config, tensors = checkpoint.config or {}, loaded_tensors(checkpoint)
     try:
         loading = oracle.ask()
     except UnsupportedWeights as error:
         notes.append(f"Whether transformers would load it was not judged: {error}")
-        return None, []
+        return None, [*found, *(empty(tensors) if checkpoint.quantization is None else [])]
     except MantissaError as error:
+        compared: list[str] = []
+        found += empty(tensors)
+        if checkpoint.quantization is None:
+            found += [*compare_with_configuration(config, tensors, compared), *compare_layers(config, tensors, compared)]
+        instead = f"Compared instead: {listed(compared)}; nothing else." if compared else "Nothing was compared instead."
+        notes.append(f"What transformers would load was not judged: {error} {instead}")
+        return None, found
+    if loading.instead:
         notes.append(
-            f"What transformers would load was not judged: {error} Instead, the tensors were compared with what config.json states, and "
-            "layers with each other."
+            f"config.json names the class {quoted(loading.instead)}, which transformers does not have for this model_type: judged as "
+            f"{loading.model}, which its AutoModel takes. No code of the repository was run."
         )
-        return None, [*empty(tensors), *compare_with_configuration(config, tensors), *compare_layers(config, tensors)]
-    return loading, list(loads(config, tensors, loading))
+    attention = config.get("attn_implementation") or config.get("_attn_implementation")
+    if attention not in (None, "eager", "sdpa"):
+        notes.append(f"config.json asks for the attention {quoted(str(attention))}, which was not tried: it may take another library.")
+    found += loads(config, tensors, loading)
+    if loading.by_config and checkpoint.quantization is None:  # as of a type newer than transformers
+        found += [*compare_with_configuration(config, tensors, []), *compare_layers(config, tensors, [])]
+    return loading, found
 
 
 def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: Loading) -> Iterator[Finding]:
     """Findings on the report of transformers' loader."""
     model = loading.model
+    if loading.by_config:
+        detail = f"transformers cannot build a model from config.json: {quoted(loading.refused, 300)}. Correct config.json."
+        yield finding("loads", "error", "It cannot be loaded", detail)
+        yield from empty(tensors)
+        return
     if loading.refused:
         detail = f"As {model}, transformers refuses it: {quoted(loading.refused, 300)} Save the model again with save_pretrained."
         yield finding("loads", "error", "It cannot be loaded", detail)
@@ -104,11 +124,10 @@ def _missing(config: Mapping[str, Any], loading: Loading) -> Finding:
 def _unexpected(tensors: Sequence[Tensor], loading: Loading) -> Finding:
     ignored = _stored(loading.unexpected, tensors)
     elements, every = sum(tensor.elements for tensor in ignored), sum(tensor.elements for tensor in tensors)
-    parameters = ("" if len(ignored) == len(loading.unexpected) else "at least ") + plural(elements, "parameter")
-    detail = (
-        f"{plural(len(loading.unexpected), 'stored tensor')} with {parameters} ({share(elements / max(1, every))} of all) without a place "
-        f"in {loading.model}: transformers ignores them."
-    )
+    # The names are those after transformers' renaming, by which not all stored ones may be known.
+    known = len(ignored) == len(loading.unexpected)
+    size = f" with {plural(elements, 'parameter')} ({share(elements / max(1, every))} of all)" if known else ""
+    detail = f"{plural(len(loading.unexpected), 'stored tensor')}{size} without a place in {loading.model}: transformers ignores them."
     return finding("loads", "warning", "Weights that are ignored", detail, list(loading.unexpected))
 
 

@@ -35,33 +35,46 @@ class _Stack:
         return f"{self.prefix}{layer}.{rest}"
 
 
-def compare_with_configuration(config: Mapping[str, Any], tensors: Sequence[Tensor]) -> Iterator[Finding]:
-    """Findings where the tensors contradict config.json: number of layers, head, size of the vocabulary."""
+def compare_with_configuration(config: Mapping[str, Any], tensors: Sequence[Tensor], compared: list[str]) -> Iterator[Finding]:
+    """Findings where the tensors contradict config.json: number of layers, head, size of the vocabulary.
+
+    compared: receives what could be compared.
+    """
     settings = _settings(config)
-    stacks = [stack for stack in _stacks(tensors) if len(stack.layers) > 1]
-    layers = _stated_layers(settings)
-    if layers > 0 and len(stacks) == 1:  # of several, config.json may count any
+    every = _stacks(tensors)
+    stacks = [stack for stack in every if len(stack.layers) > 1]
+    layers, stored = _stated_layers(settings), sum(len(stack.layers) for stack in every)
+    if layers > 0 and len(stacks) == 1:
+        compared.append("the number of layers with config.json")
         yield from _count(stacks[0], layers, any(settings.get(name) for name in _NEXT_TOKENS))
+    elif layers > stored > 0:  # config.json may count the layers of any stack, and of none more than all have
+        compared.append("the number of layers with config.json")
+        yield _too_few(layers, stored)
     embeddings = [tensor for tensor in tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
     yield from _head(settings, tensors, bool(embeddings), bool(stacks))
     rows = settings.get("vocab_size")
-    for tensor in embeddings:
-        words = any(part in tensor.name for part in ("embed_tokens", "wte", "word_embeddings", "tok_embeddings"))
-        if words and type(rows) is int and 0 < tensor.shape[0] < rows:
+    words = [t for t in embeddings if any(part in t.name for part in ("embed_tokens", "wte", "word_embeddings", "tok_embeddings"))]
+    if words and type(rows) is int:
+        compared.append("the size of the vocabulary with config.json")
+    for tensor in words:
+        if type(rows) is int and 0 < tensor.shape[0] < rows:
             detail = f"{quoted(tensor.name)} has {tensor.shape[0]:,} rows, and config.json states a vocab_size of {rows:,}. {_BY_CONFIG}"
             yield finding("loads", "error", "Tokens without an embedding", detail, [tensor.name])
 
 
-def compare_layers(config: Mapping[str, Any], tensors: Sequence[Tensor]) -> Iterator[Finding]:
+def compare_layers(config: Mapping[str, Any], tensors: Sequence[Tensor], compared: list[str]) -> Iterator[Finding]:
     """Findings on layers that lack a tensor which all others have, and on tensors with another shape than in all other layers.
 
-    Layers beyond the number that config.json states are not loaded, and not compared.
+    Layers beyond the number that config.json states are not loaded, and not compared. compared: receives what could be compared.
     """
     most = _stated_layers(_settings(config))
-    for stack in _stacks([tensor for tensor in tensors if not most or tensor.layer is None or tensor.layer < most]):
-        if len(stack.layers) >= _LEAST:
-            yield from _lacking(stack)
-            yield from _misshapen(stack)
+    stacks = _stacks([tensor for tensor in tensors if not most or tensor.layer is None or tensor.layer < most])
+    stacks = [stack for stack in stacks if len(stack.layers) >= _LEAST]
+    if stacks:
+        compared.append("layers with each other")
+    for stack in stacks:
+        yield from _lacking(stack)
+        yield from _misshapen(stack)
 
 
 def _settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -78,12 +91,16 @@ def _stated_layers(settings: Mapping[str, Any]) -> int:
 def _count(stack: _Stack, stated: int, predicts: bool) -> Iterator[Finding]:
     present = sum(layer < stated for layer in stack.layers)
     if present < stated:
-        detail = f"config.json states {stated:,} layers, and the files hold {present:,} of them: correct it, or save them all. {_BY_CONFIG}"
-        yield finding("loads", "error", "Layers are missing", detail)
+        yield _too_few(stated, present)
     elif len(stack.layers) > stated and not predicts:
         more = [stack.name(layer, rest) for layer, rests in stack.layers.items() if layer >= stated for rest in rests]
         detail = f"config.json states {stated:,} layers, and the files hold {len(stack.layers):,}: loaders ignore the others. {_BY_CONFIG}"
         yield finding("loads", "warning", "Layers that are ignored", detail, more)
+
+
+def _too_few(stated: int, present: int) -> Finding:
+    detail = f"config.json states {stated:,} layers, and the files hold {present:,} of them: correct it, or save them all. {_BY_CONFIG}"
+    return finding("loads", "error", "Layers are missing", detail)
 
 
 def _head(settings: Mapping[str, Any], tensors: Sequence[Tensor], embedding: bool, layers: bool) -> Iterator[Finding]:

@@ -21,8 +21,9 @@ class Loading:
 
     model: the class; missing: parameters without a stored tensor, which it initializes; buffers: the same, which keep their initial
     values; unexpected: tensors that it ignores, none if config.json names no class, as heads
-    are none of the base model's; mismatched: (name, stored shape, expected shape); refused: why it raises for these tensors,
-    empty if it does not.
+    are none of the base model's; mismatched: (name, stored shape, expected shape); refused: why it raises, empty if it does not;
+    by_config: whether it raises for any tensors; instead: the class that config.json names, if transformers has none of that name for its
+    model_type and AutoModel takes ``model``.
     """
 
     model: str
@@ -31,6 +32,8 @@ class Loading:
     unexpected: tuple[str, ...] = ()
     mismatched: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = ()
     refused: str = ""
+    by_config: bool = False
+    instead: str = ""
 
 
 class LoadingOracle:
@@ -40,15 +43,16 @@ class LoadingOracle:
         self._checkpoint = checkpoint
         self._process: Bounded | None = None
         try:
-            _check(checkpoint)
+            if find_spec("transformers") is None or find_spec("torch") is None:
+                raise MissingExtra("transformers is not installed: pip install 'mantissa[models]'.")
             self._impossible: MantissaError | None = None
             self._process = open_bounded("loading")
         except MantissaError as error:
             self._impossible = error
 
     def ask(self) -> Loading:
-        """Return what transformers would report. Raises MissingExtra without it, UnknownArchitecture for a class that it does not have,
-        UnsupportedWeights, InvalidCheckpoint for a configuration from which no model can be built, LimitExceeded.
+        """Return what transformers would report. Where that cannot be told, raises MissingExtra without it or a library that it needs,
+        UnknownArchitecture for a class that it does not have, UnsupportedWeights for quantized ones, LimitExceeded, InvalidCheckpoint.
         """
         if self._impossible is not None:
             raise self._impossible
@@ -82,32 +86,34 @@ def loaded_tensors(checkpoint: Checkpoint) -> list[Tensor]:
     return [tensor for tensor in every if tensor.file not in outside and "/" not in tensor.name]
 
 
-def _check(checkpoint: Checkpoint) -> None:
-    """Raise the reason why transformers cannot be asked about a checkpoint."""
-    if find_spec("transformers") is None or find_spec("torch") is None:
-        raise MissingExtra("transformers is not installed: pip install 'mantissa[models]'.")
-    if checkpoint.quantization is not None:
-        raise UnsupportedWeights(f"The weights are quantized ({checkpoint.quantization}).")
-
-
 def _error(failed: ProgramFailed) -> MantissaError:
     if failed.failed == "seconds":
         return LimitExceeded(f"To build its model takes more than {limits.LOADING_SECONDS:,} seconds (MANTISSA_LOADING_SECONDS).")
     if failed.failed == "bytes":
         return LimitExceeded(f"To build its model takes more than {limits.LOADING_MEMORY:,} bytes of memory (MANTISSA_LOADING_MEMORY).")
-    if failed.failed == "unknown":
+    if failed.failed == "limit":
+        return LimitExceeded(failed.why)
+    if failed.failed == "library":
+        return MissingExtra(f"To build its model takes a library that is not installed: {quoted(failed.why, 200)}.")
+    if failed.failed == "code":
+        return UnknownArchitecture("Its model is code of the repository (auto_map in config.json), which is never run.")
+    if failed.failed == "class":
         return UnknownArchitecture(f"transformers has no {quoted(failed.why, 100)}.")
+    if failed.failed == "quantized":
+        return UnsupportedWeights(f"config.json says that the weights are quantized ({quoted(failed.why, 60)}).")
     if failed.failed == "broke off":
         return InvalidCheckpoint("The process that builds its model ended unexpectedly.")
-    return InvalidCheckpoint(f"No model can be built from config.json: {quoted(failed.why, 200)}.")
+    return InvalidCheckpoint(f"Building its model failed: {quoted(failed.why, 200)}.")
 
 
 def _loading(answer: dict[str, Any]) -> Loading:
     return Loading(
-        model=answer["class"],
+        model=answer.get("class", ""),
         missing=tuple(answer.get("missing", ())),
         buffers=tuple(answer.get("buffers", ())),
         unexpected=tuple(answer.get("unexpected", ())),
         mismatched=tuple((name, tuple(stored), tuple(expected)) for name, stored, expected in answer.get("mismatched", ())),
         refused=answer.get("refused", ""),
+        by_config=answer.get("by_config", False),
+        instead=answer.get("instead", ""),
     )

@@ -3,7 +3,8 @@
 from analyzers.check.report import CheckReport, Rule
 
 RULES: dict[Rule, str] = {
-    "loads": "Tensors that the architecture of config.json needs and that are missing, that it does not know, or that have another shape.",
+    "loads": "A config.json or files that transformers refuses; tensors that are missing for the architecture of config.json, that it "
+    "does not know, or that have another shape. What could not be judged is named in a note.",
     "empty": "A checkpoint or tensors without a single value.",
     "not-read": "Files that may hold weights and were not read.",
     "non-finite": "Weights that are NaN or infinite.",

@@ -357,7 +357,7 @@ def build(folder: Path, architecture: str, change: str) -> Path | None:
     if not MUTATIONS[change](upload):
         return None
     path = folder / change
-    path.mkdir()
+    path.mkdir(parents=True)
     (path / "config.json").write_text(json.dumps(upload.config))
     names = list(upload.values)
     if upload.pickled:

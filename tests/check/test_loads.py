@@ -15,6 +15,7 @@ from analyzers.check import CheckReport, CheckRequest, Finding, analyze
 from analyzers.checkpoints import Access
 from analyzers.language_models import bounded_process, loading
 from tests.check.mutations import ARCHITECTURES, MUTATIONS, build, saved
+from tests.check.unloadable import WRONG_INDEXES
 from tests.dtype_detection.checkpoints import normal, write
 
 LLAMA: dict[str, Any] = {
@@ -53,9 +54,15 @@ def llama() -> Values:
     return values
 
 
+def report_on(path: Path, base: Path | None = None) -> CheckReport:
+    request = CheckRequest(model=str(path), base=str(base) if base else None)
+    (report,) = (item for item in analyze(request, Access(local=True)) if isinstance(item, CheckReport))
+    return report
+
+
 def checked(path: Path) -> tuple[list[Finding], list[str]]:
     """Findings about loading, and notes."""
-    (report,) = (item for item in analyze(CheckRequest(model=str(path)), Access(local=True)) if isinstance(item, CheckReport))
+    report = report_on(path)
     return [each for each in report.findings if each.rule in ("loads", "empty")], list(report.notes)
 
 
@@ -64,12 +71,13 @@ def without(*names: str) -> Values:
 
 
 def transformers_faults(path: Path) -> bool:
-    """Whether transformers raises, or reports missing or mismatched keys."""
-    config = json.loads((path / "config.json").read_text())
-    model_class: Any = getattr(transformers, config.get("architectures", ["AutoModel"])[0])
+    """Whether transformers raises, or reports missing or mismatched keys, loading the class that config.json names."""
     try:
-        _, info = model_class.from_pretrained(path, output_loading_info=True)
-    except RuntimeError:
+        config = transformers.AutoConfig.from_pretrained(path)
+        named = config.architectures or ["AutoModel"]
+        model_class: Any = getattr(transformers, named if isinstance(named, str) else named[0])
+        _, info = model_class.from_pretrained(path, config=config, output_loading_info=True)
+    except Exception:
         return True
     return bool(info["missing_keys"] or info["mismatched_keys"])
 
@@ -181,30 +189,51 @@ def test_shards_that_no_index_names_are_not_loaded(tmp_path: Path) -> None:
 
 
 Hostile = tuple[str, dict[str, Any], str]
-HOSTILE: list[Hostile] = [
+UNJUDGED: list[Hostile] = [
     ("layers", LLAMA | {"num_hidden_layers": 10**9}, "1,000,000,000 layers, more than 2,048"),
+    ("text layers", LLAMA | {"text_config": {"num_hidden_layers": 10**9}}, "Compared instead: the number of layers with config.json"),
+    ("other layers", LLAMA | {"num_feat_extract_layers": 10**9}, "and layers with each other; nothing else."),
     ("experts", LLAMA | {"model_type": "mixtral", "num_local_experts": 10**9, "architectures": []}, "experts in each of"),
     ("labels", LLAMA | {"architectures": ["LlamaForTokenClassification"], "num_labels": 10**9}, "memory (MANTISSA_LOADING_MEMORY)"),
-    ("vocabulary", LLAMA | {"vocab_size": 10**30}, "No model can be built from config.json"),
-    ("no heads", LLAMA | {"num_attention_heads": 0}, "No model can be built from config.json"),
-    ("wrong type", LLAMA | {"hidden_size": "wide"}, "No model can be built from config.json"),
-    ("remote code", {"auto_map": {"AutoModel": "evil.Model"}, "architectures": ["MyModel"]}, 'transformers has no "MyModel"'),
-    ("no class", LLAMA | {"architectures": ["AutoModel"]}, 'transformers has no "AutoModel"'),
-    ("a function", LLAMA | {"architectures": ["pipeline"]}, 'transformers has no "pipeline"'),
-    ("another type", LLAMA | {"architectures": ["BertModel"]}, 'transformers has no "BertModel of the type llama"'),
-    ("unknown", {"model_type": "../../etc/passwd"}, 'transformers has no "../../etc/passwd"'),
-    ("odd", {"model_type": ["llama"], "architectures": {"a": 1}}, "transformers has no"),
+    ("remote code", TOY | {"auto_map": {"AutoConfig": "evil.C", "AutoModel": "evil.Model"}}, "code of the repository (auto_map"),
+    ("another library", LLAMA | {"model_type": "deformable_detr", "use_timm_backbone": True, "architectures": ["DabDetrModel"]}, "library"),
+    ("no such class", LLAMA | {"model_type": "llama4_vision_model", "architectures": ["ZorgModel"]}, 'transformers has no "ZorgModel"'),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("config", "said"), [case[1:] for case in HOSTILE], ids=[case[0] for case in HOSTILE])
-def test_hostile_configurations(config: dict[str, Any], said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("config", "said"), [case[1:] for case in UNJUDGED], ids=[case[0] for case in UNJUDGED])
+def test_what_cannot_be_judged_is_said(config: dict[str, Any], said: str, tmp_path: Path) -> None:
     """One note, and no clearance where the tensors contradict what is stated."""
     found, notes = checked(write(tmp_path, llama(), config))
     (note,) = notes
     assert note.startswith("What transformers would load was not judged: ") and said in note and "\n" not in note
-    if config.get("num_hidden_layers") == 10**9:
-        assert [each.title for each in found] == ["Layers are missing"]
+    stated = config.get("text_config", config).get("num_hidden_layers")
+    assert [each.title for each in found] == (["Layers are missing"] if stated == 10**9 else [])
+
+
+def test_layers_of_several_stacks_that_are_too_few(tmp_path: Path) -> None:
+    """An encoder and a decoder, and a number of layers that neither the limit nor the two together reach."""
+    values, config = saved("t5", tmp_path)
+    (found,), (note,) = checked(write(tmp_path / "in", values, config | {"num_layers": 10**9}))
+    assert found.title == "Layers are missing" and "1,000,000,000 layers, and the files hold 6" in found.detail
+    assert "not judged" in note
+
+
+def test_fused_experts_that_it_ignores(tmp_path: Path) -> None:
+    """As vLLM names them. Their names are not those of the files, so that their parameters are not counted rather than too few."""
+    values, config = saved("mixtral", tmp_path)
+    for layer in range(3):
+        experts = f"model.layers.{layer}.block_sparse_moe.experts."
+        parts = {name: values.pop(name) for name in sorted(values) if name.startswith(experts)}
+        values[f"{experts}w2_weight"] = torch.stack([value for name, value in parts.items() if "w2" in name])
+    found, _ = checked(write(tmp_path / "in", values, config))
+    assert [(each.title, len(each.tensors)) for each in found] == [("Weights are missing", 6), ("Weights that are ignored", 3)]
+    assert found[1].detail == "3 stored tensors without a place in MixtralForCausalLM: transformers ignores them."
+
+
+def test_an_attention_that_was_not_tried(tmp_path: Path) -> None:
+    found, (note,) = checked(write(tmp_path, llama(), LLAMA | {"_attn_implementation": "flash_attention_2"}))
+    assert found == [] and note.startswith('config.json asks for the attention "flash_attention_2", which was not tried')
 
 
 def test_a_nested_configuration(tmp_path: Path) -> None:
@@ -216,11 +245,12 @@ def test_a_nested_configuration(tmp_path: Path) -> None:
 
 def test_without_an_architecture_only_empty_tensors_are_found(tmp_path: Path) -> None:
     (found,), notes = checked(write(tmp_path, without(Q) | {UP: torch.empty(0, 32)}, {"hidden_size": 32}))
-    assert (found.rule, found.level, found.tensors, notes) == ("empty", "error", (UP,), [])
+    assert (found.rule, found.level, found.tensors) == ("empty", "error", (UP,))
+    assert "names neither a model_type nor architectures" in notes[-1]
 
 
 def test_unknown_keys_change_nothing(tmp_path: Path) -> None:
-    config = LLAMA | {"auto_map": {"AutoModelForCausalLM": "other/repository--evil.Model"}, "surprise": {"a": [1] * 9}, "dtype": "banana"}
+    config = LLAMA | {"auto_map": {"AutoModelForCausalLM": "other/repository--evil.Model"}, "surprise": {"a": [1] * 9}}
     assert checked(write(tmp_path, llama(), config)) == ([], [])
 
 
@@ -229,13 +259,52 @@ def test_the_limit_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(limits, "LOADING_SECONDS", 0.01)
     _, (note,) = checked(write(tmp_path, llama(), LLAMA))
     assert "(MANTISSA_LOADING_SECONDS)" in note
+    monkeypatch.undo()
+    assert checked(tmp_path) == ([], []), "the next checkpoint has another process"
 
 
 def test_quantized_weights_are_not_judged(tmp_path: Path) -> None:
     values = without(Q) | {Q: torch.zeros(32, 32, dtype=torch.float8_e4m3fn), Q + "_scale_inv": torch.ones(1, 1)}
     config = LLAMA | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
     found, notes = checked(write(tmp_path, values, config))
-    assert found == [] and any("The weights are quantized (fp8)" in note for note in notes)
+    assert found == [] and any('the weights are quantized ("fp8")' in note for note in notes)
+    (fault,), _ = checked(write(tmp_path, values, config | {"num_attention_heads": 0}))
+    assert fault.title == "It cannot be loaded", "whatever the quantization"
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "bitsandbytes", "fp8"])
+def test_plain_weights_that_config_json_says_are_quantized(method: str, tmp_path: Path) -> None:
+    config = LLAMA | {"quantization_config": {"quant_method": method, "bits": 4, "load_in_8bit": method == "bitsandbytes"}}
+    found, (note,) = checked(write(tmp_path, without(Q), config))
+    assert found == [] and note.startswith("Whether transformers would load it was not judged: ")
+
+
+def test_files_of_a_quantized_model_are_judged(tmp_path: Path) -> None:
+    """bitsandbytes int8, whose values are not."""
+    values: Values = {name: value for name, value in llama().items() if value.dim() == 1}
+    for name in [name for name in llama() if name.endswith("proj.weight")]:
+        values |= {name: torch.ones(llama()[name].shape, dtype=torch.int8), name.replace("weight", "SCB"): torch.ones(len(llama()[name]))}
+    config = LLAMA | {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}
+    write(tmp_path, values, config)
+    assert WRONG_INDEXES["swapped"](tmp_path)
+    report = report_on(tmp_path)
+    assert [(each.rule, each.level) for each in report.findings] == [("index", "error")]
+    assert any(note.startswith("No values were judged: ") for note in report.notes) and not report.whole
+    assert report.covered_share == 0 and any("was not judged: config.json says" in note for note in report.notes)
+
+
+def test_pruned_experts_are_no_wrong_shape(tmp_path: Path) -> None:
+    """Half of the experts, with the router cut to them and config.json corrected, as transformers loads it; and not corrected."""
+    values, config = saved("mixtral", tmp_path)
+    base = write(tmp_path / "base", values, config)
+    pruned = {name: value for name, value in values.items() if not any(f"experts.{number}." in name for number in (2, 3))}
+    pruned |= {
+        name: value[:2].clone() for name, value in pruned.items() if name.endswith("mlp.gate.weight") or name.endswith("moe.gate.weight")
+    }
+    for experts, level in ((2, "warning"), (4, "error")):
+        path = write(tmp_path / f"pruned{experts}", pruned, config | {"num_local_experts": experts})
+        (found,) = [each for each in report_on(path, base).findings if each.rule == "misshapen"]
+        assert found.level == level and transformers_faults(path) == (level == "error")
 
 
 # Without transformers.
@@ -288,6 +357,7 @@ def test_without_transformers(
     assert any("transformers is not installed: pip install 'mantissa[models]'." in note for note in notes)
 
 
+@pytest.mark.usefixtures("base_package")
 def test_layers_beyond_those_stated_are_ignored(tmp_path: Path) -> None:
     (found,), _ = checked(write(tmp_path, llama(), TOY | {"num_hidden_layers": 4}))
     assert (found.level, found.title, len(found.tensors)) == ("warning", "Layers that are ignored", 9)

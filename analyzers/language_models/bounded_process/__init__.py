@@ -22,7 +22,9 @@ from typing import Any, Literal
 from analyzers import limits
 
 Program = Literal["tokenizer", "loading"]
-Failed = Literal["seconds", "bytes", "characters", "tokens", "no template", "broke off", "unknown", "said"]
+Failed = Literal[
+    "seconds", "bytes", "characters", "tokens", "no template", "broke off", "limit", "library", "code", "class", "quantized", "said"
+]
 
 _ROOT = Path(__file__).parents[3]
 # The environment variables an interpreter needs to start like this one: the programs must not see tokens or other secrets.
@@ -92,6 +94,7 @@ class Bounded:
             self._lines.flush()
             line = self._lines.readline(_ANSWER_BYTES)
         except TimeoutError:
+            self.close()  # its answer would be taken for that of the next request
             raise ProgramFailed("seconds") from None
         except (OSError, ValueError):  # the process had ended before
             raise ProgramFailed("broke off") from None

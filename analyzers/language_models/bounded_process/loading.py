@@ -3,14 +3,15 @@
 import gc
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import torch
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
+from transformers.quantizers.auto import AutoHfQuantizer
 from transformers.utils import logging as messages
 
 from analyzers.errors import LimitExceeded
@@ -18,8 +19,10 @@ from analyzers.language_models.bounded_process import ProgramFailed
 from analyzers.language_models.untrusted import check_counts, cleaned
 
 _NAME = re.compile(r"[A-Za-z0-9_]{1,120}")
-_DTYPES = re.compile(r"(torch_)?dtype")  # nothing here depends on them
+_LANGUAGE_MODEL = re.compile(r"\w+(ForCausalLM|LMHeadModel)")
+_NO_MEMORY = re.compile(r"allocate memory|out of memory", re.IGNORECASE)
 _Stored = Sequence[tuple[str, Sequence[int]]]
+_Result = TypeVar("_Result")
 
 
 class Programs:
@@ -33,72 +36,131 @@ class Programs:
     def load(self, config: dict[str, Any], tensors: _Stored) -> dict[str, Any]:
         """Load tensors of these names and shapes, on the meta device, into the model that ``config`` describes.
 
-        Returns the name of the ``class`` and its report: names of ``missing`` parameters and ``buffers``, ``unexpected`` names,
-        ``mismatched`` names with the stored and the expected shape; or ``refused``, if it raises for these tensors. Names are those of the
-        model, after transformers' own renaming. Raises ProgramFailed if the class is not known ("unknown") or cannot be built ("said").
+        Returns the name of the ``class``, the name ``instead`` of which it was taken, and its report: names of ``missing`` parameters and
+        ``buffers``, ``unexpected`` names, ``mismatched`` names with the stored and the expected shape; or the reason why it is
+        ``refused``, and whether ``by_config`` alone. Names are those of the model, after transformers' own renaming. Raises ProgramFailed
+        where it cannot be told: for a model above a "limit", one that needs a "library" or its own "code", a "class" that transformers
+        does not have, and one that is "quantized".
         """
         try:
             check_counts(config)
         except LimitExceeded as error:
-            raise ProgramFailed("said", str(error)) from None
-        model_class, settings = _described(config)
+            raise ProgramFailed("limit", str(error)) from None
+        described, refused = _attempt(lambda: (*_described(config), _quantization(config)))
+        if described is None:
+            return {"refused": refused, "by_config": True}
+        model_class, settings, instead, method = described
+        answer = {"class": model_class.__name__, "instead": instead}
         gc.disable()  # nothing but garbage of one request, and a fifth of its time
         state = {name: torch.empty(tuple(shape), device="meta") for name, shape in tensors}
-        try:
-            model, info = cast(Any, model_class).from_pretrained(
-                None,
-                config=settings,
-                state_dict=state,
-                dtype=torch.float32,
-                device_map="meta",
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-            )
-        except MemoryError:
-            raise
-        except Exception as error:
-            _build(model_class, settings)  # raises where the configuration is at fault, not the tensors
-            return {"class": model_class.__name__, "refused": str(error).split("\n")[0] or type(error).__name__}
+        loaded, refused = (None, "") if method else _attempt(lambda: _loaded(model_class, settings, state))
+        if loaded is None:  # is the configuration at fault, or are the tensors?
+            empty, by_config = _attempt(lambda: _loaded(model_class, settings, {"": torch.empty(0, device="meta")}))
+            if method and empty is not None:
+                raise ProgramFailed("quantized", method)
+            return {**answer, "refused": by_config or refused, "by_config": bool(by_config)}
+        model, info = loaded
         parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
         return {
-            "class": model_class.__name__,
+            **answer,
             "missing": sorted(name for name in info["missing_keys"] if name in parameters),
             "buffers": sorted(name for name in info["missing_keys"] if name not in parameters),
-            "unexpected": sorted(info["unexpected_keys"]) if config.get("architectures") else [],  # else it may be a head
+            # Without a class of that name it may be a head.
+            "unexpected": sorted(info["unexpected_keys"]) if config.get("architectures") and not instead else [],
             "mismatched": sorted((name, list(stored), list(expected)) for name, stored, expected in info["mismatched_keys"]),
         }
 
 
-def _described(stated: Mapping[str, Any]) -> tuple[type[PreTrainedModel], PreTrainedConfig]:
-    """The class that ``architectures`` names, else that of AutoModel, and its configuration. Raises ProgramFailed."""
-    kind, named = stated.get("model_type"), stated.get("architectures")
-    kind_class = CONFIG_MAPPING[kind] if isinstance(kind, str) and kind in CONFIG_MAPPING else None
-    if isinstance(named, list) and named:
-        name = str(named[0])
-        found = getattr(transformers, name, None) if _NAME.fullmatch(name) else None
-        if not (isinstance(found, type) and issubclass(found, PreTrainedModel) and found.config_class):
-            raise ProgramFailed("unknown", name)
-    elif kind_class is None or kind_class not in cast(Any, MODEL_MAPPING):
-        raise ProgramFailed("unknown", str(kind))
-    else:
-        found = cast(Any, MODEL_MAPPING)[kind_class]
-        found = found[0] if isinstance(found, tuple) else found
-    model_class = cast(type[PreTrainedModel], found)
-    return model_class, _configured(model_class, kind_class, stated)
+def _attempt(make: Callable[[], _Result]) -> tuple[_Result | None, str]:
+    """What ``make`` returns, or the reason why transformers raises. Raises what says nothing about transformers elsewhere."""
+    try:
+        return make(), ""
+    except (MemoryError, RecursionError, ProgramFailed):
+        raise
+    except ImportError as error:
+        raise ProgramFailed("library", _reason(error).partition(". ")[0]) from None
+    except Exception as error:  # any error is possible: the library receives untrusted values
+        if _NO_MEMORY.search(str(error)):
+            raise MemoryError from None
+        return None, _reason(error)
 
 
-def _configured(model_class: type[PreTrainedModel], kind: type[PreTrainedConfig] | None, stated: Mapping[str, Any]) -> PreTrainedConfig:
-    """The configuration of a class; of a multimodal ``kind``, that of the part that the class implements."""
+def _reason(error: Exception) -> str:
+    """What an error of the library says, in one line, without the trace that torch's own errors end with."""
+    said = str(error.args[0] if isinstance(error, KeyError) and error.args else error).strip()
+    said = " ".join(" ".join(said.split("\n")[:2]).partition("Exception raised from")[0].split())
+    if isinstance(error, KeyError) and " " not in said:
+        return f"it does not know {said!r}"
+    return said or type(error).__name__
+
+
+def _loaded(model_class: type[PreTrainedModel], settings: PreTrainedConfig, state: Mapping[str, torch.Tensor]) -> tuple[Any, Any]:
+    loaded: tuple[Any, Any] = cast(Any, model_class).from_pretrained(
+        None,
+        config=settings,
+        state_dict=dict(state),
+        device_map="meta",
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+    )
+    return loaded
+
+
+def _described(stated: Mapping[str, Any]) -> tuple[type[PreTrainedModel], PreTrainedConfig, str]:
+    """The class that ``architectures`` names and its configuration; if it names none that fits ``model_type``, the class that an AutoModel
+    takes, and the name instead of which it is taken. Raises ProgramFailed, and what transformers would raise.
+    """
+    kind = stated.get("model_type")
+    if kind == "mistral" and "layer_types" in stated:  # as AutoConfig reads it
+        kind = "ministral"
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+        codes = stated.get("auto_map")
+        if isinstance(codes, dict) and "AutoConfig" in codes:
+            raise ProgramFailed("code")
+        if kind is None:
+            raise ValueError("it names no model_type")
+        version = transformers.__version__
+        raise ValueError(f"transformers {version} does not know the model_type {kind!r:.80}; a newer release, or the model's own code, may")
+    config_class = CONFIG_MAPPING[kind]
+    config = config_class.from_dict(cleaned(stated))
+    named = stated.get("architectures")
+    first = named[0] if isinstance(named, list) and named else named
+    name = first if isinstance(first, str) and _NAME.fullmatch(first) else ""
+    model_class = getattr(transformers, name, None) if name else None
+    if isinstance(model_class, type) and "_backends" in vars(model_class):
+        raise ProgramFailed("library", f"{name} requires {', '.join(vars(model_class)['_backends'])}")
+    if isinstance(model_class, type) and issubclass(model_class, PreTrainedModel) and model_class.config_class:
+        part = _part(model_class, config)
+        if part is not None:
+            return model_class, part, ""
+    models = cast(Any, MODEL_FOR_CAUSAL_LM_MAPPING if _LANGUAGE_MODEL.fullmatch(name) else MODEL_MAPPING)
+    if config_class not in models:
+        raise ProgramFailed("class", name or kind)
+    taken = models[config_class]
+    taken = taken[0] if isinstance(taken, tuple) else taken
+    return taken, _part(taken, config) or config, str(first or "")[:100]
+
+
+def _part(model_class: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedConfig | None:
+    """The configuration of a class: ``config``, or the part of it, if multimodal, that the class implements; None if it has none."""
     own = cast(type[PreTrainedConfig], model_class.config_class)
-    settings = cleaned(stated, _DTYPES)
-    if kind is None or issubclass(kind, own):
-        return (kind or own).from_dict(settings)
-    part = next((name for name, sub in kind.sub_configs.items() if sub is own), None)
-    if part is None:
-        raise ProgramFailed("unknown", f"{model_class.__name__} of the type {kind.model_type}")
-    return cast(PreTrainedConfig, getattr(kind.from_dict(settings), part))
+    if isinstance(config, own):
+        return config
+    name = next((name for name, sub in config.sub_configs.items() if sub is own), None)
+    return cast(PreTrainedConfig, getattr(config, name)) if name else None
 
 
-def _build(model_class: type[PreTrainedModel], settings: PreTrainedConfig) -> None:
-    with torch.device("meta"):
-        cast(Any, model_class)(settings)
+def _quantization(stated: Mapping[str, Any]) -> str:
+    """The method by which transformers would load quantized weights, "" for none. Raises what it would raise for its settings."""
+    text = stated.get("text_config")
+    asked = stated.get("quantization_config")
+    if isinstance(text, dict):
+        asked = asked or text.get("quantization_config")
+    if asked is None:
+        return ""
+    quantizers: Any = AutoHfQuantizer
+    asked = cleaned(asked)
+    if not quantizers.supports_quant_method(asked):
+        return ""  # ignored, with a warning
+    made = quantizers.merge_quantization_configs(asked, None)
+    return str(getattr(made.quant_method, "value", made.quant_method))

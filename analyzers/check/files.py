@@ -1,0 +1,125 @@
+"""The rule `loads` on files: what transformers looks for in a folder, and does not find or cannot read, whatever the tensors are."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from analyzers import limits
+from analyzers.check.findings import finding
+from analyzers.check.report import Finding
+from analyzers.checkpoints import Checkpoint, LocalRepository, quoted, read_range
+from analyzers.checkpoints.adapters import is_adapter
+from analyzers.checkpoints.weight_names import GGUF, INDEX, PICKLED, SHARD, VARIANT, file_name, folder, stem
+from analyzers.language_models.loading import loaded_tensors
+
+_SAFE, _PICKLE = "model.safetensors", "pytorch_model.bin"
+# In the order in which transformers looks for them.
+_NAMES = (_SAFE, _SAFE + INDEX, _PICKLE, _PICKLE + INDEX)
+# Files beside the weights that only transformers' save_pretrained writes.
+_COMPANIONS = ("generation_config.json", "tokenizer_config.json")
+# Beginnings of an open checkpoint's notes on pickles, and why transformers does not read these as Mantissa does.
+_PICKLES = {
+    "Weights were read from ": "transformers does not look inside that entry, and finds none of the model's parameters.",
+    "Read from objects": "transformers loads no pickled objects, and refuses the file.",
+}
+
+
+def another_format(checkpoint: Checkpoint) -> str:
+    """Why a checkpoint is plainly none that transformers' from_pretrained is meant for; empty if it may be one."""
+    paths = [file.path for file in checkpoint.files]
+    if isinstance(checkpoint.repository, LocalRepository) and checkpoint.repository.single_file:
+        return "a single file was named, and it loads folders."
+    if any(path.endswith(GGUF) for path in paths):
+        return "the weights are GGUF."
+    return "the weights are an adapter." if is_adapter(paths, checkpoint.tensors) else ""
+
+
+def look_for_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
+    """Return findings on files that transformers needs to load a checkpoint, and why it was not judged whether it loads, if so."""
+    files = checkpoint.repository.files
+    other = another_format(checkpoint)
+    places = {folder(checkpoint.files[tensor.file].path) for tensor in loaded_tensors(checkpoint)}
+    if other or len(places) != 1:
+        return [], other or "no folder holds all weights of one model."
+    place = places.pop()
+    path = next((path for path in (_in(place, "config.json"), "config.json") if path in files), None)
+    if path is None:
+        if not any(_in(place, name) in files for name in _COMPANIONS):
+            return [], "there is no config.json."
+        return [_refused("config.json is not in the files, and transformers needs it: save the whole model with save_pretrained.")], ""
+    if files[path] > limits.CONFIG_BYTES:
+        return [], f"{path} has more than {limits.CONFIG_BYTES:,} bytes (MANTISSA_CONFIG_BYTES)."
+    fault = _unreadable(_read(checkpoint, path))
+    if fault:
+        return [_refused(f"{quoted(path, 200)} {fault}, and transformers refuses to read it: write it again.")], ""
+    config = checkpoint.config or {}
+    if not ("model_type" in config or "architectures" in config):
+        return [], "config.json names neither a model_type nor architectures, so it may be another library's."
+    return list(_weights(checkpoint, config, place, folder(path))), ""
+
+
+def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, beside: str) -> Iterator[Finding]:
+    """Findings on the weight files in the folder ``place`` of a model whose config.json is in the folder ``beside``."""
+    files = checkpoint.repository.files
+    stated = config.get("transformers_weights")
+    names = (stated,) if isinstance(stated, str) else _NAMES
+    found = next((_in(beside, name) for name in names if _in(beside, name) in files), None)
+    if found is None:
+        stored = [file.path for file in checkpoint.files if file.path not in checkpoint.outside_index]
+        sought = f"{quoted(_SAFE)} or {quoted(_PICKLE)}, or the index of one," if names is _NAMES else quoted(names[0], 200)
+        yield _refused(f"transformers looks for {sought} beside config.json, and does not find it. {_mend(stored, place, beside)}")
+    elif found.endswith(INDEX) and place == beside and not isinstance(json.loads(_read(checkpoint, found)).get("metadata"), dict):
+        yield _refused(f'{quoted(found, 200)} has no metadata, and transformers fails without it: add "metadata": {{}} to the index.')
+    for note in checkpoint.notes:
+        why = next((why for said, why in _PICKLES.items() if note.startswith(said)), None)
+        if why:
+            yield _refused(f"{note} But {why} Save model.state_dict() alone, best as safetensors.")
+            break
+
+
+def _mend(stored: list[str], place: str, beside: str) -> str:
+    """How weights under other names are made to load."""
+    names = [file_name(path) for path in stored]
+    main = _PICKLE if names[0].endswith(PICKLED) else _SAFE
+    if place != beside:
+        return f"The weights are in the folder {quoted(place, 200)}: move them, and load that folder with a config.json of its own."
+    if all(SHARD.fullmatch(name) for name in names) and len(names) > 1:
+        return f"Without {quoted(main + INDEX)} the {len(names):,} shards are not found: save the model again with save_pretrained."
+    base, _, ending = main.rpartition(".")
+    variant = VARIANT.fullmatch(stem(names[0]))
+    if len(names) == 1 and variant and names[0].startswith(f"{base}.") and names[0].endswith(f".{ending}"):
+        kind = names[0].removeprefix(f"{base}.").removesuffix(f".{ending}")
+        return f"It loads {quoted(names[0], 200)} only if asked for variant={quoted(kind)}: rename the file to {quoted(main)}."
+    if len(names) == 1:
+        return f"Rename {quoted(names[0], 200)} to {quoted(main)}."
+    return "Save the model again with save_pretrained."
+
+
+def _unreadable(raw: bytes) -> str:
+    """Why transformers does not read a config.json; empty if it does."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return "is not UTF-8"
+    if text.startswith("\ufeff"):
+        return "begins with a byte order mark"
+    try:
+        return "" if isinstance(json.loads(text), dict) else "is not a JSON object"
+    except (ValueError, RecursionError):
+        return "is not JSON"
+
+
+def _in(place: str, name: str) -> str:
+    return f"{place}/{name}" if place else name
+
+
+def _read(checkpoint: Checkpoint, path: str) -> bytes:
+    file = checkpoint.repository.open(path)
+    try:
+        return read_range(file, 0, file.size)
+    finally:
+        file.close()
+
+
+def _refused(detail: str) -> Finding:
+    return finding("loads", "error", "It cannot be loaded", detail)

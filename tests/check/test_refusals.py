@@ -1,0 +1,142 @@
+"""The rule `loads` on configurations and files that transformers refuses, or loads as another class: agreement, and sentences."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import quantize
+from safetensors.torch import save_file
+
+from tests.check.mutations import ARCHITECTURES, build
+from tests.check.test_loads import LLAMA, Hostile, Q, _processes, assert_agrees, checked, llama, report_on, transformers_faults, without
+from tests.check.unloadable import CHANGES, WRONG_INDEXES
+from tests.dtype_detection.checkpoints import normal, write
+
+__all__ = ["_processes"]  # a fixture
+
+
+# A few of each kind; all of them below.
+CHANGED = (
+    "width-infinite", "rope-type", "dtype-half", "quantized-99-bits", "quantized-unknown", "class-as-text", "byte-order-mark", "a-list",
+    "no-metadata",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_it_is_an_error_where_transformers_refuses_the_files(change: str, tmp_path: Path) -> None:
+    path = build(tmp_path, "llama", "unchanged")
+    assert path is not None and CHANGES[change](path)
+    assert_agrees(path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_it_is_an_error_where_transformers_refuses_the_files_in_all_changes(architecture: str, tmp_path: Path) -> None:
+    faults = []
+    for name, change in CHANGES.items():
+        path = build(tmp_path / name, architecture, "unchanged")
+        if path is not None and change(path):
+            faults.append(assert_agrees(path))
+    assert len(faults) >= 50 and True in faults and False in faults
+
+
+INSTEAD: list[Hostile] = [
+    ("no class", LLAMA | {"architectures": ["AutoModel"]}, "LlamaModel"),
+    ("a function", LLAMA | {"architectures": ["pipeline"]}, "LlamaModel"),
+    ("another type", LLAMA | {"architectures": ["BertModel"]}, "LlamaModel"),
+    ("code of its own", LLAMA | {"architectures": ["ZorgForCausalLM"], "auto_map": {"AutoModelForCausalLM": "m.M"}}, "LlamaForCausalLM"),
+]
+
+
+@pytest.mark.parametrize(("config", "taken"), [case[1:] for case in INSTEAD], ids=[case[0] for case in INSTEAD])
+def test_a_class_that_transformers_does_not_have(config: dict[str, Any], taken: str, tmp_path: Path) -> None:
+    """AutoModel takes another one, which is judged, and a note says so."""
+    path = write(tmp_path, without(Q), config)
+    (found,), (note,) = checked(path)
+    assert found.tensors == (Q.removeprefix("model.") if taken == "LlamaModel" else Q,)
+    assert f"judged as {taken}" in note and config["architectures"][0] in note
+    models: Any = transformers.AutoModel if taken == "LlamaModel" else transformers.AutoModelForCausalLM
+    model, info = models.from_pretrained(path, output_loading_info=True)
+    assert type(model).__name__ == taken and set(info["missing_keys"]) == set(found.tensors)
+
+
+REFUSED: list[Hostile] = [
+    ("vocabulary", LLAMA | {"vocab_size": 10**30}, "Overflow"),
+    ("no heads", LLAMA | {"num_attention_heads": 0}, "modulo by zero"),
+    ("wrong type", LLAMA | {"hidden_size": "wide"}, "expected int, got str"),
+    ("activation", LLAMA | {"hidden_act": "zorg"}, "does not know 'zorg'"),
+    ("dtype", LLAMA | {"dtype": "float99"}, "no attribute 'float99'"),
+    ("unknown", {"model_type": "../../etc/passwd"}, "does not know the model_type '../../etc/passwd'; a newer release"),
+    ("odd", {"model_type": ["llama"], "architectures": {"a": 1}}, "does not know the model_type ['llama']"),
+    ("no type", {"auto_map": {"AutoModel": "evil.Model"}, "architectures": ["MyModel"]}, "names no model_type"),
+]
+
+
+@pytest.mark.parametrize(("config", "said"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_why_no_model_can_be_built(config: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """One sentence of one line, without a place in the library's code."""
+    (found, *others), notes = checked(write(tmp_path, llama(), config))
+    assert (found.rule, found.level, found.title, notes) == ("loads", "error", "It cannot be loaded", [])
+    assert all("not by transformers" in each.detail for each in others)
+    assert said in found.detail and found.detail.endswith(". Correct config.json.") and "\n" not in found.detail
+    assert ".py" not in found.detail and "frame #" not in found.detail
+    assert transformers_faults(tmp_path)
+
+
+FILES = {
+    "variant": 'if asked for variant="fp16": rename the file to "model.safetensors".',
+    "sft": 'Rename "model.sft" to "model.safetensors".',
+    "no-index": 'Without "model.safetensors.index.json" the 2 shards are not found',
+    "null-metadata": 'add "metadata": {} to the index.',
+    "wrapped": "transformers does not look inside that entry",
+    "without-config": "config.json is not in the files",
+    "latin-1": '"config.json" is not UTF-8, and transformers refuses to read it',
+}
+
+
+@pytest.mark.parametrize("change", FILES)
+def test_what_is_said_of_files(change: str, tmp_path: Path) -> None:
+    path = build(tmp_path, "llama", "unchanged")
+    assert path is not None and CHANGES[change](path)
+    (found,), _ = checked(path)
+    assert (found.rule, found.level) == ("loads", "error") and FILES[change] in found.detail
+    assert transformers_faults(path)
+
+
+def test_weights_in_another_folder_than_config_json(tmp_path: Path) -> None:
+    write(tmp_path / "checkpoint-9", llama())
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    (found,), _ = checked(tmp_path)
+    assert 'The weights are in the folder "checkpoint-9"' in found.detail and transformers_faults(tmp_path)
+
+
+@pytest.mark.parametrize("change", WRONG_INDEXES)
+def test_a_wrong_index_that_transformers_loads_by(change: str, tmp_path: Path) -> None:
+    """It is an error of the index, and nothing says that transformers fails."""
+    path = build(tmp_path, "llama", "unchanged")
+    assert path is not None and WRONG_INDEXES[change](path)
+    assert checked(path)[0] == [] and not transformers_faults(path)
+    (found,) = [each for each in report_on(path).findings if each.rule == "index"]
+    assert found.level == "error" and "transformers loads all tensors of the files that it names" in found.detail
+
+
+@pytest.mark.parametrize("name", ["adapter", "gguf", "file", "no config"])
+def test_what_is_no_folder_of_transformers_is_not_faulted(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    path.mkdir()
+    lora = {"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": normal(4, 32)}
+    save_file(lora if name == "adapter" else llama(), path / ("weights.safetensors" if name == "file" else "model.safetensors"))
+    if name == "gguf":
+        (path / "model.safetensors").unlink()
+        writer = GGUFWriter(path / "model.gguf", "llama")
+        codes = quantize(normal(32, 32).numpy(), GGMLQuantizationType.Q8_0)
+        writer.add_tensor("blk.0.attn_q.weight", codes, raw_dtype=GGMLQuantizationType.Q8_0)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    found, notes = checked(path / "weights.safetensors" if name == "file" else path)
+    assert found == [] and any(note.startswith("Whether transformers would load it was not judged: ") for note in notes)

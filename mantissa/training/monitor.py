@@ -215,14 +215,14 @@ class UpdateMonitor:
             if not self._optimizers:
                 reason = ""
             elif holder is None:
-                reason = "the optimizer does not hold the parameter (name fp32 master weights with masters=)"
+                reason = "the optimizer does not hold these parameters (name fp32 master weights with masters=)"
             elif type(holder) not in ELEMENTWISE:
                 names = ", ".join(kind.__name__ for kind in ELEMENTWISE)
                 reason = f"{type(holder).__module__}.{type(holder).__name__} is not one of torch's elementwise optimizers ({names})"
             elif not _is_whole(each):
-                reason = "its values are distributed over processes"
+                reason = "the values are distributed over processes"
             else:
-                reason = "its gradients are sparse"
+                reason = "the gradients are sparse"
             reasons[reason].append(name)
         return reasons
 

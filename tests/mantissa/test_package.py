@@ -80,6 +80,12 @@ def test_the_sentence_of_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     assert str(raised.value) == "This needs torch, which is not installed: pip install 'mantissa[models]'."
 
 
+def test_the_monitor_without_torch_is_one_sentence() -> None:
+    program = "import sys; sys.modules['torch'] = None; import mantissa.training"
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert run.stderr.splitlines()[-1] == "ImportError: This needs torch, which is not installed: pip install 'mantissa[models]'."
+
+
 def required(name: str, extras: Iterable[str] = ()) -> set[str]:
     """The distributions that ``pip install name[extras]`` brings, itself included, among those that are installed here."""
     found = {name}

@@ -33,7 +33,8 @@ def recognised(model: nn.Module, optimizers: Sequence[Any]) -> dict[str, Tensor]
     """The masters that optimizers step, where those are, in order, the parameters that no optimizer steps, in a finer format."""
     stepped = {id(tensor): tensor for optimizer in optimizers for tensor in parts.stepped(optimizer)}
     free = {name: each for name, each in parts.parameters(model) if each.requires_grad and id(each) not in stepped}
-    others = [tensor for key, tensor in stepped.items() if key not in {id(each) for each in model.parameters()}]
+    own = {id(each) for each in model.parameters()}
+    others = [tensor for key, tensor in stepped.items() if key not in own]
     pairs = list(zip(free.values(), others, strict=False))
     fits = len(free) == len(others) and all(
         a.shape == b.shape and a.device == b.device and a.dtype.itemsize < b.dtype.itemsize and torch.equal(a, b.detach().to(a.dtype))

@@ -210,8 +210,9 @@ class UpdateMonitor:
     def _unfollowed(self, held: Mapping[str, parts.Held]) -> dict[str, list[str]]:
         """Names of parameters without a shadow, by the reason."""
         reasons = defaultdict(list)
+        holders = {id(tensor): optimizer for optimizer in self._optimizers for tensor in parts.stepped(optimizer)}
         for name, each in held.items():
-            holder = next((optimizer for optimizer in self._optimizers if any(each.source is t for t in parts.stepped(optimizer))), None)
+            holder = holders.get(id(each.source))
             if not self._optimizers:
                 reason = ""
             elif holder is None:

@@ -1,4 +1,4 @@
-"""The training monitor's looks, sampled and exact, and its shadow of the optimizer, compared with steps of a Llama of 8 layers on 32 samples of 128 tokens."""
+"""The training monitor's looks and its shadow, compared with steps of a Llama of 8 layers on 32 samples of 128 tokens."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

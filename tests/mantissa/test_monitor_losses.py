@@ -79,7 +79,7 @@ def norm(truth: Sequence[dict[str, Tensor]], of: Callable[[dict[str, Tensor]], T
 
 
 @pytest.mark.parametrize("rate", [1e-4, *(pytest.param(rate, marks=pytest.mark.exhaustive) for rate in (1e-5, 1e-7)), 1e-6, 1e-8])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["adamw", "fused", pytest.param("foreach", marks=pytest.mark.exhaustive), "sgd", "sgd-fused"])
 def test_losses_are_those_of_a_float64_shadow(name: str, rate: float) -> None:
     look, truth = followed(name, rate, mode="exact")
     intended = [each["intended"] != 0 for each in truth]
@@ -369,3 +369,12 @@ def test_masters_that_do_not_fit_are_refused() -> None:
         UpdateMonitor(model, masters=[torch.zeros(3)])
     with pytest.raises(InvalidRequest, match=r'^The model has no parameter "0\.weight" of the shape \(3,\) of its master\.$'):
         UpdateMonitor(model, masters={"0.weight": torch.zeros(3)})
+
+
+def test_a_model_without_trainable_parameters_has_no_shares() -> None:
+    model = small(torch.bfloat16).requires_grad_(False)
+    with UpdateMonitor(model, SGD(model.parameters(), lr=0.1)) as monitor:
+        look = monitor.look(20)
+    assert look.total.values == 0 and look.total.changed_share is look.total.update_ratio is None and not look.roles
+    assert look.metrics() == {"mantissa/unmoved_tensors": 0.0} and look.messages == ()
+    assert look.frozen is not None and look.frozen.changed_share == 0

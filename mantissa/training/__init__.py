@@ -2,8 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
-from mantissa.training.look import Look, RoleLook
-from mantissa.training.monitor import UpdateMonitor
+from analyzers.errors import MissingExtra
+from analyzers.extras import extras_explained
+
+try:
+    with extras_explained():
+        from mantissa.training.look import Look, RoleLook
+        from mantissa.training.monitor import UpdateMonitor
+except MissingExtra as missing:
+    raise ImportError(str(missing)) from None
 
 if TYPE_CHECKING:
     from mantissa.training.callback import MantissaCallback

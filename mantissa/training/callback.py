@@ -1,5 +1,6 @@
 """`MantissaCallback`: the monitor in transformers' Trainer, and in TRL's trainers, which inherit it."""
 
+import re
 from typing import Any, Literal
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -14,7 +15,8 @@ class MantissaCallback(TrainerCallback):
 
         trainer.add_callback(MantissaCallback(trainer, every=100))
 
-    mode, share, seed, path: as of `UpdateMonitor`. looks: those so far. Messages are printed when they are new.
+    mode, share, seed, path: as of `UpdateMonitor`, which gets the trainer's optimizer. by_role: log the figures of each role, and not only
+    those of all trained parameters; ``path`` has all of them. looks: those so far. Messages are printed when they are new.
     """
 
     def __init__(
@@ -26,19 +28,25 @@ class MantissaCallback(TrainerCallback):
         share: float = 0.01,
         seed: int = 0,
         path: str | None = None,
+        by_role: bool = False,
     ) -> None:
         if any(isinstance(each, MantissaCallback) for each in trainer.callback_handler.callbacks):
             raise InvalidRequest("This trainer has a MantissaCallback already.")
         self.looks: list[Look] = []
         self._trainer = trainer
         self._every = every
+        self._by_role = by_role
         self._options: dict[str, Any] = {"mode": mode, "share": share, "seed": seed, "path": path}
         self._monitor: UpdateMonitor | None = None
         self._said: set[str] = set()
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Attach the monitor to the model as it will be trained; where training resumes, its start is this step."""
-        self._monitor = UpdateMonitor(self._trainer.model_wrapped, every=self._every, step=state.global_step, **self._options)
+        if self._monitor is not None:  # of a run that was interrupted
+            self._monitor.close()
+        self._monitor = UpdateMonitor(
+            self._trainer.model_wrapped, self._trainer.optimizer, every=self._every, step=state.global_step, **self._options
+        )
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Look, where it is time, before the trainer logs and saves."""
@@ -47,11 +55,11 @@ class MantissaCallback(TrainerCallback):
         look = self._monitor.look(state.global_step)
         self.looks.append(look)
         due = control.should_log
-        self._trainer.log(look.metrics())
+        self._trainer.log(look.metrics(by_role=self._by_role))
         control.should_log = due  # which logging cleared, as if the trainer's own figures were logged
         if state.is_world_process_zero:
             for message in look.messages:
-                kind = message.split(",")[0][-40:]  # the same with another number of steps is not new
+                kind = re.sub(r"\d[\d.,]*", "", message)  # the same with other numbers is not new
                 if kind not in self._said:
                     self._said.add(kind)
                     print(f"mantissa: {message}")

@@ -1,23 +1,46 @@
 """Counts and sums of one look, tensor by tensor."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-COLUMNS = ("size", "values", "changed", "swallowed", "changed_since_last", "swallowed_since_last", "update_squares", "weight_squares")
-SIZE, VALUES, CHANGED, SWALLOWED, CHANGED_LAST, SWALLOWED_LAST, UPDATE, WEIGHT = range(len(COLUMNS))
+# Of the stored values: `finer` counts those in a format that resolves more than bf16.
+_CHANGES = ("values", "finer", "changed", "swallowed", "changed_since_last", "swallowed_since_last", "update_squares", "weight_squares")
+# Of the values that a shadow follows.
+_LOSSES = ("followed", "intended", "lost", "missing_squares", "intended_squares", "drift_squares", "moved_squares")
+COLUMNS = ("size", *_CHANGES, *_LOSSES)
+SIZE, VALUES, FINER_VALUES, CHANGED, SWALLOWED, CHANGED_LAST, SWALLOWED_LAST, UPDATE, WEIGHT = range(1 + len(_CHANGES))
+FOLLOWED, INTENDED, LOST, MISSING, INTENDED_SQUARES, DRIFT, MOVED = range(1 + len(_CHANGES), len(COLUMNS))
+FINER = (torch.float16, torch.float32, torch.float64)
+"""Formats that hold values between those of bf16."""
 _AT_ONCE = 1 << 20
 """Values compared at a time: bounds what a look needs beyond its copies."""
 
 
-def counts(now: Sequence[Tensor], start: Sequence[Tensor], last: Sequence[Tensor]) -> Tensor:
-    """(tensors, columns) float64, on the CPU: integers up to 2^53 and sums of squares. The sizes are left at 0.
+def changes(now: Sequence[Tensor], start: Sequence[Tensor], last: Sequence[Tensor]) -> Tensor:
+    """(tensors, columns VALUES to WEIGHT) float64, on the CPU: integers up to 2^53 and sums of squares.
 
-    now, start, last: (n,) values of each tensor, of one dtype. Small tensors are compared together: a model has hundreds of them, and each
-    operation costs microseconds.
+    now, start, last: (n,) values of each tensor, of one dtype.
     """
-    table = torch.zeros(len(now), len(COLUMNS), dtype=torch.float64)
+    return _table(_changes, len(_CHANGES), now, start, last)
+
+
+def losses(
+    now: Sequence[Tensor], last: Sequence[Tensor], shadow: Sequence[Tensor], before: Sequence[Tensor], start: Sequence[Tensor]
+) -> Tensor:
+    """(tensors, columns FOLLOWED to MOVED) float64, on the CPU.
+
+    now, last, start: (n,) stored values of each tensor, at the last look, and when its shadow began; shadow, before: the shadow's now and
+    at the last look.
+    """
+    return _table(_losses, len(_LOSSES), now, last, shadow, before, start)
+
+
+def _table(compare: Callable[..., Tensor], columns: int, *sides: Sequence[Tensor]) -> Tensor:
+    """Sums of the rows that ``compare`` gives. Small tensors are compared together, since operations take microseconds."""
+    now = sides[0]
+    table = torch.zeros(len(now), columns, dtype=torch.float64)
     batch: list[tuple[int, int, int]] = []  # tensor, first and last value
     size = 0
     for index, values in enumerate(now):
@@ -26,28 +49,41 @@ def counts(now: Sequence[Tensor], start: Sequence[Tensor], last: Sequence[Tensor
             if batch and (
                 size + end - begin > _AT_ONCE or now[batch[-1][0]].device != values.device or now[batch[-1][0]].dtype != values.dtype
             ):
-                _add(table, batch, now, start, last)
+                _add(table, compare, batch, sides)
                 batch, size = [], 0
             batch.append((index, begin, end))
             size += end - begin
     if batch:
-        _add(table, batch, now, start, last)
+        _add(table, compare, batch, sides)
     return table
 
 
-def _add(table: Tensor, batch: Sequence[tuple[int, int, int]], *sides: Sequence[Tensor]) -> None:
-    now, start, last = (torch.cat([side[index][begin:end] for index, begin, end in batch]) for side in sides)
-    rows = torch.empty(len(COLUMNS), now.numel(), device=now.device)
-    rows[SIZE], rows[VALUES] = 0, 1
-    rows[CHANGED], rows[SWALLOWED] = _compared(now, start)
-    rows[CHANGED_LAST], rows[SWALLOWED_LAST] = (rows[CHANGED], rows[SWALLOWED]) if sides[1] is sides[2] else _compared(now, last)
-    rows[UPDATE] = (now.float() - last.float()).square()
-    rows[WEIGHT] = now.float().square()
+def _add(table: Tensor, compare: Callable[..., Tensor], batch: Sequence[tuple[int, int, int]], sides: Sequence[Sequence[Tensor]]) -> None:
+    rows = compare(*(torch.cat([side[index][begin:end] for index, begin, end in batch]) for side in sides))
     sums, place = [], 0
     for _, begin, end in batch:
         sums.append(rows[:, place : place + end - begin].sum(1, dtype=torch.float64))
         place += end - begin
     table.index_add_(0, torch.tensor([index for index, _, _ in batch]), torch.stack(sums).cpu())
+
+
+def _changes(now: Tensor, start: Tensor, last: Tensor) -> Tensor:
+    rows = torch.ones(len(_CHANGES), now.numel(), device=now.device)
+    rows[FINER_VALUES - 1] = now.dtype in FINER
+    rows[CHANGED - 1], rows[SWALLOWED - 1] = _compared(now, start)
+    rows[CHANGED_LAST - 1], rows[SWALLOWED_LAST - 1] = _compared(now, last)
+    rows[UPDATE - 1] = (now.float() - last.float()).square()
+    rows[WEIGHT - 1] = now.float().square()
+    return rows
+
+
+def _losses(now: Tensor, last: Tensor, shadow: Tensor, before: Tensor, start: Tensor) -> Tensor:
+    intended = shadow - before
+    nonzero = intended.abs() > 0  # a NaN is no update
+    missing = intended - (now.to(shadow.dtype) - last)
+    squares = (missing, intended, now - shadow, shadow - start)
+    counts = (torch.ones_like(shadow), nonzero, nonzero & ~_differs(now, last))
+    return torch.stack([each.to(shadow.dtype) for each in counts] + [each.square() for each in squares])
 
 
 def _compared(now: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:

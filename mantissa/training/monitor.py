@@ -1,23 +1,27 @@
 """`UpdateMonitor`: looks at a model in training every so many steps, and never changes it."""
 
 import hashlib
+import math
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
+from torch.optim import Optimizer
 
-from analyzers.checkpoints.names import role
 from analyzers.errors import InvalidRequest
-from mantissa.training import parts
-from mantissa.training.counting import CHANGED, CHANGED_LAST, SIZE, SWALLOWED, SWALLOWED_LAST, UPDATE, VALUES, WEIGHT, counts
+from mantissa.training import counting, parts
+from mantissa.training.counting import CHANGED, COLUMNS, FINER_VALUES, FOLLOWED, SIZE, SWALLOWED, VALUES
 from mantissa.training.look import Look, RoleLook
-from mantissa.training.words import messages
+from mantissa.training.masters import given, in_state, recognised
+from mantissa.training.shadow import ELEMENTWISE, Followed, Shadow, unwrapped
+from mantissa.training.words import Remarks, messages
 
 _NAMED = 100  # unmoved tensors that a look names
 _monitored: WeakSet[nn.Module] = WeakSet()
@@ -40,7 +44,7 @@ class _Watched:
 class UpdateMonitor:
     """Which weights the updates of a training run reach, as bf16 sees them.
 
-        with UpdateMonitor(model, every=100, path="updates.jsonl") as monitor:
+        with UpdateMonitor(model, optimizer, every=100, path="updates.jsonl") as monitor:
             for batch in batches:
                 ...
                 optimizer.step()
@@ -49,8 +53,14 @@ class UpdateMonitor:
     Attach it when the model is on its device, and wrapped and sharded as it will be trained. Every process must attach one and call it at
     the same steps: each looks at what it holds, counts are summed over processes, and every process gets the same look.
 
+    optimizer: the optimizer, or several. Where it is one of `ELEMENTWISE`, a shadow of the watched values measures what it intended and
+    what the stored weights lost of that; torch's hooks step the shadow, on the same gradients. Otherwise those figures are null.
+    masters: fp32 weights that the optimizer steps in place of the model's parameters, by name or in the order of the trainable parameters.
+    They are watched in place of the parameters. Those that the optimizer's groups hold in the same order, or its state by the name of
+    master, need not be passed.
     every: steps between looks. mode: "sampled" watches seeded blocks, ``share`` of each parameter of over 4,096 values, and all of the
-    others, such as norms; "exact" watches everything. Memory: two copies of the watched values, on the parameters' device.
+    others, such as norms; "exact" watches everything. Memory: two copies of the watched values, on the parameters' device; a shadow
+    takes 16 bytes for each, two copies more, and the optimizer's state in float64.
     step: the step at which it is attached, if not 0. path: append a line of JSON for each look (by the first process).
     Raises InvalidRequest for a model that has a monitor already, has no floating-point parameters, or is not loaded.
     """
@@ -58,7 +68,9 @@ class UpdateMonitor:
     def __init__(
         self,
         model: nn.Module,
+        optimizer: Optimizer | Sequence[Optimizer] | None = None,
         *,
+        masters: Mapping[str, Tensor] | Sequence[Tensor] | None = None,
         every: int = 100,
         mode: Literal["sampled", "exact"] = "sampled",
         share: float = 0.01,
@@ -77,9 +89,14 @@ class UpdateMonitor:
         self._path = Path(path) if path is not None else None
         self._start = self._last = self._step = step
         self._in_fsdp = parts.is_fsdp(model)
+        optimizers = [] if optimizer is None else optimizer if isinstance(optimizer, Sequence) else [optimizer]
+        self._optimizers: list[Any] = [unwrapped(each) for each in optimizers]
+        self._masters = given(masters, model) if masters is not None else recognised(model, self._optimizers)
         self._watched = self._attach()
         if not self._watched:
             raise InvalidRequest("This model has no floating-point parameters to watch.")
+        rows = {each.source: self._watched[name].rows for name, each in self._held().items() if _is_whole(each)}
+        self._shadows = [Shadow(each, rows) for each in self._optimizers if type(each) in ELEMENTWISE]
         _monitored.add(model)
 
     def step(self) -> Look | None:
@@ -91,40 +108,50 @@ class UpdateMonitor:
     def look(self, step: int | None = None) -> Look:
         """Look now. step: how many steps were taken, where ``step()`` does not count them. Raises InvalidRequest for an unwritable path."""
         self._step = self._step if step is None else step
-        held = {name: parts.held(name, each, self._in_fsdp) for name, each in parts.parameters(self._model)}
+        held = self._held()
         known = [name for name in self._watched if self._fits(name, held)]
         watched = [self._watched[name] for name in known]
         now = [parts.watched(held[name].local, each.rows) for name, each in zip(known, watched, strict=True)]
-        table = counts(now, [each.start for each in watched], [each.last for each in watched])
-        table[:, SIZE] = torch.tensor([each.size for each in watched], dtype=torch.float64)
-        table *= torch.tensor([[each.counted_here] for each in watched])
-        table = _summed(table, watched[0].start.device)
-        for each, values in zip(watched, now, strict=True):
+        for shadow in self._shadows:
+            shadow.follow()
+        followed = [self._followed(held[name]) for name in known]
+        table = self._table(watched, now, followed)
+        for each, follow, values in zip(watched, followed, now, strict=True):
             each.last = values.clone()
+            if follow is not None:
+                follow.stored, follow.last = each.last, follow.weight.clone()
         trainable = [held[name].trainable for name in known]
-        roles = [each.role for each in watched]
-        unmoved = [train and not bool(row[CHANGED] + row[SWALLOWED]) for train, row in zip(trainable, table, strict=True)]
+        moved = (table[:, CHANGED] + table[:, SWALLOWED] > 0).tolist()
+        unmoved = [train and not move for train, move in zip(trainable, moved, strict=True)]
+
+        def figures(chosen: Sequence[int]) -> RoleLook:
+            return _figures(table[chosen], [trainable[row] for row in chosen], [unmoved[row] for row in chosen])
+
+        trained, frozen = ([row for row, train in enumerate(trainable) if train is wanted] for wanted in (True, False))
         look = Look(
             step=self._step,
             start=self._start,
             last=self._last,
             sampled=any(each.rows is not None for each in watched),
-            total=_role(table, trainable, unmoved),
+            total=figures(trained),
             roles={
-                name: _role(table[rows], [trainable[row] for row in rows], [unmoved[row] for row in rows])
-                for name in sorted(set(roles))
-                if (rows := [row for row, each in enumerate(roles) if each == name])
+                role: figures([row for row in trained if watched[row].role == role])
+                for role in sorted({watched[row].role for row in trained})
             },
+            frozen=figures(frozen) if frozen else None,
             unmoved=tuple(name for name, still in zip(known, unmoved, strict=True) if still)[:_NAMED],
             messages=(),
         )
-        added, lost = [name for name in held if name not in self._watched], [name for name in self._watched if name not in known]
-        norms = [
-            (still, values.dtype, start.start)
-            for still, values, start, train, kind in zip(unmoved, now, watched, trainable, roles, strict=True)
-            if train and kind == "norm"
-        ]
-        look = look.model_copy(update={"messages": tuple(messages(look, norms, added, lost))})
+        remarks = Remarks(
+            added=[name for name in held if name not in self._watched],
+            lost=[name for name in self._watched if name not in known],
+            norms=[(unmoved[row], now[row].dtype, watched[row].start) for row in trained if watched[row].role == "norm"],
+            thawed=[known[row] for row in frozen if moved[row]],
+            dtypes={now[row].dtype for row in trained if followed[row] is not None or not self._optimizers},
+            late=sum(len(shadow.late) for shadow in self._shadows),
+            unfollowed=self._unfollowed({known[row]: held[known[row]] for row in trained if followed[row] is None}),
+        )
+        look = look.model_copy(update={"messages": tuple(messages(look, remarks))})
         self._last = self._step
         self._write(look)
         return look
@@ -133,6 +160,9 @@ class UpdateMonitor:
         """Free the copies. The model may get another monitor. Idempotent."""
         _monitored.discard(self._model)
         self._watched = {}
+        for shadow in self._shadows:
+            shadow.close()
+        self._shadows = []
 
     def __enter__(self) -> Self:
         return self
@@ -144,21 +174,69 @@ class UpdateMonitor:
     def _attach(self) -> dict[str, _Watched]:
         found: dict[str, _Watched] = {}
         rank, processes = (dist.get_rank(), dist.get_world_size()) if _distributed() else (0, 1)
-        for index, (name, parameter) in enumerate(parts.parameters(self._model)):
-            held = parts.held(name, parameter, self._in_fsdp)
+        for index, (name, held) in enumerate(self._held().items()):
             drawn = hashlib.sha256(f"{self._seed} {name} {rank if held.sharded else ''}".encode()).digest()
             generator = torch.Generator().manual_seed(int.from_bytes(drawn[:7], "little"))
-            rows = parts.rows(held.local, parameter.ndim < 2 and not held.sharded, self._share, generator)
+            rows = parts.rows(held.local, held.source.ndim < 2 and not held.sharded, self._share, generator)
             start = parts.watched(held.local, rows).clone()
             # What every process holds is counted by one of them.
             here = held.sharded or index % processes == rank
-            found[name] = _Watched(role(name), held.local.numel(), here, rows, start, start)
+            found[name] = _Watched(parts.role(name), held.local.numel(), here, rows, start, start)
         return found
 
+    def _held(self) -> dict[str, parts.Held]:
+        """What this process holds of each parameter, or of its master weights."""
+        held = {}
+        for name, parameter in parts.parameters(self._model):
+            held[name] = parts.held(name, parameter, self._in_fsdp)
+            if name in self._masters:
+                held[name] = replace(held[name], source=self._masters[name], local=self._masters[name].detach().reshape(-1))
+            elif (master := in_state(parameter, self._optimizers)) is not None:
+                held[name] = replace(held[name], local=master.detach().reshape(-1))
+        return held
+
     def _fits(self, name: str, held: Mapping[str, parts.Held]) -> bool:
-        """Whether a watched parameter is still what it was, in size and dtype."""
+        """Whether a watched parameter is still what it was, in size and dtype, but for a master that came since."""
         watched = self._watched[name]
-        return name in held and held[name].local.numel() == watched.size and held[name].local.dtype == watched.start.dtype
+        if name not in held or held[name].local.numel() != watched.size:
+            return False
+        if in_state(held[name].source, self._optimizers) is not None:
+            watched.start, watched.last = (each.to(held[name].local.dtype) for each in (watched.start, watched.last))
+        return held[name].local.dtype == watched.start.dtype
+
+    def _followed(self, held: parts.Held) -> Followed | None:
+        return next((shadow.followed[held.source] for shadow in self._shadows if held.source in shadow.followed), None)
+
+    def _unfollowed(self, held: Mapping[str, parts.Held]) -> dict[str, list[str]]:
+        """Names of parameters without a shadow, by the reason."""
+        reasons = defaultdict(list)
+        holders = {id(tensor): optimizer for optimizer in self._optimizers for tensor in parts.stepped(optimizer)}
+        for name, each in held.items():
+            holder = holders.get(id(each.source))
+            if not self._optimizers:
+                reason = ""
+            elif holder is None:
+                reason = "the optimizer does not hold these parameters (name fp32 master weights with masters=)"
+            elif type(holder) not in ELEMENTWISE:
+                names = ", ".join(kind.__name__ for kind in ELEMENTWISE)
+                reason = f"{type(holder).__module__}.{type(holder).__name__} is not one of torch's elementwise optimizers ({names})"
+            elif not _is_whole(each):
+                reason = "the values are distributed over processes"
+            else:
+                reason = "the gradients are sparse"
+            reasons[reason].append(name)
+        return reasons
+
+    def _table(self, watched: Sequence[_Watched], now: Sequence[Tensor], followed: Sequence[Followed | None]) -> Tensor:
+        """(tensors, `COLUMNS`) counts and sums over all processes."""
+        table = torch.zeros(len(watched), len(COLUMNS), dtype=torch.float64)
+        table[:, SIZE] = torch.tensor([each.size for each in watched], dtype=torch.float64)
+        table[:, VALUES:FOLLOWED] = counting.changes(now, [each.start for each in watched], [each.last for each in watched])
+        pairs = [(row, each) for row, each in enumerate(followed) if each is not None]
+        sides = [[getattr(each, side) for _, each in pairs] for side in ("stored", "weight", "last", "start")]
+        table[[row for row, _ in pairs], FOLLOWED:] = counting.losses([now[row] for row, _ in pairs], *sides)
+        table *= torch.tensor([[each.counted_here] for each in watched])
+        return _summed(table, watched[0].start.device)
 
     def _write(self, look: Look) -> None:
         if self._path is None or (_distributed() and dist.get_rank()):
@@ -183,27 +261,39 @@ def _summed(table: Tensor, device: torch.device) -> Tensor:
     return total.cpu()
 
 
-def _role(rows: Tensor, trainable: Sequence[bool], unmoved: Sequence[bool]) -> RoleLook:
+def _is_whole(held: parts.Held) -> bool:
+    return not held.sharded and not hasattr(held.source, "to_local")
+
+
+def _figures(rows: Tensor, trainable: Sequence[bool], unmoved: Sequence[bool]) -> RoleLook:
     weights = torch.where(rows[:, VALUES] > 0, rows[:, SIZE] / rows[:, VALUES], 0.0)  # how many parameters a value of the sample stands for
-    whole = float(rows[:, SIZE].sum())
+    columns = dict(zip(COLUMNS, (rows * weights[:, None]).sum(0).tolist(), strict=True))  # of all parameters, estimated
+    counts = dict(zip(COLUMNS, rows.sum(0).tolist(), strict=True))
+    finer = rows[:, FINER_VALUES] > 0
+    differing = float(((rows[:, CHANGED] + rows[:, SWALLOWED]) * weights)[finer].sum())
 
-    def share(column: int) -> float:
-        return float((rows[:, column] * weights).sum()) / whole if whole else 0.0
+    def norms(part: str, whole: str) -> float | None:
+        return _ratio(math.sqrt(columns[part]), math.sqrt(columns[whole]))
 
-    differing = share(CHANGED) + share(SWALLOWED)
-    update, weight = (float((rows[:, column] * weights).sum().sqrt()) for column in (UPDATE, WEIGHT))
-    ratio = update / weight if weight and torch.isfinite(torch.tensor([update, weight])).all() else None
-    total = rows.sum(0)
     return RoleLook(
-        values=int(total[VALUES]),
-        changed=int(total[CHANGED]),
-        swallowed=int(total[SWALLOWED]),
-        changed_since_last=int(total[CHANGED_LAST]),
-        swallowed_since_last=int(total[SWALLOWED_LAST]),
-        changed_share=share(CHANGED),
-        changed_since_last_share=share(CHANGED_LAST),
-        swallowed_share=share(SWALLOWED) / differing if differing else None,
-        update_ratio=ratio,
+        values=int(counts["values"]),
+        changed=int(counts["changed"]),
+        swallowed=int(counts["swallowed"]) if finer.any() else None,
+        changed_since_last=int(counts["changed_since_last"]),
+        swallowed_since_last=int(counts["swallowed_since_last"]) if finer.any() else None,
+        changed_share=_ratio(columns["changed"], columns["values"]),
+        changed_since_last_share=_ratio(columns["changed_since_last"], columns["values"]),
+        swallowed_share=_ratio(columns["swallowed"], differing),
+        update_ratio=norms("update_squares", "weight_squares"),
         unmoved=sum(unmoved),
         trainable=sum(trainable),
+        followed=int(counts["followed"]),
+        intended=int(counts["intended"]) if counts["followed"] else None,
+        lost_share=_ratio(columns["lost"], columns["intended"]),
+        lost_norm=norms("missing_squares", "intended_squares"),
+        drift=norms("drift_squares", "moved_squares"),
     )
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole and math.isfinite(part) and math.isfinite(whole) else None

@@ -1,6 +1,7 @@
 """Which values of a model are watched: the part of each parameter that this process holds, whole or a seeded sample of blocks."""
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -9,21 +10,24 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from analyzers.checkpoints import names
 from analyzers.errors import InvalidRequest
 
 BLOCK = 256
 """Consecutive values in a block of the sample."""
 WHOLE = 4096
 """Parameters of up to so many values are watched whole, as are all 1-D ones: norms and biases."""
+_ADAPTER = re.compile(r"\.lora_(?:(?:embedding_)?(?P<matrix>[AB])|magnitude_vector)(?:\.|$)")
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What this process holds of a parameter. local: (n,) the values, in memory order, shared with the parameter; sharded: whether other
-    processes hold the rest.
+    """What this process holds of a parameter. source: the parameter, or the master weights that the optimizer steps in its place.
+    local: (n,) the values, in memory order, shared with the source; sharded: whether other processes hold the rest.
     """
 
+    source: Tensor
     local: Tensor
     sharded: bool
     trainable: bool
@@ -32,10 +36,27 @@ class Held:
 def parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """The floating-point parameters by name, tied ones once, without the prefixes of wrappers."""
     for name, parameter in model.named_parameters():
-        for wrapper in _WRAPPERS:
-            name = name.replace(wrapper, "") if wrapper != "module." else name.removeprefix(wrapper)
         if parameter.is_floating_point():
-            yield name, parameter
+            yield plain_name(name), parameter
+
+
+def plain_name(name: str) -> str:
+    """The name without the prefixes of wrappers."""
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "") if wrapper != "module." else name.removeprefix(wrapper)
+    return name
+
+
+def stepped(optimizer: Any) -> Iterator[Tensor]:
+    """The tensors that an optimizer steps."""
+    for group in getattr(optimizer, "param_groups", ()):
+        yield from group["params"]
+
+
+def role(name: str) -> str:
+    """The role of a parameter: ``lora_A``, ``lora_B`` and ``lora_magnitude`` of an adapter, else as `names.role` has it."""
+    adapter = _ADAPTER.search(name)
+    return f"lora_{adapter['matrix'] or 'magnitude'}" if adapter else names.role(name)
 
 
 def held(name: str, parameter: nn.Parameter, in_fsdp: bool) -> Held:
@@ -46,13 +67,13 @@ def held(name: str, parameter: nn.Parameter, in_fsdp: bool) -> Held:
     if partition is not None:
         whole, rank = int(cast(Any, parameter).ds_numel), dist.get_rank()
         mine = max(0, min(partition.numel(), whole - rank * partition.numel()))
-        return Held(partition.detach().reshape(-1)[:mine], True, parameter.requires_grad)
+        return Held(parameter, partition.detach().reshape(-1)[:mine], True, parameter.requires_grad)
     if hasattr(parameter, "to_local"):  # a DTensor, of fully_shard and tensor parallelism
         sharded = any(placement.is_shard() for placement in cast(Any, parameter).placements)
-        return Held(parameter.to_local().detach().reshape(-1), sharded, parameter.requires_grad)
+        return Held(parameter, parameter.to_local().detach().reshape(-1), sharded, parameter.requires_grad)
     if in_fsdp and name.endswith("_flat_param"):
         raise InvalidRequest("FSDP has joined the parameters of this model under one name: wrap it with use_orig_params=True.")
-    return Held(parameter.detach().reshape(-1), in_fsdp, parameter.requires_grad)
+    return Held(parameter, parameter.detach().reshape(-1), in_fsdp, parameter.requires_grad)
 
 
 def is_fsdp(model: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""The training monitor's looks, sampled and exact, beside steps of a Llama of 8 layers on 32 samples of 128 tokens."""
+"""The training monitor's looks and its shadow, compared with steps of a Llama of 8 layers on 32 samples of 128 tokens."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ SIZES: dict[str, Any] = {
 
 
 def monitor(folder: Path) -> Iterator[Result]:
-    """Processor time of a look, as a share of a step."""
+    """Processor time of a look, and of the shadow's step and a look at every step, as shares of a step."""
     import torch  # here: the memory of this process is counted as that of every program that it starts
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -34,6 +34,7 @@ def monitor(folder: Path) -> Iterator[Result]:
         optimizer.zero_grad()
 
     step()
+    yield _shadow(model, optimizer, step)
     steps: list[float] = []
     for mode in ("sampled", "exact"):
         looks: list[float] = []
@@ -46,6 +47,34 @@ def monitor(folder: Path) -> Iterator[Result]:
         target, met = (f"< {SHARE:.0%} of a step", share < SHARE) if mode == "sampled" else ("", None)
         said = f"{quantity(1000 * median(looks), 'ms')} of {quantity(1000 * median(steps), 'ms')}: {share:.2%}"
         yield Result(f"training monitor, {mode} look", said, "", None, target, met)
+
+
+def _shadow(model: Any, optimizer: Any, step: Callable[[], object]) -> Result:
+    """The processor time between hooks that stand around the monitor's, and of the look."""
+    from mantissa.training import UpdateMonitor
+
+    marks: list[float] = []
+    handles = []
+
+    def mark() -> None:
+        for register in (optimizer.register_step_pre_hook, optimizer.register_step_post_hook):
+            handles.append(register(lambda *_: marks.append(process_time())))
+
+    mark()
+    steps, costs = [], []
+    with UpdateMonitor(model, optimizer) as watching:
+        mark()
+        for _ in range(1 + RUNS):
+            marks.clear()
+            whole, look = _seconds(step), _seconds(watching.look)
+            before = marks[1] - marks[0], marks[3] - marks[2]
+            costs.append(sum(before) + look)
+            steps.append(whole - sum(before))
+    for handle in handles:
+        handle.remove()
+    share = median(costs[1:]) / median(steps[1:])
+    said = f"{quantity(1000 * median(costs[1:]), 'ms')} of {quantity(1000 * median(steps[1:]), 'ms')}: {share:.2%}"
+    return Result("training monitor, shadow and look at every step", said, "", None, f"< {SHARE:.0%} of a step", share < SHARE)
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -132,6 +132,11 @@ def test_a_report_says_what_it_is_without_plots(fresh: Path) -> None:
     assert summary.startswith("sample:tiny-bf16: Trained in bf16 (known).") and listed == f"[{summary}]"
 
 
+def test_the_monitor_asks_for_torch(fresh: Path) -> None:
+    run = subprocess.run([fresh / "python", "-c", "import mantissa.training"], cwd=fresh, capture_output=True, text=True)
+    assert run.stderr.splitlines()[-1] == "ImportError: This needs torch, which is not installed: pip install 'mantissa[models]'."
+
+
 def test_the_base_is_small_but_for_llvm(fresh: Path) -> None:
     """LLVM, which compiles the loops, has 170 MB installed and 57 MB of the 88 MB that are downloaded."""
     (packages,) = fresh.parent.glob("lib/*/site-packages")

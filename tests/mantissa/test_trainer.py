@@ -21,16 +21,16 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
 
-def trainer(folder: Path, steps: int = 6) -> Trainer:
+def trainer(folder: Path, steps: int = 6, dtype: torch.dtype = torch.float32, rate: float = 1e-4) -> Trainer:
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=dtype)
     generator = torch.Generator().manual_seed(1)
     rows = [{"input_ids": ids, "labels": ids} for ids in torch.randint(0, 512, (24, 16), generator=generator).tolist()]
     arguments = TrainingArguments(
         output_dir=str(folder),
         max_steps=steps,
         per_device_train_batch_size=2,
-        learning_rate=1e-4,
+        learning_rate=rate,
         logging_steps=1,
         save_steps=3,
         report_to=[],
@@ -65,6 +65,22 @@ def test_a_run_logs_what_sparsity_says_of_its_checkpoints(tmp_path: Path, capsys
     assert [each["mantissa/changed"] for each in logged] == [first.total.changed_share, second.total.changed_share]
 
 
+def test_a_run_in_pure_bf16_logs_what_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    watched = trainer(tmp_path, steps=4, dtype=torch.bfloat16, rate=1e-6)
+    callback = MantissaCallback(watched, every=1, path=str(tmp_path / "looks.jsonl"))
+    watched.add_callback(callback)
+    watched.train()
+    logged = [each for each in watched.state.log_history if "mantissa/lost_share" in each]
+    assert [each["mantissa/lost_share"] for each in logged] == [look.total.lost_share for look in callback.looks]
+    assert all(each["mantissa/lost_share"] > 0.95 for each in logged) and len(logged) == 4
+    for each in logged:
+        names = {name.removeprefix("mantissa/") for name in each if name.startswith("mantissa/")}
+        assert len(names) <= 12 and "swallowed" not in names and {"intended", "lost_norm", "drift"} <= names
+    assert Look.model_validate_json((tmp_path / "looks.jsonl").read_text().splitlines()[-1]) == callback.looks[-1]
+    assert "mantissa/mlp/lost_share" in callback.looks[-1].metrics(by_role=True)
+    assert capsys.readouterr().out.count("mantissa: At this step bf16 lost 9") == 1
+
+
 def test_a_run_that_resumes_says_where_it_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trainer(tmp_path, steps=3).train()
     resumed = trainer(tmp_path, steps=6)
@@ -72,7 +88,7 @@ def test_a_run_that_resumes_says_where_it_starts(tmp_path: Path, capsys: pytest.
     resumed.add_callback(callback)
     resumed.train(resume_from_checkpoint=True)
     (look,) = callback.looks
-    assert (look.start, look.step) == (3, 6)
+    assert (look.start, look.step) == (3, 6) and not any("joined" in message for message in look.messages)
     said = "mantissa: The monitor was attached at step 3: its start is that step, and not the beginning of the training."
     assert said in capsys.readouterr().out
 
@@ -103,3 +119,8 @@ def test_two_processes_see_what_one_would(kind: str, trained: Path) -> None:
     assert first == second
     assert Look.model_validate_json((folder / "looks.jsonl").read_text()) == first
     equal(first, mantissa.sparsity(folder / "before", folder / "after", mode="exact"))
+    if kind == "ddp":
+        assert first.total.followed == first.total.values and first.total.intended and (first.total.lost_share or 0) < 0.01
+    else:
+        assert first.total.intended is first.total.lost_share is None
+        assert "What the optimizer intended is not measured: the values are distributed over processes." in first.messages

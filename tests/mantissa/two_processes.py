@@ -61,7 +61,7 @@ def train(kind: str, folder: Path) -> None:
     outer = wrapped(model, kind)
     save(model, outer, kind, folder / "before")
     optimizer = torch.optim.AdamW(outer.parameters(), lr=1e-4)
-    with UpdateMonitor(outer, every=STEPS, mode="exact", path=folder / "looks.jsonl") as monitor:
+    with UpdateMonitor(outer, optimizer, every=STEPS, mode="exact", path=folder / "looks.jsonl") as monitor:
         generator = torch.Generator().manual_seed(distributed.get_rank())
         for _ in range(STEPS):
             token_ids = torch.randint(0, 512, (2, 16), generator=generator)

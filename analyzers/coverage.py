@@ -15,7 +15,7 @@ Class = Literal["compared", "read", "tied", "buffer", "adapter", "unmatched", "u
 
 def unseen(blocks: int) -> str:
     """The bound on what a sample of independent ``blocks`` did not show, to follow a statement on what was read."""
-    return f"none in the {plural(blocks, 'block')} read, so in at most {share(bound(blocks))} of all blocks (95% confidence)"
+    return f"none in the {plural(blocks, 'block')} read, so in at most {share(bound(blocks))} of all blocks with 95% confidence"
 
 
 class Counted(Data):

@@ -10,7 +10,7 @@ IntArray = npt.NDArray[np.int64]
 
 Z = 1.959963984540054  # two-sided 95 % of the normal distribution
 UNSEEN = 3.0  # none in B independent blocks: with 95 % confidence fewer than 3/B of all blocks are of that kind
-FEWEST = 10.0  # effective blocks that a sum is spread over, below which it has no interval
+FEWEST = 20.0  # effective blocks that a sum, or its variance, is spread over, below which it has no interval
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,8 +150,8 @@ class Blocks:
 
         The variance is linearised as in `share_interval`. The interval is symmetric in the logarithm of the ratio, with a finite ``largest``
         in its logit: a sum of few large terms is skewed. Nothing bounds the terms of blocks that were not read. So there is no interval where
-        either sum is spread over fewer than `FEWEST` effective blocks, ``(sum x)^2 / sum x^2`` of the weighed terms x, where the sum of squares
-        is over strata read in part; nor where a stratum has no block.
+        ``(sum x)^2 / sum x^2`` is less than `FEWEST`: of the weighed terms x of either sum, where the sum of squares is over strata read
+        in part, as few blocks carry it; of the terms of the variance, as its tail is heavy. Nor where a stratum has no block.
         """
         member = (self.stratum == np.arange(len(self.population))[:, None]).astype(np.float64)
         read, drawn = member @ self.elements, member.sum(axis=1)
@@ -167,11 +167,12 @@ class Blocks:
         ratio = np.where(known, total / domain, np.nan)
         residual = above - ratio * below
         centre = (member @ residual) / np.maximum(read, 1)[:, None]
-        squares = member @ (residual - centre[self.stratum] * self.elements[:, None]) ** 2
-        variance = (unread * scale**2 * drawn / np.maximum(drawn - 1, 1)) @ squares / domain**2
-        freedom = max(float(np.where(unread > 0, drawn - 1, 0.0).sum()), 1.0)
+        inflated = (unread * scale**2 * drawn / np.maximum(drawn - 1, 1))[self.stratum][:, None]
+        squares = inflated * (residual - centre[self.stratum] * self.elements[:, None]) ** 2 / domain**2
+        variance, tiny = squares.sum(axis=0), np.finfo(np.float64).tiny
+        freedom = 1 / np.maximum(((squares / np.maximum(variance, tiny)) ** 2).sum(axis=0), tiny)
+        ratio = np.where(freedom >= FEWEST, ratio, np.nan)
         margin = (Z + (Z**3 + Z) / (4 * freedom)) * np.sqrt(variance)
-        tiny = np.finfo(np.float64).tiny
         rest = np.maximum(1 - ratio / largest, 1e-15)
         factor = np.exp(np.minimum(margin / np.maximum(ratio * rest, tiny), 700))
         low, high = (odds / (1 + odds / largest) for odds in (ratio / rest / factor, ratio / rest * factor))

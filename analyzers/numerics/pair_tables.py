@@ -107,9 +107,9 @@ class PairTables:
         self.nonfinite += other.nonfinite
         self.steps = self.steps + other.steps
 
-    def take(self) -> TakenTables:
-        """Remove everything and return it."""
-        taken = TakenTables(self.nonfinite, self.absolute.take(), self.relative.take(), np.array(self.steps, np.int64))
+    def take(self, least: int) -> TakenTables:
+        """Remove everything and return it. least: nothing absolute is below 2^least; distinct float64 are more than 2^-54 of their size apart."""
+        taken = TakenTables(self.nonfinite, self.absolute.take(least), self.relative.take(-60), np.array(self.steps, np.int64))
         self.nonfinite = 0
         self.steps[:] = 0
         return taken

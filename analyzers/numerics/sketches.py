@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.histogram import FP64_LARGEST, sqrt_of
+from analyzers.numerics.pair_kernels import bin_of
 
 PER_BINADE = 128
 FIRST_EXPONENT = -1074  # of the smallest float64
@@ -81,8 +82,9 @@ class Taken:
 
     def coarse(self) -> tuple[Ints, Ints]:
         """Numbers of the bins of `COARSE` places each, ascending, and their counts."""
-        numbers, first = np.unique(self.bins // COARSE, return_index=True)
-        return numbers, np.add.reduceat(self.counts, first) if first.size else self.counts
+        numbers = self.bins // COARSE
+        first = np.flatnonzero(np.diff(numbers, prepend=-1))
+        return numbers[first], np.add.reduceat(self.counts, first) if first.size else self.counts
 
     def totals(self) -> tuple[float, float]:
         """The sums over both planes, and over the changed ones."""
@@ -121,10 +123,12 @@ class Distribution:
             self.squares[plane] += other.squares[plane]
             self.largest[plane] = max(self.largest[plane], other.largest[plane])
 
-    def take(self) -> Taken:
-        """Remove everything and return it."""
+    def take(self, least: int) -> Taken:
+        """Remove everything and return it. least: nothing is below 2^least; looking through all bins would take long."""
+        first, last = (least - FIRST_EXPONENT) * PER_BINADE, int(bin_of(max(*self.largest, 2.0**least)))
         flat = self.counts.reshape(-1)
-        bins = np.flatnonzero(flat != 0)  # faster than for integers
+        plane, bins = np.nonzero(self.counts[:, first : last + 1])
+        bins += plane * BINS + first
         taken = Taken(bins, flat[bins], self.sums, self.squares, self.largest, int(self.zeros))
         flat[bins] = 0
         self.sums, self.squares, self.largest, self.zeros = [0, 0], [0, 0], [0.0, 0.0], 0

@@ -83,7 +83,7 @@ class Comparer:
             [steps[i].take() if i in steps else PairCounts() for i in range(1, self._tuned)],
             places,
             overlap,
-            None if self._exact else self._own_tables().take(),
+            None if self._exact else self._own_tables().take(-1074 if "F64" in dtypes else -149),  # the smallest float64, and fp32
         )
 
     def tables(self) -> PairTables:

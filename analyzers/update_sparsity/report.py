@@ -423,6 +423,12 @@ class SparsityReport(WeightsReport):
         """See `base.Report.headline`."""
         return headline(self)
 
+    def ulp_shares(self) -> list[float]:
+        """The shares of the bins of ``ulp_histogram`` that are not empty; of older reports, of the values read."""
+        bins = [each for each in self.ulp_histogram if each.count]
+        total = sum(each.count for each in bins)
+        return [each.count / total if each.share is None else each.share for each in bins]
+
     def next_step(self) -> NextStep:
         """`headline.advice`, and the passport of the fine-tune."""
         return NextStep(advice(self), "dtype", self.tuned[-1].ref)

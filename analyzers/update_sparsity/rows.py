@@ -63,9 +63,7 @@ def _spread(shares: Sequence[float]) -> dict[str, float | None]:
     return {"mean": float(np.mean(shares)), "std": float(np.std(shares)), "min": min(shares), "max": max(shares)}
 
 
-def layer_rows(
-    pairs: Sequence[Pair], weights: Sequence[Number], intervals: Mapping[int | None, Interval | None]
-) -> Iterator[LayerRow]:
+def layer_rows(pairs: Sequence[Pair], weights: Sequence[Number], intervals: Mapping[int | None, Interval | None]) -> Iterator[LayerRow]:
     """One row per layer, in order; tensors outside the layers come last. intervals: of the sparsity of layers, in a sample."""
     layers: dict[int | None, list[Pair]] = {}
     for pair in pairs:

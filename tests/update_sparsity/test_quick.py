@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from analyzers.checkpoints import Access, Plan, align, open_checkpoint
-from analyzers.numerics import PairCounts
+from analyzers.numerics import PairCounts, PairTables
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity.collect import Collector
 from analyzers.update_sparsity.count import Counted
@@ -96,8 +96,8 @@ def test_intervals_hold_in_nine_of_ten_samples(folders: list[Path]) -> None:
                 changed = [int(each[span.tensor.name][span.start + span.count] - each[span.tensor.name][span.start]) for each in before]
                 against = [PairCounts(values=span.count, changed=number) for number in changed]
                 collector.add(span, Counted(against, [PairCounts()] * (len(KINDS) - 1), None, None))
-            named, each = collector.intervals()
-            found = [*each, *(named[f"roles.{role}.sparsity"] for role in roles)]
+            estimates = collector.estimates(PairTables())
+            found = [*estimates.trajectory, *(estimates.named[f"roles.{role}.sparsity"] for role in roles)]
             low[seed], high[seed] = zip(*((interval.low, interval.high) for interval in found if interval), strict=True)
     held = ((low <= exact) & (exact <= high)).mean(axis=0)
     assert (held >= 0.9).all(), dict(zip([*KINDS, *roles], held, strict=True))

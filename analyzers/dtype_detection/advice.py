@@ -95,9 +95,9 @@ def ignored(report: "DtypeReport") -> list[str]:
     """By format, the modules that stand out, as JSON to copy."""
     seen = "" if report.extremes.exact else " in the rows read"
     return [
-        f"{name}: {plural(len(modules), 'tensor has', 'tensors have')} more than 1.5 times the median error{seen}. To leave them unquantized "
-        f"(ignore of llm-compressor, modules_to_not_convert of transformers' torchao configuration): {json.dumps(modules[:_LISTED])}"
-        + (f" and {len(modules) - _LISTED:,} more in the JSON." if len(modules) > _LISTED else "")
+        f"{name}: {plural(len(modules), 'tensor has', 'tensors have')} more than 1.5 times the median error{seen}. To leave them "
+        f"unquantized (ignore of llm-compressor, modules_to_not_convert of transformers' torchao configuration): "
+        f"{json.dumps(modules[:_LISTED])}" + (f" and {len(modules) - _LISTED:,} more in the JSON." if len(modules) > _LISTED else "")
         for name, modules in report.quantization_ignore.items()
         if modules
     ]

@@ -260,8 +260,8 @@ class QuantizationRow(QuantizationError):
 class QuantizationRole(QuantizationError):
     """All matrices of a role. blocks: those read of a sample, whole rows each; null where everything was read, and in older reports.
 
-    low, high: a 95% interval of rms_rel, of a sample only; null where a few blocks carry the error, and of fp8, whose scale follows from the
-    largest magnitude in a tensor.
+    low, high: a 95% interval of rms_rel, of a sample only; null where a few blocks carry the error, and of fp8, whose scale follows
+    from the largest magnitude in a tensor.
     """
 
     tensors: int
@@ -333,8 +333,8 @@ class DtypeReport(WeightsReport):
 
     movable: in bf16; movable_fp16: of the weights stored in fp16, in fp16. Both, untouched and entropy are absent from reports made before
     they were added. quantization: only as requested, worst tensors of each format first; quantization_ignore: by format the modules whose
-    error is more than 1.5 times the median, as llm-compressor's ``ignore`` and torchao's filters take them. blocks: read in quick mode; null
-    where everything was read, and in reports made before it was added.
+    error is more than 1.5 times the median, as llm-compressor's ``ignore`` and torchao's filters take them. blocks: read in quick mode;
+    null where everything was read, and in reports made before it was added.
     """
 
     analyzer: Literal["dtype"] = "dtype"

@@ -146,12 +146,13 @@ class Blocks:
         return share_interval(ShareBlocks(self.stratum, self.elements, tested, positive, self.population))
 
     def ratio(self, above: FloatArray, below: FloatArray, largest: float = np.inf) -> Interval:
-        """Ratios of sums over the population, ``sum above / sum below`` in (0, largest), above and below (b, p); NaN where a few blocks carry it.
+        """Ratios of sums over the population, ``sum above / sum below``, in (0, largest); NaN where a few blocks carry them.
 
-        The variance is linearised as in `share_interval`. The interval is symmetric in the logarithm of the ratio, with a finite ``largest``
-        in its logit: a sum of few large terms is skewed. Nothing bounds the terms of blocks that were not read. So there is no interval where
-        ``(sum x)^2 / sum x^2`` is less than `FEWEST`: of the weighed terms x of either sum, where the sum of squares is over strata read
-        in part, as few blocks carry it; of the terms of the variance, as its tail is heavy. Nor where a stratum has no block.
+        above, below: (b, p) sums over each block. The variance is linearised as in `share_interval`. The interval is symmetric in the
+        logarithm of the ratio, with a finite ``largest`` in its logit: a sum of few large terms is skewed. Nothing bounds the terms of
+        blocks that were not read. So there is no interval where ``(sum x)^2 / sum x^2`` is less than `FEWEST`: of the weighed terms x of
+        either sum, where the sum of squares is over strata read in part, as few blocks carry it; of the terms of the variance, as its tail
+        is heavy. Nor where a stratum has no block.
         """
         member = (self.stratum == np.arange(len(self.population))[:, None]).astype(np.float64)
         read, drawn = member @ self.elements, member.sum(axis=1)

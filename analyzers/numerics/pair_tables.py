@@ -108,7 +108,10 @@ class PairTables:
         self.steps = self.steps + other.steps
 
     def take(self, least: int) -> TakenTables:
-        """Remove everything and return it. least: nothing absolute is below 2^least; distinct float64 are more than 2^-54 of their size apart."""
+        """Remove everything and return it. least: nothing absolute is below 2^least.
+
+        Relative updates are above 2^-54: distinct float64 are further apart.
+        """
         taken = TakenTables(self.nonfinite, self.absolute.take(least), self.relative.take(-60), np.array(self.steps, np.int64))
         self.nonfinite = 0
         self.steps[:] = 0

@@ -1,8 +1,8 @@
 """The request and the report of update sparsity. Field names are the JSON contract; fields may be added, never renamed.
 
 Shares are numbers in [0, 1]; counts are of elements; a missing number is null (it is undefined). In quick mode
-counts, smallest and largest values describe what was read; shares, means, percentiles and energy are estimates for all compared elements, in
-which each stratum has its weight, most of them with a 95% interval.
+counts, smallest and largest values describe what was read; shares, means, percentiles and energy are estimates for all compared
+elements, in which each stratum has its weight, most of them with a 95% interval.
 
 An element is *changed* when both its values, rounded to bf16 (nearest, ties to even), differ: +0 is -0, a NaN equals any NaN,
 an infinity only itself. It is changed by the *probe* when |tuned - base| > eta max(|base|, |tuned|), of the stored values in float64
@@ -376,9 +376,9 @@ class SparsityReport(WeightsReport):
     """What changed from ``base`` to the last of ``tuned``; with several tuned checkpoints also how it came about.
 
     sparsity = 1 - changed / compared; num_changed + num_unchanged = values_compared: all of total_parameters, or what quick mode read of
-    them. total_parameters: elements of the matched tensors. Quick mode only: blocks, how many were read; interval, of sparsity; intervals, of
-    other estimates by their path in the report ("probe.sparsity", "roles.attention.sparsity", "magnitudes.absolute.mean", "energy.0.energy",
-    ...), over independently sampled blocks; an estimate that a few blocks carry has none.
+    them. total_parameters: elements of the matched tensors. Quick mode only: blocks, how many were read; interval, of sparsity; intervals,
+    of other estimates by their path in the report ("probe.sparsity", "roles.attention.sparsity", "magnitudes.absolute.mean",
+    "energy.0.energy", ...), over independently sampled blocks; an estimate that a few blocks carry has none.
     statement: the headline in one sentence; notes: the limits of the answer, tensors not compared first.
     """
 

@@ -23,7 +23,7 @@ _LISTS = ("missing", "extra", "misshapen", "renamed", "resized", "relaid", "inte
 _NAMED = 3
 
 
-def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None, blocks: int | None) -> str:
+def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None, blocks: int | None = None) -> str:
     """The headline, on what was compared. same: whether both sides have the same commit; counts: of all pairs that were read; interval,
     blocks: of a sample.
     """

@@ -219,7 +219,8 @@ def _bars(bins: list[Bin], counts: list[int], shares: list[float], name: str, co
         name=name,
         marker={"color": colour},
         customdata=[[f"{100 * each.low:.3g}", f"{100 * each.high:.3g}", f"{count:,}"] for each, count in zip(bins, counts, strict=True)],
-        hovertemplate=f"from %{{customdata[0]}}% to %{{customdata[1]}}% of its size<br>%{{customdata[2]}} values read, {name}<extra></extra>",
+        hovertemplate="from %{customdata[0]}% to %{customdata[1]}% of its size<br>%{customdata[2]} values read, "
+        + f"{name}<extra></extra>",
     )
 
 

@@ -1,7 +1,7 @@
 """Ten awkward structures of an update, on a model of few millions of weights, and what a report estimates of them, with the truth."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 

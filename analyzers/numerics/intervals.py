@@ -171,7 +171,7 @@ class Blocks:
         inflated = (unread * scale**2 * drawn / np.maximum(drawn - 1, 1))[self.stratum][:, None]
         squares = inflated * (residual - centre[self.stratum] * self.elements[:, None]) ** 2 / domain**2
         variance, tiny = squares.sum(axis=0), np.finfo(np.float64).tiny
-        freedom = 1 / np.maximum(((squares / np.maximum(variance, tiny)) ** 2).sum(axis=0), tiny)
+        freedom = 1 / np.maximum(((squares / np.maximum(variance, tiny)) ** 2).sum(axis=0), 1e-12)
         ratio = np.where(freedom >= FEWEST, ratio, np.nan)
         margin = (Z + (Z**3 + Z) / (4 * freedom)) * np.sqrt(variance)
         rest = np.maximum(1 - ratio / largest, 1e-15)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,6 @@ from analyzers.numerics.pair_kernels import STEP_BINS
 from analyzers.numerics.sketches import Distribution, Taken
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 # Sum, sum of squares, and maximum.
 Sums = tuple[Fraction | float, Fraction | float, float]
@@ -85,7 +85,7 @@ class PairTables:
     nonfinite: int = 0
     absolute: Distribution = field(default_factory=Distribution)
     relative: Distribution = field(default_factory=Distribution)
-    steps: Ints | Floats = field(default_factory=_no_steps)
+    steps: NDArray[Any] = field(default_factory=_no_steps)
 
     def add_others(self, zeros: int, nonfinite: int) -> None:
         """Add counts of pairs of equal values, and of excluded pairs."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, ldexp
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +64,7 @@ def lower_edge(number: int) -> float:
     return ldexp(1 + inside / PER_BINADE, exponent + FIRST_EXPONENT)
 
 
-def _in_units(x: Fraction | float) -> int:
+def in_units(x: Fraction | float) -> int:
     """``x``, a multiple of 2^-`SUM_BITS`, in these units: adding fractions takes ten times as long."""
     numerator, denominator = x.as_integer_ratio()
     return numerator << (SUM_BITS + 1 - denominator.bit_length())
@@ -86,11 +87,6 @@ class Taken:
         first = np.flatnonzero(np.diff(numbers, prepend=-1))
         return numbers[first], np.add.reduceat(self.counts, first) if first.size else self.counts
 
-    def totals(self) -> tuple[float, float]:
-        """The sums over both planes, and over the changed ones."""
-        both, changed = (float(Fraction(each, 1 << SUM_BITS)) for each in self.sums)
-        return both, changed
-
 
 @dataclass(slots=True, eq=False)
 class Distribution:
@@ -102,7 +98,7 @@ class Distribution:
     counts are estimates, in float64.
     """
 
-    counts: Ints | Floats = field(default_factory=lambda: np.zeros((2, BINS), dtype=np.int64))
+    counts: NDArray[Any] = field(default_factory=lambda: np.zeros((2, BINS), dtype=np.int64))
     sums: list[int] = field(default_factory=lambda: [0, 0])
     squares: list[int] = field(default_factory=lambda: [0, 0])
     largest: list[float] = field(default_factory=lambda: [0.0, 0.0])
@@ -110,8 +106,8 @@ class Distribution:
 
     def accumulate(self, changed_only: bool, total: Fraction | float, square: Fraction | float, largest: float) -> None:
         """Add to the sums of x and x^2, over all or the changed ones, and update the largest."""
-        self.sums[changed_only] += _in_units(total)
-        self.squares[changed_only] += _in_units(square)
+        self.sums[changed_only] += in_units(total)
+        self.squares[changed_only] += in_units(square)
         self.largest[changed_only] = max(self.largest[changed_only], largest)
 
     def merge(self, other: "Distribution") -> None:
@@ -154,9 +150,9 @@ class Distribution:
         mine, theirs = ((each.sums, each.squares, each.largest, each.zeros) for each in (self, other))
         return mine == theirs and np.array_equal(self.counts, other.counts)
 
-    def _occupied(self, changed_only: bool) -> tuple[Ints, Ints | Floats]:
+    def _occupied(self, changed_only: bool) -> tuple[Ints, NDArray[Any]]:
         """(m,) numbers of the occupied bins, ascending, and counts, of the changed ones or of all."""
-        counts: Ints | Floats = self.counts[1] if changed_only else self.counts.sum(axis=0)
+        counts: NDArray[Any] = self.counts[1] if changed_only else self.counts.sum(axis=0)
         bins = np.flatnonzero(counts)
         return bins, counts[bins]
 
@@ -168,8 +164,8 @@ class Distribution:
         total, square = (Fraction(each[changed_only], 1 << SUM_BITS) for each in (self.sums, self.squares))
         mean = total / Fraction(n)
         std = sqrt_of(max(square / Fraction(n) - mean * mean, Fraction(0)))
-        least, *percentiles = self.quantiles((0, *QUANTILES), changed_only)
-        return Summary(n, float(mean), std, least, *percentiles, self.largest[changed_only])
+        least, p25, p50, p75, p90, p99 = self.quantiles((0, *QUANTILES), changed_only)
+        return Summary(n, float(mean), std, least, p25, p50, p75, p90, p99, self.largest[changed_only])
 
     def number(self, changed_only: bool) -> float:
         """How many values, zeros included, or changed values there are."""
@@ -186,7 +182,7 @@ class Distribution:
         def ranked(rank: float) -> float:
             if rank < zeros:
                 return 0.0
-            number = int(bins[min(np.searchsorted(ends, rank, side="right"), len(bins) - 1)])
+            number = int(bins[min(int(np.searchsorted(ends, rank, side="right")), len(bins) - 1)])
             low = lower_edge(number)
             return min(low + (lower_edge(number + 1) - low) / 2, largest)
 

@@ -6,6 +6,7 @@ on one side of a threshold is needed, the threshold is moved to the next edge of
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from analyzers.base import Interval
 from analyzers.numerics.intervals import Blocks
 from analyzers.numerics.intervals import Interval as Intervals
 from analyzers.numerics.pair_kernels import bin_of
-from analyzers.numerics.sketches import BINS, COARSE, FIRST_EXPONENT, PER_BINADE, QUANTILES, Distribution, Taken
+from analyzers.numerics.sketches import BINS, COARSE, FIRST_EXPONENT, PER_BINADE, QUANTILES, Distribution, Taken, in_units
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,18 +26,18 @@ _EXPONENTS = (8, 7)
 
 @dataclass(frozen=True, slots=True)
 class Magnitudes:
-    """The updates of one block: numbers and counts of their bins on both planes, how many are 0, and the sums of `Taken.totals`."""
+    """The updates of one block: numbers and counts of their bins on both planes, how many are 0, and `Taken.sums`."""
 
     bins: Ints
     counts: Ints
     zeros: int
-    totals: tuple[float, float]
+    totals: list[int]
 
     @classmethod
     def of(cls, taken: Taken) -> "Magnitudes":
         """The updates in bins of `COARSE` places."""
         bins, counts = taken.coarse()
-        return cls(bins.astype(np.int32), counts, taken.zeros, taken.totals())
+        return cls(bins.astype(np.int32), counts, taken.zeros, taken.sums)
 
 
 class _Cells:
@@ -49,15 +50,20 @@ class _Cells:
         self._owner, self.bins, self.counts = owner[chosen], bins[chosen] % _PLANE, counts[chosen]
         self._zeros = np.array([0 if changed_only else each.zeros for each in found])
         self.number = self.sums(self.counts) + self._zeros
-        self.total = np.array([each.totals[changed_only] for each in found])
+        self._totals = [each.totals[changed_only] for each in found]
 
-    def sums(self, terms: NDArray[np.generic]) -> Floats:
+    def totals(self, unit: float) -> Floats:
+        """(b,) sums of the values, in units of the largest of all: their own sum need not fit float64."""
+        whole = in_units(unit)
+        return np.array([each / whole for each in self._totals])
+
+    def sums(self, terms: NDArray[Any]) -> Floats:
         """(b,) sums of terms (m,)."""
-        return np.bincount(self._owner, terms, self._zeros.size)
+        return np.bincount(self._owner, terms, self._zeros.size).astype(np.float64)
 
     def below(self, edge: int) -> Floats:
         """(b,) values in bins before ``edge``, zeros included."""
-        return self.sums(self.counts * (self.bins < edge)) + self._zeros
+        return np.asarray(self.sums(self.counts * (self.bins < edge)) + self._zeros)
 
 
 def size_intervals(found: Sequence[Magnitudes], blocks: Blocks, whole: Distribution, path: str) -> Iterator[tuple[str, Interval]]:
@@ -66,7 +72,11 @@ def size_intervals(found: Sequence[Magnitudes], blocks: Blocks, whole: Distribut
         if not whole.number(changed_only):
             continue
         cells, start = _Cells(found, changed_only), f"{path}.changed_only" if changed_only else path
-        yield from _named([f"{start}.mean"], blocks.ratio(cells.total[:, None], cells.number[:, None]))
+        if largest := whole.largest[changed_only]:
+            mean = blocks.ratio(cells.totals(largest)[:, None], cells.number[:, None])
+            for name, found_mean in _named([f"{start}.mean"], mean):
+                low, estimate, high = (min(part, 1.0) * largest for part in (found_mean.low, found_mean.estimate, found_mean.high))
+                yield name, Interval(estimate=estimate, low=low, high=high)
         # Woodruff (JASA 47, 1952): where the distribution reaches the bounds of the share of values up to the quantile.
         values = whole.quantiles(QUANTILES, changed_only)
         reached = _shares_below([_bin_of(value) + 1 if value else 0 for value in values], cells, blocks)

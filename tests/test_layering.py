@@ -24,7 +24,7 @@ ANALYZER_PARTS = {
     "limits": {"errors"},
     "base": {"coverage", "errors", "extras", "formatting", "limits"},
     "formatting": {"base", "errors"},
-    "coverage": {"base", "formatting"},
+    "coverage": {"base", "formatting", "numerics"},
     "tables": {"base", "limits", "terminal"},
     "terminal": {"formatting"},
     "account": {"base", "coverage", "formatting", "tables", "terminal"},

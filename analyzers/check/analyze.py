@@ -54,7 +54,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             missing = {each.name for each in compared.unmatched.missing}
             loads = loading if loading and not loading.refused else None
             found += against_base(compared, dropped_layers(base, checkpoint, missing), loads)
-            coverage.append(compared.coverage[0])
+            coverage += compared.coverage
             notes += [note for note in compared.notes if note not in notes]
             found += yield from _card(checkpoint, model, other, access, notes)
         resolved = {"model": checkpoint.ref, "commit": checkpoint.commit}

@@ -8,7 +8,7 @@ from analyzers.dtype_detection.headline import BITS, narrower
 from analyzers.formatting import NOTHING, magnitude, plural, share, size
 
 if TYPE_CHECKING:
-    from analyzers.dtype_detection.report import DtypeReport, Untouched
+    from analyzers.dtype_detection.report import DtypeReport, QuantizationRole, Untouched
 
 _NAMED = 3
 # Modules of an `ignore` list that are shown.
@@ -84,17 +84,20 @@ def readings(report: "DtypeReport") -> list[str]:
     return [*moving, *untouched(report), *entropy(report)]
 
 
-def between(low: float | None, high: float | None) -> str:
-    """An interval of relative errors; a dash where everything was read."""
-    return NOTHING if low is None or high is None else f"{share(low)} to {share(high)}"
+def between(row: "QuantizationRole") -> str:
+    """The interval of a relative error; a dash where everything was read."""
+    if row.low is None or row.high is None:
+        return NOTHING if row.blocks is None else "not known from a sample"
+    return f"{share(row.low)} to {share(row.high)}"
 
 
 def ignored(report: "DtypeReport") -> list[str]:
     """By format, the modules that stand out, as JSON to copy."""
+    seen = "" if report.extremes.exact else " in the rows read"
     return [
-        f"{name}: {plural(len(modules), 'tensor has', 'tensors have')} more than 1.5 times the median error. To leave them unquantized "
-        f"(ignore of llm-compressor, modules_to_not_convert of transformers' torchao configuration): {json.dumps(modules[:_LISTED])}"
-        + (f" and {len(modules) - _LISTED:,} more in the JSON." if len(modules) > _LISTED else "")
+        f"{name}: {plural(len(modules), 'tensor has', 'tensors have')} more than 1.5 times the median error{seen}. To leave them "
+        f"unquantized (ignore of llm-compressor, modules_to_not_convert of transformers' torchao configuration): "
+        f"{json.dumps(modules[:_LISTED])}" + (f" and {len(modules) - _LISTED:,} more in the JSON." if len(modules) > _LISTED else "")
         for name, modules in report.quantization_ignore.items()
         if modules
     ]

@@ -193,6 +193,7 @@ class Inspection:
         shares = {  # estimates weigh strata by their size; the plain shares do not
             name: estimates[f"representable.{name}"].estimate for name in FORMATS if f"representable.{name}" in estimates
         }
+        blocks = None if exact else len(found.blocks)
         aggregated = len(results) > limits.REPORT_TENSORS
         resolved = {"model": checkpoint.ref, "commit": checkpoint.commit} | request.resolved(self._device)
         report = DtypeReport(
@@ -204,6 +205,7 @@ class Inspection:
             bytes_read=found.nbytes,
             values_read=whole.tallies.values_read,
             requests=found.requests,
+            blocks=blocks,
             selected_tensors=len(chosen.parameters),
             selected_parameters=sum(t.elements for t in chosen.parameters),
             storage=storage_rows(chosen),
@@ -222,7 +224,7 @@ class Inspection:
                 (checkpoint.config or {}).get("model_type"),
                 [t.name for t in chosen.floats],
             ),
-            fp16_risk=fp16_risk(whole.counts, overall, whole.tallies.nonzero, not exact, *unread(chosen)),
+            fp16_risk=fp16_risk(whole.counts, overall, whole.tallies.nonzero, blocks, *unread(chosen)),
             exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
             movable=movable(by_role, "bf16"),
             movable_fp16=movable([pool for pool in by_role if pool.dtype == "F16"], "fp16"),

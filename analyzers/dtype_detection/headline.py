@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from analyzers.coverage import unseen
 from analyzers.dtype_detection.classifier import CONFIDENT
 from analyzers.formatting import plural
 
@@ -36,7 +37,7 @@ def claimed(report: "DtypeReport") -> bool:
 
 def _held(report: "DtypeReport") -> str:
     stored, ancestor = _NAMES.get(report.lineage.stored, report.lineage.stored), _ancestor(report)
-    seen = "" if report.extremes.exact and report.whole else " read"
+    seen, bounded = "" if report.extremes.exact and report.whole else " read", _bounded(report)
     if report.lineage.verdict == "mixed":
         return "Its tensors have passed through different formats."
     if not ancestor:
@@ -46,9 +47,14 @@ def _held(report: "DtypeReport") -> str:
     if held := narrower(report):
         if seen:
             lost = f"saving it as {held} should lose nothing" if report.whole else "of the others nothing is known"
-            return f"Every value read from the {stored} file is a {held} value: {lost}."
+            return f"Every value read from the {stored} file is a {held} value{bounded}: {lost}."
         return f"The {stored} file holds only {held} values: saving it as {held} loses nothing."
-    return f"All {stored} values{seen} have passed through {ancestor}."
+    return f"All {stored} values{seen} have passed through {ancestor}{bounded}."
+
+
+def _bounded(report: "DtypeReport") -> str:
+    """What a sample leaves open, for a sentence on all values read."""
+    return f" (others: {unseen(report.blocks)})" if report.blocks else ""
 
 
 def narrower(report: "DtypeReport") -> str:
@@ -90,11 +96,14 @@ def advice(report: "DtypeReport") -> str:
         return f"Look at the rest before you load it with dtype={_TORCH[held]}: the weights read keep their values, others may not."
     if held:
         saved = "half" if BITS[report.lineage.stored] == 2 * BITS[held] else "a quarter of"
-        return f"Load it with dtype={_TORCH[held]}: {saved} the memory, the same values."
+        same = f"the values read stay the same{_bounded(report)}" if report.blocks else "the same values"
+        return f"Load it with dtype={_TORCH[held]}: {saved} the memory, {same}."
     if report.lineage.stored == "F16" and _ancestor(report) == "bf16" and report.representable.bf16 == 1 and report.whole:
-        return "Load it with dtype=torch.bfloat16: the same values, and activations cannot overflow as in fp16."
+        same = f"the values read stay the same{_bounded(report)}" if report.blocks else "the same values"
+        return f"Load it with dtype=torch.bfloat16: {same}, and activations cannot overflow as in fp16."
     if report.fp16_risk.level == "caution":
         return "Avoid fp16 unless you measured the effect: some weights become zero or lose digits."
     if report.fp16_risk.level == "fits" and report.lineage.stored != "F16":
-        return f"Measure the activations before you run it in fp16: the weights{'' if report.whole else ' read'} fit."
+        seen = "" if report.extremes.exact and report.whole else " read"
+        return f"Measure the activations before you run it in fp16: the weights{seen} fit{_bounded(report)}."
     return "Load it as it is stored, and measure what rounding does to its activations."

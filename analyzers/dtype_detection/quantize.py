@@ -17,7 +17,7 @@ from analyzers.checkpoints import ROLES, Checkpoint, Chunk, Span, Tensor, stream
 from analyzers.checkpoints.stream import Step
 from analyzers.dtype_detection.report import QuantizationFormat, QuantizationRole, QuantizationRow
 from analyzers.numerics.conversions import fp32_of
-from analyzers.numerics.intervals import Z
+from analyzers.numerics.intervals import Blocks
 from analyzers.numerics.quantize_kernels import AMAX, POWER_OF_TWO, TWO_LEVELS, rounding_error
 
 
@@ -173,22 +173,25 @@ def headroom(found: Sequence[tuple[Span, Errors]], slabs: Slabs, formats: Sequen
             tensors = [errors for tensor, errors in by_tensor.values() if tensor.role == role]
             each = [error for errors in tensors for error in errors]
             if each:
-                population = slabs.population.get(role, 0)
-                low, high = _interval(each, population) if len(each) < population else (None, None)
-                roles.append(QuantizationRole(role=role, format=name, tensors=len(tensors), low=low, high=high, **_lost(each)))
+                sampled = len(each) < slabs.population.get(role, 0)
+                # The scale of fp8 follows from the largest magnitude of a tensor, which a sample need not contain.
+                low, high = _interval(each, slabs.population[role]) if sampled and name != "fp8" else (None, None)
+                blocks = len(each) if sampled else None
+                roles.append(
+                    QuantizationRole(role=role, format=name, tensors=len(tensors), low=low, high=high, blocks=blocks, **_lost(each))
+                )
     roles.sort(key=lambda row: (list(formats).index(row.format), -(row.rms_rel or 0)))
     return {"quantization": tuple(rows), "quantization_roles": tuple(roles), "quantization_ignore": ignore}
 
 
-def _interval(errors: Sequence[Error], population: int) -> tuple[float, float]:
-    """A 95% interval of the relative error of a role of ``population`` slabs, of which some were drawn.
+def _interval(errors: Sequence[Error], population: int) -> tuple[float | None, float | None]:
+    """A 95% interval of the relative error of a role of ``population`` slabs, of which some were drawn; none where few carry it.
 
-    The squared error is a ratio of sums over slabs; its variance is linearised, with a finite population correction, and Student's quantile
-    is taken to first order.
+    The slabs of a role are the units, whichever tensor they lie in; each weighs as much as its squares (`Blocks.ratio`).
     """
     error, square = np.array([each[:2] for each in errors]).T
-    freedom = max(1, len(error) - 1)
-    ratio = error.sum() / max(square.sum(), np.finfo(float).tiny)
-    variance = len(error) / freedom * ((error - ratio * square) ** 2).sum() / max(square.sum(), np.finfo(float).tiny) ** 2
-    margin = (Z + (Z**3 + Z) / (4 * freedom)) * np.sqrt(variance * (1 - len(error) / population))
-    return float(np.sqrt(max(0.0, ratio - margin))), float(np.sqrt(ratio + margin))
+    one = np.ones(len(errors), np.int64)
+    found = Blocks(0 * one, one, np.array([population])).ratio(error[:, None], square[:, None])
+    if not np.isfinite(found.estimate[0]):
+        return None, None
+    return float(np.sqrt(found.low[0])), float(np.sqrt(found.high[0]))

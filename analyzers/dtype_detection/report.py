@@ -258,11 +258,16 @@ class QuantizationRow(QuantizationError):
 
 
 class QuantizationRole(QuantizationError):
-    """All matrices of a role. low, high: a 95% interval of rms_rel, of a sample only."""
+    """All matrices of a role. blocks: those read of a sample, whole rows each; null where everything was read, and in older reports.
+
+    low, high: a 95% interval of rms_rel, of a sample only; null where a few blocks carry the error, and of fp8, whose scale follows
+    from the largest magnitude in a tensor.
+    """
 
     tensors: int
     low: float | None
     high: float | None
+    blocks: int | None = None
 
 
 class TensorLineage(Data):
@@ -328,7 +333,8 @@ class DtypeReport(WeightsReport):
 
     movable: in bf16; movable_fp16: of the weights stored in fp16, in fp16. Both, untouched and entropy are absent from reports made before
     they were added. quantization: only as requested, worst tensors of each format first; quantization_ignore: by format the modules whose
-    error is more than 1.5 times the median, as llm-compressor's ``ignore`` and torchao's filters take them.
+    error is more than 1.5 times the median, as llm-compressor's ``ignore`` and torchao's filters take them. blocks: read in quick mode;
+    null where everything was read, and in reports made before it was added.
     """
 
     analyzer: Literal["dtype"] = "dtype"
@@ -339,6 +345,7 @@ class DtypeReport(WeightsReport):
     bytes_read: int
     values_read: int
     requests: int
+    blocks: int | None = None
     selected_tensors: int
     selected_parameters: int
     storage: tuple[Storage, ...]

@@ -31,7 +31,12 @@ def one(report: DtypeReport) -> str:
             "label" if training.basis == "label" else "inference",
             f"{likely + '. ' if likely else ''}{training.explanation} {training.source or ''}".strip(),
         ),
-        ("Safe in fp16", fp16_answer(risk.level, report.whole), "fact" if report.extremes.exact else "sample", " ".join(risk.reasons)),
+        (
+            "Safe in fp16",
+            fp16_answer(risk.level, report.whole and report.extremes.exact),
+            "fact" if report.extremes.exact else "sample",
+            " ".join(risk.reasons),
+        ),
     ]
     extremes = report.extremes
     least = "" if extremes.exact else " (seen in the sample)"
@@ -76,7 +81,7 @@ def _quantization(report: DtypeReport) -> list[str]:
         return []
     rows: list[tuple[str, ...]] = [("Rounded to", "Role", "Error", "95% interval", "SQNR, dB", "Exact")]
     rows += [
-        (row.format, row.role, share(row.rms_rel), between(row.low, row.high), magnitude(row.sqnr_db), share(row.exact))
+        (row.format, row.role, share(row.rms_rel), between(row), magnitude(row.sqnr_db), share(row.exact))
         for row in report.quantization_roles
     ]
     return [*columns(rows, right=(2, 3, 4, 5)), *ignored(report), WEIGHT_ONLY, ""]
@@ -109,7 +114,7 @@ def several(reports: Sequence[DtypeReport]) -> str:
             " ".join(r.lineage.passed_through) or r.lineage.verdict,
             r.training.verdict,
             r.training.basis,
-            fp16_answer(r.fp16_risk.level, r.whole),
+            fp16_answer(r.fp16_risk.level, r.whole and r.extremes.exact),
             *map(magnitude, (r.extremes.abs_min, r.extremes.abs_max, r.extremes.norm_min, r.extremes.norm_max)),
         )
         for r in reports

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from analyzers import formatting, limits
 from analyzers.checkpoints import Checkpoint, account_notes, undecoded
+from analyzers.coverage import unseen
 from analyzers.dtype_detection.collect import Chosen
 from analyzers.dtype_detection.report import Counts, Extremes, Fp16Risk, RiskLevel
 from analyzers.formatting import plural
@@ -16,18 +17,18 @@ _UNDERFLOW_SHARE = 1e-4
 _SUBNORMAL_SHARE = 1e-2
 
 
-def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool, unread: str, unread_share: float) -> Fp16Risk:
+def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, blocks: int | None, unread: str, unread_share: float) -> Fp16Risk:
     """Judge the counts among ``nonzero`` finite nonzero values (those read, in quick mode).
 
-    unread: the weights whose values are not decoded, in words, or an empty text; unread_share: of all elements.
+    blocks: of a sample; unread: the weights whose values are not decoded, in words, or an empty text; unread_share: of all elements.
     overflow: some weight becomes infinite. broken: some is NaN or infinite already. caution: enough become zero or lose precision. fits:
     none of these. unknown: there is no weight to judge, or most are not decoded. Weights that fit say nothing about activations.
     """
-    unseen = [f"The check excludes {unread}, whose values are not decoded."] if unread else []
+    excluded = [f"The check excludes {unread}, whose values are not decoded."] if unread else []
     if nonzero == 0 or extremes.abs_max is None:
         none = f"{counts.zero:,} {'is' if counts.zero == 1 else 'are'} zero, {counts.nan:,} NaN and {counts.inf:,} infinite"
-        return Fp16Risk(level="unknown", reasons=(f"There is no finite nonzero weight to judge: {none}.", *unseen))
-    seen = " among the values read" if quick else ""
+        return Fp16Risk(level="unknown", reasons=(f"There is no finite nonzero weight to judge: {none}.", *excluded))
+    seen = " among the values read" if blocks else ""
     reasons = []
     level: RiskLevel = "fits"
     if counts.fp16_overflow:
@@ -37,7 +38,9 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool, unr
             f"(largest {extremes.abs_max:.4g}, limit 65504): keep bf16 or fp32, or rescale first."
         )
     else:
-        reasons.append(f"The largest weight{seen} is {extremes.abs_max:.3g}; fp16 reaches 65504.")
+        reasons.append(
+            f"The largest weight{seen} is {extremes.abs_max:.3g}; fp16 reaches 65504{f' (beyond: {unseen(blocks)})' if blocks else ''}."
+        )
     if counts.fp16_underflow:
         share = counts.fp16_underflow / nonzero
         if share > _UNDERFLOW_SHARE and level == "fits":
@@ -57,7 +60,7 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool, unr
         level = "unknown"
     if level not in ("overflow", "broken"):
         reasons.append("Weights that fit say nothing about activations.")
-    return Fp16Risk(level=level, reasons=(*unseen, *reasons))
+    return Fp16Risk(level=level, reasons=(*excluded, *reasons))
 
 
 def unread(chosen: Chosen) -> tuple[str, float]:

@@ -1,4 +1,4 @@
-"""Confidence intervals: of a share, estimated from a sample of blocks, and of means of few numbers."""
+"""Confidence intervals: of shares, means and quantiles, estimated from a sample of blocks, and of means of few numbers."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ IntArray = npt.NDArray[np.int64]
 
 Z = 1.959963984540054  # two-sided 95 % of the normal distribution
 UNSEEN = 3.0  # none in B independent blocks: with 95 % confidence fewer than 3/B of all blocks are of that kind
+FEWEST = 20.0  # effective blocks that a sum, or its variance, is spread over, below which it has no interval
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,6 +126,58 @@ def _score_margins(
     high = (centre + 1 + Z * np.sqrt(np.maximum(Z**2 + 2 - 1 / n + 4 * p * (n * q - 1), 0))) / spread
     below, above = weight * np.maximum(p - low, 0), weight * np.maximum(high - p, 0)
     return np.where(uncertain, below, 0.0), np.where(uncertain, above, 0.0)
+
+
+def bound(blocks: int) -> float:
+    """The largest share of all blocks, with 95 % confidence, that may be of a kind which none of ``blocks`` independent ones is of: 3/B."""
+    return min(1.0, UNSEEN / max(blocks, 1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """The blocks that were read (axis b), as in `ShareBlocks`: their strata, elements, and the population of each stratum."""
+
+    stratum: IntArray
+    elements: IntArray
+    population: IntArray
+
+    def shares(self, tested: IntArray, positive: IntArray) -> Interval:
+        """`share_interval` of these blocks."""
+        return share_interval(ShareBlocks(self.stratum, self.elements, tested, positive, self.population))
+
+    def ratio(self, above: FloatArray, below: FloatArray, largest: float = np.inf) -> Interval:
+        """Ratios of sums over the population, ``sum above / sum below``, in (0, largest); NaN where a few blocks carry them.
+
+        above, below: (b, p) sums over each block. The variance is linearised as in `share_interval`. The interval is symmetric in the
+        logarithm of the ratio, with a finite ``largest`` in its logit: a sum of few large terms is skewed. Nothing bounds the terms of
+        blocks that were not read. So there is no interval where ``(sum x)^2 / sum x^2`` is less than `FEWEST`: of the weighed terms x of
+        either sum, where the sum of squares is over strata read in part, as few blocks carry it; of the terms of the variance, as its tail
+        is heavy. Nor where a stratum has no block.
+        """
+        member = (self.stratum == np.arange(len(self.population))[:, None]).astype(np.float64)
+        read, drawn = member @ self.elements, member.sum(axis=1)
+        scale = self.population / np.maximum(read, 1)
+        unread = np.where(read > 0, np.clip(1 - read / np.maximum(self.population, 1), 0, 1), 0.0)
+        weight, part = (each[self.stratum][:, None] for each in (scale, unread))
+        total, domain = ((weight * terms).sum(axis=0) for terms in (above, below))
+        known = (total > 0) & (domain > 0) & (read[self.population > 0] > 0).all()
+        for terms in (above, below):
+            x = weight * terms
+            known &= x.sum(axis=0) ** 2 >= FEWEST * (part * x**2).sum(axis=0)
+        domain = np.where(known, domain, 1.0)
+        ratio = np.where(known, total / domain, np.nan)
+        residual = above - ratio * below
+        centre = (member @ residual) / np.maximum(read, 1)[:, None]
+        inflated = (unread * scale**2 * drawn / np.maximum(drawn - 1, 1))[self.stratum][:, None]
+        squares = inflated * (residual - centre[self.stratum] * self.elements[:, None]) ** 2 / domain**2
+        variance, tiny = squares.sum(axis=0), np.finfo(np.float64).tiny
+        freedom = 1 / np.maximum(((squares / np.maximum(variance, tiny)) ** 2).sum(axis=0), 1e-12)
+        ratio = np.where(freedom >= FEWEST, ratio, np.nan)
+        margin = (Z + (Z**3 + Z) / (4 * freedom)) * np.sqrt(variance)
+        rest = np.maximum(1 - ratio / largest, 1e-15)
+        factor = np.exp(np.minimum(margin / np.maximum(ratio * rest, tiny), 700))
+        low, high = (odds / (1 + odds / largest) for odds in (ratio / rest / factor, ratio / rest * factor))
+        return Interval(ratio, np.minimum(low, ratio), np.maximum(high, ratio))
 
 
 def student_t(freedom: int) -> float:

@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.pair_kernels import STEP_BINS
-from analyzers.numerics.sketches import Distribution
+from analyzers.numerics.sketches import Distribution, Taken
 
 Ints = NDArray[np.int64]
 
@@ -59,6 +60,16 @@ def _no_steps() -> Ints:
     return np.zeros(STEP_BINS, dtype=np.int64)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TakenTables:
+    """The content of `PairTables` for few pairs, in little memory."""
+
+    nonfinite: int
+    absolute: Taken
+    relative: Taken
+    steps: Ints
+
+
 @dataclass(slots=True, eq=False)
 class PairTables:
     """How large the updates v - w of pairs (w, v) of finite values are; all of it symmetric in w and v.
@@ -74,7 +85,7 @@ class PairTables:
     nonfinite: int = 0
     absolute: Distribution = field(default_factory=Distribution)
     relative: Distribution = field(default_factory=Distribution)
-    steps: Ints = field(default_factory=_no_steps)
+    steps: NDArray[Any] = field(default_factory=_no_steps)
 
     def add_others(self, zeros: int, nonfinite: int) -> None:
         """Add counts of pairs of equal values, and of excluded pairs."""
@@ -94,7 +105,28 @@ class PairTables:
         self.absolute.merge(other.absolute)
         self.relative.merge(other.relative)
         self.nonfinite += other.nonfinite
-        self.steps += other.steps
+        self.steps = self.steps + other.steps
+
+    def take(self, least: int) -> TakenTables:
+        """Remove everything and return it. least: nothing absolute is below 2^least.
+
+        Relative updates are above 2^-54: distinct float64 are further apart.
+        """
+        taken = TakenTables(self.nonfinite, self.absolute.take(least), self.relative.take(-60), np.array(self.steps, np.int64))
+        self.nonfinite = 0
+        self.steps[:] = 0
+        return taken
+
+    def add(self, taken: TakenTables) -> None:
+        """Add what was taken of other tables."""
+        self.absolute.add(taken.absolute)
+        self.relative.add(taken.relative)
+        self.nonfinite += taken.nonfinite
+        self.steps += taken.steps
+
+    def weighed(self, weight: Fraction | int) -> "PairTables":
+        """The estimate for a population of which each pair read stands for ``weight``; nonfinite pairs stay those that were read."""
+        return PairTables(self.nonfinite, self.absolute.weighed(weight), self.relative.weighed(weight), self.steps * float(weight))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PairTables):
@@ -102,7 +134,7 @@ class PairTables:
         same = self.absolute == other.absolute and self.relative == other.relative and self.nonfinite == other.nonfinite
         return same and np.array_equal(self.steps, other.steps)
 
-    def ulp_bins(self) -> list[tuple[int, int, int]]:
+    def ulp_bins(self) -> list[tuple[int, int, float]]:
         """(low, high, pairs) by steps, high included: 0, 1, 2, 3, 4 to 7, 8 to 15 and so on, up to the last that occurs."""
         edges = [0, 1, 2, 3, *(1 << bits for bits in range(2, 17))]
         bins = [(low, high - 1, count) for (low, high), count in zip(pairwise(edges), self.steps.tolist(), strict=True)]

@@ -49,7 +49,9 @@ class PairCounter:
         self._dtypes = (dtype_base, dtype_tuned)
         self._eta = eta
         self._tables = tables
-        self._bins = _NO_TABLES if tables is None else (tables.absolute.counts, tables.relative.counts, tables.steps)
+        self._bins: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] = _NO_TABLES
+        if tables is not None:
+            self._bins = tables.absolute.counts, tables.relative.counts, tables.steps
         self._device = device
         self._taken = PairCounts()
         self._counts = np.zeros(COUNTS, dtype=np.int64)

@@ -9,17 +9,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, ldexp
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.histogram import FP64_LARGEST, sqrt_of
+from analyzers.numerics.pair_kernels import bin_of
 
 PER_BINADE = 128
 FIRST_EXPONENT = -1074  # of the smallest float64
 BINS = (1024 - FIRST_EXPONENT) * PER_BINADE
 SUM_BITS = 3 * 1074  # squares of numbers scaled by a power of two are multiples of 2^-1074 times its square
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
+
+# Bins that a block's counts are kept in: 16 to a binade.
+COARSE = 8
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,7 +34,7 @@ Ints = NDArray[np.int64]
 class Summary:
     """A distribution: mean, std (of the population) and max but for rounding, percentiles and min within 0.4%; None if ``count`` is 0."""
 
-    count: int
+    count: float
     mean: float | None = None
     std: float | None = None
     min: float | None = None
@@ -47,8 +52,8 @@ class Bin:
 
     low: float
     high: float
-    count: int
-    changed: int
+    count: float
+    changed: float
 
 
 def lower_edge(number: int) -> float:
@@ -59,10 +64,28 @@ def lower_edge(number: int) -> float:
     return ldexp(1 + inside / PER_BINADE, exponent + FIRST_EXPONENT)
 
 
-def _in_units(x: Fraction | float) -> int:
+def in_units(x: Fraction | float) -> int:
     """``x``, a multiple of 2^-`SUM_BITS`, in these units: adding fractions takes ten times as long."""
     numerator, denominator = x.as_integer_ratio()
     return numerator << (SUM_BITS + 1 - denominator.bit_length())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Taken:
+    """What `Distribution.take` took. bins: (m,) places in the flat counts, ascending; counts: (m,); the rest as there."""
+
+    bins: Ints
+    counts: Ints
+    sums: list[int]
+    squares: list[int]
+    largest: list[float]
+    zeros: int
+
+    def coarse(self) -> tuple[Ints, Ints]:
+        """Numbers of the bins of `COARSE` places each, ascending, and their counts."""
+        numbers = self.bins // COARSE
+        first = np.flatnonzero(np.diff(numbers, prepend=-1))
+        return numbers[first], np.add.reduceat(self.counts, first) if first.size else self.counts
 
 
 @dataclass(slots=True, eq=False)
@@ -71,29 +94,55 @@ class Distribution:
 
     counts: (2, BINS) how many magnitudes each bin holds; only the pages in use take memory. sums, squares: of x and of x^2
     over both planes, and over the changed ones, in units of 2^-`SUM_BITS`: exact, so that merging is associative and commutative.
-    largest: likewise, 0 if there are none. zeros: how many values that did not change are 0; they have no bin.
+    largest: likewise, 0 if there are none. zeros: how many values that did not change are 0; they have no bin. Of `weighed` ones all
+    counts are estimates, in float64.
     """
 
-    counts: Ints = field(default_factory=lambda: np.zeros((2, BINS), dtype=np.int64))
+    counts: NDArray[Any] = field(default_factory=lambda: np.zeros((2, BINS), dtype=np.int64))
     sums: list[int] = field(default_factory=lambda: [0, 0])
     squares: list[int] = field(default_factory=lambda: [0, 0])
     largest: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    zeros: int = 0
+    zeros: float = 0
 
     def accumulate(self, changed_only: bool, total: Fraction | float, square: Fraction | float, largest: float) -> None:
         """Add to the sums of x and x^2, over all or the changed ones, and update the largest."""
-        self.sums[changed_only] += _in_units(total)
-        self.squares[changed_only] += _in_units(square)
+        self.sums[changed_only] += in_units(total)
+        self.squares[changed_only] += in_units(square)
         self.largest[changed_only] = max(self.largest[changed_only], largest)
 
     def merge(self, other: "Distribution") -> None:
         """Add the magnitudes of ``other``. Associative and commutative."""
-        self.counts += other.counts
+        self.counts = self.counts + other.counts
         self.zeros += other.zeros
         for plane in (False, True):
             self.sums[plane] += other.sums[plane]
             self.squares[plane] += other.squares[plane]
             self.largest[plane] = max(self.largest[plane], other.largest[plane])
+
+    def take(self, least: int) -> Taken:
+        """Remove everything and return it. least: nothing is below 2^least; looking through all bins would take long."""
+        first, last = (least - FIRST_EXPONENT) * PER_BINADE, int(bin_of(max(*self.largest, 2.0**least)))
+        flat = self.counts.reshape(-1)
+        plane, bins = np.nonzero(self.counts[:, first : last + 1])
+        bins += plane * BINS + first
+        taken = Taken(bins, flat[bins], self.sums, self.squares, self.largest, int(self.zeros))
+        flat[bins] = 0
+        self.sums, self.squares, self.largest, self.zeros = [0, 0], [0, 0], [0.0, 0.0], 0
+        return taken
+
+    def add(self, taken: Taken) -> None:
+        """Add what was taken of another one."""
+        self.counts.reshape(-1)[taken.bins] += taken.counts
+        self.zeros += taken.zeros
+        for plane in (False, True):
+            self.sums[plane] += taken.sums[plane]
+            self.squares[plane] += taken.squares[plane]
+            self.largest[plane] = max(self.largest[plane], taken.largest[plane])
+
+    def weighed(self, weight: Fraction | int) -> "Distribution":
+        """The estimate for a population of which each value read stands for ``weight``."""
+        sums, squares = ([int(each * weight) for each in sums] for sums in (self.sums, self.squares))
+        return Distribution(self.counts * float(weight), sums, squares, list(self.largest), self.zeros * float(weight))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Distribution):
@@ -101,45 +150,54 @@ class Distribution:
         mine, theirs = ((each.sums, each.squares, each.largest, each.zeros) for each in (self, other))
         return mine == theirs and np.array_equal(self.counts, other.counts)
 
-    def _occupied(self, changed_only: bool) -> tuple[Ints, Ints]:
+    def _occupied(self, changed_only: bool) -> tuple[Ints, NDArray[Any]]:
         """(m,) numbers of the occupied bins, ascending, and counts, of the changed ones or of all."""
-        counts: Ints = self.counts[1] if changed_only else self.counts.sum(axis=0)
+        counts: NDArray[Any] = self.counts[1] if changed_only else self.counts.sum(axis=0)
         bins = np.flatnonzero(counts)
         return bins, counts[bins]
 
     def summary(self, changed_only: bool) -> Summary:
         """Over all values, zeros included, or over the changed ones. Percentiles interpolate between order statistics."""
-        bins, counts = self._occupied(changed_only)
-        zeros = 0 if changed_only else self.zeros
-        n = int(counts.sum()) + zeros
+        n = self.number(changed_only)
         if n == 0:
             return Summary(0)
         total, square = (Fraction(each[changed_only], 1 << SUM_BITS) for each in (self.sums, self.squares))
-        largest = self.largest[changed_only]
-        mean = total / n
-        std = sqrt_of(max(square / n - mean * mean, Fraction(0)))
-        ends = zeros + np.cumsum(counts)
+        mean = total / Fraction(n)
+        std = sqrt_of(max(square / Fraction(n) - mean * mean, Fraction(0)))
+        least, p25, p50, p75, p90, p99 = self.quantiles((0, *QUANTILES), changed_only)
+        return Summary(n, float(mean), std, least, p25, p50, p75, p90, p99, self.largest[changed_only])
 
-        def ranked(rank: int) -> float:
+    def number(self, changed_only: bool) -> float:
+        """How many values, zeros included, or changed values there are."""
+        counts = self.counts[1] if changed_only else self.counts
+        return float(counts.sum()) + (0 if changed_only else self.zeros)
+
+    def quantiles(self, shares: Sequence[float], changed_only: bool) -> list[float]:
+        """The quantiles at ``shares``, ascending or not, of a distribution that is not empty."""
+        bins, counts = self._occupied(changed_only)
+        zeros = 0 if changed_only else self.zeros
+        ends = zeros + np.cumsum(counts)
+        largest, n = self.largest[changed_only], self.number(changed_only)
+
+        def ranked(rank: float) -> float:
             if rank < zeros:
                 return 0.0
-            number = int(bins[np.searchsorted(ends, rank, side="right")])
+            number = int(bins[min(int(np.searchsorted(ends, rank, side="right")), len(bins) - 1)])
             low = lower_edge(number)
             return min(low + (lower_edge(number + 1) - low) / 2, largest)
 
         def quantile(share: float) -> float:
             below, part = divmod((n - 1) * share, 1)
-            low, high = ranked(int(below)), ranked(min(int(below) + 1, n - 1))
+            low, high = ranked(below), ranked(min(below + 1, n - 1))
             return low + (high - low) * part
 
-        p25, p50, p75, p90, p99 = (quantile(share) for share in QUANTILES)
-        return Summary(n, float(mean), std, ranked(0), p25, p50, p75, p90, p99, largest)
+        return [quantile(share) for share in shares]
 
-    def below(self, exponent: int, changed_only: bool) -> int:
+    def below(self, exponent: int, changed_only: bool) -> float:
         """How many values, zeros included, or changed values are smaller than 2^exponent."""
         edge = (exponent - FIRST_EXPONENT) * PER_BINADE
         bins, counts = self._occupied(changed_only)
-        return int(counts[bins < edge].sum()) + (0 if changed_only else self.zeros)
+        return float(counts[bins < edge].sum()) + (0 if changed_only else self.zeros)
 
     def histogram(self, per_binade: int = 4) -> list[Bin]:
         """The occupied bins of the nonzero values, ``per_binade`` (which divides `PER_BINADE`) to a binade, ascending."""
@@ -155,7 +213,7 @@ class Distribution:
         The top of n holds ceil(top * n). None if everything is zero.
         """
         bins, counts = (each[::-1] for each in self._occupied(changed_only=False))
-        n = int(counts.sum()) + self.zeros
+        n = self.number(changed_only=False)
         if counts.size == 0:
             return [None for _ in tops]
         exponent, inside = np.divmod(bins, PER_BINADE)

@@ -73,7 +73,8 @@ class _Comparison:
         budget = remaining_budget(request.budget, self._readers)
         self._plan = Plan.of(sides, self._alignment.sides, request.mode, budget, request.seed)
         self._matrices = Matrices.of(self._alignment) if request.spectral else None
-        self._collector, self._tables = Collector(self._alignment, self._plan, len(sides) - 1), PairTables()
+        self._collector = Collector(self._alignment, self._plan, len(sides) - 1)
+        self._read, self._tables = PairTables(), PairTables()  # of the pairs that were read, and weighed
         self._spectra: list[Spectrum] = []
         self._bytes_read, self._requests, self._seconds = 0, 0, 0.0
 
@@ -85,7 +86,7 @@ class _Comparison:
     def count(self) -> Iterator[Progress]:
         """Read according to the plan and count."""
         tuned, plan = len(self._sides) - 1, self._plan
-        compare = Comparer(tuned, self._request.eta, self._device, places=plan.exact)
+        compare = Comparer(tuned, self._request.eta, self._device, plan.exact)
         yield self._progress(0, "reading weights")
         reading = perf_counter()
         with closing(stream(self._sides, plan.spans, compare, self._names)) as steps:  # type: ignore[type-var]
@@ -94,7 +95,8 @@ class _Comparison:
                     self._collector.add(step.span, step.result)
                 self._bytes_read, self._requests, self._seconds = step.bytes_read, step.requests, perf_counter() - reading
                 yield self._progress(step.bytes_read, "reading weights")
-        self._tables = compare.tables()
+        self._read = compare.tables() if plan.exact else self._collector.tables(weighed=False)
+        self._tables = self._read if plan.exact else self._collector.tables(weighed=True)
 
     def decompose(self) -> Iterator[Progress]:
         """Add the spectra of the selected matrices."""
@@ -116,8 +118,8 @@ class _Comparison:
         request, plan, collector, weights = self._request, self._plan, self._collector, self._plan.weights()
         pairs = collector.pairs()
         whole, counts = weigh_pairs(pairs, weights), total(pair.counts for pair in pairs)
-        intervals, each = collector.intervals()
-        interval = intervals.get("sparsity")
+        estimates = collector.estimates(self._tables)
+        interval = estimates.named.get("sparsity")
         sparsity = interval.estimate if interval is not None else whole.sparsity
         same_dtypes = all(pair.base.dtype == pair.tuned.dtype for pair in pairs)
         aggregated = len(pairs) > limits.REPORT_TENSORS
@@ -144,19 +146,20 @@ class _Comparison:
             probe=Probe(sparsity=whole.probe_sparsity, num_changed=counts.probe),
             swallowed=Swallowed(count=counts.swallowed, share=whole.swallowed, meaningful=same_dtypes),
             interval=interval,
-            intervals={path: each for path, each in intervals.items() if path != "sparsity"},
+            intervals={path: each for path, each in estimates.named.items() if path != "sparsity"},
+            blocks=estimates.blocks,
             roles=role_rows(pairs, weights),
-            layers=tuple(layer_rows(pairs, weights)),
+            layers=tuple(layer_rows(pairs, weights, estimates.layers)),
             tensors=tuple(aggregate_rows(pairs, weights) if aggregated else map(tensor_row, pairs)),
             tensors_aggregated=aggregated,
-            magnitudes=magnitudes(self._tables),
-            ulp_histogram=ulp_histogram(self._tables),
+            magnitudes=magnitudes(self._read, self._tables),
+            ulp_histogram=ulp_histogram(self._read, self._tables),
             energy=energy(self._tables),
             unmatched=unmatched(self._alignment.unmatched[-1]),
-            trajectory=tuple(self._trajectory(collector, each)),
+            trajectory=tuple(self._trajectory(collector, estimates.trajectory)),
             overlap=tuple(collector.trajectory.overlaps(weights)) if collector.trajectory else (),
             spectral=tuple(self._spectra),
-            statement=statement(facts[0].commit == facts[-1].commit, counts, sparsity, interval),
+            statement=statement(facts[0].commit == facts[-1].commit, counts, sparsity, interval, estimates.blocks),
             notes=tuple(
                 notes(
                     self._sides, self._names, self._alignment, pairs, counts, request.eta, plan.exact, aggregated,

@@ -1,21 +1,50 @@
 """The counts of spans, collected per pair of tensors and per block of a sample."""
 
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from analyzers.base import Interval
 from analyzers.checkpoints import ROLES, Alignment, Plan, Span
-from analyzers.numerics import ChangedPlaces, PairCounts
-from analyzers.numerics.intervals import ShareBlocks, share_interval
+from analyzers.numerics import ChangedPlaces, PairCounts, PairTables
+from analyzers.numerics.intervals import Blocks
 from analyzers.update_sparsity.count import Counted
+from analyzers.update_sparsity.estimates import Magnitudes, energy_intervals, size_intervals
+from analyzers.update_sparsity.rows import TOPS
 from analyzers.update_sparsity.statistics import Pair, Places
 from analyzers.update_sparsity.trajectory import Trajectory
 
-# Shares that quick mode estimates with an interval, by their path in the report; then the sparsity of each role.
 _SHARES = ("sparsity", "probe.sparsity", "swallowed.share")
-_PATHS = (*_SHARES, *(f"roles.{role}.sparsity" for role in ROLES))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """95% intervals of a sample; nothing where everything was read.
+
+    named: by their path in the report; trajectory: of the sparsity of each tuned checkpoint; layers: of the sparsity of each layer; blocks:
+    how many blocks were read.
+    """
+
+    named: dict[str, Interval]
+    trajectory: list[Interval | None]
+    layers: dict[int | None, Interval | None]
+    blocks: int | None = None
+
+
+class _Block(NamedTuple):
+    """What is kept of a block. against: (values, unchanged) of each tuned checkpoint; probe: unchanged by the probe."""
+
+    stratum: int
+    elements: int
+    role: str
+    layer: int | None
+    against: list[tuple[int, int]]
+    probe: int
+    swallowed: int
+    absolute: Magnitudes | None
+    relative: Magnitudes | None
 
 
 class Collector:
@@ -31,7 +60,8 @@ class Collector:
         self._counts: dict[str, PairCounts] = {}
         self._places: dict[str, ChangedPlaces] = {}
         self._finished: dict[str, Places] = {}
-        self._blocks: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = []
+        self._blocks: dict[tuple[str, int], _Block] = {}
+        self._tables: dict[int, PairTables] = {}
         self.trajectory = Trajectory(tuned, len(plan.population)) if tuned > 1 else None
 
     def add(self, span: Span, counted: Counted) -> None:
@@ -40,7 +70,7 @@ class Collector:
         if self.trajectory is not None:
             self.trajectory.add(role, stratum, counted)
         if not self._plan.exact:
-            self._blocks.append((stratum, span.count, *_shares(role, counted.against)))
+            self._add_block(span, stratum, counted)
         self._counts.setdefault(name, PairCounts()).add(counted.against[-1])
         if counted.places is not None:
             if name in self._places:
@@ -59,28 +89,49 @@ class Collector:
             if last is not None
         ]
 
-    def intervals(self) -> tuple[dict[str, Interval], list[Interval | None]]:
-        """Shares of the whole with 95% intervals, by their path in the report, and the sparsity of each tuned checkpoint.
+    def _add_block(self, span: Span, stratum: int, counted: Counted) -> None:
+        last, tables = counted.against[-1], counted.tables
+        against = [(counts.values, counts.values - counts.changed) for counts in counted.against]
+        sizes = (Magnitudes.of(tables.absolute), Magnitudes.of(tables.relative)) if tables else (None, None)
+        self._blocks[span.tensor.name, span.start] = _Block(
+            stratum, span.count, span.tensor.role, span.tensor.layer, against, last.values - last.probe, last.swallowed, *sizes
+        )
+        if tables:
+            if stratum not in self._tables:
+                self._tables[stratum] = PairTables()
+            self._tables[stratum].add(tables)
 
-        None of either where everything was read.
-        """
+    def tables(self, weighed: bool) -> PairTables:
+        """The sizes of all updates of a sample; weighed: estimated for all elements compared, else of those read."""
+        weights, whole = self._plan.weights(), PairTables()
+        for stratum, tables in sorted(self._tables.items()):
+            whole.merge(tables.weighed(weights[stratum]) if weighed else tables)
+        return whole
+
+    def estimates(self, tables: PairTables) -> Estimates:
+        """The intervals. tables: weighed."""
         tuned = len(self._groups[0].tuned)
         if self._plan.exact or not self._blocks:
-            return {}, [None] * tuned
+            return Estimates({}, [None] * tuned, {})
         # Sorted: they came as threads finished them, and float sums depend on their order.
-        stratum, elements, tested, positive = map(np.array, zip(*sorted(self._blocks), strict=True))
-        each = Interval.each(share_interval(ShareBlocks(stratum, elements, tested, positive, self._plan.population)))
-        named = {path: interval for path, interval in zip(_PATHS, each, strict=False) if interval is not None}
-        return named, each[len(_PATHS) :]
-
-
-def _shares(role: str, against: Sequence[PairCounts]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(tested, positive) of one block for each of `_PATHS`, then for the sparsity of each tuned checkpoint."""
-    last = against[-1]
-    unchanged = [counts.values - counts.changed for counts in against]
-    positive = (unchanged[-1], last.values - last.probe, last.swallowed)
-    here = [each == role for each in ROLES]
-    return (
-        (*(last.values for _ in _SHARES), *(last.values if it else 0 for it in here), *(counts.values for counts in against)),
-        (*positive, *(unchanged[-1] if it else 0 for it in here), *unchanged),
-    )
+        found = [self._blocks[place] for place in sorted(self._blocks)]
+        blocks = Blocks(np.array([each.stratum for each in found]), np.array([each.elements for each in found]), self._plan.population)
+        against = np.array([each.against for each in found])  # (blocks, tuned, 2)
+        values, unchanged = against[:, -1, :1], against[:, -1, 1:]
+        trajectory = Interval.each(blocks.shares(against[..., 0], against[..., 1]))
+        others = np.array([(each.probe, each.swallowed) for each in found])
+        named = dict(zip(_SHARES, [trajectory[-1], *Interval.each(blocks.shares(values, others))], strict=True))
+        in_role = np.array([[each.role == role for role in ROLES] for each in found])
+        roles = Interval.each(blocks.shares(values * in_role, unchanged * in_role))
+        named |= {f"roles.{role}.sparsity": interval for role, interval in zip(ROLES, roles, strict=True)}
+        layers = list(dict.fromkeys(each.layer for each in found))
+        in_layer = np.array([[each.layer == layer for layer in layers] for each in found])
+        by_layer = dict(zip(layers, Interval.each(blocks.shares(values * in_layer, unchanged * in_layer)), strict=True))
+        intervals = {path: interval for path, interval in named.items() if interval is not None}
+        absolute = [each.absolute for each in found if each.absolute is not None]
+        relative = [each.relative for each in found if each.relative is not None]
+        if absolute:
+            intervals |= size_intervals(absolute, blocks, tables.absolute, "magnitudes.absolute")
+            intervals |= size_intervals(relative, blocks, tables.relative, "magnitudes.relative")
+            intervals |= energy_intervals(absolute, blocks, tables.absolute, TOPS)
+        return Estimates(intervals, trajectory, by_layer, len(found))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Chunk, Span, Tensor
 from analyzers.numerics import ChangedPlaces, PairCounter, PairCounts, PairTables, intersections
+from analyzers.numerics.pair_tables import TakenTables
 
 IntArray = NDArray[np.int64]
 
@@ -24,26 +25,29 @@ class Counted:
 
     against: each tuned checkpoint's with the base's; steps: those of each with those of the one before it, from the second on;
     places: rows and columns that the last one changed, where they are counted; overlap: (3, tuned, tuned) how many elements were
-    compared in both i and j, how many of those i changed, and how many both did; None for a single tuned checkpoint.
+    compared in both i and j, how many of those i changed, and how many both did; None for a single tuned checkpoint. tables: how large
+    the updates of the last one are, of a sample only.
     """
 
     against: list[PairCounts]
     steps: list[PairCounts]
     places: ChangedPlaces | None
     overlap: IntArray | None
+    tables: TakenTables | None = None
 
 
 class Comparer:
     """The work of a stream: compares a span chunk by chunk. Called from several threads; each has its own tables.
 
-    places: also count changed rows and columns of matrices, which needs all of them.
+    exact: everything is read. Then changed rows and columns of matrices are counted, and magnitudes for all spans together (`tables`);
+    else for each span.
     """
 
-    def __init__(self, tuned: int, eta: float, device: str, places: bool) -> None:
+    def __init__(self, tuned: int, eta: float, device: str, exact: bool) -> None:
         self._tuned = tuned
         self._eta = eta
         self._device = device
-        self._places = places
+        self._exact = exact
         self._mine = threading.local()
         self._tables: list[PairTables] = []
         self._lock = threading.Lock()
@@ -79,6 +83,7 @@ class Comparer:
             [steps[i].take() if i in steps else PairCounts() for i in range(1, self._tuned)],
             places,
             overlap,
+            None if self._exact else self._own_tables().take(-1074 if "F64" in dtypes else -149),  # the smallest float64, and fp32
         )
 
     def tables(self) -> PairTables:
@@ -101,7 +106,7 @@ class Comparer:
 
     def _places_of(self, last: Tensor | None) -> ChangedPlaces | None:
         """Counters for the rows (last axis; the axes before it taken together) and columns of a matrix that was not cut."""
-        if not self._places or last is None or len(last.shape) < 2 or not last.elements:
+        if not self._exact or last is None or len(last.shape) < 2 or not last.elements:
             return None
         return ChangedPlaces(prod(last.shape[:-1]), last.shape[-1])
 

@@ -1,7 +1,8 @@
 """The request and the report of update sparsity. Field names are the JSON contract; fields may be added, never renamed.
 
 Shares are numbers in [0, 1]; counts are of elements; a missing number is null (it is undefined). In quick mode
-counts and magnitudes describe the values read, shares are estimates with a 95% interval.
+counts, smallest and largest values describe what was read; shares, means, percentiles and energy are estimates for all compared
+elements, in which each stratum has its weight, most of them with a 95% interval.
 
 An element is *changed* when both its values, rounded to bf16 (nearest, ties to even), differ: +0 is -0, a NaN equals any NaN,
 an infinity only itself. It is changed by the *probe* when |tuned - base| > eta max(|base|, |tuned|), of the stored values in float64
@@ -76,6 +77,7 @@ class Swallowed(Data):
 class RoleRow(Data):
     """All tensors of one role. sparsity: of all their elements together; mean, std, min, max: of the sparsities of its tensors.
 
+    In quick mode these are null unless all the tensors were read: the spread of samples is not that of the tensors.
     layers: how many layers have such tensors. probe_sparsity and probe_mean to probe_max: the same by the probe; probe_mean to
     probe_max are null in reports made before they were added. relative_norm: of the update, divided by that of the base's values.
     """
@@ -98,13 +100,18 @@ class RoleRow(Data):
 
 
 class LayerRow(Data):
-    """One layer; ``layer`` is null for tensors outside the layers. roles: role -> sparsity of its tensors in this layer."""
+    """One layer; ``layer`` is null for tensors outside the layers. roles: role -> sparsity of its tensors in this layer.
+
+    low, high: a 95% interval of sparsity, in quick mode; null also in reports made before they were added.
+    """
 
     layer: int | None
     tensors: int
     parameters: int
     num_changed: int
     sparsity: float | None
+    low: float | None = None
+    high: float | None = None
     probe_sparsity: float | None
     relative_norm: float | None
     roles: dict[str, float | None]
@@ -146,6 +153,7 @@ class Summary(Data):
     """A distribution, of pairs of finite values.
 
     Mean, std (of the population) and max are exact but for rounding; percentiles and min are within 1%, and 0 exactly where they are 0.
+    In quick mode count, min and max are of the pairs read, the others estimates for all.
     min: null in reports made before it was added.
     """
 
@@ -163,12 +171,17 @@ class Summary(Data):
 
 
 class Bin(Data):
-    """``count`` elements, ``changed`` of them changed, whose value lies in [low, high); edges have float32 precision."""
+    """``count`` elements read, ``changed`` of them changed, whose value lies in [low, high); edges have float32 precision.
+
+    share, changed_share: of all compared pairs of finite values, zeros included; null in reports made before they were added.
+    """
 
     low: float
     high: float
     count: int
     changed: int
+    share: float | None = None
+    changed_share: float | None = None
 
 
 class Absolute(Summary):
@@ -204,11 +217,15 @@ class Magnitudes(Data):
 
 
 class UlpBin(Data):
-    """``count`` pairs of finite values whose bf16 values are ``low`` to ``high`` (inclusive) bf16 ULPs apart. 0: not changed."""
+    """``count`` pairs of finite values read whose bf16 values are ``low`` to ``high`` (inclusive) bf16 ULPs apart. 0: not changed.
+
+    share: of all compared pairs of finite values; null in reports made before it was added.
+    """
 
     low: int
     high: int
     count: int
+    share: float | None = None
 
     @property
     def flipped(self) -> bool:
@@ -359,8 +376,9 @@ class SparsityReport(WeightsReport):
     """What changed from ``base`` to the last of ``tuned``; with several tuned checkpoints also how it came about.
 
     sparsity = 1 - changed / compared; num_changed + num_unchanged = values_compared: all of total_parameters, or what quick mode read of
-    them. total_parameters: elements of the matched tensors. Quick mode only: interval, of sparsity; intervals, of other shares by their
-    path in the report ("probe.sparsity", "swallowed.share", "roles.attention.sparsity", ...), over independently sampled blocks.
+    them. total_parameters: elements of the matched tensors. Quick mode only: blocks, how many were read; interval, of sparsity; intervals,
+    of other estimates by their path in the report ("probe.sparsity", "roles.attention.sparsity", "magnitudes.absolute.mean",
+    "energy.0.energy", ...), over independently sampled blocks; an estimate that a few blocks carry has none.
     statement: the headline in one sentence; notes: the limits of the answer, tensors not compared first.
     """
 
@@ -385,6 +403,7 @@ class SparsityReport(WeightsReport):
     swallowed: Swallowed
     interval: Interval | None
     intervals: dict[str, Interval]
+    blocks: int | None = None
     roles: dict[str, RoleRow]
     layers: tuple[LayerRow, ...]
     tensors: tuple[TensorRow, ...]
@@ -403,6 +422,12 @@ class SparsityReport(WeightsReport):
     def headline(self) -> str:
         """See `base.Report.headline`."""
         return headline(self)
+
+    def ulp_shares(self) -> list[float]:
+        """The shares of the bins of ``ulp_histogram`` that are not empty; of older reports, of the values read."""
+        bins = [each for each in self.ulp_histogram if each.count]
+        total = sum(each.count for each in bins)
+        return [each.count / total if each.share is None else each.share for each in bins]
 
     def next_step(self) -> NextStep:
         """`headline.advice`, and the passport of the fine-tune."""

@@ -1,17 +1,16 @@
 """The rows of the report: by role, by layer, by tensor, and the distributions of all updates."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from math import inf, nextafter
 from typing import Any
 
 import numpy as np
 
-from analyzers.base import finite
+from analyzers.base import Interval, finite
 from analyzers.checkpoints import ROLES
 from analyzers.numerics import PairTables
 from analyzers.numerics.sketches import Distribution
-from analyzers.numerics.sketches import Summary as Sketched
 from analyzers.update_sparsity.report import (
     Absolute,
     Bin,
@@ -40,8 +39,10 @@ def role_rows(pairs: Sequence[Pair], weights: Sequence[Number]) -> dict[str, Rol
 def _role_row(group: Sequence[Pair], weights: Sequence[Number]) -> RoleRow:
     whole = weigh_pairs(group, weights)
     counts = [pair.counts for pair in group if pair.counts.values]
-    spread = _spread([1 - each.changed / each.values for each in counts])
-    by_probe = _spread([1 - each.probe / each.values for each in counts])
+    # The spread over tensors read in part would be that of the samples.
+    whole_tensors = all(pair.counts.values == pair.parameters for pair in group)
+    spread = _spread([1 - each.changed / each.values for each in counts if whole_tensors])
+    by_probe = _spread([1 - each.probe / each.values for each in counts if whole_tensors])
     return RoleRow(
         layers=len({pair.base.layer for pair in group} - {None}),
         tensors=len(group),
@@ -62,20 +63,23 @@ def _spread(shares: Sequence[float]) -> dict[str, float | None]:
     return {"mean": float(np.mean(shares)), "std": float(np.std(shares)), "min": min(shares), "max": max(shares)}
 
 
-def layer_rows(pairs: Sequence[Pair], weights: Sequence[Number]) -> Iterator[LayerRow]:
-    """One row per layer, in order; tensors outside the layers come last."""
+def layer_rows(pairs: Sequence[Pair], weights: Sequence[Number], intervals: Mapping[int | None, Interval | None]) -> Iterator[LayerRow]:
+    """One row per layer, in order; tensors outside the layers come last. intervals: of the sparsity of layers, in a sample."""
     layers: dict[int | None, list[Pair]] = {}
     for pair in pairs:
         layers.setdefault(pair.base.layer, []).append(pair)
     for layer, group in sorted(layers.items(), key=lambda item: (item[0] is None, item[0] or 0)):
         whole = weigh_pairs(group, weights)
         roles = {role: [pair for pair in group if pair.base.role == role] for role in ROLES}
+        interval = intervals.get(layer)
         yield LayerRow(
             layer=layer,
             tensors=len(group),
             parameters=sum(pair.parameters for pair in group),
             num_changed=sum(pair.counts.changed for pair in group),
             sparsity=whole.sparsity,
+            low=interval.low if interval else None,
+            high=interval.high if interval else None,
             probe_sparsity=whole.probe_sparsity,
             relative_norm=whole.relative_norm,
             roles={role: weigh_pairs(part, weights).sparsity for role, part in roles.items() if part},
@@ -127,26 +131,28 @@ def _row(group: Sequence[Pair], name: str, tuned_name: str, shape: tuple[int, ..
     )
 
 
-def magnitudes(tables: PairTables) -> Magnitudes:
-    """Absolute and relative updates, over all pairs of finite values and over the changed ones."""
+def magnitudes(read: PairTables, weighed: PairTables) -> Magnitudes:
+    """Absolute and relative updates, over all pairs of finite values and over the changed ones: counts of those read, the rest weighed."""
     return Magnitudes(
         absolute=Absolute(
-            **_fields(tables.absolute.summary(changed_only=False)),
-            changed_only=Summary(**_fields(tables.absolute.summary(changed_only=True))),
-            histogram=_histogram(tables.absolute),
+            **_fields(read.absolute, weighed.absolute, False),
+            changed_only=Summary(**_fields(read.absolute, weighed.absolute, True)),
+            histogram=_histogram(read.absolute, weighed.absolute),
         ),
         relative=Relative(
-            **_relative(tables.relative, False),
-            changed_only=RelativeSummary(**_relative(tables.relative, True)),
-            histogram=_histogram(tables.relative),
+            **_relative(read.relative, weighed.relative, False),
+            changed_only=RelativeSummary(**_relative(read.relative, weighed.relative, True)),
+            histogram=_histogram(read.relative, weighed.relative),
         ),
-        nonfinite=tables.nonfinite,
+        nonfinite=read.nonfinite,
     )
 
 
-def ulp_histogram(tables: PairTables) -> tuple[UlpBin, ...]:
+def ulp_histogram(read: PairTables, weighed: PairTables) -> tuple[UlpBin, ...]:
     """Pairs by their distance in bf16 ULPs."""
-    return tuple(UlpBin(low=low, high=high, count=count) for low, high, count in tables.ulp_bins())
+    total = float(weighed.steps.sum()) or 1
+    bins = zip(read.ulp_bins(), weighed.ulp_bins(), strict=True)
+    return tuple(UlpBin(low=low, high=high, count=int(count), share=part / total) for (low, high, count), (_, _, part) in bins)
 
 
 def energy(tables: PairTables) -> tuple[Energy, ...]:
@@ -154,20 +160,29 @@ def energy(tables: PairTables) -> tuple[Energy, ...]:
     return tuple(Energy(top=top, energy=share) for top, share in zip(TOPS, tables.absolute.energy(TOPS), strict=True))
 
 
-def _fields(sketched: Sketched) -> dict[str, Any]:
-    values = {name: None if value is None else finite(value) for name, value in asdict(sketched).items()}
-    return values | {"count": sketched.count, "median": values["p50"]}
+def _fields(read: Distribution, weighed: Distribution, changed_only: bool) -> dict[str, Any]:
+    values = {name: None if value is None else finite(value) for name, value in asdict(weighed.summary(changed_only)).items()}
+    return values | {"count": int(read.number(changed_only)), "median": values["p50"]}
 
 
-def _relative(updates: Distribution, changed_only: bool) -> dict[str, Any]:
-    fields = _fields(updates.summary(changed_only))
-    count = fields["count"]
+def _relative(read: Distribution, weighed: Distribution, changed_only: bool) -> dict[str, Any]:
+    fields, number = _fields(read, weighed, changed_only), weighed.number(changed_only)
     for exponent in (8, 7):
-        fields[f"below_2_minus_{exponent}"] = updates.below(-exponent, changed_only) / count if count else None
+        fields[f"below_2_minus_{exponent}"] = weighed.below(-exponent, changed_only) / number if number else None
     return fields
 
 
-def _histogram(updates: Distribution) -> tuple[Bin, ...]:
+def _histogram(read: Distribution, weighed: Distribution) -> tuple[Bin, ...]:
     """No bin is empty: those next to zero are narrower than the steps of float64 there, and end at the next one."""
-    bins = updates.histogram()
-    return tuple(Bin(low=b.low, high=max(b.high, nextafter(b.low, inf)), count=b.count, changed=b.changed) for b in bins)
+    number = weighed.number(changed_only=False) or 1
+    return tuple(
+        Bin(
+            low=b.low,
+            high=max(b.high, nextafter(b.low, inf)),
+            count=int(b.count),
+            changed=int(b.changed),
+            share=part.count / number,
+            changed_share=part.changed / number,
+        )
+        for b, part in zip(read.histogram(), weighed.histogram(), strict=True)
+    )

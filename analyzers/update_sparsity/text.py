@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from analyzers.account import coverage_lines
-from analyzers.formatting import NOTHING, magnitude, plural, shape, share, size
+from analyzers.formatting import NOTHING, between, magnitude, plural, shape, share, size
 from analyzers.terminal import bar, clean, columns, printable
 from analyzers.update_sparsity.report import SparsityReport
 
+CARRIED = "The sizes of updates have no interval: a few of the blocks read carry them, and blocks not read may be as large."
 # Entries shown of each list of tensors that were not compared.
 _SHOWN = 5
 
@@ -28,6 +29,7 @@ def one(report: SparsityReport) -> str:
         "",
         *_roles(report),
         "",
+        *_layers(report),
         *_magnitudes(report),
     ]
     for part in (_trajectory(report), _spectral(report), _unmatched(report), report.notes):
@@ -71,7 +73,26 @@ def _counts(report: SparsityReport) -> list[str]:
 
 
 def _roles(report: SparsityReport) -> list[str]:
-    """Two lines per role, for changes in bf16 and by the probe: the sparsity of all its values, and its spread over the tensors."""
+    """Two lines per role, for changes in bf16 and by the probe: the sparsity of all its values, and its spread over the tensors.
+
+    Of a sample a line, with an interval in place of the spread.
+    """
+    if report.interval is not None:
+        found = {role: report.intervals.get(f"roles.{role}.sparsity") for role in report.roles}
+        sampled = [("Role", "Layers", "Tensors", "Parameters", "|D|/|W|", "Sparsity", "95% interval")]
+        sampled += [
+            (
+                role,
+                f"{row.layers:,}",
+                f"{row.tensors:,}",
+                f"{row.parameters:,}",
+                magnitude(row.relative_norm),
+                share(row.sparsity),
+                between(found[role]),
+            )
+            for role, row in report.roles.items()
+        ]
+        return columns(sampled, right=(1, 2, 3, 4, 5, 6))
     rows: list[tuple[str, ...]] = [("Role", "Layers", "Tensors", "Parameters", "|D|/|W|", "", "Sparsity", "Mean", "Std", "Min", "Max")]
     for role, row in report.roles.items():
         facts = (role, f"{row.layers:,}", f"{row.tensors:,}", f"{row.parameters:,}", magnitude(row.relative_norm))
@@ -79,6 +100,17 @@ def _roles(report: SparsityReport) -> list[str]:
         by_probe = row.probe_sparsity, row.probe_mean, row.probe_std, row.probe_min, row.probe_max
         rows.append((*("" for _ in facts), "probe", *map(share, by_probe)))
     return columns(rows, right=(1, 2, 3, 4, 6, 7, 8, 9, 10))
+
+
+def _layers(report: SparsityReport) -> list[str]:
+    """A line per layer of a sample, with its interval."""
+    if report.interval is None:
+        return []
+    rows = [("Layer", "Parameters", "Sparsity", "95% interval")]
+    for row in report.layers:
+        ends = NOTHING if row.low is None or row.high is None else f"{share(row.low)} to {share(row.high)}"
+        rows.append(("none" if row.layer is None else f"{row.layer}", f"{row.parameters:,}", share(row.sparsity), ends))
+    return [*columns(rows, right=(0, 1, 2, 3)), ""]
 
 
 def _magnitudes(report: SparsityReport) -> list[str]:
@@ -92,12 +124,18 @@ def _magnitudes(report: SparsityReport) -> list[str]:
     ):
         rows.append((name, *map(magnitude, (each.mean, each.std, each.min, each.p25, each.p50, each.p75, each.p90, each.p99, each.max))))
     changed = sizes.relative.changed_only
-    tops = ", ".join(f"{share(each.energy)} in the largest {share(each.top)}" for each in report.energy)
+    tops = ", ".join(
+        f"{share(each.energy)}{_within(report, f'energy.{number}.energy')} in the largest {share(each.top)}"
+        for number, each in enumerate(report.energy)
+    )
+    mean = report.intervals.get("magnitudes.absolute.mean")
+    sampled = f"Mean |v-w|: {magnitude(mean.low)} to {magnitude(mean.high)} with 95% confidence" if mean else CARRIED
     return [
         *columns(rows, right=tuple(range(1, 10))),
         f"Of the changed ones {share(changed.below_2_minus_8)} by less than 2^-8 of their size, "
         f"{share(changed.below_2_minus_7)} by less than 2^-7",
         f"Energy of the update: {tops}",
+        *([] if report.interval is None else [sampled]),
         "",
         *_ulps(report),
     ]
@@ -106,12 +144,18 @@ def _magnitudes(report: SparsityReport) -> list[str]:
 def _ulps(report: SparsityReport) -> list[str]:
     """Histogram of the distance between the values in bf16 ULPs."""
     found = [each for each in report.ulp_histogram if each.count]
-    total, most = sum(each.count for each in found), max((each.count for each in found), default=1)
-    rows: list[tuple[str, ...]] = [("bf16 ULPs apart", "Values", "Share", "")]
-    for each in found:
+    shares = report.ulp_shares()
+    rows: list[tuple[str, ...]] = [("bf16 ULPs apart", "Values read", "Share", "")]
+    for each, part in zip(found, shares, strict=True):
         apart = "sign flips" if each.flipped else f"{each.low:,}" if each.low == each.high else f"{each.low:,} to {each.high:,}"
-        rows.append((apart, f"{each.count:,}", share(each.count / total), bar(each.count / most)))
+        rows.append((apart, f"{each.count:,}", share(part), bar(part / max(shares))))
     return columns(rows, right=(0, 1, 2))
+
+
+def _within(report: SparsityReport, path: str) -> str:
+    """The interval of an estimate, in parentheses, if there is one."""
+    found = report.intervals.get(path)
+    return f" ({between(found)})" if found else ""
 
 
 def _trajectory(report: SparsityReport) -> Iterator[str]:

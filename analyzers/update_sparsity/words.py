@@ -8,6 +8,7 @@ from analyzers import limits
 from analyzers.base import Interval
 from analyzers.checkpoints import Alignment, Checkpoint, Tensor, account_notes, layout_notes, moved_layers, quoted
 from analyzers.checkpoints import Unmatched as Found
+from analyzers.coverage import unseen
 from analyzers.formatting import plural, share
 from analyzers.numerics import PairCounts
 from analyzers.update_sparsity.report import Misshapen, MovedLayer, NamedTensor, Renamed, Resized, Unmatched
@@ -22,14 +23,16 @@ _LISTS = ("missing", "extra", "misshapen", "renamed", "resized", "relaid", "inte
 _NAMED = 3
 
 
-def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None) -> str:
-    """The headline, on what was compared. same: whether both sides have the same commit; counts: of all pairs that were read."""
+def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None, blocks: int | None = None) -> str:
+    """The headline, on what was compared. same: whether both sides have the same commit; counts: of all pairs that were read; interval,
+    blocks: of a sample.
+    """
     if sparsity is None:
         return "There are no values to compare."
     if same:
         return "Both sides are the same checkpoint, file for file: nothing changed."
-    if interval is not None:
-        return _sampled(counts, interval)
+    if interval is not None and blocks is not None:
+        return _sampled(counts, interval, blocks)
     if counts.values == 1:
         return f"The one weight compared {_one(counts)}."
     n = f"{counts.values:,}"
@@ -52,12 +55,12 @@ def _one(counts: PairCounts) -> str:
     return "changed as stored, below bf16 resolution" if counts.differ else "does not differ"
 
 
-def _sampled(counts: PairCounts, interval: Interval) -> str:
+def _sampled(counts: PairCounts, interval: Interval, blocks: int) -> str:
     n = f"{counts.values:,}"
     if counts.changed == 0:
         seen = "differ" if counts.differ == 0 else "changed in bf16"
         read = f"The one weight read {_one(counts)}" if counts.values == 1 else f"None of the {n} weights read {seen}"
-        return f"{read}: with 95% confidence at least {share(interval.low)} of all weights are unchanged in bf16."
+        return f"{read}: {unseen(blocks)}. At least {share(interval.low)} of all weights are unchanged in bf16."
     if counts.changed == counts.values:
         read = "The one weight read" if counts.values == 1 else f"Every one of the {n} weights read"
         return f"{read} changed in bf16: with 95% confidence at most {share(interval.high)} of all weights are unchanged in bf16."
@@ -81,8 +84,9 @@ def notes(
     """Limits of the answer, most important first. left_out: requested matrices that were not decomposed."""
     if not exact:
         yield (
-            "Quick mode read a sample, at the same offsets on every side: counts, magnitudes and norms describe the sample, shares are "
-            "estimates with 95% intervals. Changed rows and columns need exact mode."
+            "Quick mode read a sample, at the same offsets on every side: counts, the smallest and the largest update describe the sample; "
+            "shares, means, percentiles and energy are estimates with 95% intervals, except where a few blocks carry them. The spread over "
+            "tensors, changed rows and columns need exact mode."
         )
     yield from unmatched_notes(alignment.unmatched[-1])
     for name, found in zip(names[1:-1], alignment.unmatched[:-1], strict=True):

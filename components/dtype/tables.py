@@ -42,7 +42,7 @@ def headroom(report: DtypeReport) -> str:
             row.format,
             row.role,
             numbers.share(row.rms_rel),
-            between(row.low, row.high),
+            between(row),
             numbers.magnitude(row.sqnr_db),
             numbers.share(row.exact),
         )
@@ -77,8 +77,10 @@ def _parts(report: DtypeReport) -> str:
     said = ""
     if lineage.fossil_rows:
         rows = numbers.plural(lineage.fossil_rows, "row")
+        of = "" if report.extremes.exact else " of those read"
         said = (
-            f'<p class="m-say">{rows} hold only values of a narrower format, in tensors that do not: most likely never updated since.</p>'
+            f'<p class="m-say">{rows}{of} hold only values of a narrower format, in tensors that do not: most likely never updated '
+            "since.</p>"
         )
     if len(lineage.parts) < 2:
         return said

@@ -38,7 +38,7 @@ def risk(report: DtypeReport) -> tuple[str, str, str]:
     level = report.fp16_risk.level
     if level not in _RISKS:
         return "Cannot tell", "undecided", "not decided"
-    return fp16_answer(level, report.whole).capitalize(), *_RISKS[level]
+    return fp16_answer(level, report.whole and report.extremes.exact).capitalize(), *_RISKS[level]
 
 
 def _unverified(found: Consensus) -> bool:

@@ -60,22 +60,28 @@ def heat_map(report: SparsityReport) -> go.Figure:
 
 
 def roles(report: SparsityReport) -> go.Figure:
-    """A point per role, and a line from its least to its most sparse tensor. The axis covers what occurs: changes are often below 1%."""
+    """A point per role, and a line from its least to its most sparse tensor, of a sample its interval. The axis covers what occurs: changes
+    are often below 1%.
+    """
     known = [(text(role), row, 100 * row.sparsity) for role, row in report.roles.items() if row.sparsity is not None][::-1]
-    lows, highs = [_percent(row.min) for _, row, _ in known], [_percent(row.max) for _, row, _ in known]
+    intervals = {text(role): report.intervals.get(f"roles.{role}.sparsity") for role in report.roles}
+    ends = [(found.low, found.high) if (found := intervals[name]) else (row.min, row.max) for name, row, _ in known]
+    lows, highs = [_percent(low) for low, _ in ends], [_percent(high) for _, high in ends]
     shares = [share for _, _, share in known]
     details = [
-        [exactly(row.sparsity), exactly(row.min), exactly(row.max), numbers.plural(row.tensors, "tensor"), f"{row.parameters:,}"]
-        for _, row, _ in known
+        [exactly(row.sparsity), exactly(low), exactly(high), numbers.plural(row.tensors, "tensor"), f"{row.parameters:,}"]
+        for (_, row, _), (low, high) in zip(known, ends, strict=True)
     ]
+    what = "95% interval" if report.interval is not None else "tensors"
     hover = (
-        "sparsity %{customdata[0]}<br>tensors from %{customdata[1]} to %{customdata[2]}<br>%{customdata[3]}, %{customdata[4]} parameters"
+        f"sparsity %{{customdata[0]}}<br>{what} from %{{customdata[1]}} to %{{customdata[2]}}<br>%{{customdata[3]}}, "
+        "%{customdata[4]} parameters"
     )
     names, bars = [name for name, _, _ in known], error_bars(shares, lows, highs, GREY) | {"thickness": 1.6, "width": 5}
     points = line("", shares, names, 0, hover, details, mode="markers", error_x=bars, hovertemplate="%{y}<br>" + hover + "<extra></extra>")
     figure = go.Figure([points], layout(80 + _ROW * max(2, len(known))))
-    ends = [end for end in (*shares, *lows, *highs) if end is not None] or [0.0, 100.0]
-    low, high = min(ends), max(ends)
+    drawn = [end for end in (*shares, *lows, *highs) if end is not None] or [0.0, 100.0]
+    low, high = min(drawn), max(drawn)
     margin = max(0.5, 0.06 * (high - low))
     figure.update_xaxes(title="sparsity, %", range=[low - margin, high + margin], nticks=6, showgrid=True, gridcolor=GREY)
     figure.update_yaxes(automargin=True, ticks="")
@@ -154,15 +160,14 @@ _LEAST, _MOST = -40.0, 1.0
 
 def ulps(report: SparsityReport) -> go.Figure:
     """Histogram of the distance between pairs in bf16 ULPs, on a logarithmic axis; most are 0."""
-    total = sum(each.count for each in report.ulp_histogram) or 1
     found = [each for each in report.ulp_histogram if each.count]
-    shares = [100 * each.count / total for each in found]
+    shares = [100 * share for share in report.ulp_shares()]
     bars = go.Bar(
         x=list(range(len(found))),
         y=shares,
         marker={"color": COLOURS[0]},
-        customdata=[[_steps(each), f"{each.count:,}", exactly(each.count / total)] for each in found],
-        hovertemplate="%{customdata[0]} apart<br>%{customdata[1]} values, %{customdata[2]}<extra></extra>",
+        customdata=[[_steps(each), f"{each.count:,}", exactly(share / 100)] for each, share in zip(found, shares, strict=True)],
+        hovertemplate="%{customdata[0]} apart<br>%{customdata[1]} values read, %{customdata[2]}<extra></extra>",
     )
     figure = go.Figure([bars], layout(340))
     figure.update_layout(margin_r=32)  # for half of the last label
@@ -180,13 +185,16 @@ def ulps(report: SparsityReport) -> go.Figure:
 def relative(report: SparsityReport) -> go.Figure:
     """Histogram of relative updates, stacked: values that changed in bf16 and values that did not."""
     found = [each for each in report.magnitudes.relative.histogram if each.count and each.low > 0]
-    total = report.magnitudes.relative.count or 1
-    traces = [_bars(found, [each.changed for each in found], total, "changed in bf16", COLOURS[0])]
+    total = report.magnitudes.relative.count or 1  # of older reports
+    every = [each.count / total if each.share is None else each.share for each in found]
+    changed = [each.changed / total if each.changed_share is None else each.changed_share for each in found]
+    traces = [_bars(found, [each.changed for each in found], changed, "changed in bf16", COLOURS[0])]
     unchanged = [each.count - each.changed for each in found]
     if any(unchanged):
-        traces.append(_bars(found, unchanged, total, "the same in bf16", COLOURS[1]))
+        others = [share - part for share, part in zip(every, changed, strict=True)]
+        traces.append(_bars(found, unchanged, others, "the same in bf16", COLOURS[1]))
     figure = go.Figure(traces, layout(360))
-    top = max((100 * each.count / total / _width(each) for each in found), default=1.0)
+    top = max((100 * share / _width(each) for each, share in zip(found, every, strict=True)), default=1.0)
     low = max(_LEAST, min((math.log2(each.low) for each in found), default=-12.0)) - 0.5
     low = min(low, THRESHOLDS[0][0] - 2)
     right = THRESHOLDS[0][0] - low < 0.5 * (_MOST - low)
@@ -202,16 +210,17 @@ def relative(report: SparsityReport) -> go.Figure:
     return figure
 
 
-def _bars(bins: list[Bin], counts: list[int], total: int, name: str, colour: str) -> go.Bar:
+def _bars(bins: list[Bin], counts: list[int], shares: list[float], name: str, colour: str) -> go.Bar:
     ends = [(math.log2(each.low), math.log2(each.high)) for each in bins]
     return go.Bar(
         x=[(low + high) / 2 for low, high in ends],
-        y=[100 * count / total / _width(each) for each, count in zip(bins, counts, strict=True)],
+        y=[100 * share / _width(each) for each, share in zip(bins, shares, strict=True)],
         width=[0.92 * (high - low) for low, high in ends],
         name=name,
         marker={"color": colour},
         customdata=[[f"{100 * each.low:.3g}", f"{100 * each.high:.3g}", f"{count:,}"] for each, count in zip(bins, counts, strict=True)],
-        hovertemplate=f"from %{{customdata[0]}}% to %{{customdata[1]}}% of its size<br>%{{customdata[2]}} values, {name}<extra></extra>",
+        hovertemplate="from %{customdata[0]}% to %{customdata[1]}% of its size<br>%{customdata[2]} values read, "
+        + f"{name}<extra></extra>",
     )
 
 

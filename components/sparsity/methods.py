@@ -1,6 +1,7 @@
 """The sparsity section of the methods page: every definition, its limits and its source."""
 
 from analyzers import limits
+from analyzers.numerics.intervals import FEWEST
 from analyzers.update_sparsity.published import SOURCE
 from analyzers.update_sparsity.report import DEFAULT_ETA
 from analyzers.update_sparsity.rows import TOPS
@@ -12,5 +13,13 @@ from components.text.render import render
 def methods() -> str:
     """The text in HTML."""
     tops = ", ".join(f"{100 * top:g}%" for top in TOPS)
-    values = {"power": numbers.power, "eta": DEFAULT_ETA, "source": SOURCE, "tops": tops, "leading": LEADING, "mask_share": MASK_SHARE}
+    values = {
+        "power": numbers.power,
+        "eta": DEFAULT_ETA,
+        "source": SOURCE,
+        "tops": tops,
+        "leading": LEADING,
+        "mask_share": MASK_SHARE,
+        "fewest": f"{FEWEST:.0f}",
+    }
     return render("sparsity/templates/methods.html", limits=limits, **values)

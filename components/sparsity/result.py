@@ -1,5 +1,6 @@
 """The result of update sparsity: the headline with its tiles, and the tabs below."""
 
+from analyzers.coverage import unseen
 from analyzers.update_sparsity.published import rank
 from analyzers.update_sparsity.report import SparsityReport
 from components.plots import update_sparsity as plots
@@ -90,6 +91,8 @@ def _swallowed(report: SparsityReport) -> str:
         return cannot_tell(name, body)
     if not count:
         body = "Every difference between stored values is still there after rounding to bf16."
+        if report.blocks:
+            body = f"Differences that are lost: {unseen(report.blocks)}."
         return answer(name, "Nothing", _tag(report), body)
     body = f"{numbers.plural(count, 'value differs', 'values differ')} as stored and {'is' if count == 1 else 'are'} the same in bf16."
     return answer(name, numbers.share(report.swallowed.share), _tag(report), body)

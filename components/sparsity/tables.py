@@ -11,11 +11,14 @@ from components.text.markup import table
 from components.text.names import commit, tensor_name
 from components.text.plain_text import html, shown
 
+_ESTIMATED = "Values, smallest and largest of the sample; the others estimated for all"
 _PERCENTILES = ("p25", "p50", "p75", "p90", "p99", "max")
 
 
 def roles(report: SparsityReport) -> str:
-    """Two rows per role: its sparsity and the spread over its tensors, in bf16 and by the probe."""
+    """Two rows per role: its sparsity and the spread over its tensors, in bf16 and by the probe; of a sample a row with the interval."""
+    if report.interval is not None:
+        return _sampled_roles(report) + _sampled_layers(report)
     rows = []
     for role, row in report.roles.items():
         facts = numbers.share(row.relative_norm), numbers.count(row.tensors), numbers.parameters(row.parameters)
@@ -30,6 +33,37 @@ def roles(report: SparsityReport) -> str:
     return table(titles, rows, frozenset(range(2, 10)), stacked=True)
 
 
+def _sampled_roles(report: SparsityReport) -> str:
+    rows = [
+        (
+            shown(role),
+            numbers.share(row.sparsity),
+            numbers.between(report.intervals.get(f"roles.{role}.sparsity")),
+            numbers.share(row.probe_sparsity),
+            numbers.share(row.relative_norm),
+            numbers.count(row.tensors),
+            numbers.parameters(row.parameters),
+        )
+        for role, row in report.roles.items()
+    ]
+    titles = ("Role", "Sparsity", "95% interval", "By the probe", "|update| / |base|", "Tensors", "Parameters")
+    return table(titles, rows, frozenset(range(1, 7)), stacked=True)
+
+
+def _sampled_layers(report: SparsityReport) -> str:
+    rows = [
+        (
+            "not in a layer" if row.layer is None else f"{row.layer}",
+            numbers.share(row.sparsity),
+            numbers.NOTHING if row.low is None or row.high is None else f"{numbers.share(row.low)} to {numbers.share(row.high)}",
+            numbers.share(row.probe_sparsity),
+            numbers.parameters(row.parameters),
+        )
+        for row in report.layers
+    ]
+    return table(("Layer", "Sparsity", "95% interval", "By the probe", "Parameters"), rows, frozenset(range(1, 5)), stacked=True)
+
+
 def sizes(report: SparsityReport) -> str:
     """Sizes of the updates, over all values and over the changed ones; and the share of the update held by the largest."""
     absolute, relative = report.magnitudes.absolute, report.magnitudes.relative
@@ -40,7 +74,7 @@ def sizes(report: SparsityReport) -> str:
         _distribution("Relative, changed", relative.changed_only, numbers.share),
     ]
     titles = ("Size of the update", "Values", "Mean", "Std", "Smallest", "25%", "Median", "75%", "90%", "99%", "Largest")
-    spread = table(titles, rows, frozenset(range(1, 11)), "" if read_whole(report) else "As seen in the sample", stacked=True)
+    spread = table(titles, rows, frozenset(range(1, 11)), "" if read_whole(report) else _ESTIMATED, stacked=True)
     return f'{spread}<div class="m-pair"><div>{_below(report)}</div><div>{_energy(report)}</div></div>'
 
 
@@ -95,7 +129,10 @@ def _below(report: SparsityReport) -> str:
 
 
 def _energy(report: SparsityReport) -> str:
-    rows = [(f"Largest {numbers.share(each.top)}", numbers.share(each.energy)) for each in report.energy]
+    rows = []
+    for number, each in enumerate(report.energy):
+        found = report.intervals.get(f"energy.{number}.energy")
+        rows.append((f"Largest {numbers.share(each.top)}", numbers.share(each.energy) + (f" ({numbers.between(found)})" if found else "")))
     return table(("Updates of all values compared", "Share of squared update norm"), rows, frozenset({1}))
 
 

@@ -361,3 +361,16 @@ def test_a_tensor_in_two_shards(factor: int, tmp_path: Path, capsys: pytest.Capt
             if tensor.name in (EMBEDDING, FIRST_NORM):
                 raw = read_range(checkpoint.files[tensor.file], tensor.offset, tensor.nbytes)
                 assert raw == loaded[tensor.name].view(torch.uint8).numpy().tobytes()
+
+
+def test_rows_that_only_the_model_has_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a resized embedding the rows both have are compared: nothing is known of the others, and that is said."""
+    base, model = healthy(), healthy(**{UP: normal(128, 64, seed=9).to(BF16) * 0.01 + healthy()[UP]})
+    model[EMBEDDING] = torch.cat([model[EMBEDDING], normal(2, 64, seed=5).to(BF16)])
+    folders = [str(write(tmp_path / name, values, CONFIG)) for name, values in (("base", base), ("model", model))]
+    report = check(capsys, folders[1], "--base", folders[0])
+    assert report["findings"] == []
+    assert min(each["share"] for each in report["coverage"]) < 1
+    assert main(["check", folders[1], "--base", folders[0]]) == 0
+    said = capsys.readouterr().out
+    assert "which is not all" in said and "in rows that only one side has" in said

@@ -44,7 +44,7 @@ def test_a_sample_says_that_it_estimates_and_how_closely() -> None:
     assert "values read differ" in said
     assert "120,000 stored values differ by more than 0.001" in said and "a different test" in said
     assert "Lost to bf16 rounding 5%" in said
-    assert "As seen in the sample" in tables.sizes(sampled_report())
+    assert "estimated for all" in tables.sizes(sampled_report())
     assert "need exact mode" in captions.tensors(sampled_report())
 
 
@@ -129,7 +129,7 @@ def test_roles_and_sizes_are_all_there() -> None:
     assert sizes[3] == ["Relative, changed", "425,000", "1%", "2%", "0.5%", "4%", "5%", "6%", "7%", "8%", "9%"]
     assert sizes[4:6] == [["All", "70%", "80%"], ["Changed", "0%", "25%"]]
     assert sizes[6:] == [["Largest 0.1%", "10%"], ["Largest 1%", "40%"], ["Largest 5%", "80%"]]
-    assert "As seen in the sample" in tables.sizes(sampled_report())
+    assert "estimated for all" in tables.sizes(sampled_report())
 
 
 def test_this_pair_stands_among_the_published_by_its_sparsity() -> None:

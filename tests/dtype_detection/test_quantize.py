@@ -12,8 +12,10 @@ from torchao.quantization.quant_primitives import dequantize_affine, quantize_af
 
 from analyzers.dtype_detection import DtypeRequest, quantize
 from analyzers.dtype_detection.report import DtypeReport, QuantizationFormat
+from analyzers.dtype_detection.text import one
 from tests.dtype_detection.checkpoints import normal, write
 from tests.dtype_detection.quantized import E2M1, nearest
+from tests.dtype_detection.quantized_samples import STRUCTURES, covered
 from tests.dtype_detection.reports import exact, inspect, parsed
 
 BF16, F32, F64 = torch.bfloat16, torch.float32, torch.float64
@@ -161,16 +163,57 @@ def test_the_worst_come_first_and_are_to_be_ignored(tmp_path: Path) -> None:
 
 
 def test_a_sample_has_intervals_that_hold(tmp_path: Path) -> None:
-    folder = write(tmp_path, model())
-    whole = {(row.role, row.format): row.rms_rel for row in exact(folder, quantize=FORMATS).quantization_roles}
+    folder = write(tmp_path, model(12))
+    formats: tuple[QuantizationFormat, ...] = ("fp8", "int8", "int4", "mxfp4", "nvfp4")
+    whole = {(row.role, row.format): row.rms_rel for row in exact(folder, quantize=formats).quantization_roles}
     held = []
-    for seed in range(6):
-        report = inspect(folder, quantize=FORMATS, budget=300_000, seed=seed)
-        assert report.bytes_read < 2 * 300_000 + 8 * 2 * 128 * 512
+    for seed in range(4):
+        report = inspect(folder, quantize=formats, budget=2_300_000, seed=seed)
+        assert report.bytes_read < 2 * 2_300_000 + 8 * 2 * 16 * 512
         for row in report.quantization_roles:
-            assert row.low is not None and row.high is not None and row.rms_rel is not None and row.low <= row.rms_rel <= row.high
-            held.append(row.low <= (whole[row.role, row.format] or 0) <= row.high)
+            assert row.blocks is not None and row.rms_rel is not None
+            if row.low is None or row.high is None:
+                assert row.format == "fp8"  # its scale depends on a value that may not have been read
+            else:
+                assert row.low <= row.rms_rel <= row.high
+                held.append(row.low <= (whole[row.role, row.format] or 0) <= row.high)
     assert np.mean(held) > 0.85
+    text = one(report)
+    assert "not known from a sample" in text and " to " in text
+
+
+def test_few_blocks_have_no_interval(tmp_path: Path) -> None:
+    report = inspect(write(tmp_path, model()), quantize=FORMATS, budget=300_000)
+    assert report.bytes_read < 2 * 300_000 + 8 * 2 * 128 * 512
+    assert all(row.low is row.high is None and row.blocks == 4 for row in report.quantization_roles)
+
+
+# Structures in which a few slabs carry the error: more often than that an interval that is given may be wrong.
+_HARD = {"heavy tails (Student's t, 3 degrees of freedom)": 0.2}
+
+
+def _wrong(structure: str, seeds: int) -> dict[str, float]:
+    return {name: sum(each is False for each in found) / seeds for name, found in covered(structure, seeds).items()}
+
+
+@pytest.mark.parametrize("structure", ["one row in a hundred, a hundred times as large", "one tensor, a hundred times as large"])
+def test_an_interval_is_withheld_where_few_blocks_carry_the_error(structure: str) -> None:
+    found = covered(structure, 30)
+    assert all(held.count(None) >= 29 for held in found.values()), found
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_intervals_are_rarely_wrong(structure: str) -> None:
+    assert max(_wrong(structure, 100).values()) <= _HARD.get(structure, 0.1)
+
+
+@pytest.mark.exhaustive
+def test_given_intervals_hold() -> None:
+    """Over the structures in which intervals are given in most samples."""
+    found = [each for structure in STRUCTURES for each in covered(structure, 100).values()]
+    given = [held for each in found if each.count(None) < 50 for held in each if held is not None]
+    assert 0.92 <= np.mean(given) <= 0.99
 
 
 def test_a_report_without_it_is_the_same_report(tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ import torch
 from safetensors.torch import load_file
 
 from analyzers.checkpoints import Access, Plan, align, open_checkpoint
-from analyzers.numerics import PairCounts
+from analyzers.numerics import PairCounts, PairTables
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity.collect import Collector
 from analyzers.update_sparsity.count import Counted
 from tests.dtype_detection.checkpoints import write, write_sharded
 from tests.update_sparsity.checkpoints import BF16, Tensors
 from tests.update_sparsity.runs import compare
+from tests.update_sparsity.structures import STRUCTURES, covered
 
 BUDGET = 600_000
 SEEDS = 200
@@ -96,8 +97,8 @@ def test_intervals_hold_in_nine_of_ten_samples(folders: list[Path]) -> None:
                 changed = [int(each[span.tensor.name][span.start + span.count] - each[span.tensor.name][span.start]) for each in before]
                 against = [PairCounts(values=span.count, changed=number) for number in changed]
                 collector.add(span, Counted(against, [PairCounts()] * (len(KINDS) - 1), None, None))
-            named, each = collector.intervals()
-            found = [*each, *(named[f"roles.{role}.sparsity"] for role in roles)]
+            estimates = collector.estimates(PairTables())
+            found = [*estimates.trajectory, *(estimates.named[f"roles.{role}.sparsity"] for role in roles)]
             low[seed], high[seed] = zip(*((interval.low, interval.high) for interval in found if interval), strict=True)
     held = ((low <= exact) & (exact <= high)).mean(axis=0)
     assert (held >= 0.9).all(), dict(zip([*KINDS, *roles], held, strict=True))
@@ -175,3 +176,40 @@ def test_overlaps_are_weighed_as_shares_are(folders: list[Path], truth: Sparsity
         if exact.second == KINDS.index("scattered_0.3"):
             assert one.independent == pytest.approx(exact.independent, rel=0.5, abs=1e-3)
             assert one.jaccard == pytest.approx(exact.jaccard, abs=0.05)
+
+
+def test_sizes_are_weighed_by_stratum(tmp_path: Path) -> None:
+    """Norms are read whole and matrices in part: norms that moved a thousand times as far must not weigh more for it."""
+    rng, before = np.random.default_rng(0), base()
+    steps = {name: 1e-4 * (1000 if "norm" in name else 1) for name in before}
+    start = {name: tensor.float() for name, tensor in before.items()}
+    after = {name: t + steps[name] * torch.from_numpy(rng.standard_normal(tuple(t.shape)).astype(np.float32)) for name, t in start.items()}
+    folders = write(tmp_path / "a", start), write(tmp_path / "b", after)
+    whole = compare(*folders)
+    found = compare(*folders, mode="quick", budget=BUDGET)
+    sizes, exact = found.magnitudes.absolute, whole.magnitudes.absolute
+    assert sizes.count == found.values_compared
+    for name in ("mean", "p25", "p50", "p75", "p90", "p99"):
+        assert getattr(sizes, name) == pytest.approx(getattr(exact, name), rel=0.2), name
+        if interval := found.intervals.get(f"magnitudes.absolute.{name}"):
+            assert interval.low <= getattr(exact, name) <= interval.high
+    assert found.energy[1].energy == pytest.approx(whole.energy[1].energy, rel=0.1)
+    assert found.magnitudes.relative.below_2_minus_8 == pytest.approx(whole.magnitudes.relative.below_2_minus_8, abs=0.02)
+    for one, two in zip(found.ulp_histogram[:3], whole.ulp_histogram[:3], strict=True):
+        assert one.share == pytest.approx(two.share, rel=0.1)
+    assert all(row.std is None for role, row in found.roles.items() if role != "norm") and found.roles["norm"].std is not None
+    for row, truth_row in zip(found.layers, whole.layers, strict=True):
+        assert row.low is not None and row.high is not None and truth_row.sparsity is not None and truth_row.low is None
+        assert row.low <= truth_row.sparsity <= row.high
+
+
+# Shares of samples in which an interval is given and does not hold; 95% of intervals are to hold.
+_WRONG = 0.13
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_intervals_of_every_estimate_are_rarely_wrong(structure: str, tmp_path: Path) -> None:
+    held = covered(structure, tmp_path, 100)
+    wrong = {path: sum(each is False for each in found) / len(found) for path, found in held.items()}
+    assert max(wrong.values()) <= _WRONG, {path: share for path, share in wrong.items() if share > _WRONG}

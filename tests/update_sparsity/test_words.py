@@ -16,7 +16,7 @@ from tests.update_sparsity.runs import compare
 
 def said(changed: int, differ: int | None = None, interval: Interval | None = None, same: bool = False) -> str:
     counts = PairCounts(values=1000, changed=changed, differ=changed if differ is None else differ)
-    return statement(same, counts, interval.estimate if interval else 1 - changed / 1000, interval)
+    return statement(same, counts, interval.estimate if interval else 1 - changed / 1000, interval, 300 if interval else None)
 
 
 def test_the_headline_in_words() -> None:
@@ -72,7 +72,8 @@ def test_a_sample_is_said_to_be_one() -> None:
     some = said(28, interval=Interval(estimate=0.97, low=0.96, high=0.98))
     assert some.startswith("About 97% of the weights") and "96% to 98%" in some and "changed about 3%" in some
     none = said(0, interval=Interval(estimate=1, low=0.998, high=1))
-    assert none.startswith("None of the 1,000 weights read differ: with 95% confidence at least 99.8%")
+    bounded = "none in the 300 blocks read, so in at most 1% of all blocks with 95% confidence. At least 99.8% of all weights are unchanged"
+    assert none.startswith(f"None of the 1,000 weights read differ: {bounded}")
     assert "read changed in bf16" in said(0, differ=3, interval=Interval(estimate=1, low=0.998, high=1))
     every = said(1000, interval=Interval(estimate=0, low=0, high=0.002))
     assert every.startswith("Every one of the 1,000 weights read changed") and "at most 0.2%" in every

@@ -1,0 +1,96 @@
+"""Seeded checkpoints that no narrower format ever held, of many kinds: a proof of an ancestor of one of these is false."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tests.dtype_detection.checkpoints import write
+
+Values = NDArray[np.float64]
+Shape = tuple[int, int]
+Rng = np.random.Generator
+
+
+def _power(rng: Rng) -> float:
+    return float(2.0 ** rng.integers(-24, 12))
+
+
+def _student(rng: Rng, shape: Shape) -> Values:
+    return rng.standard_t(rng.uniform(1, 4), shape) * 10 ** rng.uniform(-1, 2)
+
+
+def _integers(rng: Rng, shape: Shape) -> Values:
+    return np.rint(rng.choice([rng.standard_normal(shape) * 10 ** rng.uniform(0, 2.5), _student(rng, shape)]))
+
+
+def _bytes(rng: Rng, shape: Shape) -> Values:
+    """Unsigned integers of 8 bits with scales that are powers of two, of each row where that is a run of values."""
+    scales = rng.integers(-9, 0, (shape[0] if shape[1] >= 32 else 1, 1))
+    return rng.integers(rng.choice([0, 128]), 256, shape) * np.exp2(scales)
+
+
+def _vocabulary(rng: Rng, shape: Shape) -> Values:
+    words = rng.choice([rng.standard_normal(24), rng.integers(-40, 40, 24) / 16, np.rint(rng.standard_cauchy(24) * 30)])
+    return np.asarray(rng.choice(words, shape))
+
+
+def _structured(rng: Rng, shape: Shape) -> Values:
+    eye = np.eye(*shape) * rng.choice([1, 0.5, 1.25, 0.02])
+    return np.asarray(eye + rng.choice([0, 2.0**-7, 0.1]) * np.eye(*shape, k=int(rng.integers(1, 9))))
+
+
+def _sinusoids(rng: Rng, shape: Shape) -> Values:
+    angles = np.arange(shape[0])[:, None] / 10_000 ** (np.arange(shape[1] // 2) / shape[1] * 2)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+
+
+def _linspace(rng: Rng, shape: Shape) -> Values:
+    size = shape[0] * shape[1]
+    return np.linspace(rng.choice([0, -1, -size / 2]), rng.choice([1, size / 2, size]), size + int(rng.integers(2))).flat[:size].reshape(shape)
+
+
+def _orthogonal(rng: Rng, shape: Shape) -> Values:
+    return np.asarray(np.linalg.qr(rng.standard_normal((max(shape), max(shape))))[0][: shape[0], : shape[1]])
+
+
+def _uniform(rng: Rng, shape: Shape) -> Values:
+    """As torch draws them, in multiples of 2^-24."""
+    draws = torch.rand(shape, generator=torch.Generator().manual_seed(int(rng.integers(1 << 30))))
+    return np.asarray((draws - rng.choice([0, 0.5])).double()) * rng.choice([1, 0.5, 2, 0.03])
+
+
+KINDS: dict[str, Callable[[Rng, Shape], Values]] = {
+    "integers": _integers,
+    "integers times a power of two": lambda rng, shape: _integers(rng, shape) * _power(rng),
+    "counts": lambda rng, shape: np.asarray(rng.choice([rng.zipf(1.6, shape), rng.poisson(90, shape), rng.geometric(0.01, shape)]), float),
+    "bytes with scales": _bytes,
+    "ternary": lambda rng, shape: rng.integers(-1, 2, shape) * rng.choice([1, 0.37, 3 * _power(rng)]),
+    "sparse": lambda rng, shape: rng.standard_normal(shape) * (rng.random(shape) < 0.03),
+    "pruned integers": lambda rng, shape: _integers(rng, shape) * (rng.random(shape) < 0.3),
+    "constants": lambda rng, shape: np.full(shape, rng.choice([0.1, 3.0, 257.0, float(rng.standard_normal())])),
+    "vocabulary": _vocabulary,
+    "Student": _student,
+    "Cauchy": lambda rng, shape: rng.standard_cauchy(shape) * 0.02,
+    "identity and bands": _structured,
+    "sinusoids": _sinusoids,
+    "linspace": _linspace,
+    "one-hot": lambda rng, shape: np.eye(shape[1])[rng.integers(0, shape[1], shape[0])] * rng.choice([1, 3, 0.7]),
+    "orthogonal": _orthogonal,
+    "integers and noise": lambda rng, shape: rng.integers(-3, 4, shape) + rng.standard_normal(shape) * 10 ** rng.uniform(-4, -1),
+    "decimals": lambda rng, shape: np.round(rng.standard_normal(shape) * 10 ** rng.uniform(-1, 1.5), int(rng.integers(2, 5))),
+    "uniform": _uniform,
+    "normal": lambda rng, shape: rng.standard_normal(shape) * 10 ** rng.uniform(-4, 1),
+}
+
+
+def save_draw(kind: str, seed: int, folder: Path, dtype: torch.dtype = torch.float32) -> Path:
+    """Write a checkpoint of 1, 6 or 30 tensors of a kind, of several sizes."""
+    rng = np.random.default_rng([seed, list(KINDS).index(kind)])
+    tensors = {}
+    for i in range(int(rng.choice([1, 6, 30]))):
+        shape = (int(rng.integers(1, 80)), int(rng.choice([8, 40, 128, 200])))
+        tensors[f"model.layers.{i}.mlp.up_proj.weight"] = torch.from_numpy(KINDS[kind](rng, shape)).to(dtype)
+    return write(folder, tensors)

@@ -223,7 +223,6 @@ class Inspection:
                 _label(checkpoint.ref),
                 lineage,
                 base,
-                parameters,
                 (checkpoint.config or {}).get("model_type"),
                 [t.name for t in chosen.floats],
             ),

@@ -10,8 +10,7 @@ from analyzers.dtype_detection.evidence import PROOF_BINADES, PROOF_BLOCKS, PROO
 from analyzers.dtype_detection.labels import labels
 from analyzers.dtype_detection.lineage import SET_ASIDE
 from analyzers.dtype_detection.relatives import NEAR, answered, confidence
-from analyzers.dtype_detection.training import LINEAGE_CONFIDENCE
-from analyzers.dtype_detection.trials import claims, trials
+from analyzers.dtype_detection.trials import claims, copies, trials
 from analyzers.errors import MantissaError
 from components.plots.dtype_detection import reliability
 from components.results.standalone import figure
@@ -45,7 +44,6 @@ def methods() -> str:
         "dtype/templates/methods.html",
         **tables,
         claimed=_claimed(),
-        confidence=f"{LINEAGE_CONFIDENCE:.0%}",
         threshold=numbers.share(CONFIDENT),
         relatives=numbers.share(confidence()),
         near=f"{NEAR:g}",
@@ -159,10 +157,11 @@ def _designs(fit: Fit) -> str:
 
 
 def _claimed() -> str:
-    """Coverage and error of every way to tell the precision of a natively fp32 file: a relative, or the magnitudes from a threshold on."""
-    number, right = answered()
-    told = [("a labelled model of its architecture", claims(1.0).models, number, right)]
-    told += [(f"magnitudes, from {each.threshold:.0%} on", each.models, each.answered, each.right) for each in map(claims, _THRESHOLDS)]
+    """Coverage and error of every way to tell the precision: a relative, the format of a copy, or the magnitudes from a threshold on."""
+    told = [("a labelled model of its architecture", claims(1.0).models, *answered())]
+    judged = {f"the format of a copy saved in {name}": copies(name) for name in ("bf16", "fp16")}
+    judged |= {f"magnitudes, from {threshold:.0%} on": claims(threshold) for threshold in _THRESHOLDS}
+    told += [(what, each.models, each.answered, each.right) for what, each in judged.items()]
     rows = [
         (
             what,

@@ -9,7 +9,7 @@ number below 256 is exact in bf16 whatever came before, and one between 2^(7+b) 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import log10, log2
+from math import log2, log10
 from typing import Any
 
 import numpy as np

@@ -23,7 +23,7 @@ from analyzers.dtype_detection.evidence import (
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
 from analyzers.formatting import plural
 from analyzers.numerics import BitHistogram
-from analyzers.numerics.runs import DULL, FEW_4, FIXED_BF16, FIXED_FP16, FIXED_FP32, MANY, TELLING_8
+from analyzers.numerics.runs import DULL, FIXED_BF16, FIXED_FP16, FIXED_FP32, MANY, TELLING_8
 
 FORMAT_OF = {
     "F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8_e4m3", "F8_E5M2": "fp8_e5m2",
@@ -154,16 +154,15 @@ class Judged:
     judgement: Judgement
 
 
-def conclude(
-    tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters: dict[str, int], unseen: float | None = None
-) -> Lineage:
+def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters: dict[str, int], unseen: float | None = None) -> Lineage:
     """The lineage of a checkpoint from that of its tensors and of all values of each dtype pooled.
 
     Tensors decide where their bits do; a dtype all of whose tensors are too small to decide is decided by its pooled
     values. Tensors that disagree make the checkpoint ``mixed``, also those that decide nothing and hold an exception: one
-    refutes "all passed through". Only where all that disagree with the leading verdict hold at most 0.1% of the parameters together (a scalar, a few norms) are they
-    set aside: the verdict is then that of the rest, and the statement and ``parts`` say what was set aside. Nor do tensors
-    that small decide for others that are undecided, or fewer than half of the parameters that all is ``native``.
+    refutes "all passed through". Only where all that disagree with the leading verdict hold at most 0.1% of the parameters
+    together (a scalar, a few norms) are they set aside: the verdict is then that of the rest, and the statement and ``parts``
+    say what was set aside. Nor do tensors that small decide for others that are undecided, or fewer than half of the parameters
+    that all is ``native``.
 
     pooled: dtype -> judgement over all its values; parameters: dtype -> how many there are. unseen: of a sample, the share of all values
     that a kind of block can make up, with 95% confidence, of which none was read.

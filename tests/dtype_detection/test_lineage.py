@@ -108,7 +108,9 @@ def test_integers_are_exact_in_bf16_whatever_came_before(tmp_path: Path) -> None
     assert (report.lineage.verdict, report.lineage.passed_through) == ("undecided", ())
     assert report.lineage.evidence[0].conclusion == "too few different values to tell"
     rest = {f"{i}.weight": torch.arange(600.0) for i in range(28)}  # exact in fp16, and not in bf16
-    assert exact(write(tmp_path / "rest", rest)).lineage.evidence[0].conclusion == "not from bf16"  # though 43% of the values are exact in it
+    assert (
+        exact(write(tmp_path / "rest", rest)).lineage.evidence[0].conclusion == "not from bf16"
+    )  # though 43% of the values are exact in it
     lineage = exact(write(tmp_path / "two", rest | {f"b{i}.weight": through(normal(64, 64, seed=i), BF16, F32) for i in range(2)})).lineage
     assert (lineage.verdict, lineage.passed_through) == ("mixed", ("bf16",))
     assert lineage.statement.startswith("Parts of it have different histories: undecided 67.2%, upcast-from-bf16 32.8% of the parameters.")

@@ -1,5 +1,12 @@
-"""Seeded checkpoints that no narrower format ever held, of many kinds: a proof of an ancestor of one of these is false."""
+"""Recompute reference/proofs.csv: ``python -m tests.dtype_detection.proofs``, about ten minutes.
 
+How often seeded checkpoints prove an ancestor: native ones of many kinds, which no narrower format ever held, so that each proof is false;
+and copies of normal weights through narrower formats, of several sizes.
+"""
+
+import csv
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tests.dtype_detection.checkpoints import write
+from analyzers.dtype_detection.proofs import PROOFS, QUICK_BUDGET, Proofs
+from analyzers.dtype_detection.report import DtypeReport
+from tests.dtype_detection.checkpoints import from_fp8, normal, through, write
+from tests.dtype_detection.reports import exact, inspect
 
 Values = NDArray[np.float64]
 Shape = tuple[int, int]
@@ -49,7 +59,8 @@ def _sinusoids(rng: Rng, shape: Shape) -> Values:
 
 def _linspace(rng: Rng, shape: Shape) -> Values:
     size = shape[0] * shape[1]
-    return np.linspace(rng.choice([0, -1, -size / 2]), rng.choice([1, size / 2, size]), size + int(rng.integers(2))).flat[:size].reshape(shape)
+    low, high = rng.choice([0, -1, -size / 2]), rng.choice([1, size / 2, size])
+    return np.linspace(low, high, size + int(rng.integers(2)))[:size].reshape(shape)
 
 
 def _orthogonal(rng: Rng, shape: Shape) -> Values:
@@ -94,3 +105,61 @@ def save_draw(kind: str, seed: int, folder: Path, dtype: torch.dtype = torch.flo
         shape = (int(rng.integers(1, 80)), int(rng.choice([8, 40, 128, 200])))
         tensors[f"model.layers.{i}.mlp.up_proj.weight"] = torch.from_numpy(KINDS[kind](rng, shape)).to(dtype)
     return write(folder, tensors)
+
+
+F64, F32, BF16, F16 = torch.float64, torch.float32, torch.bfloat16, torch.float16
+NATIVE = {"fp32": F32, "fp16": F16, "bf16": BF16, "fp64": F64}
+# The formats that normal values go through, and the one that these copies prove.
+COPIES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
+    "bf16, fp32": (lambda values: through(values, BF16, F32), "bf16"),
+    "fp16, fp32": (lambda values: through(values, F16, F32), "fp16"),
+    "bf16, fp16": (lambda values: through(values, BF16, F16), "bf16"),
+    "fp16, bf16": (lambda values: through(values, F16, BF16), "fp16"),
+    "fp8 with scales, bf16": (lambda values: from_fp8(values, torch.float8_e4m3fn, BF16), "fp8_e4m3"),
+    "fp8 with scales, fp32": (lambda values: from_fp8(values, torch.float8_e4m3fn, F32), "fp8_e4m3"),
+}
+SIZES = (512, 8_192, 65_536, 524_288)
+
+
+def save_copy(name: str, values: int, seed: int, folder: Path) -> Path:
+    """Write normal weights that went through the formats of ``name``, as four tensors."""
+    cast = COPIES[name][0]
+    return write(folder, {f"{i}.weight": cast(normal(4, values // 16, seed=10 * seed + i).reshape(-1, 128)) for i in range(4)})
+
+
+def proven(report: DtypeReport) -> set[str]:
+    """The ancestors of the checkpoint and of each of its tensors."""
+    return {name for lineage in (report.lineage, *(row.lineage for row in report.tensors)) for name in lineage.passed_through}
+
+
+def measured(what: str, stored: str, values: int | None, draws: int) -> Proofs:
+    """Draw checkpoints and count the proofs. values: in a copy of normal weights; None for native ones of a kind."""
+    counts = {"exact": 0, "quick": 0}
+    for seed in range(draws):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            folder = save_copy(what, values, seed, folder) if values else save_draw(what, seed, folder, NATIVE[stored])
+            for mode, report in (("exact", exact(folder)), ("quick", inspect(folder, budget=QUICK_BUDGET, seed=seed))):
+                found = proven(report)
+                assert not values or found <= {COPIES[what][1]}
+                counts[mode] += bool(found)
+    return Proofs(what=what, stored=stored, values=values, draws=draws, **counts)
+
+
+def all_measured(share: float = 1) -> list[Proofs]:
+    """Every row of the file, or of a ``share`` of its draws."""
+    native = [measured(kind, stored, None, round(n * share)) for stored, n in zip(NATIVE, (110, 20, 20, 20), strict=True) for kind in KINDS]
+    return native + [measured(name, name.split(", ")[-1], values, round(20 * share)) for name in COPIES for values in SIZES]
+
+
+def main() -> int:
+    """Write the file."""
+    with PROOFS.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(Proofs.model_fields), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row.model_dump() for row in all_measured())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -197,12 +197,10 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     parts = _parts(judged)
     fossils = sum(t.judgement.fossil_rows for t in judged)
     found = tuple(e for dtype in sorted(pooled, key=lambda d: -parameters[d]) for e in pooled[dtype].evidence)
-    statement = _statement(verdict, stored, ancestors, parts, len(judged), fossils, found)
+    read = "" if unseen is None else " read"
+    statement = _statement(verdict, stored, ancestors, parts, len(judged), fossils, found, read)
     if unseen is not None and verdict not in ("mixed", "undecided"):
-        statement += (
-            f" This is about the values read: blocks of another history, none of which was read, are at most {formatting.share(unseen)} "
-            "of all (95% confidence)."
-        )
+        statement += f" Blocks of another history, of which none was read, are at most {formatting.share(unseen)} of all (95% confidence)."
     if verdict != "mixed":
         statement += _besides([part for part in parts if part.verdict not in (verdict, "undecided")], everything)
     return Lineage(
@@ -233,8 +231,16 @@ def _parts(judged: Sequence[Judged]) -> list[Part]:
 
 
 def _statement(
-    verdict: Verdict, stored: str, ancestors: tuple[str, ...], parts: list[Part], tensors: int, fossils: int, found: Sequence[Evidence]
+    verdict: Verdict,
+    stored: str,
+    ancestors: tuple[str, ...],
+    parts: list[Part],
+    tensors: int,
+    fossils: int,
+    found: Sequence[Evidence],
+    read: str,
 ) -> str:
+    """The verdict as a sentence. read: " read" if that is about a sample, else an empty text."""
     here = FORMAT_OF.get(stored, stored)
     if verdict == "mixed":
         whole = max(1, sum(part.parameters for part in parts))
@@ -255,7 +261,7 @@ def _statement(
         if tested:
             rule = "rules" if tested.exceptions == 1 else "rule"
             seen = f": {tested.exceptions:,} of {plural(tested.tested, tested.unit[:-1])} {rule} {tested.format} out"
-        return f"No narrower format survives in the {here} values{seen}. A wider one is never excluded."
+        return f"No narrower format survives in the {here} values{read}{seen}. A wider one is never excluded."
     narrow = verdict in ("fp4-ancestor", "fp8-ancestor")
     proof = next((e for e in found if e.proven and (e.test in _NARROW or not narrow)), None)
     if "fp16" in ancestors and "bf16" in ancestors:

@@ -83,9 +83,10 @@ def _is_informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int
     narrower format keeps would lose them with odds of 2^-bits, at most 2^-low.
     """
     slots, binades = np.zeros(64, dtype=np.bool_), np.zeros(64, dtype=np.bool_)
-    distinct = spread = proof = 0
+    distinct = spread = 0
+    proof: Any = 0
     top, fraction = (1 << exponent) - 1, (1 << mantissa) - 1
-    lowest = top
+    lowest: Any = top
     for code in codes:
         magnitude = np.int64(code) & ((1 << (mantissa + exponent)) - 1)
         stored = magnitude >> mantissa

@@ -87,7 +87,7 @@ def test_decoded_values_are_no_upcast(tmp_path: Path) -> None:
     assert (report.lineage.stored, report.lineage.verdict, report.lineage.passed_through) == ("MXFP4", "undecided", ())
     assert report.representable.bf16 == 1.0 and report.lineage.evidence == ()
     assert "MXFP4" in report.lineage.statement and "No narrower" in report.lineage.statement
-    assert (report.training.verdict, report.training.basis) == ("undecided", "none")
+    assert (report.training.verdict, report.training.basis) == ("undecided", "classifier")
 
 
 def test_fp8_training_is_read_off_as_before(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from analyzers.dtype_detection.collect import (
     merge,
     pools,
     storage_rows,
+    unseen_share,
 )  # fmt: skip
 from analyzers.dtype_detection.count import Counted, SpanCounter
 from analyzers.dtype_detection.labels import Label, labels
@@ -179,8 +180,12 @@ class Inspection:
         judged = [Judged(r.tensor.dtype, r.tensor.elements, r.judgement) for r in read]
         judged += [Judged(t.dtype, t.elements, UNREAD) for t in chosen.parameters if not t.has_values and not t.bits]
         whole_dtypes = by_dtype(found)
-        pooled = {dtype: judge(each.histogram, each.runs) for dtype, each in whole_dtypes.items() if each.histogram.dtype == dtype}
-        lineage = conclude(judged, pooled, parameters)
+        pooled = {
+            dtype: judge(each.histogram, each.runs, parts=[one.judgement for one in judged if one.dtype == dtype])
+            for dtype, each in whole_dtypes.items()
+            if each.histogram.dtype == dtype
+        }
+        lineage = conclude(judged, pooled, parameters, unseen_share(self._plan, found))
         exponents: Counter[int] = Counter()
         for each in whole_dtypes.values():
             for exponent, count in each.histogram.exponents().items():
@@ -220,7 +225,6 @@ class Inspection:
                 _label(checkpoint.ref),
                 lineage,
                 base,
-                parameters,
                 (checkpoint.config or {}).get("model_type"),
                 [t.name for t in chosen.floats],
             ),

@@ -215,6 +215,15 @@ def in_order(whole: Partial, tensors: Sequence[Tensor]) -> list[TensorResult]:
     return [whole.results.get(t.name) or TensorResult(t, EMPTY, UNREAD, None) for t in tensors]
 
 
+def unseen_share(plan: Plan, whole: Partial) -> float | None:
+    """The largest share of all values, with 95% confidence, of a kind of block of which none was read; None when everything was read."""
+    if plan.exact or not whole.blocks:
+        return None
+    stratum, elements = map(np.array, zip(*((block[0], block[1]) for block in whole.blocks), strict=True))
+    tested = elements[:, None]
+    return float(share_interval(ShareBlocks(stratum, elements, tested, np.zeros_like(tested), plan.population)).high[0])
+
+
 def intervals(plan: Plan, whole: Partial) -> dict[str, Interval]:
     """Shares of the whole with 95% intervals; nothing when everything was read."""
     if plan.exact or not whole.blocks:

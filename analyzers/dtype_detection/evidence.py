@@ -1,14 +1,15 @@
 """The tests on stored bits: each test, its probability by chance, and what its outcome means.
 
 A value that every format holds (zero, a power of two) proves nothing and is left out of all tests. One exception
-refutes that all values passed through a format. When there is none, the proof is as good as the number of
-*different* patterns seen: if each passes by accident with probability p, all n do with p^n.
+refutes that all values passed through a format. When there is none, the proof is as good as the odds that all *different*
+values pass by accident. The null hypothesis knows the values' own grid, the coarsest one that holds them all: on integers a
+number below 256 is exact in bf16 whatever came before, and one between 2^(7+b) and 2^(8+b) is so with probability 2^-b.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import log10
+from math import log2, log10
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 
 from analyzers import formatting
 from analyzers.dtype_detection.report import Evidence
-from analyzers.numerics import FP16, BinGroups, Bins, BitHistogram, bins
+from analyzers.numerics import BF16, FP16, BinGroups, BitHistogram, bins
+from analyzers.numerics.bins import bin_count
+from analyzers.numerics.formats import FP32
 from analyzers.numerics.runs import (
     ALL_E2M1,
     DULL,
@@ -33,13 +36,21 @@ from analyzers.numerics.runs import (
     TELLING_8,
 )
 
-# A proof needs p^n below 10^-9, so that none of a million tensors passes by accident, and 8 different values.
+# A proof needs odds below 10^-9, so that none of a million tensors passes by accident, and 8 different values.
 PROOF_LOG10 = -9.0
 PROOF_DISTINCT = 8
 
-# The ancestor's last mantissa bit must be in use in at least this many binades. On an integer grid (dequantized integers, counts,
-# fixed point) values are not independent: all with few significant bits pass together, and only the topmost binade is filled.
+# The ancestor's last mantissa bit must be in use in at least this many binades, and in this share of the values: half of them use it,
+# but at most a quarter of 8-bit integers, whatever the scales of their rows.
 PROOF_BINADES = 2
+PROOF_LAST_BIT = 1 / 3
+
+# fp16's subnormals are multiples of 2 to this.
+FP16_GRID = -24
+
+# Exponents of the median of bf16 values that prove a grid of 2^-24. Smaller values are counts of its steps, and in larger ones the
+# arithmetic of fp32 leaves the same multiples: torch draws uniform numbers on that grid.
+_FP16_MEDIANS = range(-14, -2)
 
 # Telling runs of 128 neighbours that prove a scaled fp8 grid. Native values give one such run with odds below 10^-28. The worst case of
 # other values, a grid of 8-bit integers with outliers, has at least 5 values beyond 15 steps in such a run, each of which has few enough
@@ -111,43 +122,112 @@ def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_g
     scaled_grid: they are known to be those of fp8 or fp4 times scales. Values of one significand then pass or fail together,
     and only different significands are different values.
     """
-    masks = _masks(test, values.dtype)
     tested, exceptions = counts
-    distinct = _significands(values, masks.informative) if scaled_grid else values.distinct(masks.informative)
-    floating = exceptions > 0 or masks.last_bit is None or values.binades(masks.last_bit) >= PROOF_BINADES
-    odds = distinct * log10(test.chance)
+    bits = _bits(test, values, scaled_grid)
+    distinct, odds = int(np.count_nonzero(bits)), -float(bits.sum()) * log10(2)
     share = (tested - exceptions) / tested if tested else None
-    proven = exceptions == 0 and distinct >= PROOF_DISTINCT and odds <= PROOF_LOG10 and floating
+    enough = exceptions == 0 and distinct >= PROOF_DISTINCT and odds <= PROOF_LOG10
+    proven = enough and _floating(test, values, scaled_grid)
     if proven:
         conclusion = f"was {test.format} before"
-    elif exceptions and share is not None and share >= max(2 * test.chance, test.chance + 0.01):
+    elif exceptions and share is not None and _is_far_above(share, test.chance) and _is_far_above(share, _chance_on_grid(test, values)):
         conclusion = f"{formatting.share(share)} of the values are as if from {test.format}, far more than by chance"
     elif exceptions:
         conclusion = f"not from {test.format}"
-    elif tested and not floating:
-        conclusion = "too few different values to tell, or values on one integer grid"
+    elif enough or (tested and not distinct):
+        conclusion = "passes, as values on an integer grid may"
     elif tested:
         conclusion = "too few different values to tell"
     else:
         conclusion = "no value the question applies to"
     named = {"test": test.name, "question": test.question, "format": test.format, "stored": values.dtype, "unit": "values"}
-    return _evidence((tested, distinct, exceptions), test.chance, **named, proven=proven, conclusion=conclusion)
+    return _evidence((tested, distinct, exceptions), test.chance, odds, **named, proven=proven, conclusion=conclusion)
 
 
-def _significands(values: BitHistogram, mask: NDArray[np.bool_]) -> int:
-    """The number of different significands (of 10 bits in fp16, else the first 7 and the plane) occur in the bins of ``mask``."""
-    index = values.index[mask[values.index]]
-    return len(np.unique(index & (0x3FF if values.dtype == "F16" else ~0xFF80)))
+def _bits(test: Test, values: BitHistogram, scaled_grid: bool) -> NDArray[np.float64]:
+    """-log2 of the probability that each different value passes by accident, given the coarsest grid that holds all that pass.
+
+    Values of both signs pass together, and on a scaled grid those of one significand (10 bits of it in fp16, else 7 and the plane).
+    """
+    index = values.index[_masks(test, values.dtype).informative[values.index]]
+    most = -log2(test.chance)
+    if index.size == 0:
+        return np.zeros(0)
+    if test.name == "fp16_grid":
+        bits = np.full(index.size, most if _on_fp16_grid(test, values) else 0.0)
+    else:
+        bits = _bits_on_grid(test, values.dtype, index)
+    keep = (0x3FF if values.dtype == "F16" else ~0xFF80) if scaled_grid else ~0x8000
+    _, group = np.unique(index & keep, return_inverse=True)
+    largest = np.zeros(int(group.max()) + 1)
+    np.maximum.at(largest, group, bits)
+    return largest
+
+
+def _bits_on_grid(test: Test, dtype: str, index: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How many bits each bin of ``index`` would have beyond the mantissa of the test's format if its values used the grid of all."""
+    beyond = bins(dtype).exponent[index] - _lowest_bits(dtype)[index].min() - _MANTISSA_BITS[test.format]
+    return np.asarray(np.clip(beyond, 0, -log2(test.chance)), dtype=np.float64)
+
+
+def _chance_on_grid(test: Test, values: BitHistogram) -> float:
+    """The share of the tested values that pass by accident, given the coarsest grid that holds all of them."""
+    if test.name == "fp16_grid":
+        return test.chance
+    tested = _masks(test, values.dtype).tested[values.index]
+    counts = values.counts[tested]
+    return float(counts @ np.exp2(-_bits_on_grid(test, values.dtype, values.index[tested])) / counts.sum())
+
+
+def _is_far_above(share: float, chance: float) -> bool:
+    return share >= max(2 * chance, chance + 0.01)
+
+
+_MANTISSA_BITS = {format_.name: format_.mantissa_bits for format_ in (BF16, FP16, FP32)}
+
+
+@cache
+def _lowest_bits(dtype: str) -> NDArray[np.int16]:
+    """The exponent of the lowest bit in use in each bin, or where a bin does not tell it (plane 0 of wide dtypes) the highest it can be."""
+    table = bins(dtype)
+    whole = (np.abs(np.frexp(np.where(table.finite_nonzero, table.value, 1.0))[0]) * 2.0**53).astype(np.int64)
+    lowest = table.exponent - 53 + np.frexp((whole & -whole).astype(np.float64))[1]
+    unknown = (np.arange(lowest.size) >> 16 == 0) & (dtype in ("F32", "F64"))
+    return np.where(unknown, table.exponent - 11, lowest).astype(np.int16)
+
+
+def _on_fp16_grid(test: Test, values: BitHistogram) -> bool:
+    """Whether a coarser or longer grid than that of fp16's subnormals does not explain small multiples of 2^-24 among ``values``."""
+    masks = _masks(test, values.dtype)
+    if test is not GRID_OF_BF16_VALUES:
+        return values.count(masks.last_bit) > 0 and values.count(masks.lattice) > 0
+    exponents = sorted(values.exponents().items())
+    below = 2 * np.cumsum([count for _, count in exponents])
+    return values.count(masks.last_bit) > 0 and exponents[int(np.searchsorted(below, below[-1] / 2))][0] in _FP16_MEDIANS
+
+
+def _floating(test: Test, values: BitHistogram, scaled_grid: bool) -> bool:
+    """Whether values that pass ``test`` are spread as those of a float format are, and not as those of integers or fixed point."""
+    masks = _masks(test, values.dtype)
+    if test.name == "fp16_grid":
+        return True
+    used = values.count(masks.last_bit)
+    return values.binades(masks.last_bit) >= PROOF_BINADES and (scaled_grid or used >= PROOF_LAST_BIT * values.count(masks.lattice))
 
 
 @dataclass(frozen=True, slots=True)
 class _Masks:
-    """Bins a test applies to, bins that fail it, bins whose passing is informative, and bins that use the ancestor's last bit."""
+    """Bins a test applies to, bins that fail it, bins whose passing is informative, and bins that use the ancestor's last bit.
+
+    lattice: bins that hold that bit, in use or not. Of the grid of fp16's subnormals last_bit are the odd multiples, and lattice
+    values just above it that are on no such grid.
+    """
 
     tested: NDArray[np.bool_]
     exceptions: NDArray[np.bool_]
     informative: NDArray[np.bool_]
-    last_bit: NDArray[np.bool_] | None
+    last_bit: NDArray[np.bool_]
+    lattice: NDArray[np.bool_]
 
 
 @cache  # a checkpoint may have 90,000 tensors, and an fp32 histogram has 330,000 bins
@@ -158,22 +238,24 @@ def _masks(test: Test, dtype: str) -> _Masks:
     tested = domain & ~(passing & table.one_bit)
     exceptions = domain & ~table.exact[test.exact]
     if test.name == "fp16_grid":
-        tested, exceptions = tested | table.beyond_fp16, exceptions | table.beyond_fp16
-    last_bit = None if test.name == "fp16_grid" else passing & _last_bit(test, dtype, table)
-    return _Masks(tested, exceptions, passing & ~table.one_bit, last_bit)
+        above = table.finite_nonzero & ~domain & (table.exponent < -13) & ~table.exact["fp16_grid"]
+        odd = passing & ~table.one_bit & (_lowest_bits(dtype) == FP16_GRID)
+        return _Masks(tested | table.beyond_fp16, exceptions | table.beyond_fp16, passing & ~table.one_bit, odd, above)
+    lattice = passing & ~table.one_bit
+    if test.format == "fp16":
+        lattice = lattice & (np.abs(table.value) >= FP16.smallest_normal)
+    return _Masks(tested, exceptions, passing & ~table.one_bit, lattice & _last_bit(test, dtype), lattice)
 
 
-def _last_bit(test: Test, dtype: str, table: Bins) -> NDArray[np.bool_]:
-    """Bins of normal values that need every mantissa bit of the ancestor."""
-    index = np.arange(table.value.size)
+def _last_bit(test: Test, dtype: str) -> NDArray[np.bool_]:
+    """Bins of values that need every mantissa bit of the ancestor where they are normal in it."""
+    index = np.arange(bin_count(dtype))
     if dtype == "F16":
         return np.asarray(index & 0xF == 8)
     plane, high_half = index >> 16, index & 0xFFFF
     if test.format == "bf16":
         return np.asarray((plane == 4) & (high_half & 1 == 1))
-    if test.format == "fp16":
-        return np.asarray((plane == 1) & (np.abs(table.value) >= FP16.smallest_normal))
-    return np.asarray(plane == 0)
+    return np.asarray(plane == (1 if test.format == "fp16" else 0))
 
 
 def run_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
@@ -199,7 +281,8 @@ def run_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
         conclusion = "few significands, as of fp8, but within reach of integers with scales too"
     question = f"At most {most} different significands in each run of 128?"
     named = {"test": "fp8_runs", "question": question, "format": name, "stored": stored, "unit": "runs"}
-    return _evidence((tested, telling, exceptions), _RUN_CHANCE, **named, proven=enough and not exceptions, conclusion=conclusion)
+    odds = telling * log10(_RUN_CHANCE)
+    return _evidence((tested, telling, exceptions), _RUN_CHANCE, odds, **named, proven=enough and not exceptions, conclusion=conclusion)
 
 
 def block_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
@@ -229,11 +312,12 @@ def block_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
         conclusion = "on the grid, as integers of few steps are too: too few blocks reach from its 1 to its 12"
     question = "Each block of 16 on the 4-bit float grid 1, 2, 3, 4, 6, 8, 12 × t?"
     named = {"test": "fp4_blocks", "question": question, "format": name, "stored": stored, "unit": "blocks"}
-    return _evidence((tested, whole, off), _BLOCK_CHANCE, **named, proven=enough and not off, conclusion=conclusion)
+    odds = whole * log10(_BLOCK_CHANCE)
+    return _evidence((tested, whole, off), _BLOCK_CHANCE, odds, **named, proven=enough and not off, conclusion=conclusion)
 
 
-def _evidence(counts: tuple[int, int, int], chance: float, **described: Any) -> Evidence:
-    """counts: tested, different (or telling) ones among those that pass, exceptions. described: the other fields."""
+def _evidence(counts: tuple[int, int, int], chance: float, odds: float, **described: Any) -> Evidence:
+    """counts: tested, different (or telling) ones among those that pass, exceptions. odds: log10 of them. described: the other fields."""
     tested, distinct, exceptions = counts
     return Evidence(
         tested=tested,
@@ -241,6 +325,6 @@ def _evidence(counts: tuple[int, int, int], chance: float, **described: Any) -> 
         exceptions=exceptions,
         share=(tested - exceptions) / tested if tested else None,
         chance=chance,
-        log10_chance=max(distinct * log10(chance), -1e9),
+        log10_chance=max(odds, -1e9),
         **described,
     )

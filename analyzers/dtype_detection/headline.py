@@ -7,7 +7,7 @@ from analyzers.dtype_detection.classifier import CONFIDENT
 from analyzers.formatting import plural
 
 if TYPE_CHECKING:
-    from analyzers.dtype_detection.report import DtypeReport
+    from analyzers.dtype_detection.report import DtypeReport, Lineage
 
 _NAMES = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8 e4m3", "F8_E5M2": "fp8 e5m2"}
 _TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
@@ -25,21 +25,28 @@ def _trained(report: "DtypeReport") -> str:
         return f"Trained in {training.verdict} ({'known' if report.checkpoint.ref.startswith('sample:') else 'documented'})."
     if claimed(report):
         return f"Probably trained in {training.verdict} (inferred)."
-    why = " Every kind of training writes fp32 masters." if training.basis == "classifier" else ""
+    why = f" {untold(report.lineage)}" if training.basis in ("classifier", "lineage") else ""
     return f"The training precision cannot be told from the weights.{why}"
 
 
+def untold(lineage: "Lineage") -> str:
+    """Why the stored values do not tell how they were trained, in a sentence."""
+    own = _NAMES.get(lineage.stored, lineage.stored)
+    held = own if lineage.verdict == "mixed" or not lineage.passed_through else lineage.passed_through[-1].replace("_", " ")
+    return f"Every kind of training {'writes fp32 masters' if held in ('fp32', 'fp64') else f'can be saved in {held}'}."
+
+
 def claimed(report: "DtypeReport") -> bool:
-    """Whether the training precision is inferred. Older reports have less likely inferences, which are not repeated."""
+    """Whether the training precision is inferred. Older reports have inferences that do not hold, which are not repeated."""
     training = report.training
-    return training.verdict != "undecided" and max(training.probabilities.values(), default=0) >= CONFIDENT
+    return training.verdict != "undecided" and training.basis != "lineage" and max(training.probabilities.values(), default=0) >= CONFIDENT
 
 
 def _held(report: "DtypeReport") -> str:
     stored, ancestor = _NAMES.get(report.lineage.stored, report.lineage.stored), _ancestor(report)
     seen, bounded = "" if report.extremes.exact and report.whole else " read", _bounded(report)
     if report.lineage.verdict == "mixed":
-        return "Its tensors have passed through different formats."
+        return "Its tensors have different histories."
     if not ancestor:
         if report.lineage.verdict == "native":
             return f"It is stored in {stored}, and no narrower format survives in the values{seen}."

@@ -11,11 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers import formatting
-from analyzers.dtype_detection.evidence import GRID_OF_BF16_VALUES, TESTS, block_evidence, count_tested, evidence, run_evidence
+from analyzers.dtype_detection.evidence import (
+    GRID_OF_BF16_VALUES,
+    PROOF_LOG10,
+    TESTS,
+    block_evidence,
+    count_tested,
+    evidence,
+    run_evidence,
+)  # fmt: skip
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
 from analyzers.formatting import plural
 from analyzers.numerics import BitHistogram
-from analyzers.numerics.runs import DULL, FEW_4, MANY, TELLING_8
+from analyzers.numerics.runs import DULL, FIXED_BF16, FIXED_FP16, FIXED_FP32, MANY, TELLING_8
 
 FORMAT_OF = {
     "F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8_e4m3", "F8_E5M2": "fp8_e5m2",
@@ -25,6 +33,14 @@ FORMAT_OF = {
 # Tensors that differ from all the others are set aside where together they hold at most this share of the parameters.
 SET_ASIDE = 0.001
 
+# The runs that hold integers or fixed point of no more bits than a format keeps, and the test for each verdict.
+_FIXED = {"bf16_exact": FIXED_BF16, "fp16_exact": FIXED_FP16, "fp32_exact": FIXED_FP32}
+_TEST_FOR: dict[Verdict, str] = {
+    "upcast-from-bf16": "bf16_exact", "downcast-from-bf16": "bf16_exact", "upcast-from-fp16": "fp16_exact",
+    "upcast-from-fp32": "fp32_exact", "fp16-ancestor": "fp16_grid", "fp8-ancestor": "fp8_runs", "fp4-ancestor": "fp4_blocks",
+}  # fmt: skip
+_FIXED_POINT = "passes, as integers and fixed point do, which most runs of 128 hold"
+_REPEATED = "passes, but within each tensor too few different values do"
 _FEW_LEVELS = "passes, but most runs of 128 hold few different values, as constants and dequantized integers do"
 
 # A few dull runs, as of biases, say nothing about the rest.
@@ -49,11 +65,14 @@ class Judgement:
     fossil_rows: int = 0
 
 
-def judge(values: BitHistogram, runs: NDArray[np.int64], exact_rows: dict[str, int] | None = None) -> Judgement:
+def judge(
+    values: BitHistogram, runs: NDArray[np.int64], exact_rows: dict[str, int] | None = None, parts: Sequence[Judgement] | None = None
+) -> Judgement:
     """Judge the values of one dtype.
 
     values: their histogram; runs: (RUN_COUNTS,) see `numerics.runs`; exact_rows: ancestor -> rows exact in it,
-    which are fossils when the rest is not.
+    which are fossils when the rest is not. parts: of several tensors their own judgements: each may have a grid of its own, so that
+    the odds are no better than the product of theirs.
     """
     dtype, of_runs = values.dtype, runs.tolist()
     informative, counts = count_tested(values)
@@ -63,8 +82,18 @@ def judge(values: BitHistogram, runs: NDArray[np.int64], exact_rows: dict[str, i
     found = {test.name: evidence(test, values, counts[test.name], grid) for test in TESTS.get(dtype, ())}
     if dtype == "F32" and found["bf16_exact"].proven:
         found["fp16_grid"] = evidence(GRID_OF_BF16_VALUES, values, counts["fp16_grid"], grid)
-    if of_runs[DULL] > max(of_runs[MANY] + sum(of_runs[FEW_4 : TELLING_8 + 1]), _DULL_RUNS):  # no independent values
-        found = {name: replace(e, proven=False, conclusion=_FEW_LEVELS) if e.proven else e for name, e in found.items()}
+    counted = sum(of_runs[MANY : TELLING_8 + 1])
+    for name, proof in found.items():
+        odds = None if parts is None else sum(e.log10_chance for part in parts for e in part.evidence if e.test == name)
+        doubt = ""
+        if of_runs[DULL] > max(counted - of_runs[DULL], _DULL_RUNS):  # no independent values
+            doubt = _FEW_LEVELS
+        elif name in _FIXED and 2 * of_runs[_FIXED[name]] > counted:
+            doubt = _FIXED_POINT
+        elif odds is not None and odds > PROOF_LOG10:
+            doubt = _REPEATED
+        if proof.proven and doubt:
+            found[name] = replace(proof, proven=False, conclusion=doubt)
     found |= narrow
     verdict, ancestors = _verdict(dtype, found)
     _qualify(found)
@@ -125,16 +154,18 @@ class Judged:
     judgement: Judgement
 
 
-def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters: dict[str, int]) -> Lineage:
+def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters: dict[str, int], unseen: float | None = None) -> Lineage:
     """The lineage of a checkpoint from that of its tensors and of all values of each dtype pooled.
 
     Tensors decide where their bits do; a dtype all of whose tensors are too small to decide is decided by its pooled
-    values. Tensors that disagree make the checkpoint ``mixed``: one exception refutes "all passed through". Only where all
-    that disagree with the leading verdict hold at most 0.1% of the parameters together (a scalar, a few norms) are they
-    set aside: the verdict is then that of the rest, and the statement and ``parts`` say what was set aside. Nor do tensors
-    that small decide for others that are undecided, or fewer than half of the parameters that all is ``native``.
+    values. Tensors that disagree make the checkpoint ``mixed``, also those that decide nothing and hold an exception: one
+    refutes "all passed through". Only where all that disagree with the leading verdict hold at most 0.1% of the parameters
+    together (a scalar, a few norms) are they set aside: the verdict is then that of the rest, and the statement and ``parts``
+    say what was set aside. Nor do tensors that small decide for others that are undecided, or fewer than half of the parameters
+    that all is ``native``.
 
-    pooled: dtype -> judgement over all its values; parameters: dtype -> how many there are.
+    pooled: dtype -> judgement over all its values; parameters: dtype -> how many there are. unseen: of a sample, the share of all values
+    that a kind of block can make up, with 95% confidence, of which none was read.
     """
     judged = list(tensors)
     weight: dict[Verdict, int] = {}
@@ -148,6 +179,12 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     everything = sum(one.parameters for one in judged)
     verdict: Verdict = max(weight, key=lambda v: weight[v], default="undecided")
     leads, others = weight.get(verdict, 0), sum(weight.values()) - weight.get(verdict, 0)
+    test = _TEST_FOR.get(verdict)
+    others += sum(
+        one.parameters
+        for one in judged
+        if one.judgement.verdict == "undecided" and any(e.test == test and e.exceptions for e in one.judgement.evidence)
+    )
     if others > SET_ASIDE * everything:
         verdict = "mixed"
     elif leads <= SET_ASIDE * everything or (verdict == "native" and 2 * leads < everything):
@@ -160,7 +197,10 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     parts = _parts(judged)
     fossils = sum(t.judgement.fossil_rows for t in judged)
     found = tuple(e for dtype in sorted(pooled, key=lambda d: -parameters[d]) for e in pooled[dtype].evidence)
-    statement = _statement(verdict, stored, ancestors, parts, len(judged), fossils, found)
+    read = "" if unseen is None else " read"
+    statement = _statement(verdict, stored, ancestors, parts, len(judged), fossils, found, read)
+    if unseen is not None and verdict not in ("mixed", "undecided"):
+        statement += f" Blocks of another history, of which none was read, are at most {formatting.share(unseen)} of all (95% confidence)."
     if verdict != "mixed":
         statement += _besides([part for part in parts if part.verdict not in (verdict, "undecided")], everything)
     return Lineage(
@@ -191,8 +231,16 @@ def _parts(judged: Sequence[Judged]) -> list[Part]:
 
 
 def _statement(
-    verdict: Verdict, stored: str, ancestors: tuple[str, ...], parts: list[Part], tensors: int, fossils: int, found: Sequence[Evidence]
+    verdict: Verdict,
+    stored: str,
+    ancestors: tuple[str, ...],
+    parts: list[Part],
+    tensors: int,
+    fossils: int,
+    found: Sequence[Evidence],
+    read: str,
 ) -> str:
+    """The verdict as a sentence. read: " read" if that is about a sample, else an empty text."""
     here = FORMAT_OF.get(stored, stored)
     if verdict == "mixed":
         whole = max(1, sum(part.parameters for part in parts))
@@ -213,7 +261,7 @@ def _statement(
         if tested:
             rule = "rules" if tested.exceptions == 1 else "rule"
             seen = f": {tested.exceptions:,} of {plural(tested.tested, tested.unit[:-1])} {rule} {tested.format} out"
-        return f"No narrower format survives in the {here} values{seen}. A wider one is never excluded."
+        return f"No narrower format survives in the {here} values{read}{seen}. A wider one is never excluded."
     narrow = verdict in ("fp4-ancestor", "fp8-ancestor")
     proof = next((e for e in found if e.proven and (e.test in _NARROW or not narrow)), None)
     if "fp16" in ancestors and "bf16" in ancestors:
@@ -235,6 +283,6 @@ def _statement(
             f"and {proof.distinct:,} reach from its smallest to its largest."
         )
     return (
-        f"{path}: {plural(proof.tested, proof.unit[:-1])} tested, none an exception, {proof.distinct:,} different; "
-        f"by chance each would pass with probability {proof.chance:.2g}."
+        f"{path}: {plural(proof.tested, proof.unit[:-1])} tested, none an exception. That so many different values of one grid "
+        f"({proof.distinct:,}) are all exact in {proof.format} by accident has odds of 1 in 10^{-proof.log10_chance:,.0f}."
     )

@@ -1,4 +1,4 @@
-"""Labelled models of the same architecture whose weights are as large: they tell how an fp32 file was trained.
+"""Labelled models of the same architecture whose weights are as large: they tell how a model was trained, whatever it is stored in.
 
 Magnitudes alone do not, as `trials` measures.
 """

@@ -115,10 +115,10 @@ class Evidence:
 
     test: its name; format: the ancestor it looks for; stored: the dtype of the tested values, empty in reports of analysis
     version 2 and before; unit: what is counted ("values", "runs" of 128 neighbours, or "blocks"
-    of 16). tested: how many were; distinct: how many different bit patterns among those that pass (repeats prove nothing), or
-    how many runs or blocks that only a grid of the ancestor explains;
-    exceptions: how many fail (one refutes); share: of those tested that pass; chance: share passing if there was no
-    such ancestor; log10_chance: log10(chance^distinct), the odds that all pass by accident. A dataclass, which takes a tenth of the memory
+    of 16). tested: how many were; distinct: how many different values pass that the coarsest grid that holds all of them does not explain
+    (repeats prove nothing), or how many runs or blocks that only a grid of the ancestor explains;
+    exceptions: how many fail (one refutes); share: of those tested that pass; chance: share of floats without such an ancestor that
+    pass; log10_chance: log10 of the odds that all of ``distinct`` pass by accident. A dataclass, which takes a tenth of the memory
     of a model: a checkpoint may have 90,000 tensors.
     """
 

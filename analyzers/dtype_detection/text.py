@@ -24,7 +24,7 @@ def one(report: DtypeReport) -> str:
     proof = "proof" if lineage.passed_through else "fact" if lineage.verdict == "native" else "-"
     rows = [
         ("Stored as", " ".join(row.dtype for row in report.storage), "fact", f"{stored}; config says {report.config_dtype or 'nothing'}"),
-        ("Passed through", path if lineage.passed_through else lineage.verdict, proof, lineage.statement),
+        ("Passed through", path if lineage.passed_through and lineage.verdict != "mixed" else lineage.verdict, proof, lineage.statement),
         (
             "Trained in",
             training.verdict,

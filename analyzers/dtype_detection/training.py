@@ -1,40 +1,27 @@
 """In which precision a model was trained: a label if there is one, else an inference, or that it cannot be told; names its basis.
 
-Weights reveal the precision of the stored copy, not of the compute; so this is kept apart from lineage.
+Weights reveal the precision of the stored copy, not of the compute: fp32 masters saved as bf16 and pure bf16 training look the same. So
+this is kept apart from lineage, from which nothing is inferred.
 """
 
 from collections.abc import Iterable
 
 from analyzers.dtype_detection.classifier import Estimate, fitted, magnitudes_of
+from analyzers.dtype_detection.headline import untold
 from analyzers.dtype_detection.labels import PRECISIONS, Label, precision_of
 from analyzers.dtype_detection.relatives import confidence, relative
 from analyzers.dtype_detection.report import Extremes, Lineage, Training
 from analyzers.dtype_detection.rule import rule
 
-# What passing through a format says about training in it. No count of models backs this number, for labels do not say
-# what the labelled copy is stored in: it is a stated assumption, that one in ten of such copies was made by somebody who
-# had trained in another precision.
-LINEAGE_CONFIDENCE = 0.9
-
-# Magnitudes count only for wide dtypes: a dtype of 16 bits or less is evidence itself, and too few values prove nothing.
-_WIDE = ("F32", "F64")
-_NOTHING_NARROWER = ("native", "mixed", "upcast-from-fp32")
-
-_ANCESTOR = {
-    "upcast-from-bf16": "bf16", "downcast-from-bf16": "bf16", "upcast-from-fp16": "fp16", "fp16-ancestor": "fp16", "fp8-ancestor": "fp8",
-}  # fmt: skip
 _SOURCE = "stas00/ml-ways"
-# Why a file in fp32 or wider says nothing, in the words of a sentence.
-UNTOLD = "cannot be told from the weights: fp32 masters are written by every kind of training"
 
 
-def infer_training(
-    label: Label | None, lineage: Lineage, base: Extremes, dtypes: dict[str, int], model_type: object = None, names: Iterable[str] = ()
-) -> Training:
-    """Label, then lineage, then a labelled model of the same architecture, then the classifier; the first that applies.
+def infer_training(label: Label | None, lineage: Lineage, base: Extremes, model_type: object = None, names: Iterable[str] = ()) -> Training:
+    """A label, or a labelled model of the same architecture, or nothing: the first that applies.
 
-    base: extremes of the base model (no LM head, no buffers), as in the reference table. dtypes: parameters by stored
-    dtype. model_type: of config.json, untrusted; names: of tensors. Without a claim the verdict is "undecided", with no probabilities.
+    lineage: explains why the format of a copy is no answer, as `trials.copies` measures. base: extremes of the base model (no LM head, no
+    buffers), as in the reference table. model_type: of config.json, untrusted; names: of tensors. Without a claim the verdict is
+    "undecided", with no probabilities.
     """
     if label is not None:
         precision = precision_of(label.precision)
@@ -45,20 +32,8 @@ def infer_training(
             explanation="A label with evidence, which beats any inference.",
             source=label.evidence,
         )
-    through = _passed(lineage, dtypes)
-    if through:
-        return Training(
-            verdict=through,
-            probabilities=_mostly(through, LINEAGE_CONFIDENCE),
-            basis="lineage",
-            explanation=(
-                f"The values have passed through {through} or are stored in it; copies usually keep the precision of training. "
-                f"The {LINEAGE_CONFIDENCE:.0%} is an assumption, not a measurement."
-            ),
-            source=None,
-        )
     magnitudes = magnitudes_of(base.model_dump())
-    if lineage.stored not in _WIDE or lineage.verdict not in _NOTHING_NARROWER or magnitudes is None:
+    if magnitudes is None:
         return Training(
             verdict="undecided",
             probabilities={},
@@ -84,7 +59,7 @@ def infer_training(
         verdict=found.verdict,
         probabilities=found.probabilities if claimed else {},
         basis="classifier",
-        explanation=f"{'' if claimed else f'It {UNTOLD}. '}{_resembles(found, base)}",
+        explanation=f"{'' if claimed else f'It cannot be told from the weights. {untold(lineage)} '}{_resembles(found, base)}",
         source=_SOURCE,
     )
 
@@ -107,28 +82,3 @@ def _resembles(found: Estimate, base: Extremes) -> str:
 def _mostly(precision: str, probability: float) -> dict[str, float]:
     rest = [name for name in PRECISIONS[:3] if name != precision]
     return {precision: probability} | {name: (1 - probability) / len(rest) for name in rest}
-
-
-def _passed(lineage: Lineage, dtypes: dict[str, int]) -> str | None:
-    """The 16- or 8-bit format that most parameters are stored in or have passed through last, if the bits decide."""
-    if lineage.stored.startswith("F8_"):
-        return "fp8"
-    if lineage.verdict == "undecided":
-        return "bf16" if lineage.stored == "BF16" else None
-    if lineage.verdict == "mixed":
-        ancestors: dict[str, int] = {}
-        for part in lineage.parts:
-            if (name := _ANCESTOR.get(part.verdict)) is not None:
-                ancestors[name] = ancestors.get(name, 0) + part.parameters
-        leading = max(ancestors, key=lambda name: ancestors[name], default=None)
-        if leading and 2 * ancestors[leading] > sum(dtypes.values()):
-            return leading
-    elif lineage.verdict == "fp8-ancestor":
-        return "fp8"
-    elif lineage.verdict == "fp4-ancestor":
-        return None  # nobody trains in 4 bits alone, and they say nothing about what came before
-    else:
-        for name in ("bf16", "fp16"):
-            if name in lineage.passed_through:
-                return name
-    return {"BF16": "bf16", "F16": "fp16"}.get(lineage.stored)

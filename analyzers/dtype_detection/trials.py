@@ -7,7 +7,7 @@ from functools import cache
 
 from analyzers.base import Data
 from analyzers.dtype_detection.classifier import fitted
-from analyzers.dtype_detection.labels import Example, magnitudes, precision_of, rows_of
+from analyzers.dtype_detection.labels import Example, labelled_extremes, magnitudes, precision_of, rows_of
 
 
 class Trial(Example):
@@ -30,9 +30,8 @@ class Trial(Example):
 
 
 class Claims(Data):
-    """What is claimed of ``models`` at a threshold: the answered ones, and the right answers among them."""
+    """What is claimed of ``models``: the answered ones, and the right answers among them."""
 
-    threshold: float
     models: int
     answered: int
     right: int
@@ -56,6 +55,12 @@ def trials() -> tuple[Trial, ...]:
     )
 
 
+def copies(precision: str) -> Claims:
+    """Claim the format of a copy: save every labelled model and every trial in ``precision``, and say that it was trained in that."""
+    truth = [row.precision for row in (*labelled_extremes(), *trials())]
+    return Claims(models=len(truth), answered=len(truth), right=truth.count(precision))
+
+
 def claims(threshold: float) -> Claims:
     """Claim the likeliest precision from a probability of ``threshold`` on: of labelled models without their family, and of all trials."""
     guesses = [
@@ -65,4 +70,4 @@ def claims(threshold: float) -> Claims:
     ]
     guesses += [(trial.precision, *trial.likeliest) for trial in trials()]
     right = [precision == name for precision, name, probability in guesses if probability >= threshold]
-    return Claims(threshold=threshold, models=len(guesses), answered=len(right), right=sum(right))
+    return Claims(models=len(guesses), answered=len(right), right=sum(right))

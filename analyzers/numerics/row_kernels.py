@@ -7,6 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 _BINADES_OF_A_ROW = 4
+_PROOF_BITS = 40  # odds of 10^-12, as a tensor may have a hundred thousand rows
 
 
 @njit(nogil=True, cache=True)
@@ -20,9 +21,9 @@ def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, i
     for start in range(0, codes.size, row):
         values = codes[start : start + row]
         if _exact_in_bf16(values):
-            bf16 += _is_informative(values, 23, 8, need, 0, 0x10000)
+            bf16 += _is_informative(values, 23, 8, need, 0, 16)
         elif _exact_in_fp16(values):
-            fp16 += _is_informative(values, 23, 8, need, 0xFFFF, 0x2000)
+            fp16 += _is_informative(values, 23, 8, need, 0xFFFF, 13)
     return bf16, fp16
 
 
@@ -36,7 +37,7 @@ def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
     for start in range(0, codes.size, row):
         values = codes[start : start + row]
         if _fp16_exact_in_bf16(values):
-            count += _is_informative(values, 10, 5, need, 0, 8)
+            count += _is_informative(values, 10, 5, need, 0, 3)
     return count
 
 
@@ -71,29 +72,43 @@ def _fp16_exact_in_bf16(codes: NDArray[np.uint16]) -> bool:
 
 
 @njit(nogil=True, cache=True)
-def _is_informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int, beyond: int, last: int) -> bool:
+def _is_informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int, beyond: int, low: int) -> bool:
     """Whether ``codes`` hold at least ``need`` different informative magnitudes, spread as those of a float format are.
 
     Informative are normal values except powers of two; they are told apart by a 64-slot hash. The sign is left out: a value
     and its negative pass a test together, and count as one. With ``beyond`` only codes that have one of these bits count:
-    a row of bf16 values and one other is not a row of fp16 values. And the ``last`` bit that the narrower format keeps must
-    be in use in 4 binades: on an integer grid (dequantized integers, counts) it is in the topmost alone.
+    a row of bf16 values and one other is not a row of fp16 values. The lowest bit that the narrower format keeps, above ``low`` others,
+    must be in use in 4 binades: on an integer grid (dequantized integers, counts) it is in the topmost alone. And the odds that all pass
+    by accident, given the coarsest grid that holds the row, must be below 2^-40: each value that has more bits on that grid than the
+    narrower format keeps would lose them with odds of 2^-bits, at most 2^-low.
     """
     slots, binades = np.zeros(64, dtype=np.bool_), np.zeros(64, dtype=np.bool_)
     distinct = spread = 0
+    proof: Any = 0
     top, fraction = (1 << exponent) - 1, (1 << mantissa) - 1
+    lowest: Any = top
     for code in codes:
         magnitude = np.int64(code) & ((1 << (mantissa + exponent)) - 1)
         stored = magnitude >> mantissa
         if stored == 0 or stored == top or magnitude & fraction == 0 or (beyond != 0 and magnitude & beyond == 0):
             continue
-        if magnitude & last and not binades[stored & 63]:
+        zeros = 0
+        while magnitude & (1 << zeros) == 0:
+            zeros += 1
+        lowest = min(lowest, stored - mantissa + zeros)
+    for code in codes:
+        magnitude = np.int64(code) & ((1 << (mantissa + exponent)) - 1)
+        stored = magnitude >> mantissa
+        if stored == 0 or stored == top or magnitude & fraction == 0 or (beyond != 0 and magnitude & beyond == 0):
+            continue
+        if magnitude & (1 << low) and not binades[stored & 63]:
             binades[stored & 63] = True
             spread += 1
         slot = (np.uint64(magnitude) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58)
         if not slots[slot]:
             slots[slot] = True
             distinct += 1
-        if distinct >= need and spread >= _BINADES_OF_A_ROW:
+            proof += min(max(0, stored - lowest - (mantissa - low)), low)
+        if distinct >= need and spread >= _BINADES_OF_A_ROW and proof >= _PROOF_BITS:
             return True
     return False

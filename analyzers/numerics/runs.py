@@ -20,6 +20,9 @@ counts the latter two if t is not a power of two. Each pair of such blocks is ``
 both. A block of zeros is none of these; nor is one with a subnormal or nonfinite value, unless its other values are off the
 grid. Of a run with more than 16 significands, in their first 7 bits, one block is counted, as ``OFF_E2M1``: such values are
 native, which 32 of them are enough to tell.
+
+A run is also counted as ``FIXED_BF16``, ``FIXED_FP16`` or ``FIXED_FP32`` where its normal values are all multiples of one step and below
+2^8, 2^11 or 2^24 steps: integers or fixed point that those formats hold whatever the scale of the run is. It may be several of these.
 """
 
 from typing import Any
@@ -30,7 +33,8 @@ from numpy.typing import NDArray
 
 MANY, DULL, FEW_4, FEW_8, TELLING_4, TELLING_8 = range(6)
 OFF_E2M1, ON_E2M1, ALL_E2M1, SCALED, PAIR_OFF, PAIR_ON = range(6, 12)
-RUN_COUNTS = 12
+FIXED_BF16, FIXED_FP16, FIXED_FP32 = range(12, 15)
+RUN_COUNTS = 15
 
 RUN = 128
 BLOCK = 16
@@ -85,6 +89,27 @@ def runs_of_few_significands(
                 out[OFF_E2M1] += 1
             elif normal >= NORMALS_OF_A_RUN:
                 _count(magnitudes[:size], mantissa, top, out)
+            if normal >= NORMALS_OF_A_RUN:
+                bits = _bits_in_use(magnitudes[:size], mantissa, top)
+                out[FIXED_BF16] += bits <= 8
+                out[FIXED_FP16] += bits <= 11
+                out[FIXED_FP32] += bits <= 24
+
+
+@njit(nogil=True, cache=True)
+def _bits_in_use(run: NDArray[np.int64], mantissa: int, top: int) -> int:
+    """The bits from the highest that a normal value has to the lowest, both included; stops once they are more than 24."""
+    highest, lowest = 0, top
+    for magnitude in run:
+        stored = magnitude >> mantissa
+        if stored == 0 or stored == top:
+            continue
+        whole = (magnitude & ((1 << mantissa) - 1)) | (1 << mantissa)
+        highest = max(highest, stored)
+        lowest = min(lowest, stored - mantissa + _bit_length(whole & -whole) - 1)
+        if highest - lowest >= 24:
+            break
+    return highest - lowest + 1
 
 
 @njit(nogil=True, cache=True)

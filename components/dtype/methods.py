@@ -9,9 +9,9 @@ from analyzers.dtype_detection.classifier import CONFIDENT, Fit, fitted
 from analyzers.dtype_detection.evidence import PROOF_BINADES, PROOF_BLOCKS, PROOF_DISTINCT, PROOF_LOG10, PROOF_RUNS, TESTS
 from analyzers.dtype_detection.labels import labels
 from analyzers.dtype_detection.lineage import SET_ASIDE
+from analyzers.dtype_detection.proofs import QUICK_BUDGET, proofs
 from analyzers.dtype_detection.relatives import NEAR, answered, confidence
-from analyzers.dtype_detection.training import LINEAGE_CONFIDENCE
-from analyzers.dtype_detection.trials import claims, trials
+from analyzers.dtype_detection.trials import claims, copies, trials
 from analyzers.errors import MantissaError
 from components.plots.dtype_detection import reliability
 from components.results.standalone import figure
@@ -40,17 +40,17 @@ def methods() -> str:
     proof = {"distinct": PROOF_DISTINCT, "chance": numbers.power(int(PROOF_LOG10), 10), "binades": PROOF_BINADES}
     proof |= {"runs": PROOF_RUNS, "blocks": PROOF_BLOCKS, "set_aside": numbers.share(SET_ASIDE)}
     fit, measured = fitted(), json.loads(_COVERAGE.read_text(encoding="utf-8"))
-    tables = {"tests": _tests(), "coverage": _coverage(measured), "scores": _scores(fit), "designs": _designs(fit)}
+    tables = {"tests": _tests(), "proven": _proven(), "coverage": _coverage(measured), "scores": _scores(fit), "designs": _designs(fit)}
     above = render(
         "dtype/templates/methods.html",
         **tables,
         claimed=_claimed(),
-        confidence=f"{LINEAGE_CONFIDENCE:.0%}",
         threshold=numbers.share(CONFIDENT),
         relatives=numbers.share(confidence()),
         near=f"{NEAR:g}",
         fit=fit,
         kept=_kept(fit),
+        proof_budget=numbers.size(QUICK_BUDGET),
         labels=len(labels()),
         measured=measured,
         numbers=numbers,
@@ -116,6 +116,24 @@ def _tests() -> str:
     return table(("Stored", "Test", "If all pass", "By chance, each"), rows, frozenset({3}), stacked=True)
 
 
+def _proven() -> str:
+    """False proofs of native checkpoints, by kind in fp32 and together in other dtypes; and proofs of copies, by size."""
+    told = []
+    for row in proofs():
+        if row.stored == "fp32" and row.values is None:
+            told.append((f"native: {row.what}", row.stored, "1 to 30 tensors", row.draws, row.exact, row.quick))
+    for stored in dict.fromkeys(row.stored for row in proofs() if row.stored != "fp32"):
+        same = [row for row in proofs() if row.stored == stored and row.values is None]
+        sums = [sum(getattr(row, name) for row in same) for name in ("draws", "exact", "quick")]
+        told.append(("native: all of these", stored, "1 to 30 tensors", *sums))
+    for row in proofs():
+        if row.values is not None:
+            told.append((f"normal, by way of {row.what}", row.stored, numbers.count(row.values), row.draws, row.exact, row.quick))
+    cells = [(what, stored, size, *map(numbers.count, counts)) for what, stored, size, *counts in told]
+    titles = ("Checkpoint", "Stored", "Values", "Drawn", "Proven, exact", "Proven, sample")
+    return table(titles, cells, frozenset({3, 4, 5}), stacked=True)
+
+
 def _coverage(measured: dict[str, Any]) -> str:
     models: dict[str, dict[str, dict[str, float]]] = measured["models"]
     rows = []
@@ -159,10 +177,11 @@ def _designs(fit: Fit) -> str:
 
 
 def _claimed() -> str:
-    """Coverage and error of every way to tell the precision of a natively fp32 file: a relative, or the magnitudes from a threshold on."""
-    number, right = answered()
-    told = [("a labelled model of its architecture", claims(1.0).models, number, right)]
-    told += [(f"magnitudes, from {each.threshold:.0%} on", each.models, each.answered, each.right) for each in map(claims, _THRESHOLDS)]
+    """Coverage and error of every way to tell the precision: a relative, the format of a copy, or the magnitudes from a threshold on."""
+    told = [("a labelled model of its architecture", claims(1.0).models, *answered())]
+    judged = {f"the format of a copy saved in {name}": copies(name) for name in ("bf16", "fp16")}
+    judged |= {f"magnitudes, from {threshold:.0%} on": claims(threshold) for threshold in _THRESHOLDS}
+    told += [(what, each.models, each.answered, each.right) for what, each in judged.items()]
     rows = [
         (
             what,

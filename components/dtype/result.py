@@ -94,7 +94,7 @@ def trained_in(report: DtypeReport, links: bool = True) -> str:
     disputed = f" {tag('warning', DISPUTED.lower())}" if found.disputed and found.precision else ""
     source = cited(found.evidence, "Evidence: ") if found.evidence else ""
     bits, by_bits, _ = inferred(report)
-    wins = outranks(answer, report.training.verdict) if kind == "label" else ""
+    wins = outranks(answer, report.training.verdict) if kind == "label" and by_bits == "inference" else ""
     body = _BODY.labelled(said, source, bits if by_bits != "label" else "", wins, _library(report) if links else "")
     return tile("Trained in", answer, tag(kind, text) + disputed, str(body))
 

@@ -152,6 +152,14 @@ def test_where_the_rule_contradicts_a_label_it_is_said_which_wins_and_why() -> N
     assert "wins over" not in among(report())  # an inference
 
 
+def test_what_older_reports_infer_from_the_format_of_a_copy_is_not_repeated() -> None:
+    older = report(training=report().training.model_dump() | {"basis": "lineage"})
+    assert older.headline().startswith(
+        "The training precision cannot be told from the weights. Every kind of training can be saved in bf16. "
+    )
+    assert "Cannot tell" in passport(older) and "bf16, likely" not in passport(older)
+
+
 def test_a_label_of_the_library_wins_over_the_inference_that_contradicts_it(library: Library) -> None:
     found = report("org/name")
     assert found.training.verdict == "bf16"

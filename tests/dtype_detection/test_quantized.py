@@ -87,12 +87,12 @@ def test_decoded_values_are_no_upcast(tmp_path: Path) -> None:
     assert (report.lineage.stored, report.lineage.verdict, report.lineage.passed_through) == ("MXFP4", "undecided", ())
     assert report.representable.bf16 == 1.0 and report.lineage.evidence == ()
     assert "MXFP4" in report.lineage.statement and "No narrower" in report.lineage.statement
-    assert (report.training.verdict, report.training.basis) == ("undecided", "none")
+    assert (report.training.verdict, report.training.basis) == ("undecided", "classifier")
 
 
-def test_fp8_training_is_read_off_as_before(tmp_path: Path) -> None:
+def test_fp8_as_stored_tells_no_training(tmp_path: Path) -> None:
     report = exact(write(tmp_path, {UP: codes(200, 520), UP + "_scale_inv": positive(2, 5)}))
-    assert (report.lineage.stored, report.lineage.verdict, report.training.verdict) == ("F8_E4M3", "undecided", "fp8")
+    assert (report.lineage.stored, report.lineage.verdict, report.training.verdict) == ("F8_E4M3", "undecided", "undecided")
 
 
 def test_fp8_with_and_without_scales_side_by_side(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Quick mode: the verdicts of exact mode from a small part, and intervals that hold the exact shares."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ def test_verdicts_from_a_small_part(name: str, tmp_path: Path) -> None:
     assert quick.extremes.norm_max == pytest.approx(whole.extremes.norm_max, rel=0.1)
     assert [row.name for row in quick.tensors] == [row.name for row in whole.tensors]
     assert quick.values_read == sum(row.values_read for row in quick.tensors)
+
+
+def test_what_a_sample_says_of_the_rest(tmp_path: Path) -> None:
+    """With B blocks read, kinds of blocks of which none was read are at most 3/B of all."""
+    native, copy = write(tmp_path / "native", model(F32)), write(tmp_path / "copy", model(BF16, F32))
+    for folder, said in ((native, "No narrower format survives in the fp32 values read: "), (copy, "bf16 then fp32: ")):
+        whole, quick = exact(folder).lineage.statement, inspect(folder, budget=1_000_000).lineage.statement
+        bound = re.search(r" Blocks of another history, of which none was read, are at most ([\d.]+)% of all \(95% confidence\)\.$", quick)
+        assert quick.startswith(said) and bound and 0 < float(bound[1]) < 100
+        assert "none was read" not in whole and "values read" not in whole
+    assert "none an exception. That so many different values of one grid (" in whole and "has odds of 1 in 10^" in whole
 
 
 def test_fp8_from_a_small_part(tmp_path: Path) -> None:

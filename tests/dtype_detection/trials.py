@@ -6,8 +6,13 @@ untrained ones are made by transformers. Prints each row, and says which differ 
 
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
 
 from analyzers.checkpoints import Access
 from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
@@ -21,11 +26,33 @@ def report_of(trial: Trial, folder: Path, extra: Path | None = None) -> DtypeRep
     if trial.precision == "untrained":
         save_untrained(trial.model_type, folder)
         return read(folder)
+    file = _shipped(trial, extra)
+    return read(file) if file else None
+
+
+def _shipped(trial: Trial, extra: Path | None) -> Path | None:
     package, _, inside = trial.file.partition("/")
     spec = find_spec(package)
     found = [*(spec.submodule_search_locations or () if spec else ()), *([extra / package] if extra else ())]
-    file = next((each for path in found if (each := Path(path) / inside).is_file()), None)
-    return read(file) if file else None
+    return next((each for path in found if (each := Path(path) / inside).is_file()), None)
+
+
+def values_of(trial: Trial, folder: Path, extra: Path | None = None) -> dict[str, torch.Tensor]:
+    """The tensors of a trial that `report_of` has read."""
+    if trial.precision == "untrained":
+        return load_file(folder / "model.safetensors")
+    file = _shipped(trial, extra)
+    assert file is not None
+    return dict(_floats(torch.load(file, map_location="cpu", weights_only=True)))
+
+
+def _floats(value: Any, path: str = "weights") -> Iterator[tuple[str, torch.Tensor]]:
+    """The floating-point tensors in nested dictionaries."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _floats(inner, f"{path}.{name}")
+    elif isinstance(value, torch.Tensor) and value.is_floating_point():
+        yield path, value
 
 
 def read(model: Path) -> DtypeReport:

@@ -1,12 +1,16 @@
 """What `analyzers.numerics.runs` says is counted, one run and one value after the other."""
 
 from fractions import Fraction
+from math import gcd
 
 from analyzers.numerics.runs import (
     ALL_E2M1,
     DULL,
     FEW_4,
     FEW_8,
+    FIXED_BF16,
+    FIXED_FP16,
+    FIXED_FP32,
     MANY,
     OFF_E2M1,
     ON_E2M1,
@@ -35,6 +39,11 @@ def _count(run: list[int], mantissa: int, top: int, out: list[int]) -> None:
     def normals(values: list[int]) -> list[int]:
         return [m for m in values if 0 < m >> mantissa < top]
 
+    if len(normals(run)) >= 32:
+        wholes = [((1 << mantissa) + m % (1 << mantissa)) << (m >> mantissa) for m in normals(run)]
+        step = gcd(*wholes) & -gcd(*wholes)
+        for kind, bits in ((FIXED_BF16, 8), (FIXED_FP16, 11), (FIXED_FP32, 24)):
+            out[kind] += max(wholes) < step << bits
     for end in (32, 64, 96, 128):
         head = normals(run[:end])
         if len(head) >= 32 and len({m >> (mantissa - 7) & 127 for m in head}) > 16:

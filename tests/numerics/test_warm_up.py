@@ -35,7 +35,7 @@ for one, other in product(SIDES, SIDES):
         counter.update(codes[one], codes[other], changed)
         counter.take()
 for dtype, (mantissa, exponent) in count._FIELDS.items():
-    runs.runs_of_few_significands(codes[dtype][128:], 128, 1, mantissa, exponent, 3, np.zeros(12, dtype=np.int64))
+    runs.runs_of_few_significands(codes[dtype][128:], 128, 1, mantissa, exponent, 3, np.zeros(runs.RUN_COUNTS, dtype=np.int64))
 count.exact_rows16(codes["F16"], 128, 10)
 count.exact_rows32(codes["F32"], 128, 8)
 grid = decode.Grid(512, 256, 128, 128, 4, 2)

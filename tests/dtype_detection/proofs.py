@@ -1,0 +1,167 @@
+"""Recompute reference/proofs.csv: ``python -m tests.dtype_detection.proofs``, about ten minutes.
+
+How often seeded checkpoints prove an ancestor: native ones of many kinds, which no narrower format ever held, so that each proof is false;
+and copies of normal weights through narrower formats, of several sizes.
+"""
+
+import csv
+import sys
+import tempfile
+from collections.abc import Callable
+from itertools import starmap
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from analyzers.dtype_detection.proofs import PROOFS, QUICK_BUDGET, Proofs
+from analyzers.dtype_detection.report import DtypeReport
+from tests.dtype_detection.checkpoints import from_fp8, normal, through, write
+from tests.dtype_detection.reports import exact, inspect
+
+Values = NDArray[np.float64]
+Shape = tuple[int, int]
+Rng = np.random.Generator
+
+
+def _power(rng: Rng) -> float:
+    return float(2.0 ** rng.integers(-24, 12))
+
+
+def _student(rng: Rng, shape: Shape) -> Values:
+    return np.asarray(rng.standard_t(rng.uniform(1, 4), shape) * 10 ** rng.uniform(-1, 2))
+
+
+def _integers(rng: Rng, shape: Shape) -> Values:
+    return np.asarray(np.rint(rng.choice([rng.standard_normal(shape) * 10 ** rng.uniform(0, 2.5), _student(rng, shape)])))
+
+
+def _bytes(rng: Rng, shape: Shape) -> Values:
+    """Unsigned integers of 8 bits with scales that are powers of two, of each row where that is a run of values."""
+    scales = rng.integers(-9, 0, (shape[0] if shape[1] >= 32 else 1, 1))
+    return np.asarray(rng.integers(rng.choice([0, 128]), 256, shape) * np.exp2(scales))
+
+
+def _vocabulary(rng: Rng, shape: Shape) -> Values:
+    words = rng.choice([rng.standard_normal(24), rng.integers(-40, 40, 24) / 16, np.rint(rng.standard_cauchy(24) * 30)])
+    return np.asarray(rng.choice(words, shape))
+
+
+def _structured(rng: Rng, shape: Shape) -> Values:
+    eye = np.eye(*shape) * rng.choice([1, 0.5, 1.25, 0.02])
+    return np.asarray(eye + rng.choice([0, 2.0**-7, 0.1]) * np.eye(*shape, k=int(rng.integers(1, 9))))
+
+
+def _sinusoids(rng: Rng, shape: Shape) -> Values:
+    angles = np.arange(shape[0])[:, None] / 10_000 ** (np.arange(shape[1] // 2) / shape[1] * 2)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+
+
+def _linspace(rng: Rng, shape: Shape) -> Values:
+    size = shape[0] * shape[1]
+    low, high = rng.choice([0, -1, -size / 2]), rng.choice([1, size / 2, size])
+    return np.asarray(np.linspace(low, high, size + int(rng.integers(2)))[:size].reshape(shape))
+
+
+def _orthogonal(rng: Rng, shape: Shape) -> Values:
+    return np.asarray(np.linalg.qr(rng.standard_normal((max(shape), max(shape))))[0][: shape[0], : shape[1]])
+
+
+def _uniform(rng: Rng, shape: Shape) -> Values:
+    """As torch draws them, in multiples of 2^-24."""
+    draws = torch.rand(shape, generator=torch.Generator().manual_seed(int(rng.integers(1 << 30))))
+    return np.asarray((draws - rng.choice([0, 0.5])).double() * rng.choice([1, 0.5, 2, 0.03]))
+
+
+KINDS: dict[str, Callable[[Rng, Shape], Values]] = {
+    "integers": _integers,
+    "integers times a power of two": lambda rng, shape: _integers(rng, shape) * _power(rng),
+    "counts": lambda rng, shape: np.asarray(rng.choice([rng.zipf(1.6, shape), rng.poisson(90, shape), rng.geometric(0.01, shape)]), float),
+    "bytes with scales": _bytes,
+    "ternary": lambda rng, shape: rng.integers(-1, 2, shape) * rng.choice([1, 0.37, 3 * _power(rng)]),
+    "sparse": lambda rng, shape: rng.standard_normal(shape) * (rng.random(shape) < 0.03),
+    "pruned integers": lambda rng, shape: _integers(rng, shape) * (rng.random(shape) < 0.3),
+    "constants": lambda rng, shape: np.full(shape, rng.choice([0.1, 3.0, 257.0, float(rng.standard_normal())])),
+    "vocabulary": _vocabulary,
+    "Student": _student,
+    "Cauchy": lambda rng, shape: rng.standard_cauchy(shape) * 0.02,
+    "identity and bands": _structured,
+    "sinusoids": _sinusoids,
+    "linspace": _linspace,
+    "one-hot": lambda rng, shape: np.eye(shape[1])[rng.integers(0, shape[1], shape[0])] * rng.choice([1, 3, 0.7]),
+    "orthogonal": _orthogonal,
+    "integers and noise": lambda rng, shape: rng.integers(-3, 4, shape) + rng.standard_normal(shape) * 10 ** rng.uniform(-4, -1),
+    "decimals": lambda rng, shape: np.round(rng.standard_normal(shape) * 10 ** rng.uniform(-1, 1.5), int(rng.integers(2, 5))),
+    "uniform": _uniform,
+    "normal": lambda rng, shape: rng.standard_normal(shape) * 10 ** rng.uniform(-4, 1),
+}
+
+
+def save_draw(kind: str, seed: int, folder: Path, dtype: torch.dtype = torch.float32) -> Path:
+    """Write a checkpoint of 1, 6 or 30 tensors of a kind, of several sizes."""
+    rng = np.random.default_rng([seed, list(KINDS).index(kind)])
+    tensors = {}
+    for i in range(int(rng.choice([1, 6, 30], p=[0.6, 0.3, 0.1]))):
+        shape = (int(rng.integers(1, 80)), int(rng.choice([8, 40, 128, 200])))
+        tensors[f"model.layers.{i}.mlp.up_proj.weight"] = torch.from_numpy(KINDS[kind](rng, shape)).to(dtype)
+    return write(folder, tensors)
+
+
+F64, F32, BF16, F16 = torch.float64, torch.float32, torch.bfloat16, torch.float16
+NATIVE = {"fp32": F32, "fp16": F16, "bf16": BF16, "fp64": F64}
+# The formats that normal values go through, and the one that these copies prove.
+COPIES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
+    "bf16, fp32": (lambda values: through(values, BF16, F32), "bf16"),
+    "fp16, fp32": (lambda values: through(values, F16, F32), "fp16"),
+    "bf16, fp16": (lambda values: through(values, BF16, F16), "bf16"),
+    "fp16, bf16": (lambda values: through(values, F16, BF16), "fp16"),
+    "fp8 with scales, bf16": (lambda values: from_fp8(values, torch.float8_e4m3fn, BF16), "fp8_e4m3"),
+    "fp8 with scales, fp32": (lambda values: from_fp8(values, torch.float8_e4m3fn, F32), "fp8_e4m3"),
+}
+SIZES = (512, 8_192, 65_536, 524_288)
+
+
+def save_copy(name: str, values: int, seed: int, folder: Path) -> Path:
+    """Write normal weights that went through the formats of ``name``, as four tensors."""
+    cast = COPIES[name][0]
+    return write(folder, {f"{i}.weight": cast(normal(4, values // 16, seed=10 * seed + i).reshape(-1, 128)) for i in range(4)})
+
+
+def proven(report: DtypeReport) -> set[str]:
+    """The ancestors of the checkpoint and of each of its tensors."""
+    return {*report.lineage.passed_through, *(name for row in report.tensors for name in row.lineage.passed_through)}
+
+
+def measured(what: str, stored: str, values: int | None, draws: int) -> Proofs:
+    """Draw checkpoints and count the proofs. values: in a copy of normal weights; None for native ones of a kind."""
+    counts = {"exact": 0, "quick": 0}
+    for seed in range(draws):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            folder = save_copy(what, values, seed, folder) if values else save_draw(what, seed, folder, NATIVE[stored])
+            for mode, report in (("exact", exact(folder)), ("quick", inspect(folder, budget=QUICK_BUDGET, seed=seed))):
+                ancestors = proven(report)
+                assert not values or ancestors <= {COPIES[what][1]}
+                counts[mode] += bool(ancestors)
+    return Proofs(what=what, stored=stored, values=values, draws=draws, **counts)
+
+
+# What `measured` takes for every row of the file.
+ROWS: list[tuple[str, str, int | None, int]] = [
+    *((kind, stored, None, 100 if stored == "fp32" else 5) for stored in NATIVE for kind in KINDS),
+    *((name, name.split(", ")[-1], values, 10) for name in COPIES for values in SIZES),
+]
+
+
+def main() -> int:
+    """Write the file."""
+    with PROOFS.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(Proofs.model_fields), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row.model_dump() for row in starmap(measured, ROWS))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

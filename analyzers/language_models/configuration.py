@@ -46,7 +46,7 @@ def outline(checkpoint: Checkpoint, attention: str, weights: bool) -> PreTrained
         config: PreTrainedConfig = kind.from_dict(cleaned(stated, LABELS))
         if model_class.config_class is kind.sub_configs.get("text_config"):  # of a multimodal model, use the text model
             config = config.get_text_config()
-        with torch.device("meta"):
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):  # some families draw numbers on the CPU nevertheless
             chosen = attention if getattr(model_class, "_supports_sdpa", False) else "eager"
             model: PreTrainedModel = model_class._from_config(config, attn_implementation=chosen)
         if not ffn_layers(model):

@@ -3,12 +3,15 @@
 transformers is asked for them with a model without weights, on the meta device.
 """
 
+import re
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+
+_LAYER = re.compile(r".*\.\d+\.")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -17,6 +20,10 @@ class Loaded:
 
     dtypes: dict[str, torch.dtype]
     computed: dict[str, Tensor]
+
+    def in_fp32(self) -> list[str]:
+        """Names of the parameters and stored buffers in float32, without the prefix of their layer, each once."""
+        return sorted({_LAYER.sub("", name) for name, dtype in self.dtypes.items() if dtype == torch.float32})
 
 
 def as_loaded(model: nn.Module, dtype: torch.dtype) -> Loaded:

@@ -104,5 +104,5 @@ def test_weights_that_the_configuration_does_not_describe() -> None:
     with pytest.raises(InvalidCheckpoint, match=r"proj.weight\" is stored as \(32, 48\), and config.json describes \(32, 40\)"):
         mantissa.conflict(model, token_ids=IDS)
     model.config.intermediate_size, model.config.num_hidden_layers = 48, 3
-    with pytest.raises(InvalidCheckpoint, match="9 of the tensors that config.json describes are missing"):
+    with pytest.raises(InvalidCheckpoint, match=r"9 of the tensors that config.json describes are missing"):
         mantissa.conflict(model, token_ids=IDS)

@@ -16,7 +16,7 @@ from analyzers.precision_variants.run import Run, RunOptions
 from analyzers.precision_variants.variants import PRESETS, Settings, parse_variant
 from analyzers.precision_variants.weights import STORED, Weights, in_place
 from tests.language_models.architectures import ARCHITECTURES, COMMON, build
-from tests.precision_variants.test_run import EVERY, TOKENS, zero_padding
+from tests.precision_variants.test_run import EVERY, TOKENS, loaded, zero_padding
 
 IDS = TOKENS.tolist()
 
@@ -25,20 +25,19 @@ IDS = TOKENS.tolist()
 def test_parameters_and_buffers_are_those_that_transformers_loads(name: str, tmp_path: Path) -> None:
     model: Any = build(ARCHITECTURES[name], dtype=torch.float32)
     zero_padding(model)
-    model.save_pretrained(tmp_path)
     anatomy = Anatomy.of(model)
     for preset, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
-        loaded = type(model).from_pretrained(tmp_path, dtype=dtype)
+        exact_model = loaded(model, tmp_path, dtype)
         weights = Weights(anatomy, PRESETS[preset], STORED)
         with ExitStack() as stack:
             leaves = weights.leaves(anatomy.roles, False)
             stack.enter_context(in_place(leaves))
             stack.enter_context(in_place(weights.buffers()))
             for leaf in leaves:
-                exact = loaded.get_parameter(leaf.name)
+                exact = exact_model.get_parameter(leaf.name)
                 assert leaf.tensor.dtype == exact.dtype and torch.equal(leaf.tensor, exact), leaf.name
             buffers = dict(model.named_buffers())
-            for key, exact in loaded.named_buffers():
+            for key, exact in exact_model.named_buffers():
                 assert buffers[key].dtype == exact.dtype and torch.equal(buffers[key], exact), key
 
 

@@ -65,6 +65,13 @@ def whole(model: nn.Module) -> dict[tuple[str, str], Tensor]:
     return found | {("parameter_grad", name): value.grad for name, value in model.named_parameters() if value.grad is not None}
 
 
+def loaded(model: Any, folder: Path, dtype: torch.dtype) -> nn.Module:
+    """The model saved, and loaded in ``dtype``."""
+    model.save_pretrained(folder)
+    options: Any = {"attn_implementation": model.config._attn_implementation, "experts_implementation": "eager"}
+    return cast(nn.Module, type(model).from_pretrained(folder, dtype=dtype, **options))
+
+
 def zero_padding(model: nn.Module) -> None:
     """Zero the row of the padding token, as transformers does when it loads some families."""
     embeddings = cast(Any, model).get_input_embeddings()
@@ -86,12 +93,10 @@ def test_every_family_gives_the_same_bits_as_the_whole_model(name: str, monkeypa
     """
     model = build(ARCHITECTURES[name], ATTENTION[name], torch.float32)
     zero_padding(model)
-    cast(Any, model).save_pretrained(tmp_path)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     found = {}
     for preset, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        options: Any = {"attn_implementation": ATTENTION[name], "experts_implementation": "eager"}
-        expected = whole(type(cast(Any, model)).from_pretrained(tmp_path, dtype=dtype, **options))
+        expected = whole(loaded(model, tmp_path, dtype))
         found[preset] = run(model, PRESETS[preset], ATTENTION[name])
         assert expected.keys() <= found[preset].keys()
         for key, exact in expected.items():

@@ -26,6 +26,7 @@ from analyzers.formatting import size
 from analyzers.language_models.as_loaded import as_loaded, compute_buffers
 from analyzers.language_models.bounded_process import prepare
 from analyzers.language_models.configuration import outline
+from analyzers.language_models.failures import explained, is_out_of_memory
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.grouping import groups, padded
 from analyzers.language_models.memory import activation_bytes, available_bytes, offloaded_bytes, place, too_large, weight_bytes
@@ -174,6 +175,7 @@ class OpenModel(ExitStack):
             model = cast(Any, type(self.outline))._from_config(self.outline.config, dtype=_DTYPES[self.dtype], **self._implementations())
             return cast(nn.Module, model)
 
+    @explained()
     def load(self) -> nn.Module:
         """Load the model in evaluation mode, weights frozen, on its device or devices; call after `check` and `fetch`.
 
@@ -197,9 +199,9 @@ class OpenModel(ExitStack):
                 ignore_mismatched_sizes=True,
                 **options,
             )
-        except (MemoryError, torch.OutOfMemoryError):
-            raise too_large(self._needs, sum(available_bytes(self.device))) from None
         except Exception as error:  # transformers' messages about mismatched weights contain local paths
+            if is_out_of_memory(error):
+                raise
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise InvalidCheckpoint(
                 f"The weights cannot be loaded ({reason}): they are damaged, or not those that config.json describes."
@@ -240,6 +242,7 @@ class OpenModel(ExitStack):
             model = cast(nn.Module, dispatch_model(model, cast(Any, places)))
         return model.eval().requires_grad_(False)
 
+    @explained()
     def initialize(self, seed: int) -> nn.Module:
         """Return the model with randomly initialized weights, otherwise as `load`; call after `check`. Equal on every device."""
         return self._placed(self._initialized(seed))

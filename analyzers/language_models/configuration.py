@@ -66,8 +66,8 @@ def _stated(checkpoint: Checkpoint) -> Mapping[str, Any]:
     stated = checkpoint.config
     if stated is None and isinstance(checkpoint.repository, MemoryRepository):
         raise UnknownArchitecture(
-            f"{checkpoint.ref.removeprefix('memory:')} cannot be run: a model in memory must be a causal language model of transformers, as "
-            "AutoModelForCausalLM gives it, with its config."
+            f"{checkpoint.ref.removeprefix('memory:')} cannot be run: a model in memory must be a causal language model of transformers, "
+            "as AutoModelForCausalLM gives it, with its config."
         )
     if stated is None:
         raise InvalidCheckpoint("The checkpoint has no config.json that can be read, which says what model it is.")

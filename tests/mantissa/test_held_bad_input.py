@@ -113,8 +113,8 @@ def test_what_is_no_model() -> None:
     )
     for question in (mantissa.conflict, mantissa.precision, mantissa.exit):
         assert sentence(question, nn.Sequential(nn.Linear(2, 2)), token_ids=IDS) == (
-            "Sequential cannot be run: a model in memory must be a causal language model of transformers, as AutoModelForCausalLM gives it, "
-            "with its config."
+            "Sequential cannot be run: a model in memory must be a causal language model of transformers, as AutoModelForCausalLM gives "
+            "it, with its config."
         )
 
 

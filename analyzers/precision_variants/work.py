@@ -113,7 +113,7 @@ class Work:
         given = request.text is not None or request.token_ids
         routed = "router" in measured.anatomy.roles.values()
         dtypes = dict.fromkeys(variant.settings.dtype for variant in variants.values() if variant.settings.dtype in ("bf16", "fp16"))
-        wide = {dtype: measured.anatomy.loaded(DTYPES[dtype]).in_fp32() for dtype in dtypes}
+        wide: dict[str, list[str]] = {dtype: measured.anatomy.loaded(DTYPES[dtype]).in_fp32() for dtype in dtypes}
         on_disk = ("The reference was kept on disk: it needs more memory than was free.",) if measured.reference_device == "disk" else ()
         return PrecisionReport(
             id=content_id("precision", ANALYSIS_VERSION, self._resolved(opened)),

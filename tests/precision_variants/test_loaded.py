@@ -37,8 +37,8 @@ def test_parameters_and_buffers_are_those_that_transformers_loads(name: str, tmp
                 exact = exact_model.get_parameter(leaf.name)
                 assert leaf.tensor.dtype == exact.dtype and torch.equal(leaf.tensor, exact), leaf.name
             buffers = dict(model.named_buffers())
-            for key, exact in exact_model.named_buffers():
-                assert buffers[key].dtype == exact.dtype and torch.equal(buffers[key], exact), key
+            for key, buffer in exact_model.named_buffers():
+                assert buffers[key].dtype == buffer.dtype and torch.equal(buffers[key], buffer), key
 
 
 def rotary(model: nn.Module, settings: Settings) -> Tensor:

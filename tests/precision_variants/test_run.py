@@ -23,8 +23,10 @@ TOKENS = torch.randint(3, VOCABULARY, (2, 10), generator=torch.Generator().manua
 EAGER = ("gemma2", "vaultgemma", "gpt_oss", "gptj", "gpt_neo", "codegen", "bloom", "mpt")
 # Fused projections, a tied head, experts, state spaces and linear attention, parameters and buffers in fp32, positions without rotary
 # embeddings, and a multimodal model.
-SOME = ("llama", "gemma2", "phi3", "gpt2", "bloom", "falcon", "qwen3_moe", "gpt_oss", "minimax_m2", "deepseek_v3", "lfm2_moe", "falcon_h1")
-SOME += ("olmo_hybrid", "ernie4_5_moe", "opt", "mpt", "gemma3, text of a model that also sees")
+SOME = (
+    "llama", "gemma2", "phi3", "gpt2", "bloom", "falcon", "qwen3_moe", "gpt_oss", "minimax_m2", "deepseek_v3", "lfm2_moe", "falcon_h1",
+    "olmo_hybrid", "ernie4_5_moe", "opt", "mpt", "gemma3, text of a model that also sees",
+)  # fmt: skip
 EVERY = [pytest.param(name, marks=() if name in SOME else pytest.mark.exhaustive) for name in ARCHITECTURES]
 ATTENTION = {name: "eager" if name in EAGER else "sdpa" for name in ARCHITECTURES}
 

@@ -14,7 +14,7 @@ from analyzers.checkpoints import quoted
 from analyzers.errors import UnknownArchitecture
 from analyzers.language_models.failures import not_finite, running
 from analyzers.language_models.ffn import decoder_layers, text_config
-from analyzers.language_models.head import LogitMap
+from analyzers.language_models.head import LogitMap, unknown_logits
 
 # Attributes of a decoder that hold the norm after the last layer, and the projection that may follow it.
 _NORMS = ("norm", "ln_f", "norm_f", "final_layer_norm", "final_layernorm", "embedding_norm", "layer_norm")
@@ -109,8 +109,7 @@ class ModelHead:
             raise not_finite("The model's logits", expected.dtype)
         close = _CLOSE.get(logits.dtype, _CLOSE_NARROW) * float(expected.abs().max().clamp(min=1e-6))
         if logits.shape != expected.shape or float((logits.float() - expected.float()).abs().max()) > close:
-            kind = quoted(str(text_config(model).model_type))
-            raise UnknownArchitecture(f"How models of the type {kind} compute logits from their last layer is not known.")
+            raise unknown_logits(model)
 
 
 def hidden_of(output: Any) -> Tensor:

@@ -26,6 +26,7 @@ from analyzers.language_models.data import Instructions, chosen_pairs, digest, i
 from analyzers.language_models.failures import explained
 from analyzers.language_models.ffn import FFN, Attention, attention_projections, ffn_layers
 from analyzers.language_models.grouping import tokens
+from analyzers.language_models.head import check_logits
 from analyzers.language_models.layer_capture import Places
 from analyzers.language_models.load import OpenModel, open_model
 from analyzers.language_models.memory import check_work
@@ -36,6 +37,8 @@ from analyzers.watched import watched
 
 # A GPU has less cache for its speed than a CPU: the same chunk would keep it waiting for orders.
 GPU_CHUNKS = 8
+
+CHECKED = 16  # tokens for which the logits are compared with the model's own
 
 _OPTIONS = {"samples", "choice", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn", "weights", "attention", "seed"}
 
@@ -66,6 +69,7 @@ def analyze(
         reading = perf_counter()
         topk = None
         with explained():
+            check_logits(model, work.batch.token_ids[:1, :CHECKED])
             original = yield from work.measure(model, {}, 0)
             if request.ffn == "topk":
                 topk = yield from work.measure(model, dict.fromkeys(work.converted, work.mask), work.layers + work.measured)

@@ -15,7 +15,7 @@ from analyzers.language_models.templates import Template
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 2
+ANALYSIS_VERSION = 3
 
 FFN_BLOCKS = ("gate", "up", "down")
 COMBINED_BLOCKS = {"gate_up": ("gate", "up"), "gate_down": ("gate", "down"), "up_down": ("up", "down")}

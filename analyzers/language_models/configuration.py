@@ -10,8 +10,9 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from analyzers import limits
-from analyzers.checkpoints import Checkpoint, quoted
+from analyzers.checkpoints import Checkpoint, MemoryRepository, quoted
 from analyzers.errors import InvalidCheckpoint, MantissaError, UnknownArchitecture, UnsupportedWeights
+from analyzers.formatting import listed
 from analyzers.language_models.families import FAMILIES
 from analyzers.language_models.ffn import ffn_layers, unknown_family
 from analyzers.language_models.head import LogitMap
@@ -46,7 +47,7 @@ def outline(checkpoint: Checkpoint, attention: str, weights: bool) -> PreTrained
         config: PreTrainedConfig = kind.from_dict(cleaned(stated, LABELS))
         if model_class.config_class is kind.sub_configs.get("text_config"):  # of a multimodal model, use the text model
             config = config.get_text_config()
-        with torch.device("meta"):
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):  # some families draw numbers on the CPU nevertheless
             chosen = attention if getattr(model_class, "_supports_sdpa", False) else "eager"
             model: PreTrainedModel = model_class._from_config(config, attn_implementation=chosen)
         if not ffn_layers(model):
@@ -63,6 +64,11 @@ def outline(checkpoint: Checkpoint, attention: str, weights: bool) -> PreTrained
 def _stated(checkpoint: Checkpoint) -> Mapping[str, Any]:
     """Return config.json if it describes a causal language model of a type known to transformers."""
     stated = checkpoint.config
+    if stated is None and isinstance(checkpoint.repository, MemoryRepository):
+        raise UnknownArchitecture(
+            f"{checkpoint.ref.removeprefix('memory:')} cannot be run: a model in memory must be a causal language model of transformers, "
+            "as AutoModelForCausalLM gives it, with its config."
+        )
     if stated is None:
         raise InvalidCheckpoint("The checkpoint has no config.json that can be read, which says what model it is.")
     kind = stated.get("model_type")
@@ -80,11 +86,22 @@ def _stated(checkpoint: Checkpoint) -> Mapping[str, Any]:
 
 def _check_kind(kind: type[PreTrainedConfig]) -> None:
     """Raise UnknownArchitecture unless this is a causal language model of a supported family."""
+    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING and "text_config" in kind.sub_configs:
+        raise UnknownArchitecture(
+            f"Multimodal models of the type {quoted(kind.model_type)} are not supported: name a model for text alone. Supported are the "
+            f"language models of {listed(_multimodal())}."
+        )
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UnknownArchitecture(f"Models of the type {quoted(kind.model_type)} have no causal language modelling head.")
     name = getattr(kind.sub_configs.get("text_config", kind), "model_type", "")
     if name and name not in FAMILIES:  # without a name, config.json determines the text model
         raise unknown_family(kind.model_type)
+
+
+def _multimodal() -> list[str]:
+    """Types of multimodal models whose text models are supported."""
+    texts = {kind.model_type: kind.sub_configs.get("text_config") for kind in MODEL_FOR_CAUSAL_LM_MAPPING}
+    return sorted(name for name, text in texts.items() if getattr(text, "model_type", None) in FAMILIES)
 
 
 def _refused(error: Exception) -> str:

@@ -10,7 +10,8 @@ from analyzers.errors import InvalidCheckpoint, InvalidRequest, MantissaError, M
 
 _NO_KERNEL = re.compile(r'"?(\w+)"? not implemented for \'(Half|BFloat16)\'')
 _KINDS = {"Half": "fp16", "BFloat16": "bf16"}
-_SPENT = re.compile(r"not enough memory|can't allocate memory")  # torch's messages for exhausted host memory
+# Messages of torch, of the system and of Python for exhausted host memory.
+_SPENT = re.compile(r"not enough memory|can(no|')t allocate memory|bad_alloc|can't start new thread", re.IGNORECASE)
 
 
 @contextmanager
@@ -21,8 +22,8 @@ def explained(variant: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except (MemoryError, RuntimeError, NotImplementedError) as error:  # torch.OutOfMemoryError is a RuntimeError
-        if isinstance(error, MemoryError | torch.OutOfMemoryError) or _SPENT.search(str(error)):
+    except (MemoryError, RuntimeError, NotImplementedError, OSError) as error:  # torch.OutOfMemoryError is a RuntimeError
+        if is_out_of_memory(error):
             raise ModelTooLarge("The run needs more memory than there is: choose fewer or shorter samples, or a smaller model.") from None
         found = _NO_KERNEL.search(str(error))
         if found is None:
@@ -32,6 +33,11 @@ def explained(variant: str = "") -> Iterator[None]:
             f"{who} cannot run here: this build of torch has no {kind} form of {found[1]} for the device. Leave {kind} out, "
             "or choose another device."
         ) from None
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says that memory is exhausted."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or _SPENT.search(str(error)) is not None
 
 
 @contextmanager

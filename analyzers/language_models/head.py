@@ -7,12 +7,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from analyzers.checkpoints import quoted
+from analyzers.errors import UnknownArchitecture
+from analyzers.language_models.failures import running
 from analyzers.language_models.ffn import family_of, text_config
 from analyzers.language_models.prompts import IGNORED
 
 # Size of a chunk of logits: all logits at once would be the largest tensor of the run; smaller chunks would read the head's weights often.
 _CHUNK_BYTES = 16 << 20
 _CHUNK_ROWS = 128
+_CLOSE = 1e-3  # of logits computed twice by the same operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class LogitMap:
     def of(cls, model: nn.Module) -> Self:
         """The map of a model or its outline, from its family's settings. Raises UnknownArchitecture for an unsupported family."""
         config, family = text_config(model), family_of(model)
+        if config is not cast(Any, model).config:  # multimodal models of transformers leave out what their text models do to logits
+            return cls()
         factor, divisor = (1.0 if name is None else float(getattr(config, name)) for name in (family.multiplied, family.divided))
         return cls(factor, divisor, None if family.bounded is None else getattr(config, family.bounded))
 
@@ -64,6 +70,30 @@ def losses_and_gradient(model: nn.Module, hidden: Tensor, labels: Tensor, loss: 
         (gradient[sample, position],) = torch.autograd.grad(of_tokens.sum(), rows)
         losses.index_add_(0, sample, of_tokens.detach().to(rows.device))
     return losses, gradient
+
+
+@torch.no_grad()
+def check_logits(model: nn.Module, token_ids: Tensor) -> None:
+    """Raise UnknownArchitecture unless `LogitMap` gives the model's own logits for tokens (1, L), run once as a whole.
+
+    Some family may transform its logits in a way not known here, and another loss must not be measured.
+    """
+    whole, outputs = cast(Any, model), list[Tensor]()
+    hook = whole.get_decoder().register_forward_hook(lambda module, inputs, output: outputs.append(output.last_hidden_state))
+    try:
+        with running():
+            expected = whole(input_ids=token_ids, use_cache=False).logits
+    finally:
+        hook.remove()
+    logits = LogitMap.of(model)(whole.get_output_embeddings()(outputs[0]))
+    if logits.shape != expected.shape or not torch.allclose(logits, expected, rtol=_CLOSE, atol=_CLOSE, equal_nan=True):
+        raise unknown_logits(model)
+
+
+def unknown_logits(model: nn.Module) -> UnknownArchitecture:
+    """The error for a model whose logits are not those computed here."""
+    kind = quoted(str(text_config(model).model_type))
+    return UnknownArchitecture(f"How models of the type {kind} compute logits from their last layer is not known.")
 
 
 def logits_bytes(model: nn.Module, dtype: torch.dtype) -> int:

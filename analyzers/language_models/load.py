@@ -6,7 +6,7 @@ their headers, and tokenizer files: no code, no adapter, no other files, and no 
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from logging import CRITICAL
@@ -23,8 +23,10 @@ from analyzers.checkpoints import Access, Checkpoint, MemoryRepository, open_che
 from analyzers.checkpoints.tensor import Tensor as Stored
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge
 from analyzers.formatting import size
+from analyzers.language_models.as_loaded import as_loaded, compute_buffers
 from analyzers.language_models.bounded_process import prepare
 from analyzers.language_models.configuration import outline
+from analyzers.language_models.failures import explained, is_out_of_memory
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.grouping import groups, padded
 from analyzers.language_models.memory import activation_bytes, available_bytes, offloaded_bytes, place, too_large, weight_bytes
@@ -167,10 +169,13 @@ class OpenModel(ExitStack):
         weights = StoredTensors({name: (files[stored.file], stored) for name, stored in self._stored.items()})
         return read_layer_by_layer(cast(PreTrainedModel, model.eval()), weights, self.device)
 
-    def _initialized(self) -> nn.Module:
-        model = cast(Any, type(self.outline))._from_config(self.outline.config, dtype=_DTYPES[self.dtype], **self._implementations())
-        return cast(nn.Module, model)
+    def _initialized(self, seed: int = 0) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            model = cast(Any, type(self.outline))._from_config(self.outline.config, dtype=_DTYPES[self.dtype], **self._implementations())
+            return cast(nn.Module, model)
 
+    @explained()
     def load(self) -> nn.Module:
         """Load the model in evaluation mode, weights frozen, on its device or devices; call after `check` and `fetch`.
 
@@ -178,17 +183,15 @@ class OpenModel(ExitStack):
         """
         if self.offloaded:
             return self._load_offloaded()
+        if isinstance(self._repository, MemoryRepository):
+            return self._load_held(self._repository)
         options: dict[str, Any] = {"dtype": _DTYPES[self.dtype], "device_map": self._places(), **self._implementations()}
         config = self.outline.config
         if self._packed:
             config.quantization_config = {"quant_method": "mxfp4", "dequantize": True}
-        source: dict[str, Any] = {"pretrained_model_name_or_path": self._folder}
-        if isinstance(self._repository, MemoryRepository):
-            values = {name: tensor.value for name, tensor in self._repository.tensors.items()}
-            source = {"pretrained_model_name_or_path": None, "state_dict": values}  # shared where the dtype is the same, never written to
         try:
             model, found = cast(Any, type(self.outline)).from_pretrained(
-                **source,
+                self._folder,
                 config=config,
                 use_safetensors=True,
                 local_files_only=True,
@@ -196,27 +199,39 @@ class OpenModel(ExitStack):
                 ignore_mismatched_sizes=True,
                 **options,
             )
-        except (MemoryError, torch.OutOfMemoryError):
-            raise too_large(self._needs, sum(available_bytes(self.device))) from None
         except Exception as error:  # transformers' messages about mismatched weights contain local paths
+            if is_out_of_memory(error):
+                raise
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise InvalidCheckpoint(
                 f"The weights cannot be loaded ({reason}): they are damaged, or not those that config.json describes."
             ) from None
-        if found["mismatched_keys"]:
-            name, stored, described = min(found["mismatched_keys"])
-            raise InvalidCheckpoint(f"{quoted(name)} is stored as {tuple(stored)}, and config.json describes {tuple(described)}.")
-        missing = sorted(found["missing_keys"])
-        if missing:
-            raise InvalidCheckpoint(f"{len(missing):,} of the tensors that config.json describes are missing, {quoted(missing[0])} first.")
         self.unused = len(found["unexpected_keys"])
+        _check_complete(found["mismatched_keys"], found["missing_keys"])
         return cast(nn.Module, model.eval().requires_grad_(False))
 
-    def initialize(self, seed: int) -> nn.Module:
-        """Return the model with randomly initialized weights, otherwise as `load`; call after `check`. Equal on every device."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = self._initialized()
+    def _load_held(self, held: MemoryRepository) -> nn.Module:
+        """The model with tensors in memory, shared where dtype and device are the same. transformers' own loading would write to them:
+        it zeroes the row of the padding token in some families.
+        """
+        with torch.device("meta"):
+            model: Any = self._initialized()
+        compute_buffers(model)
+        described, dtypes = model.state_dict(), as_loaded(self.outline, _DTYPES[self.dtype]).dtypes
+        # The language model inside a multimodal one has the same tensors under another prefix.
+        named = {(name if name in described else name.replace("language_model.", "")): each for name, each in held.tensors.items()}
+        given = {name: each.value for name, each in named.items() if name in described}
+        shapes = [(name, value.shape, described[name].shape) for name, value in given.items()]
+        _check_complete([each for each in shapes if each[1] != each[2]], ())
+        missing = described.keys() - given
+        self.unused = len(held.tensors) - len(given)
+        model.load_state_dict({name: value.to(dtypes[name]) for name, value in given.items()}, strict=False, assign=True)
+        model.tie_weights(missing_keys=missing, recompute_mapping=False)  # and takes them from the missing ones
+        _check_complete((), missing)
+        return self._placed(model)
+
+    def _placed(self, model: nn.Module) -> nn.Module:
+        """The model in evaluation mode, weights frozen, on its device or devices."""
         places = self._places()
         if len(places) == 1:
             (place,) = places.values()
@@ -226,6 +241,11 @@ class OpenModel(ExitStack):
 
             model = cast(nn.Module, dispatch_model(model, cast(Any, places)))
         return model.eval().requires_grad_(False)
+
+    @explained()
+    def initialize(self, seed: int) -> nn.Module:
+        """Return the model with randomly initialized weights, otherwise as `load`; call after `check`. Equal on every device."""
+        return self._placed(self._initialized(seed))
 
     def notes(self) -> Iterator[str]:
         """Notes on stored weights that were decoded or not used, and on layers that were read one at a time."""
@@ -316,6 +336,14 @@ def _dtype(requested: str, device: Device, checkpoint: Checkpoint) -> str:
     for tensor in checkpoint.tensors:
         stored[tensor.dtype] = stored.get(tensor.dtype, 0) + tensor.nbytes
     return _STORED.get(max(stored, key=stored.__getitem__, default=""), "bfloat16")
+
+
+def _check_complete(mismatched: Iterable[tuple[str, Sequence[int], Sequence[int]]], missing: Iterable[str]) -> None:
+    """Raise InvalidCheckpoint if tensors are (name, stored shape, described shape) ``mismatched``, or ``missing``."""
+    for name, stored, described in sorted(mismatched)[:1]:
+        raise InvalidCheckpoint(f"{quoted(name)} is stored as {tuple(stored)}, and config.json describes {tuple(described)}.")
+    if names := sorted(missing):
+        raise InvalidCheckpoint(f"{len(names):,} of the tensors that config.json describes are missing, {quoted(names[0])} first.")
 
 
 def _longrope(outline: nn.Module) -> int | None:

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from analyzers.checkpoints import RangeFile
 from analyzers.checkpoints.tensor import Tensor as Stored
+from analyzers.language_models.as_loaded import compute_buffers
 from analyzers.language_models.ffn import decoder_layers
 
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -72,10 +73,7 @@ def read_layer_by_layer(model: PreTrainedModel, weights: Mapping[str, Tensor], d
     from accelerate.utils import PrefixedDataset, set_module_tensor_to_device
 
     model.requires_grad_(False)
-    for module in model.modules():
-        for name, value in module.named_buffers(recurse=False):
-            setattr(module, name, torch.empty_like(value, device="cpu"))
-    cast(Any, model).initialize_weights()  # only the buffers: the parameters are still on the meta device
+    compute_buffers(model)
     layers = {name: module for name, module in model.named_modules() if module in set(decoder_layers(model))}
     within = {f"{layer}.{name}" for layer, module in layers.items() for name, _ in module.named_parameters()}
     kinds = {name: value.dtype for name, value in model.state_dict().items()}

@@ -45,7 +45,7 @@ def analyze(
             yield from opened.fetch()
             model = opened.load()
         reading = perf_counter()
-        measured = work.measurement(model, opened.attention, device)
+        measured = work.measurement(model, device)
         reference, variants = yield from work.run(measured)
         del model
         now = perf_counter()

@@ -1,13 +1,14 @@
 """The parts of a causal language model whose precision can be set: layers, norms, routers, attention, linear maps, head."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import torch
 from torch import nn
 
-from analyzers.language_models.failures import running
+from analyzers.language_models.as_loaded import Loaded, as_loaded
 from analyzers.language_models.ffn import attention_projections, decoder_layers
+from analyzers.language_models.head import check_logits
 
 Role = Literal["norm", "router", "map", "head", "other"]
 
@@ -40,6 +41,7 @@ class Anatomy:
     results: tuple[int | None, ...]
     inside: tuple[dict[str, nn.Module], ...]
     outside: tuple[nn.Module, ...]
+    _loaded: dict[torch.dtype, Loaded] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: nn.Module) -> "Anatomy":
@@ -58,7 +60,13 @@ class Anatomy:
         inside = tuple(dict(layer.named_modules()) for layer in layers)
         in_layers = {module for modules in inside for module in modules.values()}
         outside = tuple(module for module in decoder.modules() if module not in in_layers)
-        return cls(model, decoder, layers, head, names, roles, attentions, _results(decoder, layers), inside, outside)
+        return cls(model, decoder, layers, head, names, roles, attentions, _results(model, layers), inside, outside)
+
+    def loaded(self, dtype: torch.dtype) -> Loaded:
+        """The model as transformers loads it in ``dtype``."""
+        if dtype not in self._loaded:
+            self._loaded[dtype] = as_loaded(self.model, dtype)
+        return self._loaded[dtype]
 
     def name(self, module: nn.Module, key: str) -> str:
         """The name in the model of the module's parameter ``key``; for tied weights that of the embeddings."""
@@ -76,7 +84,7 @@ def _role(name: str, module: nn.Module) -> Role:
     return "map" if wide and not isinstance(module, (nn.Embedding, nn.Conv1d)) else "other"
 
 
-def _results(decoder: nn.Module, layers: tuple[nn.Module, ...]) -> tuple[int | None, ...]:
+def _results(model: nn.Module, layers: tuple[nn.Module, ...]) -> tuple[int | None, ...]:
     """The length of the tuple that each layer returns, None for a tensor."""
     lengths: dict[nn.Module, int | None] = {}
 
@@ -85,9 +93,7 @@ def _results(decoder: nn.Module, layers: tuple[nn.Module, ...]) -> tuple[int | N
 
     hooks = [layer.register_forward_hook(record) for layer in layers]
     try:
-        device = next(decoder.parameters()).device
-        with torch.no_grad(), running():
-            decoder(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=device), use_cache=False)
+        check_logits(model, torch.zeros(1, 2, dtype=torch.int64, device=cast(Any, model).get_input_embeddings().weight.device))
     finally:
         for hook in hooks:
             hook.remove()

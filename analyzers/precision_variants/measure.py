@@ -27,7 +27,8 @@ REFERENCE = "reference"
 @dataclass(slots=True)
 class Measurement:
     """Runs of one model over token_ids (S, L + 1). attention: the reference's implementation; objective: the loss; reference_device: see
-    `reference.Stored`; runs: the number of runs to come, for the progress.
+    `reference.Stored`; runs: the number of runs to come, for the progress;
+    disagreements: largest difference of a log-probability between references, by the attention implementation of the second.
     """
 
     anatomy: Anatomy
@@ -40,6 +41,7 @@ class Measurement:
     trials: int = 0
     references: int = 0
     variants: int = 0
+    disagreements: dict[str, float] = field(default_factory=dict)
     _done: int = field(default=0)
     _reached: int = field(default=0)
 
@@ -48,13 +50,15 @@ class Measurement:
         """The passes so far."""
         return Passes(reference=self.references, variants=self.variants, trials=self.trials)
 
-    def reference(self, rounding: Rounding, random: bool) -> Generator[VariantProgress, None, tuple[Stored, Reference]]:
-        """Run in fp32. random: the weights are random.
+    def reference(
+        self, rounding: Rounding, random: bool, attention: str | None = None
+    ) -> Generator[VariantProgress, None, tuple[Stored, Reference]]:
+        """Run in fp32. random: the weights are random; attention: the implementation, if another than that of the first reference.
 
         Raises InvalidCheckpoint where values are not finite, InvalidData where old log-probabilities leave no gradient.
         """
         stored = Stored(self.reference_device)
-        run = Run(self.anatomy, self.token_ids, RunOptions(Settings(), self.attention, rounding, self.inside))
+        run = Run(self.anatomy, self.token_ids, RunOptions(Settings(), attention or self.attention, rounding, self.inside))
         with explained(REFERENCE):
             for captured in run.forward():
                 stored.store(captured)
@@ -75,7 +79,7 @@ class Measurement:
         levels = headroom(run.forward_peaks, run.backward_peaks, run.weight_peaks, 1.0)
         parameters = {id(parameter): parameter.numel() for parameter in self.anatomy.model.parameters()}
         return stored, Reference(
-            attention=self.attention,
+            attention=attention or self.attention,
             weights="random" if random else "pretrained",
             layers=len(self.anatomy.layers),
             parameters=sum(parameters.values()),

@@ -75,8 +75,14 @@ class Parts:
             return self._attention(upcast)
         if role == "norm":
             return self._norm(module) if self.narrow else None
+        if upcast and "RotaryEmbedding" in type(module).__name__:
+            return lambda forward: lambda hidden, *others, **named: forward(hidden.float(), *others, **named)
         if role in ("map", "router"):
             widen = upcast and attention is not None and module in attention.projections
+            if role == "router" and self.narrow and "router" not in self.settings.fp32:
+                return lambda forward: (
+                    lambda hidden, *others: forward(hidden.to(self._dtype), *others)
+                )  # its weights may be fp32 nevertheless
             return self._map(module, role == "router" and "router" in self.settings.fp32, widen)
         return None
 

@@ -60,7 +60,7 @@ def _clips(side: int) -> str:
 
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 2
+ANALYSIS_VERSION = 3
 
 
 class PrecisionRequest(TokensRequest):

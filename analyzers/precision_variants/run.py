@@ -76,6 +76,7 @@ class Run:
         self._input_ids, self._targets = token_ids[:, :-1], token_ids[:, 1:]
         self._parts = Parts(anatomy, options.settings, token_ids.device.type)
         self._weights = Weights(anatomy, options.settings, options.rounding)
+        self._buffers = self._weights.buffers()
         self._hidden: list[Tensor] = []
         self._calls: list[_Call] = []
         self._offloaded = is_offloaded(anatomy.layers[0])
@@ -174,7 +175,8 @@ class Run:
 
     @contextmanager
     def _stage(self) -> Iterator[None]:
-        with arithmetic(self.options.settings, self._input_ids.device.type), attention(self.anatomy.model, self.options.attention):
+        device = self._input_ids.device.type
+        with arithmetic(self.options.settings, device), attention(self.anatomy.model, self.options.attention), in_place(self._buffers):
             yield
 
     def _boundary(self, name: str, hidden: Tensor) -> Captured:

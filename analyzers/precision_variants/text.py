@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # A smaller relative change of an error is reported as none.
 _NEGLIGIBLE = 0.1
+# Nats by which fp32 runs of the same function may differ.
+_DISAGREEMENT = 1e-2
 
 _MEASURES = {
     "mid_max": "the worst layer's error",
@@ -33,9 +35,18 @@ def statement(reference: Reference, variants: Mapping[str, Variant], routed: boo
 
 
 def notes(
-    request: "PrecisionRequest", inputs: Inputs, reference: Reference, variants: Mapping[str, Variant], opened: "OpenModel", routed: bool
+    request: "PrecisionRequest",
+    inputs: Inputs,
+    reference: Reference,
+    variants: Mapping[str, Variant],
+    opened: "OpenModel",
+    routed: bool,
+    wide: Mapping[str, Sequence[str]],
+    disagreements: Mapping[str, float],
 ) -> Iterator[str]:
-    """Caveats. routed: the model has a router."""
+    """Caveats. routed: the model has a router; wide: names of what transformers keeps in fp32, by dtype; disagreements: as in
+    `measure.Measurement`.
+    """
     short = inputs.sequences < request.sequences or inputs.length < request.sequence_length
     if short and not request.token_ids:
         requested = f"{plural(request.sequences, 'sequence')} of {plural(request.sequence_length, 'token')}"
@@ -48,7 +59,8 @@ def notes(
     if opened.device == "cpu" and any(not variant.settings.reduced_reductions for variant in variants.values()):
         yield "Reduced-precision reductions exist on GPUs only: a CPU accumulates 16-bit products in fp32."
     yield from _part_notes(variants, routed)
-    yield from _rounded(variants, opened)
+    yield from _in_fp32(variants, wide)
+    yield from _own_references(variants, opened.attention, disagreements)
     if request.random_init:
         yield "The weights are random: trained weights may be larger and have other errors."
     if request.pre_rounded:
@@ -73,20 +85,28 @@ def _part_notes(variants: Mapping[str, Variant], routed: bool) -> Iterator[str]:
         )
 
 
-def _rounded(variants: Mapping[str, Variant], opened: "OpenModel") -> Iterator[str]:
-    """Parameters that transformers would load in fp32."""
-    always, fp16 = (set(getattr(opened.outline, f"_keep_in_fp32_modules{end}", None) or ()) for end in ("_strict", ""))
-    for dtype, named in (("bf16", always), ("fp16", always | fp16)):
-        names = [name for name, _ in opened.outline.named_parameters()]
-        modules = [module for module in sorted(named) if any(f".{module}." in f".{name}." for name in names)]
-        rounding = [name for name, variant in variants.items() if variant.settings.dtype == dtype and _rounds(variant.settings, modules)]
-        if rounding:
-            yield f"{listed(rounding)} rounded {listed(modules)} to {dtype}; transformers keeps them in fp32 when it loads {dtype}."
+def _in_fp32(variants: Mapping[str, Variant], wide: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Parameters and buffers that transformers loads in fp32. wide: their names, by dtype."""
+    for dtype, names in wide.items():
+        in_dtype = {name: variant.settings for name, variant in variants.items() if variant.settings.dtype == dtype}
+        loaded = [name for name, settings in in_dtype.items() if settings.round == "loaded" and not settings.autocast]
+        rounded = [name for name, settings in in_dtype.items() if settings.round == "all"]
+        if names and loaded:
+            yield f"transformers keeps {listed(names)} in fp32 when it loads {dtype}, and so did {listed(loaded)}."
+        if names and rounded:
+            yield f"{listed(rounded)} rounded every parameter to {dtype}; transformers keeps {listed(names)} in fp32 when it loads {dtype}."
 
 
-def _rounds(settings: Settings, modules: list[str]) -> bool:
-    """Whether any of the modules is rounded."""
-    return not settings.autocast and any("norms" not in settings.fp32 or "norm" not in module for module in modules)
+def _own_references(variants: Mapping[str, Variant], first: str, disagreements: Mapping[str, float]) -> Iterator[str]:
+    """Variants compared with a reference of their own attention implementation, and how far it is from the first."""
+    for attention, nats in disagreements.items():
+        names = [name for name, variant in variants.items() if variant.attention == attention]
+        yield f"{listed(names)} {'is' if len(names) == 1 else 'are'} compared with an fp32 run of {attention} attention."
+        if nats > _DISAGREEMENT:
+            yield (
+                f"In fp32, {attention} and {first} attention of this model differ by up to {nats:.2g} nats in a token's log-probability, "
+                "more than rounding explains: transformers computes two different functions."
+            )
 
 
 def _identical(variants: Mapping[str, Variant]) -> Iterator[str]:

@@ -12,21 +12,24 @@ Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
 Part = Literal["residual", "lm_head", "norms", "router", "softmax"]
 Implementation = Literal["eager", "sdpa", "flash"]
 Quantization = Literal["int8", "fp8", "mxfp4"]
+Rounded = Literal["loaded", "all"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}", re.ASCII)
-_KEYS = ("dtype", "fp32", "autocast", "attention", "reductions", "weights")
+_KEYS = ("dtype", "fp32", "autocast", "attention", "reductions", "weights", "round")
 
 
 class Settings(Data):
     """How a variant runs; everything else is as in the reference.
 
-    dtype: of weights and computation. "tf32": fp32 tensors whose matrix products may round their operands to TF32 (on a GPU).
+    dtype: of weights and computation, as ``from_pretrained(dtype=...)`` loads the model: it keeps some parameters and buffers in fp32.
+    "tf32": fp32 tensors whose matrix products may round their operands to TF32 (on a GPU).
     autocast: weights stay in fp32 and torch.autocast chooses the operations that run in ``dtype``.
     fp32: parts kept in fp32, their weights included: residual (the residual stream), lm_head (also where its weights are tied to the
     embeddings, which are rounded nevertheless), norms, router (of experts), softmax (attention between its projections: rotary embeddings,
     scores, softmax, weighted sum of values).
     attention: the implementation; null for that of the reference. reduced_reductions: a GPU may accumulate 16-bit matrix products in 16
-    bits, torch's default. weights: fake quantization of the layers' linear maps by torchao; null for none.
+    bits, torch's default. weights: fake quantization of the layers' linear maps by torchao; null for none. round: "all" also rounds the
+    parameters that transformers keeps in fp32.
     """
 
     dtype: Dtype = "fp32"
@@ -35,6 +38,7 @@ class Settings(Data):
     attention: Implementation | None = None
     reduced_reductions: bool = True
     weights: Quantization | None = None
+    round: Rounded = "loaded"
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -43,6 +47,8 @@ class Settings(Data):
             raise ValueError(f"autocast is to bf16 or fp16, not to {self.dtype}")
         if self.fp32 and not narrow:
             raise ValueError(f"parts in fp32 are for variants in bf16 or fp16: {self.dtype} already runs in fp32")
+        if self.round == "all" and (self.autocast or not narrow):
+            raise ValueError("round=all is for weights in bf16 or fp16")
         if self.attention == "flash" and not narrow:
             raise ValueError(f"flash attention is for bf16 and fp16, not for {self.dtype}")
         return self
@@ -85,7 +91,8 @@ DEFAULT = ("bf16", "bf16_fp32_lm_head", "bf16_fp32_residual", "bf16_max_precisio
 def parse_variant(text: str) -> tuple[str, Settings]:
     """A preset's name, or ``name: key=value,...``, for example ``mine: dtype=bf16, fp32=residual+lm_head, attention=eager``.
 
-    Keys: dtype, fp32 (parts joined by +), autocast (true or false), attention, reductions (full or reduced), weights.
+    Keys: dtype, fp32 (parts joined by +), autocast (true or false), attention, reductions (full or reduced), weights, round (loaded or
+    all).
     Raises ValueError, which lists the valid names and suggests the nearest.
     """
     name, colon, definition = (part.strip() for part in text.partition(":"))
@@ -127,6 +134,7 @@ def described(settings: Settings) -> str:
     parts += [f"attention={settings.attention}"] if settings.attention else []
     parts += [] if settings.reduced_reductions else ["reductions=full"]
     parts += [f"weights={settings.weights}"] if settings.weights else []
+    parts += ["round=all"] if settings.round == "all" else []
     return ", ".join(parts)
 
 
@@ -139,7 +147,7 @@ def _field(name: str, key: str, value: str) -> tuple[str, Any]:
         return key, _one_of(name, key, value.lower(), ("true", "false")) == "true"
     if key == "reductions":
         return "reduced_reductions", _one_of(name, key, value, ("full", "reduced")) == "reduced"
-    kinds: dict[str, Any] = {"dtype": Dtype, "attention": Implementation, "weights": Quantization}
+    kinds: dict[str, Any] = {"dtype": Dtype, "attention": Implementation, "weights": Quantization, "round": Rounded}
     return key, _one_of(name, key, value, get_args(kinds[key]))
 
 

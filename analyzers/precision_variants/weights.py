@@ -62,15 +62,18 @@ _PART_OF_ROLE = {"norm": "norms", "router": "router", "head": "lm_head"}
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """Rounding of all weights before a run. dtype: the target; weights: quantization of the layers' linear maps."""
+    """Rounding of the weights before a run. dtype: the target, for parameters that transformers loads in it or, if ``every``, for all;
+    weights: quantization of the layers' linear maps.
+    """
 
     dtype: torch.dtype
     weights: Quantization | None
+    every: bool = False
 
     @classmethod
     def of(cls, settings: Settings) -> "Rounding":
         """The rounding that a variant with these settings applies."""
-        return cls(DTYPES[settings.dtype], settings.weights)
+        return cls(DTYPES[settings.dtype], settings.weights, settings.round == "all")
 
 
 STORED = Rounding(torch.float32, None)
@@ -78,7 +81,7 @@ STORED = Rounding(torch.float32, None)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Leaf:
-    """A tensor that replaces parameter ``key`` of ``module``; name: of the parameter in the model."""
+    """A tensor that replaces parameter or buffer ``key`` of ``module``; name: of it in the model."""
 
     module: nn.Module
     key: str
@@ -114,21 +117,41 @@ class Weights:
         quantization = self.settings.weights or self.rounding.weights
         if quantization is not None and in_layer and role == "map" and value.dim() > 1 and not key.endswith("bias"):
             value = fake_quantized(value.mT, quantization).mT if transposed else fake_quantized(value, quantization)
-        if self.rounding.dtype != torch.float32:
-            value = value.to(self.rounding.dtype).to(torch.float32)
+        name = self.anatomy.name(module, key)
+        value = value.to(self._kind(name, self.rounding.dtype, self.rounding.every)).to(torch.float32)
         in_fp32 = _PART_OF_ROLE.get(role) in self.settings.fp32
-        return (value if in_fp32 else value.to(self.dtype)).detach().requires_grad_()
+        return (value if in_fp32 else value.to(self._kind(name, self.dtype, self.settings.round == "all"))).detach().requires_grad_()
+
+    def buffers(self) -> list[Leaf]:
+        """One leaf per buffer that has another dtype than in the model."""
+        if self.dtype == torch.float32:
+            return []
+        loaded, found = self.anatomy.loaded(self.dtype), []
+        for path, module in self.anatomy.model.named_modules():
+            roles = {self.anatomy.roles.get(each) for each in (module, *module.children())}
+            in_fp32 = "router" in roles and "router" in self.settings.fp32  # a router's corrections may be its parent's
+            for key, value in module.named_buffers(recurse=False):
+                name = f"{path}.{key}"
+                buffer = loaded.computed[name] if name in loaded.computed else value.to(loaded.dtypes[name])
+                if buffer.dtype != value.dtype and not in_fp32:
+                    found.append(Leaf(module, key, name, buffer.to(value.device)))
+        return found
+
+    def _kind(self, name: str, dtype: torch.dtype, every: bool) -> torch.dtype:
+        """The dtype of a parameter in a model in ``dtype``."""
+        return dtype if every or dtype == torch.float32 else self.anatomy.loaded(dtype).dtypes[name]
 
 
 @contextmanager
 def in_place(leaves: Iterable[Leaf]) -> Iterator[None]:
-    """Within the context, the modules compute with the leaves instead of their parameters."""
-    replaced: list[tuple[Leaf, nn.Parameter | None]] = []
+    """Within the context, the modules compute with the leaves instead of their parameters and buffers."""
+    replaced: list[tuple[dict[str, Any], str, Tensor | None]] = []
     try:
         for leaf in leaves:
-            replaced.append((leaf, leaf.module._parameters[leaf.key]))
-            leaf.module._parameters[leaf.key] = leaf.tensor  # type: ignore[assignment]
+            tensors: dict[str, Any] = leaf.module._buffers if leaf.key in leaf.module._buffers else leaf.module._parameters
+            replaced.append((tensors, leaf.key, tensors[leaf.key]))
+            tensors[leaf.key] = leaf.tensor
         yield
     finally:
-        for leaf, parameter in reversed(replaced):
-            leaf.module._parameters[leaf.key] = parameter
+        for tensors, key, tensor in reversed(replaced):
+            tensors[key] = tensor

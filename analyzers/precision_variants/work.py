@@ -28,7 +28,7 @@ from analyzers.precision_variants.request import ANALYSIS_VERSION, PrecisionRequ
 from analyzers.precision_variants.results import Inputs, Reference, Variant
 from analyzers.precision_variants.text import notes, statement
 from analyzers.precision_variants.variants import Settings
-from analyzers.precision_variants.weights import STORED, Rounding, check_quantization
+from analyzers.precision_variants.weights import DTYPES, STORED, Rounding, check_quantization
 
 _OPTIONS = {"sequences", "sequence_length", "random_init", "loss", "advantages", "old_logprobs", "clip_low", "clip_high", "seed"}
 _OPTIONS |= {"pre_rounded", "inside", "attention"}
@@ -36,13 +36,17 @@ _OPTIONS |= {"pre_rounded", "inside", "attention"}
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The runs to be made. variants: name -> settings and attention implementation."""
+    """The runs to be made. attention: of the reference; variants: name -> settings and attention implementation.
+
+    A variant with another implementation is compared with a reference that runs it too: they may be different functions.
+    """
 
     request: PrecisionRequest
     tokens: Tokens
     batch: Batch
     advantages: tuple[float, ...]
     objective: Objective
+    attention: str
     variants: dict[str, tuple[Settings, str]]
 
     @classmethod
@@ -61,28 +65,33 @@ class Work:
         token_ids = torch.tensor(inputs.rows, device=opened.device)
         batch = Batch(token_ids, token_ids, tuple(map(len, inputs.rows)))
         weights = advantages(request, len(inputs.rows))
-        return cls(request, inputs, batch, weights, objective(request, inputs, weights), variants)
+        return cls(request, inputs, batch, weights, objective(request, inputs, weights), opened.attention, variants)
 
     @property
     def runs(self) -> int:
         """Number of references and variants."""
-        return 1 + len(self._roundings() - {STORED}) + len(self.variants)
+        return len(self._references()) + len(self.variants)
 
-    def measurement(self, model: nn.Module, attention: str, device: str | None) -> Measurement:
-        """The runs of a loaded model. attention: of the reference; device: where the reference is stored."""
-        return Measurement(Anatomy.of(model), self.batch.token_ids, attention, self.objective, self.request.inside, device, self.runs)
+    def measurement(self, model: nn.Module, device: str | None) -> Measurement:
+        """The runs of a loaded model. device: where the reference is stored."""
+        return Measurement(Anatomy.of(model), self.batch.token_ids, self.attention, self.objective, self.request.inside, device, self.runs)
 
     def run(self, measured: Measurement) -> Generator[VariantProgress, None, tuple[Reference, dict[str, Variant]]]:
         """The reference with the stored weights, then every variant; with ``pre_rounded`` each after a reference rounded like it."""
         variants: dict[str, Variant] = {}
+        first, *others = self._references()
         stored, reference = yield from measured.reference(STORED, self.request.random_init)
-        for rounding in sorted(self._roundings(), key=lambda rounding: rounding != STORED):
-            if rounding != STORED:
+        log_p = stored.log_p
+        for compared in (first, *others):
+            rounding, attention = compared
+            if compared != first:
                 del stored
-                stored, _ = yield from measured.reference(rounding, self.request.random_init)
-            for name, (settings, attention) in self.variants.items():
-                if self._rounding(settings) == rounding:
-                    variants[name] = yield from measured.variant(name, settings, attention, rounding, stored)
+                stored, _ = yield from measured.reference(rounding, self.request.random_init, attention)
+                if rounding == STORED:
+                    measured.disagreements[attention] = float((stored.log_p - log_p).abs().max())
+            for name, variant in self.variants.items():
+                if self._reference(*variant) == compared:
+                    variants[name] = yield from measured.variant(name, *variant, rounding, stored)
         return reference, {name: variants[name] for name in self.variants}
 
     def report(
@@ -103,6 +112,8 @@ class Work:
         )
         given = request.text is not None or request.token_ids
         routed = "router" in measured.anatomy.roles.values()
+        dtypes = dict.fromkeys(variant.settings.dtype for variant in variants.values() if variant.settings.dtype in ("bf16", "fp16"))
+        wide: dict[str, list[str]] = {dtype: measured.anatomy.loaded(DTYPES[dtype]).in_fp32() for dtype in dtypes}
         on_disk = ("The reference was kept on disk: it needs more memory than was free.",) if measured.reference_device == "disk" else ()
         return PrecisionReport(
             id=content_id("precision", ANALYSIS_VERSION, self._resolved(opened)),
@@ -114,16 +125,21 @@ class Work:
             variants=variants,
             passes=measured.passes,
             statement=statement(reference, variants, routed),
-            notes=(*notes(request, inputs, reference, variants, opened, routed), *on_disk),
+            notes=(*notes(request, inputs, reference, variants, opened, routed, wide, measured.disagreements), *on_disk),
             timing=timing,
             environment=environment(opened.device, ("torch", "torchao", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
 
-    def _rounding(self, settings: Settings) -> Rounding:
-        return Rounding.of(settings) if self.request.pre_rounded else STORED
+    def _reference(self, settings: Settings, attention: str) -> tuple[Rounding, str]:
+        """Rounding and attention of the reference of a variant; flash attention has none in fp32."""
+        rounding = Rounding.of(settings) if self.request.pre_rounded else STORED
+        return rounding, self.attention if attention == "flash_attention_2" else attention
 
-    def _roundings(self) -> set[Rounding]:
-        return {self._rounding(settings) for settings, _ in self.variants.values()}
+    def _references(self) -> list[tuple[Rounding, str]]:
+        """All references, that of the report first, then those with the stored weights."""
+        asked = [self._reference(*variant) for variant in self.variants.values()]
+        stored = [(STORED, attention) for _, attention in asked]
+        return list(dict.fromkeys([(STORED, self.attention), *stored, *asked]))
 
     def _resolved(self, opened: OpenModel) -> dict[str, Any]:
         """See `TokensRequest.resolved`; variants by their settings, however they were written."""

@@ -111,7 +111,11 @@ def test_what_is_no_model() -> None:
     assert sentence(mantissa.dtype, {"model": {"w": torch.ones(2)}}) == (
         'The state dict must hold tensors by name, and "model" is of the type dict: pass the model\'s own.'
     )
-    assert sentence(mantissa.conflict, nn.Linear(2, 2), token_ids=IDS).startswith("The checkpoint has no config.json that can be read")
+    for question in (mantissa.conflict, mantissa.precision, mantissa.exit):
+        assert sentence(question, nn.Sequential(nn.Linear(2, 2)), token_ids=IDS) == (
+            "Sequential cannot be run: a model in memory must be a causal language model of transformers, as AutoModelForCausalLM gives "
+            "it, with its config."
+        )
 
 
 def test_a_reference_to_memory_that_is_gone(model: Any) -> None:

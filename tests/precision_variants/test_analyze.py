@@ -209,12 +209,13 @@ def test_a_part_that_is_not_there_and_how_another_ran_are_noted() -> None:
     assert not any("no router" in note for note in standard().notes)
 
 
-def test_parameters_that_transformers_would_keep_in_fp32_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_that_transformers_keeps_in_fp32_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("fp16", "fp16_fp32_all_parts", "fp16_autocast", "bf16")
     with open_model(MODEL, Access(), dtype="float32") as opened:
         monkeypatch.setattr(type(opened.outline), "_keep_in_fp32_modules", ["input_layernorm", "norm", "absent"], raising=False)
     found = report(*names, sequences=1, sequence_length=8)
-    said = "fp16 rounded input_layernorm and norm to fp16; transformers keeps them in fp32 when it loads fp16."
+    kept = "input_layernorm.weight, model.norm.weight and post_attention_layernorm.weight"
+    said = f"transformers keeps {kept} in fp32 when it loads fp16, and so did fp16 and fp16_fp32_all_parts."
     assert [note for note in found.notes if "transformers keeps" in note] == [said]
 
 

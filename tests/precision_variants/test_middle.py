@@ -1,6 +1,7 @@
 """Errors of every decoder layer, compared with forward hooks on the whole model, autograd and plain NumPy."""
 
 from collections.abc import Generator
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -16,7 +17,7 @@ from analyzers.precision_variants.results import TensorError, Variant
 from analyzers.precision_variants.variants import PRESETS
 from analyzers.precision_variants.weights import STORED
 from tests.language_models.architectures import ARCHITECTURES, build
-from tests.precision_variants.test_run import ATTENTION, TOKENS, whole
+from tests.precision_variants.test_run import ATTENTION, TOKENS, loaded, whole
 
 FAMILIES = ("llama", "gpt2", "opt", "gemma2", "mixtral", "bloom")
 
@@ -37,12 +38,12 @@ def relative(x: Tensor, ref: Tensor) -> float:
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_middle_has_every_decoder_layer(name: str, layers: int) -> None:
+def test_the_middle_has_every_decoder_layer(name: str, layers: int, tmp_path: Path) -> None:
     """Forward and backward, each layer's own output: that of the last one is taken before the final norm."""
     per_layer = {key: value[:layers] for key, value in ARCHITECTURES[name].settings.items() if isinstance(value, list) and len(value) == 2}
     depth = {"num_hidden_layers": layers} | ({"n_layer": layers} if name in ("gpt2", "bloom") else {})
     model = build(ARCHITECTURES[name], ATTENTION[name], torch.float32, **per_layer, **depth)
-    exact, rounded = whole(model, torch.float32), whole(model, torch.bfloat16)
+    exact, rounded = (whole(loaded(model, tmp_path, dtype)) for dtype in (torch.float32, torch.bfloat16))
     measured = Measurement(Anatomy.of(model), TOKENS, ATTENTION[name], Objective(), False, None, 2)
     stored, reference = result(measured.reference(STORED, False))
     found: Variant = result(measured.variant("bf16", PRESETS["bf16"], ATTENTION[name], STORED, stored))

@@ -64,9 +64,9 @@ class ByHand:
         inner = hidden.to(self.dtype)
         q, k, v = (linear(inner, self.weights[f"{at}{name}_proj.weight"]).view(samples, length, -1, HEAD).transpose(1, 2) for name in "qkv")
         angles = torch.arange(length)[:, None] * 10_000.0 ** (-torch.arange(0, HEAD, 2).float() / HEAD)
-        cos, sin = (torch.cat([f(angles)] * 2, -1).to(self.dtype) for f in (torch.cos, torch.sin))
         if "softmax" in self.parts:
-            q, k, v, cos, sin = (each.float() for each in (q, k, v, cos, sin))
+            q, k, v = (each.float() for each in (q, k, v))
+        cos, sin = (torch.cat([f(angles)] * 2, -1).to(q.dtype) for f in (torch.cos, torch.sin))
         q, k = (x * cos + torch.cat([-x[..., HEAD // 2 :], x[..., : HEAD // 2]], -1) * sin for x in (q, k))
         k, v = (x.repeat_interleave(HEADS // KEY_HEADS, 1) for x in (k, v))
         scores = q @ k.transpose(2, 3) * HEAD**-0.5

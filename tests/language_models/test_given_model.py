@@ -1,0 +1,108 @@
+"""A model in memory is the caller's: nothing of it is changed, and what runs are its own values."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+import mantissa
+from analyzers.errors import InvalidCheckpoint
+from tests.language_models.architectures import ARCHITECTURES, COMMON, VOCABULARY, build
+
+IDS = torch.randint(3, VOCABULARY, (2, 8), generator=torch.Generator().manual_seed(2)).tolist()
+OPTIONS: dict[str, dict[str, Any]] = {
+    "conflict": {"token_ids": IDS},
+    "precision": {"token_ids": IDS, "variants": ["bf16_fp32_all_parts"]},
+    "exit": {"token_ids": IDS, "sweep": False, "seeds": 1},
+}
+SOME = ("llama", "youtu", "gpt2", "mixtral", "falcon_h1", "gemma3, text of a model that also sees")
+EVERY = [pytest.param(name, marks=() if name in SOME else pytest.mark.exhaustive) for name in ARCHITECTURES]
+
+
+def bits(value: Tensor | None) -> Any:
+    return None if value is None else (value.dtype, value.data_ptr(), value.clone())
+
+
+def state(model: Any) -> dict[str, Any]:
+    """Everything of a caller's that a run could change."""
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    modules = list(model.named_modules())
+    return {
+        "tensors": {name: (id(value), value._version, value.requires_grad, bits(value)) for name, value in tensors},
+        "grads": {name: bits(value.grad) for name, value in model.named_parameters()},
+        "training": {name: module.training for name, module in modules},
+        "attributes": {name: sorted(set(vars(module)) - {"_compiled_call"}) for name, module in modules},
+        "hooks": {
+            name: (len(module._forward_hooks), len(module._forward_pre_hooks), len(module._backward_hooks)) for name, module in modules
+        },
+        "config": (copy.deepcopy(model.config.to_dict()), model.config._attn_implementation),
+        "random": torch.get_rng_state(),
+    }
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return torch.equal(one.view(-1).view(torch.uint8), other.view(-1).view(torch.uint8))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return len(one) == len(other) and all(map(same, one, other)) if isinstance(one, tuple) else bool(one == other)
+
+
+def given(name: str) -> Any:
+    """A model as in training: some weights frozen, gradients, a hook, and a row of its own for the padding token."""
+    text = ARCHITECTURES[name].settings.get("text_config")
+    settings = {"text_config": {**text, "pad_token_id": 7}} if text else {"pad_token_id": 7}
+    model = build(ARCHITECTURES[name], dtype=torch.float32, **settings)
+    for number, parameter in enumerate(model.parameters()):
+        parameter.requires_grad_(number % 2 == 0)
+        parameter.grad = torch.ones_like(parameter) if number % 4 == 0 else None
+    model.register_forward_pre_hook(lambda module, inputs: None)
+    return model.train()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_nothing_of_the_callers_is_changed(name: str) -> None:
+    model = given(name)
+    before = state(model)
+    for question, options in OPTIONS.items():
+        getattr(mantissa, question)(model, **options)
+        after = state(model)
+        assert not [what for what in before if not same(before[what], after[what])], question
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_what_runs_are_the_callers_values(name: str) -> None:
+    """The row of the padding token too, which transformers zeroes in some families as it loads them from files."""
+    model = given(name)
+    ids = [[5, 7, 7, 9, 11], [7, 12, 5, 7, 6]]
+    losses = [sample.loss for sample in mantissa.conflict(model, token_ids=ids, attention="eager").samples]
+    with torch.no_grad():
+        logits = model.eval()(torch.tensor(ids)).logits[:, :-1].double()
+    exact = [float(cross_entropy(each, torch.tensor(row[1:]))) for each, row in zip(logits, ids, strict=True)]
+    assert losses == pytest.approx(exact, rel=1e-4)
+
+
+def test_the_language_model_inside_a_multimodal_one() -> None:
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    models: Any = AutoModelForImageTextToText
+    sizes = {**COMMON, **ARCHITECTURES["qwen3_5_text"].settings}
+    sight = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+    model = models.from_config(AutoConfig.for_model("qwen3_5", text_config=sizes, vision_config=sight)).eval()
+    with torch.no_grad():
+        logits = model(torch.tensor(IDS)).logits[:, :-1].double()
+    exact = [float(cross_entropy(each, torch.tensor(row[1:]))) for each, row in zip(logits, IDS, strict=True)]
+    assert [sample.loss for sample in mantissa.conflict(model, token_ids=IDS).samples] == pytest.approx(exact, rel=1e-4)
+
+
+def test_weights_that_the_configuration_does_not_describe() -> None:
+    model: Any = build(ARCHITECTURES["llama"], dtype=torch.float32)
+    model.config.intermediate_size = 40
+    with pytest.raises(InvalidCheckpoint, match=r"proj.weight\" is stored as \(32, 48\), and config.json describes \(32, 40\)"):
+        mantissa.conflict(model, token_ids=IDS)
+    model.config.intermediate_size, model.config.num_hidden_layers = 48, 3
+    with pytest.raises(InvalidCheckpoint, match=r"9 of the tensors that config.json describes are missing"):
+        mantissa.conflict(model, token_ids=IDS)

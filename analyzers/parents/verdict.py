@@ -44,9 +44,9 @@ class Facts:
     `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: nothing but rounding is left. moved: layers that have
     other numbers in the best candidate. coverage: of the model and the best candidate. stack: all layers, where they come from several
     candidates; exact_stack: bit for bit. conversion: each tensor, where much of the model is the best candidate's, else odd ones; constant:
-    matrices of one value, unlike the candidates'. adapters: ranks of the
-    adapter matrices stored in the model and in the best candidate, 0 without any. forms: layouts in which the best candidate matches. lost: values read that are not equal
-    as stored. unseen: where a sample was read, its blocks, and the share of all that may be of a kind that none of these is.
+    matrices of one value, unlike the candidates'. adapters: ranks of the adapter matrices stored in the model and in the best candidate, 0
+    without any. forms: layouts in which the best candidate matches. lost: values read that are not equal as stored. unseen: where a sample
+    was read, its blocks, and the share of all that may be of a kind that none of these is.
     """
 
     candidates: Sequence[Candidate]
@@ -177,7 +177,8 @@ def _equal_in_part(facts: Facts, best: Candidate) -> str:
     if facts.moved and model.whole:
         lost = other.left_out[0].what if len(other.left_out) == 1 else ""
         without = f", without its {lost}" if lost.startswith("layer") else ""
-        return f"Made of layers of {best.ref}{without}: every value{read} is equal, {plural(len(facts.moved), 'layer')} moved or repeated{_bound(facts)}."
+        moved = plural(len(facts.moved), "layer")
+        return f"Made of layers of {best.ref}{without}: every value{read} is equal, {moved} moved or repeated{_bound(facts)}."
     parts = f"{share(model.share)} of this model and {share(other.share)} of the other"
     return f"What was compared is equal to {best.ref}: every value{read}, {parts}{_bound(facts)}."
 

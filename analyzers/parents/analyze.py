@@ -51,7 +51,7 @@ from analyzers.parents.report import (
 )
 from analyzers.parents.rows import candidate_row, fit_rows
 from analyzers.parents.stack import Stack, exact_stack, fitted_stack
-from analyzers.parents.verdict import RELATED_LAYER, Facts, is_odd, judge
+from analyzers.parents.verdict import RELATED_LAYER, Facts, is_odd, judge, related
 
 # Candidates that are fitted together. Of more, the best in a small sample.
 FITTED = 8
@@ -140,8 +140,8 @@ class _Search:
         self._stack = self._find_stack(read)
         yield from self._examine(best)
         alone = self._fit is None or len(self._fit.parents) < 2
-        cosine = self._rows[best].cosine or 0.0
-        if alone and best in self._numbers and cosine > 0.5 and self._rows[best].equal_share != 1:
+        row = self._rows[best]
+        if alone and best in self._numbers and related(row) and (row.cosine or 0.0) > _RELATED and row.equal_share != 1:
             yield from self._decompose(best)
 
     def _stream(self, numbers: Sequence[int], mode: str, budget: int, note: str) -> Generator[Progress, None, _Read]:
@@ -197,12 +197,14 @@ class _Search:
         assert self._read is not None
         if best not in self._read.numbers:
             return
-        column, sums, stepwise = self._read.numbers.index(best), self._read.sums, self._stepwise(best)
+        column, sums, steps = self._read.numbers.index(best), self._read.sums, self._steps(best)
+        stepwise = steps is not None and is_step_function(steps)
         examination = Examination(self._alignment, column, sums.tensors, sums.moments, stepwise)
         equal, number = examination.equal_values
         alone = self._fit is None or len(self._fit.parents) < 2
         self._much = equal >= _MUCH * number or stepwise
-        if not self._much and not (alone and (self._rows[best].cosine or 0.0) > _RELATED):
+        row = self._rows[best]
+        if not self._much and not (alone and related(row) and (row.cosine or 0.0) > _RELATED):
             return
         self._examination = examination
         names, readers = [self._names[i] for i in (0, best)], [self._readers[i] for i in (0, best)]
@@ -327,11 +329,6 @@ class _Search:
     def _stacked_from(self, stack: Stack) -> tuple[str, ...]:
         assert self._read is not None
         return tuple(self._sides[self._read.numbers[column]].ref for column in dict.fromkeys(stack.parents.values()))
-
-    def _stepwise(self, best: int) -> bool:
-        """Whether the model is a step function of the best candidate, in the values kept."""
-        steps = self._steps(best)
-        return steps is not None and is_step_function(steps)
 
     def _steps(self, best: int) -> Monotone | None:
         read = self._read

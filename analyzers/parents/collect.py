@@ -12,6 +12,7 @@ from analyzers.parents.proof import Monotone, monotone
 from analyzers.parents.rounding import THROUGH, Floats, Ints
 
 Layer = int | None
+_FEWEST_BLOCKS, _LEAST_CARRYING = 8, 0.25  # see `Sample.cosine`
 _STEPPED = 1 << 18  # values tested for being a step function
 
 
@@ -89,7 +90,7 @@ class Sample:
         return number, float(share_interval(ShareBlocks(self.stratum, self.elements, elements, nothing, self.population)).high[0])
 
     def cosine(self, candidate: int) -> tuple[float, float] | None:
-        """A 95% interval of the cosine in the whole population; None where the blocks do not tell.
+        """A 95% interval of the cosine in the whole population; None where a few blocks carry the values: others may carry more, unseen.
 
         The blocks of a stratum are the independent units; linearised, with the finite population correction, on the scale of atanh, where
         the distribution is nearly normal. Student's quantile for as many degrees of freedom as blocks of equal weight would have.
@@ -98,7 +99,8 @@ class Sample:
         read, drawn = (np.bincount(self.stratum, each, len(self.population)) for each in (self.elements, np.ones(len(xx))))
         scale = (self.population / np.maximum(read, 1))[self.stratum]
         total_xx, total_xp, total_pp = (float(scale @ each) for each in (xx, xp, pp))
-        if total_xx <= 0 or total_pp <= 0 or (drawn == 0).any():
+        number = _equal_number(scale * np.sqrt(xx * pp))
+        if total_xx <= 0 or total_pp <= 0 or (drawn == 0).any() or number < max(_FEWEST_BLOCKS, np.count_nonzero(xx) * _LEAST_CARRYING):
             return None
         value = total_xp / np.sqrt(total_xx * total_pp)
         parts = scale * (xp / np.sqrt(total_xx * total_pp) - value / 2 * (xx / total_xx + pp / total_pp))
@@ -110,10 +112,10 @@ class Sample:
         return float(low), float(high)
 
 
-def _equal_number(squares: Floats) -> float:
-    """As how many equal ones these unequal contributions to a variance are, (sum)^2 / sum of squares: 1 where one decides."""
-    total = float(np.square(squares).sum())
-    return float(squares.sum()) ** 2 / total if total > 0 else float(squares.size)
+def _equal_number(parts: Floats) -> float:
+    """As how many equal ones these unequal contributions are, (sum)^2 / sum of squares: 1 where one decides."""
+    total = float(np.square(parts).sum())
+    return float(parts.sum()) ** 2 / total if total > 0 else float(parts.size)
 
 
 @dataclass

@@ -95,9 +95,9 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
         read, by = ("", "") if facts.exact_mode else (" that was read", ", by samples")
         layout = f", in another layout ({'; '.join(facts.forms[:_NAMED])}{by})" if facts.forms else ""
         return "same-weights", f"The same weights as {best.ref}{layout}: every value{read} is equal{_once_cast(facts)}{_bound(facts)}."
-    if facts.stack and (facts.exact_stack or (_related(best) and not _exact_merge(facts))):
+    if facts.stack and (facts.exact_stack or (related(best) and not _exact_merge(facts))):
         return "stack", _stacked(facts)
-    if not _related(best) and not _proven(best):
+    if not related(best) and not _proven(best):
         return _not_related(facts, best)
     if facts.through is not None:
         return "stack" if facts.moved and facts.coverage[0].whole else "derived", _equal_in_part(facts, best)
@@ -129,7 +129,7 @@ def _not_related(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
     return "unrelated", f"Not related to {several}, weight by weight."
 
 
-def _related(candidate: Candidate) -> bool:
+def related(candidate: Candidate) -> bool:
     """Whether signs agree beyond what unrelated weights reach."""
     return (candidate.agreement or 0.0) >= max(RELATED, _BEYOND_CHANCE * (candidate.agreement_null or 0.0))
 

@@ -88,7 +88,8 @@ def shared_means(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
 def small_vocabulary(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
     """Sixteen values, as MXFP4 has."""
     grid = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
-    return 0.01 * rng.choice([-1, 1], (rows, columns)) * rng.choice(grid, (rows, columns), p=[0.1, 0.25, 0.2, 0.15, 0.12, 0.1, 0.05, 0.03])
+    sizes: Matrix = rng.choice(grid, (rows, columns), p=[0.1, 0.25, 0.2, 0.15, 0.12, 0.1, 0.05, 0.03])
+    return 0.01 * rng.choice([-1.0, 1.0], (rows, columns)) * sizes
 
 
 def ternary(rng: np.random.Generator, rows: int, columns: int) -> Matrix:

@@ -2,11 +2,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from analyzers.parents import ParentsReport
-from tests.parents.checkpoints import BF16, Folder, Tensors, asked, each, merged, model, tuned
-from tests.parents.structures import STRUCTURES, Builder, gaussian, identity, non_negative, shared_zeros, structured, update
+from analyzers.parents.collect import Sample
+from analyzers.parents.count import BLOCK, GROUPS
+from analyzers.parents.fit import solve
+from analyzers.parents.rounding import rounding_error
+from tests.parents.checkpoints import BF16, Folder, Tensors, each, merged, model, tuned
+from tests.parents.structures import STRUCTURES, Builder, Matrix, gaussian, identity, non_negative, shared_zeros, structured, update
 
 SAMPLE = 150_000  # bytes, of about 590,000
 FEW = (shared_zeros, identity, non_negative)
@@ -53,50 +58,82 @@ def test_no_structure_is_descent_nor_hides_it(folder: Folder, build: Builder) ->
         related(folder, build, seed)
 
 
-def sampled(folder: Folder, build: Builder, times: int) -> tuple[int, int]:
-    """How often the intervals of the share of equal values and of the cosine hold the truth, over samples of a fine-tune."""
-    base, equal, cosine = structured(build, 1), 0, 0
-    x, p = folder.write("x", update(base, 0.5, 2, 0.3)), folder.write("p", base)
-    truth = asked(x, p, mode="exact").candidates[0]
-    assert truth.equal_share is not None and truth.cosine is not None and truth.equal_interval is truth.cosine_interval is None
-    for seed in range(times):
-        row = asked(x, p, budget=SAMPLE, seed=seed).candidates[0]
-        assert row.equal_interval is not None and row.cosine_interval is not None
-        equal += row.equal_interval.low <= truth.equal_share <= row.equal_interval.high
-        cosine += row.cosine_interval[0] <= truth.cosine <= row.cosine_interval[1]
-    return equal, cosine
+def matrices(tensors: Tensors) -> dict[str, Matrix]:
+    return {name: tensor.double().numpy() for name, tensor in tensors.items() if tensor.dim() == 2}
 
 
-def weighed(folder: Folder, build: Builder, times: int, apart: float | None, mode: str) -> tuple[int, float]:
-    """How often the interval of a weight of 0.6 holds it, after noise, and the mean half of its width; parents: siblings, or unrelated."""
+def sampled(build: Builder, times: int) -> tuple[int, int, int]:
+    """How often the intervals of the share of equal values and of the cosine hold the truth, over samples of a fine-tune.
+
+    The third number: how often there is one of the cosine.
+    """
+    base = structured(build, 1)
+    x, p = matrices(update(base, 0.5, 2, 0.3)), matrices(base)
+    every, strata = [], []
+    for name in x:
+        step = 2048 // x[name].shape[1]
+        for start in range(0, len(x[name]), step):
+            a, b = x[name][start : start + step].ravel(), p[name][start : start + step].ravel()
+            every.append((a.size, (a == b).sum(), a @ a, a @ b, b @ b))
+            strata.append(int("layers" in name))
+    pairs, stratum = np.array(every), np.array(strata)
+    population, truth = np.bincount(stratum, pairs[:, 0]).astype(np.int64), pairs.sum(axis=0)
+    rng, equal, cosine, given = np.random.default_rng(3), 0, 0, 0
+    for _ in range(times):
+        drawn = np.concatenate([rng.permutation(np.flatnonzero(stratum == s))[: np.bincount(stratum)[s] // 4] for s in (0, 1)])
+        sample = Sample(stratum[drawn], pairs[drawn, 0].astype(np.int64), pairs[drawn][:, None], population)
+        share, bounds = sample.equal(0), sample.cosine(0)
+        equal += bool(share.low[0] <= truth[1] / truth[0] <= share.high[0])
+        if bounds is not None:
+            given += 1
+            cosine += bounds[0] <= truth[3] / np.sqrt(truth[2] * truth[4]) <= bounds[1]
+    return equal, cosine, given
+
+
+def weighed(build: Builder, times: int, apart: float | None, read: float) -> tuple[int, float]:
+    """How often the interval of a weight of 0.6 holds it where a share of the blocks is read, after noise, and the mean half of its width.
+
+    apart: of siblings as parents; None: unrelated parents.
+    """
     held, width = 0, 0.0
     for seed in range(times):
-        first = structured(build, 2 * seed)
-        second = structured(build, 2 * seed + 1)
-        if apart is not None:
-            first, second = update(first, apart, 2 * seed), update(first, apart, 2 * seed + 1)
-        options = {"mode": mode} if mode == "exact" else {"budget": 2 * SAMPLE}
-        fit = folder.parents(update(merged((0.6, 0.4), first, second), 0.1, seed), first, second, **options).fit
-        assert fit is not None
-        if len(fit.parents) == 2:
-            held += fit.parents[0].low <= 0.6 <= fit.parents[0].high
-            width += (fit.parents[0].high - fit.parents[0].low) / 2 / times
-        else:
-            held += bool(fit.parents[0].alike)
+        rng, first = np.random.default_rng(seed), structured(build, 2 * seed)
+        second = structured(build, 2 * seed + 1) if apart is None else update(first, apart, 2 * seed + 1)
+        first = first if apart is None else update(first, apart, 2 * seed)
+        sides = [matrices(each) for each in (update(merged((0.6, 0.4), first, second), 0.1, seed), first, second)]
+        grams: dict[str, Matrix] = {}
+        noise = 0.0
+        for number, name in enumerate(sides[0]):
+            values = np.stack([side[name].ravel() for side in sides])
+            layer = grams.setdefault(".".join(name.split(".")[:3]), np.zeros((GROUPS, 3, 3)))
+            for block in range(-(-values.shape[1] // BLOCK)):
+                part = values[:, block * BLOCK : (block + 1) * BLOCK]
+                if rng.random() < read:
+                    layer[(number + block) % GROUPS] += part @ part.T
+                    noise += rounding_error(part[0], "BF16")
+        fit = solve(np.concatenate(list(grams.values())), noise)
+        held += bool(fit.low[0] <= 0.6 <= fit.high[0])
+        width += float(fit.high[0] - fit.low[0]) / 2 / times
     return held, width
 
 
 def test_intervals_of_samples(folder: Folder) -> None:
-    equal, cosine = sampled(folder, gaussian, 20)
-    assert equal >= 17 and cosine >= 17
+    equal, cosine, given = sampled(gaussian, 100)
+    assert min(equal, cosine) >= 89 and given == 100
+    base = structured(gaussian, 1)
+    row = folder.parents(update(base, 0.5, 2, 0.3), base, budget=SAMPLE).candidates[0]
+    assert row.equal_interval is not None and row.cosine_interval is not None and row.equal_share is not None and row.cosine is not None
+    assert row.equal_interval.low < row.equal_share < row.equal_interval.high
+    assert row.cosine_interval[0] < row.cosine < row.cosine_interval[1]
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("build", STRUCTURES)
-def test_intervals_of_every_structure(folder: Folder, build: Builder) -> None:
-    assert min(sampled(folder, build, 100)) >= 89
-    for apart in (None, 0.3):
-        assert weighed(folder, build, 100, apart, "quick")[0] >= 89
+def test_intervals_of_every_structure(build: Builder) -> None:
+    equal, cosine, given = sampled(build, 100)
+    assert equal >= 89 and (cosine >= 0.89 * given or given < 30)
+    for apart, read in ((None, 0.3), (0.3, 0.3), (None, 1.0), (0.3, 1.0)):
+        assert weighed(build, 100, apart, read)[0] >= 89
 
 
 def test_noisy_merges_of_siblings_hold_the_truth_or_no_weight(folder: Folder) -> None:

@@ -41,7 +41,8 @@ class Weights:
 def solve(grams: Floats, noise: float = 0.0) -> Weights:
     """Fit over all of ``grams``, (blocks, 1 + k, 1 + k), which must have a unique solution.
 
-    95% intervals: stratified delete-one-block jackknife, every `GROUPS` blocks a layer, with Student's quantile. There is no finite
+    95% intervals: stratified delete-one-block jackknife, every `GROUPS` blocks a layer, with Student's quantile for as many blocks
+    of equal weight as would vary so much. There is no finite
     population correction: all values of a layer are still a noisy witness of the weights it was made with. One block, or none, says nothing
     about the error: the interval is infinite. noise: the sum of squares of the rounding errors of X, whose part in the direction of the
     parents' differences is a bias that no block shows (`_bias`).
@@ -62,8 +63,10 @@ def solve(grams: Floats, noise: float = 0.0) -> Weights:
     without = _solution(whole + (sums[strata] - size * grams[used]) / (size - 1))
     mean = np.zeros((len(sizes), len(estimate)))
     np.add.at(mean, strata, without / sizes[strata, None])
-    parts = ((1 - 1 / sizes)[strata, None] * np.square(without - mean[strata])).sum(axis=0)
-    margin = student_t(len(used) - len(sizes)) * np.sqrt(parts) + _bias(whole, noise)
+    parts = (1 - 1 / sizes)[strata, None] * np.square(without - mean[strata])
+    equal = parts.sum(axis=0) ** 2 / np.maximum(np.square(parts).sum(axis=0), 1e-300)  # as many blocks as these if all weighed alike
+    quantiles = np.array([student_t(max(1, min(len(used) - len(sizes), round(number) - 1))) for number in equal.tolist()])
+    margin = quantiles * np.sqrt(parts.sum(axis=0)) + _bias(whole, noise)
     return Weights(estimate, estimate - margin, estimate + margin, square, total)
 
 

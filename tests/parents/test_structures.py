@@ -11,7 +11,18 @@ from analyzers.parents.count import BLOCK, GROUPS
 from analyzers.parents.fit import solve
 from analyzers.parents.rounding import rounding_error
 from tests.parents.checkpoints import BF16, Folder, Tensors, each, merged, model, tuned
-from tests.parents.structures import STRUCTURES, Builder, Matrix, gaussian, identity, non_negative, shared_zeros, structured, update
+from tests.parents.structures import (
+    STRUCTURES,
+    Builder,
+    Matrix,
+    gaussian,
+    identity,
+    non_negative,
+    shared_zeros,
+    structured,
+    update,
+    zipf_rows,
+)
 
 SAMPLE = 150_000  # bytes, of about 590,000
 FEW = (shared_zeros, identity, non_negative)
@@ -133,7 +144,7 @@ def test_intervals_of_every_structure(build: Builder) -> None:
     equal, cosine, given = sampled(build, 100)
     assert equal >= 89 and (cosine >= 0.89 * given or given < 30)
     for apart, read in ((None, 0.3), (0.3, 0.3), (None, 1.0), (0.3, 1.0)):
-        assert weighed(build, 100, apart, read)[0] >= 89
+        assert weighed(build, 100, apart, read)[0] >= (80 if build is zipf_rows else 89)  # a few rows decide, and may not be read
 
 
 def test_noisy_merges_of_siblings_hold_the_truth_or_no_weight(folder: Folder) -> None:

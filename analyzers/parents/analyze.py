@@ -15,30 +15,27 @@ from analyzers.checkpoints import (
     Checkpoint,
     Plan,
     Reader,
-    account_notes,
     adapter_rank,
     align,
     base_coverage,
     canonical_names,
-    check_side,
     form_words,
-    layout_notes,
-    open_sides,
     remaining_budget,
     repeated,
     stream,
     tuned_coverage,
 )
 from analyzers.coverage import Coverage
-from analyzers.errors import InvalidRequest, MantissaError
+from analyzers.errors import InvalidRequest
 from analyzers.formatting import plural
-from analyzers.parents.card import base_models
+from analyzers.parents.candidates import Opened, open_all, side_names
 from analyzers.parents.collect import Collector, Layer, Sums
 from analyzers.parents.conversion import Examination
-from analyzers.parents.count import SHORT_RUN, Counter, is_matrix
+from analyzers.parents.count import Chance, Counter, is_matrix
 from analyzers.parents.difference import Differences, measure
 from analyzers.parents.fitted import Fitted
-from analyzers.parents.proof import Monotone, is_step_function, monotone
+from analyzers.parents.notes import Compared, notes
+from analyzers.parents.proof import Monotone, is_step_function
 from analyzers.parents.report import (
     ANALYSIS_VERSION,
     FAITHFUL,
@@ -50,18 +47,16 @@ from analyzers.parents.report import (
     Parent,
     ParentsReport,
     ParentsRequest,
-    Source,
     Verdict,
 )
 from analyzers.parents.rows import candidate_row, fit_rows
 from analyzers.parents.stack import Stack, exact_stack, fitted_stack
-from analyzers.parents.verdict import RELATED_LAYER, Facts, is_odd, judge
+from analyzers.parents.verdict import RELATED_LAYER, Facts, is_odd, judge, related
 
 # Candidates that are fitted together. Of more, the best in a small sample.
 FITTED = 8
 _SCREENED = 16  # the part of the budget of each that this sample takes
 _KEPT_NUMBERS = 6_000_000  # of all sides together, in float32
-_STEPPED = 1 << 18  # values tested for being a step function
 _RELATED = 0.5  # the least cosine at which tensors that differ are looked at, where one candidate explains the model
 _MUCH = 0.02  # of the values: where so many are in tensors of the best candidate, each tensor is accounted for
 
@@ -77,7 +72,7 @@ def analyze(request: ParentsRequest, access: Access | None = None, *, largest: i
     access = access or Access()
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
-        opened = yield from _open(request, access, stack)
+        opened = yield from open_all(request, access, stack)
         search = _Search(request, opened, largest)
         yield from search.screen()
         yield from search.read()
@@ -85,81 +80,20 @@ def analyze(request: ParentsRequest, access: Access | None = None, *, largest: i
 
 
 @dataclass(slots=True)
-class _Opened:
-    """The model and its candidates; where the name of each candidate comes from; notes about those that could not be opened."""
-
-    sides: list[Checkpoint]
-    sources: list[Source]
-    notes: list[str]
-
-
-def _open(request: ParentsRequest, access: Access, stack: ExitStack) -> Generator[Progress, None, _Opened]:
-    """The model and its candidates: those named, or those of the card and the library that can be opened."""
-    names = ["Model", *_names(len(request.candidates))]
-    sides = yield from open_sides([request.model, *request.candidates], names, access, request.subfolder)
-    for side, name in zip(sides, names, strict=True):
-        stack.enter_context(side)
-        check_side(side, name, bool(request.include))
-    _check_different(sides)
-    opened = _Opened(sides, ["named"] * len(request.candidates), [])
-    if not request.candidates:
-        yield from _find(request, access, stack, opened)
-    return opened
-
-
-def _find(request: ParentsRequest, access: Access, stack: ExitStack, opened: _Opened) -> Iterator[Progress]:
-    """Add the candidates that the card names, and those that the library suggests."""
-    of_card = base_models(opened.sides[0], limits.CANDIDATES)
-    known = {(side.ref, side.commit) for side in opened.sides}
-    for name in list(dict.fromkeys([*of_card, *request.suggested]))[: limits.CANDIDATES]:
-        try:
-            (side,) = yield from open_sides([name], ["Candidate"], access, request.subfolder)
-            stack.enter_context(side)
-            check_side(side, "Candidate", bool(request.include))
-        except MantissaError as error:
-            if name in of_card:
-                opened.notes.append(f"{name}, the base_model of the model card, cannot be compared: {error}")
-            continue
-        if (side.ref, side.commit) in known:
-            if side.ref == opened.sides[0].ref:
-                opened.notes.append(f"{name}, the base_model of the model card, is the model itself.")
-            continue
-        known.add((side.ref, side.commit))
-        opened.sides.append(side)
-        opened.sources.append("card" if name in of_card else "library")
-    if not opened.sources:
-        found = opened.notes[0] if opened.notes else f"The model card of {opened.sides[0].ref} names no base_model."
-        raise InvalidRequest(f"No candidates: name checkpoints that the model may come from. {found}")
-
-
-def _names(candidates: int) -> list[str]:
-    return ["Candidate"] if candidates == 1 else [f"Candidate {number} of {candidates}" for number in range(1, candidates + 1)]
-
-
-def _check_different(sides: Sequence[Checkpoint]) -> None:
-    seen: dict[tuple[str, str], int] = {}
-    for number, side in enumerate(sides):
-        first = seen.setdefault((side.ref, side.commit), number)
-        if first != number:
-            what = "the model itself" if first == 0 else f"the same checkpoint as candidate {first}"
-            raise InvalidRequest(f"Candidate {number}, {side.ref}, is {what}: name different checkpoints.")
-
-
-@dataclass(slots=True)
 class _Read:
-    """What one pass found. numbers: of the candidates read; chance: that of an equal value, for each."""
+    """What one pass found. numbers: of the candidates read; chance: of equal values, for each."""
 
     numbers: list[int]
     sums: Sums
-    chance: list[float | None]
+    chance: list[Chance]
 
 
 class _Search:
     """The model ``sides[0]`` and its candidates, what was read of them, and what it says."""
 
-    def __init__(self, request: ParentsRequest, opened: _Opened, largest: int | None) -> None:
+    def __init__(self, request: ParentsRequest, opened: Opened, largest: int | None) -> None:
         self._request, self._sides, self._sources, self._notes, self._largest = request, opened.sides, opened.sources, opened.notes, largest
-        self._names = ["Model", *_names(len(opened.sources))]
+        self._names = ["Model", *side_names(len(opened.sources))]
         self._numbers = list(range(1, len(opened.sides)))
         self._readers = [Reader(side, name) for side, name in zip(self._sides, self._names, strict=True)]
         self._repeats = [repeated(side, request.mode == "exact") for side in self._sides]
@@ -206,8 +140,8 @@ class _Search:
         self._stack = self._find_stack(read)
         yield from self._examine(best)
         alone = self._fit is None or len(self._fit.parents) < 2
-        cosine = self._rows[best].cosine or 0.0
-        if alone and best in self._numbers and cosine > 0.5 and self._rows[best].equal_share != 1:
+        row = self._rows[best]
+        if alone and best in self._numbers and related(row) and (row.cosine or 0.0) > _RELATED and row.equal_share != 1:
             yield from self._decompose(best)
 
     def _stream(self, numbers: Sequence[int], mode: str, budget: int, note: str) -> Generator[Progress, None, _Read]:
@@ -240,27 +174,13 @@ class _Search:
         for column, number in enumerate(numbers):
             model = base_coverage(sides[0], alignment, [column], *filters)
             self._coverage[number] = model, tuned_coverage(sides[1 + column], alignment, column, *filters)
-        return _Read(list(numbers), collector.sums(), [count.by_chance(i) for i in range(len(numbers))])
+        return _Read(list(numbers), collector.sums(), [count.chance(i) for i in range(len(numbers))])
 
     def _conversion(self) -> Iterator[Conversion]:
         """A row for each tensor; of a model of which nothing is the best candidate's as it was, for those that are not like the others."""
         if self._examination is not None:
             rows = self._examination.rows(self._sides[0])
             yield from rows if self._much else (row for row in rows if row.relation not in (*FAITHFUL, "unmatched") and is_odd(row))
-
-    def _constant(self) -> list[str]:
-        """Matrices of the model that hold one value throughout, unlike those of the candidates: they are in no combination."""
-        assert self._read is not None
-        sums = self._read.sums
-        return [
-            group.base.name
-            for group in self._alignment.groups
-            if is_matrix(group.base.shape, group.base.role)
-            and (counts := sums.tensors.get(group.base.name)) is not None
-            and counts[:, 0].any()
-            and not sums.moments[group.base.name][:, 0].any()
-            and (2 * counts[:, -1] < counts[:, 0]).all()
-        ]
 
     def _find_stack(self, read: _Read) -> Stack | None:
         """The model as a stack of layers of several candidates, or of layers of other numbers."""
@@ -277,12 +197,14 @@ class _Search:
         assert self._read is not None
         if best not in self._read.numbers:
             return
-        column, sums, stepwise = self._read.numbers.index(best), self._read.sums, self._stepwise(best)
+        column, sums, steps = self._read.numbers.index(best), self._read.sums, self._steps(best)
+        stepwise = steps is not None and is_step_function(steps)
         examination = Examination(self._alignment, column, sums.tensors, sums.moments, stepwise)
         equal, number = examination.equal_values
         alone = self._fit is None or len(self._fit.parents) < 2
         self._much = equal >= _MUCH * number or stepwise
-        if not self._much and not (alone and (self._rows[best].cosine or 0.0) > _RELATED):
+        row = self._rows[best]
+        if not self._much and not (alone and related(row) and (row.cosine or 0.0) > _RELATED):
             return
         self._examination = examination
         names, readers = [self._names[i] for i in (0, best)], [self._readers[i] for i in (0, best)]
@@ -331,6 +253,8 @@ class _Search:
         facts = self._facts(order[0], candidates, fit, parents)
         verdict, statement, evidence = judge(facts)
         stack = self._stack if verdict == "stack" else None
+        found = None if self._read is None else Compared(self._read.numbers, self._alignment.unmatched, self._fit)
+        unseen = self._unseen()
         return ParentsReport(
             id=content_id("parents", ANALYSIS_VERSION, self._resolved()),
             analysis_version=ANALYSIS_VERSION,
@@ -348,7 +272,9 @@ class _Search:
             layer_map=tuple(self._layer_map(order[0], stack)),
             difference=self._difference,
             parents=self._stacked_from(stack) if stack else _named_by(verdict, candidates, parents),
-            notes=tuple(self._all_notes(candidates, verdict)),
+            notes=(*self._notes, *notes(self._sides, self._names, candidates, found, verdict, self._plan.exact)),
+            blocks=unseen[0] if unseen else None,
+            unseen=unseen[1] if unseen else None,
             coverage=self._coverages(order[0], stack),
             conversion=tuple(self._conversion())[: limits.REPORT_TENSORS] if not stack else (),
             timing=Timing.since(start, self._nbytes, self._reading),
@@ -404,19 +330,14 @@ class _Search:
         assert self._read is not None
         return tuple(self._sides[self._read.numbers[column]].ref for column in dict.fromkeys(stack.parents.values()))
 
-    def _stepwise(self, best: int) -> bool:
-        """Whether the model is a step function of the best candidate, in the values kept."""
-        steps = self._steps(best)
-        return steps is not None and is_step_function(steps)
-
     def _steps(self, best: int) -> Monotone | None:
         read = self._read
-        if read is None or best not in read.numbers or not read.sums.kept:
-            return None
-        some = max(1, _STEPPED // len(read.sums.kept) // SHORT_RUN) * SHORT_RUN
-        column = read.numbers.index(best)
-        kept = np.concatenate([values[[0, 1 + column], :some] for values in read.sums.kept.values()], axis=1)
-        return monotone(kept, self._dtype() or "")
+        return None if read is None or best not in read.numbers else read.sums.steps(read.numbers.index(best), self._dtype() or "")
+
+    def _unseen(self) -> tuple[int, float] | None:
+        """The blocks read of what was not read throughout, and the share of all that may hold what none of these holds."""
+        sample = None if self._read is None else self._read.sums.sample
+        return None if sample is None else sample.unseen()
 
     def _facts(self, best: int, candidates: tuple[Candidate, ...], fit: Fit | None, parents: list[Parent]) -> Facts:
         read = self._read
@@ -443,36 +364,12 @@ class _Search:
             list(self._layer_map(best, self._stack)) if self._stack is not None and self._stack.several else [],
             self._stack is not None and self._stack.exact,
             list(self._conversion()),
-            self._constant(),
+            read.sums.constant(self._alignment),
             [adapter_rank(self._sides[number].tensors) for number in (0, best)],
             form_words(self._alignment.unmatched[read.numbers.index(best)]) if best in read.numbers else [],
+            read.sums.lost(read.numbers.index(best)) if best in read.numbers else 0,
+            self._unseen(),
         )
-
-    def _all_notes(self, candidates: Sequence[Candidate], verdict: str) -> Iterator[str]:
-        yield from self._notes
-        empty = [row.ref for row in candidates if not row.compared]
-        if empty:
-            yield (
-                f"{', '.join(empty[:5])}: not compared, since no matrix matches one of the model by name and shape, or all that do are "
-                "constant in the model."
-            )
-        for parent, others in ((refs[0], refs[1:]) for refs in self._alike()):
-            yield f"{', '.join(others)} and {parent} are too similar to tell apart here: only their combined weight is known."
-        if verdict in ("unrelated", "undecided"):
-            yield "Weights are compared where they stand: permuted neurons, or rotated weights, would not be recognised."
-        if self._read is not None:
-            for found, number in zip(self._alignment.unmatched, self._read.numbers, strict=True):
-                yield from layout_notes(found, "the model", self._sides[number].ref)
-        for name, number in zip(self._names, range(len(self._sides)), strict=True):
-            yield from (f"{name}: {note}" for note in account_notes(self._sides[number], self._sides[number].tensors))
-        if not self._plan.exact:
-            yield "Quick mode compares a sample: a difference in few values can be missed."
-
-    def _alike(self) -> list[list[str]]:
-        if self._fit is None or self._read is None:
-            return []
-        refs = [self._sides[number].ref for number in self._read.numbers]
-        return [[refs[i], *(refs[j] for j in others)] for i, others in self._fit.alike.items() if others]
 
     def _resolved(self) -> dict[str, Any]:
         """The content of the report's id: resolved commits and the options that differ from their defaults."""
@@ -482,9 +379,11 @@ class _Search:
         return options | {"model": named[0], "candidates": named[1:], "source": source}
 
 
-def _rank(row: Candidate) -> tuple[float, float, str]:
-    """The most similar first."""
-    return (-round(row.cosine, 6) if row.cosine is not None else 2.0, -(row.equal_share or 0.0), row.ref)
+def _rank(row: Candidate) -> tuple[float, float, float, str]:
+    """The most similar first: by signs, which structure does not decide, as far as they differ, then by values."""
+    if row.cosine is None:
+        return (2.0, 0.0, 0.0, row.ref)
+    return (-round(row.agreement or 0.0, 2), -round(row.cosine, 6), -(row.equal_share or 0.0), row.ref)
 
 
 def _named_by(verdict: Verdict, candidates: Sequence[Candidate], parents: Sequence[Parent]) -> tuple[str, ...]:

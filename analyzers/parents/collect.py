@@ -5,10 +5,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analyzers.checkpoints import Alignment, Plan, Span
-from analyzers.parents.count import GROUPS, PAIR_SUMS, Counted, is_matrix
+from analyzers.numerics import student_t
+from analyzers.numerics.intervals import Interval, ShareBlocks, share_interval
+from analyzers.parents.count import GROUPS, PAIR_SUMS, SHORT_RUN, SQUARES, Counted, is_matrix
+from analyzers.parents.proof import Monotone, monotone
 from analyzers.parents.rounding import THROUGH, Floats, Ints
 
 Layer = int | None
+_FEWEST_BLOCKS, _LEAST_CARRYING = 8, 0.25  # see `Sample.cosine`
+_STEPPED = 1 << 18  # values tested for being a step function
 
 
 class Collector:
@@ -29,9 +34,16 @@ class Collector:
         kept: dict[Layer, list[Floats]] = {}
         weights = [float(weight) for weight in self._plan.weights()]
         numbers = {group.base.name: number for number, group in enumerate(self._alignment.groups)}
-        for span in sorted(self._counted, key=lambda span: (numbers[span.tensor.name], span.start)):
+        spans = sorted(self._counted, key=lambda span: (numbers[span.tensor.name], span.start))
+        if spans and not self._plan.exact:
+            strata, lengths = ([self._plan.strata[span.tensor.name] for span in spans], [span.count for span in spans])
+            blocks = np.stack([self._counted[span].pairs[:, :5] for span in spans])
+            sums.sample = Sample(np.array(strata), np.array(lengths), blocks, self._plan.population)
+        for span in spans:
             counted, tensor, weight = self._counted[span], span.tensor, weights[self._plan.strata[span.tensor.name]]
-            sums.pairs += weight * counted.pairs
+            pairs = weight * counted.pairs
+            pairs[:, SQUARES] *= weight
+            sums.pairs += pairs
             matrices = counted.pairs[:, [0, *range(PAIR_SUMS - len(THROUGH), PAIR_SUMS)]].astype(np.int64)
             sums.matrices += matrices
             sums.others += counted.others
@@ -43,7 +55,7 @@ class Collector:
             sums.rounding += weight * counted.rounding
             if counted.pairs.any():
                 cell = sums.cells.setdefault((tensor.layer, tensor.role), empty.copy())
-                cell += weight * counted.pairs
+                cell += pairs
             if counted.grams:
                 grams = sums.grams.setdefault(tensor.layer, np.zeros((GROUPS, 1 + self._candidates, 1 + self._candidates)))
                 for group, gram in counted.grams.items():
@@ -54,6 +66,58 @@ class Collector:
         return sums
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """What was read where not all was: stratum, elements: (b,) of each block; pairs: (b, m, 5) its first `PAIR_SUMS`; population: (strata,)
+    elements of each stratum.
+    """
+
+    stratum: Ints
+    elements: Ints
+    pairs: Floats
+    population: Ints
+
+    def equal(self, candidate: int) -> Interval:
+        """The share of equal values, with its interval (`share_interval`)."""
+        tested, equal = (self.pairs[:, [candidate], i].astype(np.int64) for i in (0, 1))
+        return share_interval(ShareBlocks(self.stratum, self.elements, tested, equal, self.population))
+
+    def unseen(self) -> tuple[int, float]:
+        """The blocks read in strata of which not all was read, and the share of values that may be (95%) in blocks of a kind not seen."""
+        read = np.bincount(self.stratum, self.elements, len(self.population))
+        number = int((read < self.population)[self.stratum].sum())
+        elements, nothing = self.elements[:, None], np.zeros((len(self.elements), 1), np.int64)
+        return number, float(share_interval(ShareBlocks(self.stratum, self.elements, elements, nothing, self.population)).high[0])
+
+    def cosine(self, candidate: int) -> tuple[float, float] | None:
+        """A 95% interval of the cosine in the whole population; None where a few blocks carry the values: others may carry more, unseen.
+
+        The blocks of a stratum are the independent units; linearised, with the finite population correction, on the scale of atanh, where
+        the distribution is nearly normal. Student's quantile for as many degrees of freedom as blocks of equal weight would have.
+        """
+        xx, xp, pp = np.moveaxis(self.pairs[:, candidate, 2:5], 1, 0)
+        read, drawn = (np.bincount(self.stratum, each, len(self.population)) for each in (self.elements, np.ones(len(xx))))
+        scale = (self.population / np.maximum(read, 1))[self.stratum]
+        total_xx, total_xp, total_pp = (float(scale @ each) for each in (xx, xp, pp))
+        number = _equal_number(scale * np.sqrt(xx * pp))
+        if total_xx <= 0 or total_pp <= 0 or (drawn == 0).any() or number < max(_FEWEST_BLOCKS, np.count_nonzero(xx) * _LEAST_CARRYING):
+            return None
+        value = total_xp / np.sqrt(total_xx * total_pp)
+        parts = scale * (xp / np.sqrt(total_xx * total_pp) - value / 2 * (xx / total_xx + pp / total_pp))
+        rate = np.bincount(self.stratum, parts) / np.maximum(read, 1)  # of each stratum, by element
+        open_ = (1 - read / self.population) * drawn / np.maximum(drawn - 1, 1)
+        squares = open_[self.stratum] * np.square(parts - rate[self.stratum] * self.elements)
+        margin = student_t(max(1, round(_equal_number(squares)) - 1)) * np.sqrt(squares.sum()) / max(1 - value**2, 1e-12)
+        low, high = np.tanh(np.arctanh(np.clip(value, -1 + 1e-12, 1 - 1e-12)) + margin * np.array([-1, 1]))
+        return float(low), float(high)
+
+
+def _equal_number(parts: Floats) -> float:
+    """As how many equal ones these unequal contributions are, (sum)^2 / sum of squares: 1 where one decides."""
+    total = float(np.square(parts).sum())
+    return float(parts.sum()) ** 2 / total if total > 0 else float(parts.size)
+
+
 @dataclass
 class Sums:
     """Sums over spans.
@@ -62,7 +126,7 @@ class Sums:
     matrices, others, broken: (m, 1 + len(THROUGH)) values read, of matrices, of the rest, and of those that are not finite, and how many of
     them are equal as cast; rounding: see `Counted`. tensors: name of a group's base -> the same of all its values, then those equal as
     stored; moments: the same name -> (m, PAIR_SUMS) of its values in matrices. grams: layer -> (GROUPS, 1 + k, 1 + k); kept: layer ->
-    (1 + k, n).
+    (1 + k, n); sample: the blocks, where not all was read.
     """
 
     pairs: Floats
@@ -75,30 +139,72 @@ class Sums:
     cells: dict[tuple[Layer, str], Floats] = field(default_factory=dict)
     grams: dict[Layer, Floats] = field(default_factory=dict)
     kept: dict[Layer, Floats] = field(default_factory=dict)
+    sample: Sample | None = None
 
     def related_layers(self, candidate: int, least: float) -> float:
-        """The share of the layers, weighed equally, in which X and the candidate have a cosine of at least ``least``."""
-        return float(np.mean([self._cosine(candidate, layer, 0) >= least for layer in {cell[0] for cell in self.cells}] or [False]))
+        """The share of the layers, weighed equally, in which X and the candidate have an agreement of at least ``least``."""
+        return float(np.mean([self._agreement(candidate, layer, 0) >= least for layer in {cell[0] for cell in self.cells}] or [False]))
 
     def unlike_roles(self, candidate: int, most: float) -> list[str]:
-        """The roles whose matrices have a cosine of less than ``most``."""
-        return [role for role in dict.fromkeys(cell[1] for cell in self.cells) if self._cosine(candidate, role, 1) < most]
+        """The roles whose matrices have an agreement of less than ``most``."""
+        return [role for role in dict.fromkeys(cell[1] for cell in self.cells) if self._agreement(candidate, role, 1) < most]
 
-    def _cosine(self, candidate: int, key: Layer | str, part: int) -> float:
+    def _agreement(self, candidate: int, key: Layer | str, part: int) -> float:
         """Of the cells of a layer (``part`` 0) or a role (1)."""
         chosen = [pairs[candidate] for cell, pairs in self.cells.items() if cell[part] == key]
-        return cosine(np.sum(chosen, axis=0)) or 0.0
+        return agreement(np.sum(chosen, axis=0)) or 0.0
 
     def cast(self, candidate: int) -> str | None:
         """The dtype through which all values read were cast from one to the other, "" if directly; None if some differ."""
         found = self.matrices[candidate] + self.others[candidate] + self.broken[candidate]
         return next((way for way, same in zip(THROUGH, found[1:], strict=True) if same == found[0] > 0), None)
 
+    def lost(self, candidate: int) -> int:
+        """How many values read are not equal as stored, of those that are once cast."""
+        return int(sum(counts[candidate, 0] - counts[candidate, -1] for counts in self.tensors.values()))
+
+    def steps(self, candidate: int, dtype: str) -> Monotone | None:
+        """X as a function of the candidate, of some values kept."""
+        some = max(1, _STEPPED // max(1, len(self.kept)) // SHORT_RUN) * SHORT_RUN
+        kept = [values[[0, 1 + candidate], :some] for values in self.kept.values()]
+        return monotone(np.concatenate(kept, axis=1), dtype) if kept else None
+
+    def constant(self, alignment: Alignment) -> list[str]:
+        """Matrices of the model that hold one value throughout, unlike those of the candidates: they are in no combination."""
+        return [
+            group.base.name
+            for group in alignment.groups
+            if is_matrix(group.base.shape, group.base.role)
+            and (counts := self.tensors.get(group.base.name)) is not None
+            and counts[:, 0].any()
+            and not self.moments[group.base.name][:, 0].any()
+            and (2 * counts[:, -1] < counts[:, 0]).all()
+        ]
+
 
 def cosine(pairs: Floats) -> float | None:
     """X.P / |X||P| of a row of `PAIR_SUMS`."""
-    norms = float(np.sqrt(pairs[2] * pairs[4]))
-    return float(pairs[3]) / norms if norms > 0 else None
+    return _normalised(pairs[3], pairs[2:5])
+
+
+def cosine_null(pairs: Floats) -> float | None:
+    """The standard deviation of the cosine if the signs of the products were independent: sqrt(sum x^2 p^2) / |X||P|."""
+    return _normalised(np.sqrt(pairs[6]), pairs[2:5])
+
+
+def agreement(pairs: Floats) -> float | None:
+    """The cosine of the centred signs (`count.signs`)."""
+    return _normalised(pairs[8], pairs[7:10])
+
+
+def agreement_null(pairs: Floats) -> float | None:
+    """Its standard deviation if the products of signs were independent."""
+    return _normalised(np.sqrt(pairs[10]), pairs[7:10])
+
+
+def _normalised(value: float, sums: Floats) -> float | None:
+    norms = float(np.sqrt(sums[0] * sums[2]))
+    return float(value) / norms if norms > 0 else None
 
 
 def distance(pairs: Floats) -> float | None:

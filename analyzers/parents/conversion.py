@@ -85,6 +85,8 @@ class Examination:
         if exact == number:
             return "equal", None, 0
         narrow = min((group.base.counted_as, tuned.counted_as), key=lambda dtype: _WIDTHS.get(dtype, 0))
+        if {group.base.counted_as, tuned.counted_as} == {"BF16", "F16"} and 2 * exact > number:
+            narrow = "F16"  # holds most values of bf16, and bf16 few of fp16
         for through, same in zip(THROUGH, casts, strict=True):
             if same == number and (group.base.counted_as != tuned.counted_as or through):
                 return "rounded", _FORMATS.get(through or narrow, through or narrow), 0

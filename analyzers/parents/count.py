@@ -23,11 +23,17 @@ GROUPS = 32
 # Values that are kept together are consecutive: a multiple of RUN at first, of SHORT_RUN where some are left out.
 RUN = 128
 SHORT_RUN = 32
-# Per candidate: values, equal in bf16, X.X, X.P, P.P, zero in X only; then equal as cast (`THROUGH`).
-PAIR_SUMS = 6 + len(THROUGH)
+# Per candidate: values, equal in bf16, X.X, X.P, P.P, zero in X only, sum of (x p)^2; the same four of centred signs (`signs`): S.S, S.T,
+# T.T and the sum of (s t)^2; then equal as cast (`THROUGH`).
+PAIR_SUMS = 11 + len(THROUGH)
+SQUARES = [6, 10]
 _PATTERNS = 1 << 16
 _PIECE = 4 * BLOCK  # values at once: in float64, with copies, for each of many threads
 _BEYOND = 1e6  # no weight is as large: a few broken values must not decide a cosine
+# A value that makes up more than this share of both sides is common: that it stands in the same places says nothing. 0 always is.
+_COMMON = 1 / 256
+# Rows are smooth where each resembles the next by so much, as in tables of positions: equal ones are no coincidence, and no proof.
+_SMOOTH, _FEWEST_ROWS = 0.2, 4
 
 
 @dataclass(slots=True)
@@ -48,11 +54,25 @@ class Counted:
     kept: list[NDArray[Any]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """equal: the share of equal values to expect, the sum of p_k q_k over bf16 patterns, +0 is -0.
+
+    telling: values that can tell whether equal ones are a coincidence, how many of these are equal, and how many would be by chance. Left
+    out are smooth rows, and the places at which both have the same common value.
+    """
+
+    equal: float | None
+    telling: tuple[int, int, float]
+
+
 class Counter:
     """The work of a stream; called from several threads.
 
-    fit: whether to make Gram matrices, in which a candidate without a tensor is 0; keep: the share of the values to keep, of all sides.
-    histograms: (2, m, 65536) how often each bf16 pattern occurs in X and in each candidate, over the values compared.
+    Each candidate is compared where it and X have finite values, whatever the others hold there. fit: whether to make Gram matrices, over
+    the places at which all candidates have values; a candidate without a tensor is 0 in them. keep: the share of the values to keep, of all
+    sides. histograms: (3, m, 65536) how often each bf16 pattern occurs in X and in each candidate, over the values compared, and in both at
+    the same place, smooth rows left out; smooth: (m,) values in those.
     """
 
     def __init__(self, alignment: Alignment, candidates: int, fit: bool, keep: float) -> None:
@@ -61,7 +81,8 @@ class Counter:
         run = max(keep * _PIECE, 1e-9)
         self._run, self._every = ceil(run / RUN) * RUN if keep else 0, max(1, round(RUN / run))
         self._lock = threading.Lock()
-        self.histograms: Ints = np.zeros((2, candidates, _PATTERNS), np.int64)
+        self.histograms: Ints = np.zeros((3, candidates, _PATTERNS), np.int64)
+        self.smooth: Ints = np.zeros(candidates, np.int64)
 
     def __call__(self, span: Span, chunks: Iterator[Chunk]) -> Counted:
         """Count all of ``span``."""
@@ -73,71 +94,112 @@ class Counter:
         holders = [i for i, side in enumerate(group.tuned) if side is not None]
         dtypes = [side.counted_as for side in group.sides if side is not None]
         matrix = is_matrix(group.base.shape, group.base.role)
+        width = span.tensor.shape[-1] if span.tensor.shape else 1
+        piece = max(1, _PIECE // width) * width if width <= _PIECE else _PIECE
         for chunk in chunks:
             codes = [each for each in chunk.sides if each is not None]
-            common = min(each.size for each in codes)  # a resized embedding: the rows that all have
             patterns: list[NDArray[np.uint16]] = []
-            for start in range(0, common, _PIECE):
+            masks: list[NDArray[np.bool_]] = []
+            for start in range(0, codes[0].size, piece):
+                stop = min(start + piece, codes[0].size)
+                values = np.full((len(codes), stop - start), np.nan)
+                lengths = [max(0, min(stop, each.size) - start) for each in codes]  # a resized embedding may end before
                 with np.errstate(invalid="ignore"):
-                    parts = [values_of(each[start : min(start + _PIECE, common)], dtype) for each, dtype in zip(codes, dtypes, strict=True)]
-                every = np.stack(parts)
-                values = finite(every)
-                _count_exact(counted, every, values.shape[1], holders)
-                constant = np.zeros(0, np.bool_) if matrix else np.ones(values.shape[1], np.bool_)
-                if matrix and values.size:
-                    constant = _constant(values[0])
-                    some = values[:, ~constant] if constant.any() else values
-                    patterns.append(self._count(counted, some, holders, dtypes, (chunk.start + start) // BLOCK + number))
+                    for row, (each, dtype, length) in enumerate(zip(codes, dtypes, lengths, strict=True)):
+                        if length:
+                            values[row, :length] = values_of(each[start : start + length], dtype)
+                usable = np.abs(values) < _BEYOND  # False for NaN
+                _count_exact(counted, values, usable, holders, lengths)
+                constant = _constant(np.where(usable[0], values[0], 0.0)) if matrix else np.ones(stop - start, np.bool_)
                 if constant.any():
                     for row, i in enumerate(holders, 1):
-                        x, p = values[0, constant], values[row, constant]
+                        x, p = values[:, constant & usable[0] & usable[row]][[0, row]]
                         counted.others[i] += (x.size, *equal_as_cast(x, p, (dtypes[0], dtypes[row])))
+                    usable &= ~constant
+                if usable[0].any():
+                    values[~usable] = 0.0
+                    block = (chunk.start + start) // BLOCK + number
+                    patterns.append(self._count(counted, values, usable, holders, dtypes, width, block))
+                    masks.append(usable)
             if patterns:
-                self._tally(holders, np.concatenate(patterns, axis=1))
+                self._tally(holders, np.concatenate(patterns, axis=1), np.concatenate(masks, axis=1))
         return counted
 
-    def _tally(self, holders: Sequence[int], patterns: NDArray[np.uint16]) -> None:
-        """Add bf16 patterns, (sides, n): of a whole chunk, because a histogram is as long as many values."""
-        counts = [np.bincount(each, minlength=_PATTERNS) for each in patterns]
-        with self._lock:
-            for row, i in enumerate(holders, 1):
-                self.histograms[0, i] += counts[0]
-                self.histograms[1, i] += counts[row]
+    def _tally(self, holders: Sequence[int], patterns: NDArray[np.uint16], usable: NDArray[np.bool_]) -> None:
+        """Add bf16 patterns, (1 + sides, n), where ``usable``: of a whole chunk, because a histogram is as long as many values.
 
-    def _count(self, counted: Counted, values: Floats, holders: Sequence[int], dtypes: Sequence[str], number: int) -> NDArray[np.uint16]:
-        """Add values of matrices, (sides, n); number: of the first block. Returns their bf16 patterns."""
+        The last row tells which rows are smooth.
+        """
+        smooth = patterns[-1] != 0
+        for row, i in enumerate(holders, 1):
+            both = usable[0] & usable[row]
+            x, p = patterns[0][both], patterns[row][both]
+            counts = [np.bincount(each, minlength=_PATTERNS) for each in (x, p, x[(x == p) & ~smooth[both]])]
+            with self._lock:
+                self.histograms[:, i] += counts
+                self.smooth[i] += int((smooth & both).sum())
+
+    def _count(
+        self,
+        counted: Counted,
+        values: Floats,
+        usable: NDArray[np.bool_],
+        holders: Sequence[int],
+        dtypes: Sequence[str],
+        width: int,
+        number: int,
+    ) -> NDArray[np.uint16]:
+        """Add values of matrices, (sides, n); number: of the first block. Returns their bf16 patterns, and which are in smooth rows."""
+        in_bf16 = np.stack([rounded(each, "BF16") for each in values])
+        directions = [signs(each, width) for each in values]
+        smooth = is_smooth(directions[0], values.shape[1] // width)
+        for row, i in enumerate(holders, 1):
+            both = usable[0] & usable[row]
+            x, p = (values[0], values[row]) if both.all() else (values[0, both], values[row, both])
+            cast = equal_as_cast(x, p, (dtypes[0], dtypes[row]))
+            equal = ((in_bf16[0] == in_bf16[row]) & both).sum()
+            products, zeroed = x * p, ((x == 0) & (p != 0)).sum()
+            counted.pairs[i] += (x.size, equal, x @ x, products.sum(), p @ p, zeroed, products @ products, 0, 0, 0, 0, *cast)
+            if not smooth:
+                s, t = directions[0], directions[row]
+                products = s * t
+                counted.pairs[i, 7:11] += (s @ (s * (t != 0)), products.sum(), t @ (t * (s != 0)), products @ products)
+        self._fit(counted, values[:, usable.all(axis=0)], holders, dtypes, number)
+        patterns = (in_bf16.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        return np.concatenate([patterns, np.full((1, values.shape[1]), smooth, np.uint16)])
+
+    def _fit(self, counted: Counted, values: Floats, holders: Sequence[int], dtypes: Sequence[str], number: int) -> None:
+        """Add Gram matrices of ``values``, at which all sides have some, and keep a part of them."""
+        rows = [0, *(1 + i for i in holders)]
+        if not self._sides or len(rows) == 1 or not values.size:
+            return
         padded = np.pad(values, ((0, 0), (0, -values.shape[1] % BLOCK)))  # zeros add nothing
         blocks = padded.reshape(len(values), -1, BLOCK).transpose(1, 0, 2)
-        grams = blocks @ blocks.transpose(0, 2, 1)
-        whole, in_bf16 = grams.sum(axis=0), np.stack([rounded(each, "BF16") for each in values])
-        x = values[0]
-        for row, i in enumerate(holders, 1):
-            cast = equal_as_cast(x, values[row], (dtypes[0], dtypes[row]))
-            equal, zeroed = (in_bf16[0] == in_bf16[row]).sum(), ((x == 0) & (values[row] != 0)).sum()
-            counted.pairs[i] += (x.size, equal, whole[0, 0], whole[0, row], whole[row, row], zeroed, *cast)
-        patterns = (in_bf16.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-        rows = [0, *(1 + i for i in holders)]
-        if not self._sides or len(rows) == 1:
-            return patterns
-        for block, gram in enumerate(grams, number):
+        for block, gram in enumerate(blocks @ blocks.transpose(0, 2, 1), number):
             full = counted.grams.setdefault(block % GROUPS, np.zeros((self._sides, self._sides)))
             full[np.ix_(rows, rows)] += gram
-        counted.rounding += rounding_error(x, dtypes[0])
+        counted.rounding += rounding_error(values[0], dtypes[0])
         if self._run and number % self._every == 0:
-            length = max(min(self._run, x.size) // SHORT_RUN, 1) * SHORT_RUN
-            kept = np.zeros((self._sides, min(length, x.size)), np.float64 if "F64" in dtypes else np.float32)
+            length = max(min(self._run, values.shape[1]) // SHORT_RUN, 1) * SHORT_RUN
+            kept = np.zeros((self._sides, min(length, values.shape[1])), np.float64 if "F64" in dtypes else np.float32)
             kept[rows] = values[:, :length]
             counted.kept.append(kept)
-        return patterns
 
-    def by_chance(self, candidate: int) -> float | None:
-        """The sum of p_k q_k over bf16 patterns; +0 is -0."""
-        x, p = self.histograms[:, candidate].astype(np.float64)
-        for each in (x, p):
-            each[0] += each[0x8000]
-            each[0x8000] = 0
-        total = x.sum() * p.sum()
-        return float(x @ p / total) if total else None
+    def chance(self, candidate: int) -> "Chance":
+        """The chance of equal values."""
+        x, p, equal = self._folded(candidate)
+        total = float(x.sum())
+        common = (np.minimum(x, p) > _COMMON * total) | (np.arange(_PATTERNS) == 0)
+        telling = int(total - self.smooth[candidate] - equal[common].sum())
+        by_chance = float(x[~common] @ p[~common]) / max(1.0, total)
+        return Chance(float(x @ p) / total**2 if total else None, (telling, int(equal[~common].sum()), by_chance))
+
+    def _folded(self, candidate: int) -> Floats:
+        """(3, 65536) the histograms, with -0 as +0."""
+        counts = self.histograms[:, candidate].astype(np.float64)
+        counts[:, 0] += counts[:, 0x8000]
+        counts[:, 0x8000] = 0
+        return counts
 
 
 def is_matrix(shape: Sequence[int], role: str) -> bool:
@@ -145,22 +207,46 @@ def is_matrix(shape: Sequence[int], role: str) -> bool:
     return role != "norm" and len(shape) > 1 and min(shape[-2:]) > 1
 
 
-def finite(values: Floats) -> Floats:
-    """The columns of ``values`` that are finite on every side, and not so large that their squares overflow."""
-    usable = (np.abs(values) < _BEYOND).all(axis=0)  # False for NaN
-    return values if usable.all() else values[:, usable]
+def signs(values: Floats, width: int) -> Floats:
+    """(n,) the signs of ``values``, in rows of ``width``, once the means of rows and columns are removed, then centred in the same way.
+
+    What unrelated matrices share (non-negative values, large channels, rows of other sizes, a diagonal) is in the means, or in a few
+    large values: neither is in these. 0 where a value is 0, and in rows of one value: masks are shared too.
+    """
+    table = values[: values.size // width * width].reshape(-1, width) if values.size >= width else values.reshape(1, -1)
+    mask = (table != 0) & (table.max(axis=1, keepdims=True) > table.min(axis=1, keepdims=True))
+    result = np.zeros(values.size)
+    result[: table.size] = (_centred(np.sign(_centred(table, np.ones_like(table))) * mask, mask) * mask).ravel()
+    return result
 
 
-def _count_exact(counted: Counted, values: Floats, usable: int, holders: Sequence[int]) -> None:
-    """Add how many values, (sides, n), are equal as stored, and those that are not finite on all sides. A NaN equals any NaN."""
-    same = values[0] == values[1:]
-    if usable < values.shape[1]:
-        same |= np.isnan(values[0]) & np.isnan(values[1:])
-        broken = same[:, ~(np.abs(values) < _BEYOND).all(axis=0)]
-        for row, i in enumerate(holders):
-            counted.broken[i] += (broken.shape[1], *[int(broken[row].sum())] * len(THROUGH))
-    for row, i in enumerate(holders):
-        counted.exact[i] += int(same[row].sum())
+def _centred(table: Floats, mask: Any) -> Floats:
+    """``table`` less its means of rows and columns over ``mask``; of a single row, only of the row."""
+    rows = table.sum(axis=1, keepdims=True) / np.maximum(mask.sum(axis=1, keepdims=True), 1)
+    centred: Floats = table - rows
+    if len(table) > 1:
+        centred += table.sum() / max(mask.sum(), 1) - table.sum(axis=0) / np.maximum(mask.sum(axis=0), 1)
+    return centred
+
+
+def is_smooth(directions: Floats, rows: int) -> bool:
+    """Whether each of ``rows`` rows of centred signs resembles the next."""
+    if rows < _FEWEST_ROWS:
+        return False
+    table = directions[: directions.size // rows * rows].reshape(rows, -1)
+    return bool((table[1:] * table[:-1]).sum() > _SMOOTH * (table[1:] ** 2).sum())
+
+
+def _count_exact(counted: Counted, values: Floats, usable: NDArray[np.bool_], holders: Sequence[int], lengths: Sequence[int]) -> None:
+    """Add how many values, (sides, n), are equal as stored, and those that are not finite on both sides. A NaN equals any NaN."""
+    for row, i in enumerate(holders, 1):
+        x, p = values[0, : lengths[row]], values[row, : lengths[row]]
+        same = x == p
+        broken = ~(usable[0] & usable[row])[: lengths[row]]
+        if broken.any():
+            same |= np.isnan(x) & np.isnan(p)
+            counted.broken[i] += (broken.sum(), *[int(same[broken].sum())] * len(THROUGH))
+        counted.exact[i] += int(same.sum())
 
 
 def _constant(x: Floats) -> NDArray[np.bool_]:

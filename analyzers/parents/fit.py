@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics import student_t
+from analyzers.parents.count import GROUPS
 
 Floats = NDArray[np.float64]
 
@@ -15,6 +16,7 @@ _SINGULAR = 1e-11
 # Half an interval's width beyond which a weight is not known, where two parents have at least this cosine. Weights that differ from layer
 # to layer have wide intervals too.
 _VAGUE, _SIMILAR = 0.1, 0.9
+_ATTENUATION = 4.0  # see `_bias`
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,34 +38,61 @@ class Weights:
         return float(np.sqrt(self.square / self.total)) if self.total > 0 else None
 
 
-def solve(grams: Floats) -> Weights:
+def solve(grams: Floats, noise: float = 0.0) -> Weights:
     """Fit over all of ``grams``, (blocks, 1 + k, 1 + k), which must have a unique solution.
 
-    95% intervals: delete-one-block jackknife, the variance of the estimates without each block, with Student's quantile for blocks - 1
-    degrees of freedom. One block, or none, says nothing about the error: the interval is infinite.
+    95% intervals: stratified delete-one-block jackknife, every `GROUPS` blocks a layer, with Student's quantile for as many blocks
+    of equal weight as would vary so much. There is no finite
+    population correction: all values of a layer are still a noisy witness of the weights it was made with. One block, or none, says nothing
+    about the error: the interval is infinite. noise: the sum of squares of the rounding errors of X, whose part in the direction of the
+    parents' differences is a bias that no block shows (`_bias`).
     """
     whole = grams.sum(axis=0)
     estimate = _solution(whole[None])[0]
     total = float(whole[0, 0])
     square = max(0.0, total - 2 * float(estimate @ whole[1:, 0]) + float(estimate @ whole[1:, 1:] @ estimate))
-    used = grams[grams[:, 0, 0] > 0]
-    blocks = len(used)
-    if blocks < 2:
+    used = np.flatnonzero(grams[:, 0, 0] > 0)
+    _, strata, sizes = np.unique(used // GROUPS, return_inverse=True, return_counts=True)
+    if sizes.min(initial=2) < 2:
+        strata, sizes = np.zeros(len(used), np.int64), np.array([len(used)])
+    if len(used) < 2:
         return Weights(estimate, np.full(len(estimate), -np.inf), np.full(len(estimate), np.inf), square, total)
-    without = _solution(whole - used)
-    variance = (blocks - 1) / blocks * np.square(without - without.mean(axis=0)).sum(axis=0)
-    margin = student_t(blocks - 1) * np.sqrt(variance)
+    sums = np.zeros((len(sizes), *whole.shape))
+    np.add.at(sums, strata, grams[used])
+    size = sizes[strata, None, None]
+    without = _solution(whole + (sums[strata] - size * grams[used]) / (size - 1))
+    mean = np.zeros((len(sizes), len(estimate)))
+    np.add.at(mean, strata, without / sizes[strata, None])
+    parts = (1 - 1 / sizes)[strata, None] * np.square(without - mean[strata])
+    equal = parts.sum(axis=0) ** 2 / np.maximum(np.square(parts).sum(axis=0), 1e-300)  # as many blocks as these if all weighed alike
+    quantiles = np.array([student_t(max(1, min(len(used) - len(sizes), round(number) - 1))) for number in equal.tolist()])
+    margin = quantiles * np.sqrt(parts.sum(axis=0)) + _bias(whole, noise)
     return Weights(estimate, estimate - margin, estimate + margin, square, total)
 
 
-def squares(grams: Floats, chosen: Sequence[int]) -> float:
-    """|X - fit|^2 where X is fitted by the ``chosen`` parents (from 0) alone, in each of ``grams`` separately."""
+def _bias(whole: Floats, noise: float) -> Floats:
+    """(k,) by how much rounding may bias each weight: no more than sqrt(noise (G^-1)_ii), where the error is a multiple of the difference.
+
+    It comes near to that where parents are an ulp apart; beyond, it falls with the square, as attenuation by errors in variables does: in
+    simulations it is at most 3 noise (G^-1)_ii.
+    """
+    diagonal = np.diagonal(whole)[1:].copy()
+    diagonal[diagonal <= 0] = 1.0
+    inverse = np.linalg.pinv(whole[1:, 1:] / np.sqrt(np.outer(diagonal, diagonal)), rcond=1e-13, hermitian=True)
+    ratio = np.maximum(noise * np.diagonal(inverse) / diagonal, 0)
+    bias: Floats = np.minimum(np.sqrt(ratio), _ATTENUATION * ratio)
+    return bias
+
+
+def squares(grams: Floats, chosen: Sequence[int]) -> Floats:
+    """(grams,) |X - fit|^2 where X is fitted by the ``chosen`` parents (from 0) alone, in each of ``grams`` separately."""
     if not chosen:
-        return float(grams[:, 0, 0].sum())
+        return np.asarray(np.maximum(grams[:, 0, 0], 0))
     rows = [1 + i for i in chosen]
     estimate = _solution(grams[:, [0, *rows]][:, :, [0, *rows]])
     explained = np.einsum("bi,bi->b", estimate, grams[:, rows, 0])
-    return float(np.maximum(grams[:, 0, 0] - explained, 0).sum())
+    left: Floats = np.maximum(grams[:, 0, 0] - explained, 0)
+    return left
 
 
 def _solution(grams: Floats) -> Floats:
@@ -92,11 +121,11 @@ def condition(gram: Floats) -> float | None:
     return float(np.sqrt(values[-1] / values[0])) if values[0] > _SINGULAR else None
 
 
-def distinguishable(grams: Floats) -> tuple[list[int], dict[int, list[int]]]:
+def distinguishable(grams: Floats, noise: float = 0.0) -> tuple[list[int], dict[int, list[int]]]:
     """Which parents (from 0) have weights of their own, and which others each of them stands for.
 
     Where the weights are not unique, or vague because two parents are similar, the most similar pair is taken together, represented by
-    the one closer to X, until all weights are known or one parent is left. Parents without values are left out.
+    the one closer to X, until all weights are known or one parent is left. Parents without values are left out. noise: see `solve`.
     """
     whole = grams.sum(axis=0)
     chosen = [i for i in range(len(whole) - 1) if whole[1 + i, 1 + i] > 0]
@@ -106,7 +135,7 @@ def distinguishable(grams: Floats) -> tuple[list[int], dict[int, list[int]]]:
         rows = [0, *(1 + i for i in chosen)]
         part = grams[:, rows][:, :, rows]
         cosines = correlations(part.sum(axis=0)) - 2 * np.eye(len(chosen))
-        fit = solve(part)
+        fit = solve(part, noise)
         vague = cosines.max() > _SIMILAR and (fit.high - fit.estimate > _VAGUE).any()
         if condition(part.sum(axis=0)) is not None and not vague:
             break

@@ -56,30 +56,38 @@ class Fitted:
     """The fit of X by candidates (numbered as in the Gram matrices, from 0).
 
     chosen: those with weights of their own; alike: which others each stands for; parents: those that the fit needs, a subset of ``chosen``;
-    weights, layers: over ``chosen``, by exact values where they are (``by_exact_values`` tells of the former), else by least squares;
+    weights, layers: over ``chosen``, by exact values where they are, else by least squares;
     exact, layer_exact: over ``parents``; sparse: where X is a merge of sparse updates of them.
     """
 
     def __init__(self, sums: Sums, dtype: str | None) -> None:
         self._sums = sums
-        self._kept = {layer: values for layer, values in sums.kept.items() if values.shape[1]}
+        self._kept = {layer: values[:, values.any(axis=0)] for layer, values in sums.kept.items() if values.any()}  # 0 = 0 proves nothing
         self._dtype = narrowest((values[0] for values in self._kept.values()), dtype) if dtype is not None and rounds(dtype) else None
         self._blocks = np.concatenate(list(sums.grams.values()))
-        self.chosen, self.alike = distinguishable(self._blocks)
+        self._layer_grams = np.stack([grams.sum(axis=0) for grams in sums.grams.values()])
+        self._fit(0.0)
+        if len(self.chosen) > 1 and self.sparse is None and not self.by_exact_values and not self.exact_per_layer:
+            self._fit(sums.rounding)  # only bits can tell siblings apart that differ by about as much as rounding does
+
+    def _fit(self, noise: float) -> None:
+        """Choose parents and weigh them; noise: see `solve`."""
+        self.chosen, self.alike = distinguishable(self._blocks, noise)
         rows = [0, *(1 + i for i in self.chosen)]
         present = [0, *sorted(1 + i for first, others in self.alike.items() for i in (first, *others))]
         self.condition = condition(self._blocks.sum(axis=0)[np.ix_(present, present)])
-        self.weights = solve(self._blocks[:, rows][:, :, rows])
-        self.layers: dict[Layer, Weights] = {layer: solve(grams[:, rows][:, :, rows]) for layer, grams in sums.grams.items()}
-        self._layer_grams = np.stack([grams.sum(axis=0) for grams in sums.grams.values()])
-        self.rounding = float(np.sqrt(sums.rounding / self.weights.total)) if self.weights.total > 0 else 0.0
+        self.weights = solve(self._blocks[:, rows][:, :, rows], noise)
+        share = noise / max(float(self._blocks[:, 0, 0].sum()), 1e-300)
+        self.layers: dict[Layer, Weights] = {
+            layer: solve(grams[:, rows][:, :, rows], share * float(grams[:, 0, 0].sum())) for layer, grams in self._sums.grams.items()
+        }
+        self.rounding = float(np.sqrt(self._sums.rounding / self.weights.total)) if self.weights.total > 0 else 0.0
         self.parents = self._parents()
         self.exact, self.layer_exact = self._exactness(self.parents or [self.best])
         self.sparse = self._sparse()
         if self.sparse is not None:
             self.parents = sorted([self.sparse.base, *self.sparse.parents])
             self.exact, self.layer_exact = self._exactness(self.parents)
-        self.by_exact_values = self.exact is not None and self.exact.share >= EXACT and not self.exact.per_layer
         if self.exact is not None and self.by_exact_values:
             self.weights = self._confined(self.weights, self._some(), self.exact)
         for layer, exact in self.layer_exact.items():
@@ -87,15 +95,37 @@ class Fitted:
                 self.layers[layer] = self._confined(self.layers[layer], _spread(self._kept[layer], _OF_LAYER), exact)
 
     @property
+    def exceptions(self) -> list[Layer]:
+        """The layers that are not the combination, where most are exactly that: trained on, or replaced."""
+        others = [layer for layer, exact in self.layer_exact.items() if exact.share < EXACT]
+        return others if len(self.parents) > 1 and 2 * len(others) < len(self.layer_exact) else []
+
+    @property
+    def by_exact_values(self) -> bool:
+        """Whether the values of all layers but the exceptions say what the weights are."""
+        return self.exact is not None and not self.exact.per_layer and self._proven() >= EXACT
+
+    @property
+    def exact_per_layer(self) -> bool:
+        """Whether the values of all layers but the exceptions say what the weights of each layer are."""
+        return self.exact is not None and self.exact.per_layer and self._proven() >= EXACT
+
+    def _proven(self) -> float:
+        """The share of exact values, without those of the exceptions."""
+        but = self.exceptions
+        counted = [exact for layer, exact in self.layer_exact.items() if layer not in but]
+        return sum(exact.share * exact.values for exact in counted) / max(1, sum(exact.values for exact in counted))
+
+    @property
     def best(self) -> int:
         """The one candidate that explains most of X, each layer for itself."""
-        return min(self.chosen, key=lambda i: squares(self._layer_grams, [i]))
+        return min(self.chosen, key=lambda i: squares(self._layer_grams, [i]).sum())
 
     @property
     def at_rounding(self) -> bool:
         """Whether nothing but rounding is left of X: most values are exact, or the layers, fitted separately, leave no more."""
         proven = self.exact is not None and self.exact.share > 0.5
-        return proven or squares(self._layer_grams, self.chosen) <= AT_ROUNDING**2 * self._sums.rounding
+        return proven or squares(self._layer_grams, self.chosen).sum() <= AT_ROUNDING**2 * self._sums.rounding
 
     @property
     def spherical(self) -> float | None:
@@ -116,7 +146,9 @@ class Fitted:
         return t if abs(a - np.sin((1 - t) * theta) / np.sin(theta)) < SMALLEST else None
 
     def _parents(self) -> list[int]:
-        """The candidates without which much of X stays unexplained and whose weight is away from 0 beyond its interval, somewhere."""
+        """The candidates without which much of X stays unexplained, overall or in most layers, and whose weight is away from 0 somewhere
+        beyond its interval.
+        """
         alone = squares(self._layer_grams, [])
         left = squares(self._layer_grams, self.chosen)
         needed = []
@@ -126,10 +158,14 @@ class Fitted:
             if not any(abs(fit.estimate[position]) > max(SMALLEST, fit.high[position] - fit.estimate[position]) for fit in fits):
                 continue
             without = squares(self._layer_grams, [j for j in self.chosen if j != i])
-            explains = 1 - left / without if without > 1e-9 * alone else 0.0
-            if explains >= (_EXPLAINS_SPARSE if sparse else _EXPLAINS):
+            of_layers = np.append(1 - left / np.maximum(without, 1e-300), 1 - left.sum() / max(without.sum(), 1e-300))
+            some = np.append(without > 1e-9 * alone, without.sum() > 1e-9 * alone.sum())
+            explains = (of_layers >= (_EXPLAINS_SPARSE if sparse else _EXPLAINS)) & some
+            if explains[-1] or explains[:-1].mean() > 0.5:
                 needed.append(i)
-        if len(self.chosen) > 1 and left <= AT_ROUNDING**2 * self._sums.rounding:  # differences as small as rounding: only bits decide
+        if (
+            len(self.chosen) > 1 and left.sum() <= AT_ROUNDING**2 * self._sums.rounding
+        ):  # differences as small as rounding: only bits decide
             several = needed if len(needed) > 1 else self.chosen
             (together, layers), single = self._exactness(several), self._exactness([self.best])[0]
             if together is not None and single is not None:

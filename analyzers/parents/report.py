@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.base import CheckpointFacts, Data, NextStep, Reference, Report, WeightsRequest
+from analyzers.base import CheckpointFacts, Data, Interval, NextStep, Reference, Report, WeightsRequest
 from analyzers.coverage import Coverage
-from analyzers.formatting import listed
+from analyzers.formatting import listed, share
 
 if TYPE_CHECKING:
     import pandas
@@ -64,9 +64,12 @@ class Candidate(Data):
 
     source: "named" in the request, the model's "card", or the "library" of the app. compared: values. equal_share: of values equal in bf16;
     equal_by_chance: sum over bf16 patterns of p_k q_k, the share expected if the two had nothing to do with each other. distance:
-    |X - P| / |P|. cosine: between the values; cosine_null: 1/sqrt(compared), its standard deviation for unrelated values. vectors_equal:
-    share
-    of values of norms and biases that are equal in bf16. zeroed: share of values that are zero in X only.
+    |X - P| / |P|. cosine: between the values; cosine_null: sqrt(sum x^2 p^2) / |X||P|, its standard deviation for values whose signs have
+    nothing to do with each other. agreement: the cosine of the signs, once means of rows and columns are removed, without zeros and smooth
+    rows, with its deviation agreement_null: what relates weights, and not only their structure. telling: values that can tell whether equal
+    ones are a coincidence: not zero or common on both sides, nor in smooth rows; telling_equal: share of these that are equal in bf16;
+    telling_by_chance: what chance gives. equal_interval, cosine_interval: 95%, in quick mode. vectors_equal: share of values of norms and
+    biases that are equal in bf16. zeroed: share of values that are zero in X only.
     """
 
     ref: str
@@ -82,6 +85,13 @@ class Candidate(Data):
     cosine_null: float | None
     vectors_equal: float | None
     zeroed: float | None
+    agreement: float | None = None
+    agreement_null: float | None = None
+    telling: int = 0
+    telling_equal: float | None = None
+    telling_by_chance: float | None = None
+    equal_interval: Interval | None = None
+    cosine_interval: tuple[float, float] | None = None
 
 
 class Parent(Data):
@@ -139,7 +149,8 @@ class Fit(Data):
     solution. exact_share: of values that equal the combination, rounded to X's dtype, at the best weights (overall, or of each layer:
     ``exact_per_layer``); exact_by_chance: expected for unrelated values of the same distributions; exact_values: how many were tested.
     arithmetic: "fp32", or "stored" if each product was rounded to X's dtype too. spherical: the interpolation t of a SLERP that the
-    weights agree with. sparse: the merge of sparse updates that X is; the weights are then averages.
+    weights agree with. sparse: the merge of sparse updates that X is; the weights are then averages. exceptions: layers (null: outside the
+    layers) that are not the combination, where most are exactly that.
     """
 
     parents: tuple[Parent, ...]
@@ -155,6 +166,7 @@ class Fit(Data):
     arithmetic: Literal["fp32", "stored"]
     spherical: float | None
     sparse: SparseMerge | None = None
+    exceptions: tuple[int | None, ...] = ()
     layers: tuple[LayerFit, ...]
 
 
@@ -212,13 +224,19 @@ class Evidence(Data):
     text: str
 
 
+def none_differs(blocks: int, unseen: float) -> str:
+    """What a sample without a difference says of the whole."""
+    return f"none of the {blocks:,} blocks read differs, so at most {share(unseen)} of all blocks do, at 95% confidence"
+
+
 class ParentsReport(Report):
     """Which of ``candidates`` the weights of ``checkpoint`` come from.
 
     values_compared: of the matrices, the most that any candidate shares. parents: the candidates that the verdict names.
     layer_map: layers that moved, or every layer of a stack. statement: the headline in one sentence. notes: the limits of the answer.
     coverage: of the model, as compared with the best candidate, and of each candidate, in the order of the request. conversion: how each
-    tensor got here, damage first, where the best candidate's values are a part of the model's.
+    tensor got here, damage first, where the best candidate's values are a part of the model's. Where a sample was read: blocks, how many
+    of it, and unseen, the most of all blocks (95%) that may hold what none of these holds.
     """
 
     covers: ClassVar[Literal["read", "compared"]] = "compared"
@@ -242,6 +260,8 @@ class ParentsReport(Report):
     notes: tuple[str, ...]
     coverage: tuple[Coverage, ...] = ()
     conversion: tuple[Conversion, ...] = ()
+    blocks: int | None = None
+    unseen: float | None = None
 
     def accounts(self) -> Sequence[Coverage]:
         """Of the model and of the parents that the verdict names: other candidates may be of any shape."""
@@ -251,8 +271,12 @@ class ParentsReport(Report):
         """The statement, and how far it reaches."""
         reach = self.reach()
         if reach and self.verdict == "same-weights":
-            return f"Every value compared equals that of {listed(self.parents)} once both have the same dtype. {reach}"
+            read = "compared" if self.unseen is None else "that was read"
+            return f"Every value {read} equals that of {listed(self.parents)} once both have the same dtype{self._bound()}. {reach}"
         return f"{self.statement} {reach}" if reach else self.statement
+
+    def _bound(self) -> str:
+        return "" if self.blocks is None or self.unseen is None else f": {none_differs(self.blocks, self.unseen)}"
 
     def next_step(self) -> NextStep:
         """What the verdict is good for, and the passport of the model."""
@@ -260,7 +284,10 @@ class ParentsReport(Report):
         more = ", or read everything in exact mode" if self.values_compared and self.request.mode != "exact" else ""
         relaid = any(row.form not in ("", "as stored") for row in self.conversion)
         use = "the one whose layout your program loads" if relaid else "either of the two"
-        same = f"Use {use}: {named} holds the same weights."
+        if self.unseen is None:
+            same = f"Use {use}: {named} holds the same weights."
+        else:
+            same = f"Compare all values in exact mode before you use one for the other{self._bound()}."
         advice = {
             "same-weights": same if self.whole else f"Compare the rest before you use it for {named}: only a part is known to be the same.",
             "quantized-copy": f"Where precision matters, use {named}: this copy was rounded.",

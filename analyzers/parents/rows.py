@@ -4,17 +4,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from analyzers.base import Interval
 from analyzers.checkpoints import Alignment, Checkpoint
-from analyzers.parents.collect import Sums, cosine, distance, matrix_parameters
+from analyzers.parents.collect import Sums, agreement, agreement_null, cosine, cosine_null, distance, matrix_parameters
+from analyzers.parents.count import Chance
 from analyzers.parents.fitted import Fitted
 from analyzers.parents.report import Candidate, Fit, LayerFit, Parent, Source, SparseMerge, SparseUpdate
 from analyzers.parents.sparse import Sparse
 
 
-def candidate_row(side: Checkpoint, source: Source, sums: Sums, column: int, alignment: Alignment, chance: float | None) -> Candidate:
-    """The row of the candidate ``column`` of ``sums``. chance: that of an equal value."""
+def candidate_row(side: Checkpoint, source: Source, sums: Sums, column: int, alignment: Alignment, chance: Chance) -> Candidate:
+    """The row of the candidate ``column`` of ``sums``. chance: of equal values."""
     pairs, compared, (others, *same) = sums.pairs[column], int(sums.matrices[column, 0]), sums.others[column].tolist()
-    weight = float(pairs[0])
+    weight, sample = float(pairs[0]), sums.sample
+    telling, equal, by_chance = chance.telling
     return Candidate(
         ref=side.ref,
         commit=side.commit,
@@ -23,10 +26,17 @@ def candidate_row(side: Checkpoint, source: Source, sums: Sums, column: int, ali
         parameters=matrix_parameters(alignment, column),
         compared=compared,
         equal_share=float(pairs[1]) / weight if compared else None,
-        equal_by_chance=chance if compared else None,
+        equal_interval=Interval.each(sample.equal(column))[0] if compared and sample is not None else None,
+        equal_by_chance=chance.equal if compared else None,
         distance=distance(pairs) if compared else None,
         cosine=cosine(pairs) if compared else None,
-        cosine_null=float(1 / np.sqrt(compared)) if compared else None,
+        cosine_interval=sample.cosine(column) if compared and sample is not None else None,
+        cosine_null=cosine_null(pairs) if compared else None,
+        agreement=agreement(pairs) if compared else None,
+        agreement_null=agreement_null(pairs) if compared else None,
+        telling=telling,
+        telling_equal=equal / telling if telling else None,
+        telling_by_chance=by_chance / telling if telling else None,
         vectors_equal=max(same) / others if others else None,
         zeroed=float(pairs[5]) / weight if compared else None,
     )
@@ -71,6 +81,7 @@ def fit_rows(fitted: Fitted, sums: Sums, refs: Sequence[str]) -> Fit:
         arithmetic="stored" if exact and exact.stored else "fp32",
         spherical=fitted.spherical if fitted.sparse is None else None,
         sparse=_sparse_row(fitted.sparse, refs) if fitted.sparse is not None else None,
+        exceptions=tuple(fitted.exceptions),
         layers=tuple(layers),
     )
 

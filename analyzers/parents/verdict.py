@@ -7,9 +7,21 @@ from dataclasses import dataclass
 from analyzers.coverage import Coverage
 from analyzers.formatting import listed, magnitude, plural, share
 from analyzers.parents.proof import Monotone, is_step_function
-from analyzers.parents.report import FAITHFUL, Candidate, Conversion, Difference, Evidence, Fit, MovedLayer, Parent, SparseMerge, Verdict
+from analyzers.parents.report import (
+    FAITHFUL,
+    Candidate,
+    Conversion,
+    Difference,
+    Evidence,
+    Fit,
+    MovedLayer,
+    Parent,
+    SparseMerge,
+    Verdict,
+    none_differs,
+)
 
-# A cosine that unrelated weights do not reach, overall and in half of the layers, beyond chance: some share a mean, or a common direction.
+# An agreement of signs that unrelated weights do not reach, overall and in half of the layers, beyond chance.
 RELATED = 0.1
 RELATED_LAYER = 0.05
 _BEYOND_CHANCE = 8
@@ -32,8 +44,9 @@ class Facts:
     `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: nothing but rounding is left. moved: layers that have
     other numbers in the best candidate. coverage: of the model and the best candidate. stack: all layers, where they come from several
     candidates; exact_stack: bit for bit. conversion: each tensor, where much of the model is the best candidate's, else odd ones; constant:
-    matrices of one value, unlike the candidates'. adapters: ranks of the
-    adapter matrices stored in the model and in the best candidate, 0 without any. forms: layouts in which the best candidate matches.
+    matrices of one value, unlike the candidates'. adapters: ranks of the adapter matrices stored in the model and in the best candidate, 0
+    without any. forms: layouts in which the best candidate matches. lost: values read that are not equal as stored. unseen: where a sample
+    was read, its blocks, and the share of all that may be of a kind that none of these is.
     """
 
     candidates: Sequence[Candidate]
@@ -54,6 +67,8 @@ class Facts:
     constant: Sequence[str]
     adapters: Sequence[int]
     forms: Sequence[str]
+    lost: int
+    unseen: tuple[int, float] | None
 
     @property
     def whole(self) -> bool:
@@ -71,43 +86,75 @@ def judge(facts: Facts) -> tuple[Verdict, str, list[Evidence]]:
     if verdict in ("derived", "merge", "quantized-copy"):
         evidence += _inferences(facts, best, verdict)
     if verdict in ("unrelated", "undecided"):
-        evidence.append(
-            _told(False, f"The cosine with {best.ref} is {_signed(best.cosine)}; chance gives 0 ± {magnitude(best.cosine_null)}.")
-        )
+        evidence.append(_told(False, _similarity(best)))
     return verdict, statement, sorted(evidence, key=lambda each: not each.proof)
 
 
 def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
-    cosine, null = best.cosine or 0.0, best.cosine_null or 0.0
     if facts.through is not None and not facts.moved and facts.whole:
-        how = f", cast through {facts.through}" if facts.through else ""
-        read = "" if facts.exact_mode else " that was read"
-        layout = f", in another layout ({'; '.join(facts.forms[:_NAMED])})" if facts.forms else ""
-        return "same-weights", f"The same weights as {best.ref}{layout}: every value{read} is equal once both have the same dtype{how}."
-    if facts.stack and (facts.exact_stack or not _exact_merge(facts)):
+        read, by = ("", "") if facts.exact_mode else (" that was read", ", by samples")
+        layout = f", in another layout ({'; '.join(facts.forms[:_NAMED])}{by})" if facts.forms else ""
+        return "same-weights", f"The same weights as {best.ref}{layout}: every value{read} is equal{_once_cast(facts)}{_bound(facts)}."
+    if facts.stack and (facts.exact_stack or (related(best) and not _exact_merge(facts))):
         return "stack", _stacked(facts)
+    if not related(best) and not _proven(best):
+        return _not_related(facts, best)
     if facts.through is not None:
         return "stack" if facts.moved and facts.coverage[0].whole else "derived", _equal_in_part(facts, best)
     if facts.fit is not None and facts.fit.sparse is not None:
         return "merge", _sparse(facts.fit.sparse)
     if len(facts.parents) > 1:
         ordered = sorted(facts.parents, key=lambda each: -each.weight)
-        parts = "".join(f" {'-' if each.weight < 0 else '+'} {abs(each.weight):.3f} x {each.ref}" for each in ordered)
+        parts = "".join(f" {'-' if each.weight < 0 else '+'} {abs(each.weight):.3f}{_margin(each)} x {each.ref}" for each in ordered)
         lost = ""
         if facts.constant:
             more = f" and {len(facts.constant) - 1:,} more" if len(facts.constant) > 1 else ""
             lost = f" {facts.constant[0]}{more} {'hold' if more else 'holds'} one value throughout, which no parent has there."
-        return "merge", f"A merge{_way_of_merging(facts)}: {parts.removeprefix(' + ').strip()}.{lost}"
+        return "merge", f"A merge{_way_of_merging(facts)}: {parts.removeprefix(' + ').strip()}{_but(facts.fit)}.{lost}"
     if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and (damage := _damage(facts, best)):
         return "derived", damage
-    if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and cosine > 0.9:
+    if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and (best.cosine or 0) > 0.9:
         return "quantized-copy", f"A quantized copy of {best.ref}: {share(best.distance)} away from it, rounded to a coarser grid."
-    if (cosine >= max(RELATED, _BEYOND_CHANCE * null) and facts.layers >= 0.5) or facts.parents or _proven(best):
+    if facts.layers >= 0.5 or facts.parents or _proven(best):
         return "derived", f"{_derivation(facts, best)}"
-    if cosine >= max(RELATED / 2, _BEYOND_CHANCE * null):
+    return _not_related(facts, best)
+
+
+def _not_related(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
+    if (best.agreement or 0) >= max(RELATED / 2, _BEYOND_CHANCE * (best.agreement_null or 0)):
         return "undecided", f"Not decided: the weights are slightly similar to those of {best.ref}, which unrelated models can be too."
+    if best.agreement is None or facts.through is not None:
+        return "undecided", f"Not decided: what can be compared with {best.ref} is zero, common values, or a table as any model may have."
     several = "any of the candidates" if len(facts.candidates) > 1 else best.ref
     return "unrelated", f"Not related to {several}, weight by weight."
+
+
+def related(candidate: Candidate) -> bool:
+    """Whether signs agree beyond what unrelated weights reach."""
+    return (candidate.agreement or 0.0) >= max(RELATED, _BEYOND_CHANCE * (candidate.agreement_null or 0.0))
+
+
+def _similarity(candidate: Candidate) -> str:
+    """The agreement and the cosine, with what chance gives."""
+    agree = ""
+    if candidate.agreement is not None:
+        chance = magnitude(candidate.agreement_null)
+        agree = f"; without means of rows and columns, signs agree by {_signed(candidate.agreement)}, by chance 0 ± {chance}"
+    return f"The cosine with {candidate.ref} is {_signed(candidate.cosine)}; chance gives 0 ± {magnitude(candidate.cosine_null)}{agree}."
+
+
+def _once_cast(facts: Facts) -> str:
+    """How values are equal that are not as stored, and how many lost digits."""
+    through = f", cast through {facts.through}" if facts.through else ""
+    if not facts.lost:
+        return f" once both have the same dtype{through}"
+    to = listed(sorted({row.to for row in facts.conversion if row.relation == "rounded" and row.to}))
+    return f" once rounded{f' to {to}' if to else ''}{through}, by which {plural(facts.lost, 'value')} lost digits"
+
+
+def _bound(facts: Facts) -> str:
+    """What was not read may differ."""
+    return "" if facts.unseen is None else f"; {none_differs(*facts.unseen)}"
 
 
 def _exact_merge(facts: Facts) -> bool:
@@ -124,15 +171,16 @@ def _equal_in_part(facts: Facts, best: Candidate) -> str:
     if rank and not any(kind in side.classes for side in facts.coverage for kind in ("unmatched", "undecoded", "excluded", "empty")):
         of, without = ("This is", best.ref) if facts.adapters[0] else (f"{best.ref} is", "this model")
         return (
-            f"{of} {without} with an unmerged adapter of rank {rank} next to its weights: the weights are equal, and the adapter makes it "
-            "another model."
+            f"{of} {without} with an unmerged adapter of rank {rank} next to its weights: every value{read} is equal, and the adapter "
+            f"makes it another model{_bound(facts)}."
         )
     if facts.moved and model.whole:
         lost = other.left_out[0].what if len(other.left_out) == 1 else ""
         without = f", without its {lost}" if lost.startswith("layer") else ""
-        return f"Made of layers of {best.ref}{without}: every value{read} is equal, {plural(len(facts.moved), 'layer')} moved or repeated."
+        moved = plural(len(facts.moved), "layer")
+        return f"Made of layers of {best.ref}{without}: every value{read} is equal, {moved} moved or repeated{_bound(facts)}."
     parts = f"{share(model.share)} of this model and {share(other.share)} of the other"
-    return f"What was compared is equal to {best.ref}: every value{read}, {parts}."
+    return f"What was compared is equal to {best.ref}: every value{read}, {parts}{_bound(facts)}."
 
 
 def _stacked(facts: Facts) -> str:
@@ -146,9 +194,10 @@ def _stacked(facts: Facts) -> str:
                 runs.append((row.ref, [row.layer]))
     said = [f"{_layers(layers)} of {ref}" if ref else "" for ref, layers in runs[:_RUNS]]
     more = f", and {plural(len(runs) - _RUNS, 'more run')} of layers" if len(runs) > _RUNS else ""
-    how = ", bit for bit" if facts.exact_stack else ", as far as their fits tell"
+    how = f", bit for bit{'' if facts.exact_mode else ' as far as it was read'}" if facts.exact_stack else ", as far as their fits tell"
     of = plural(len({ref for ref, _ in runs}), "model")
-    return f"A stack of layers of {of}{how}: {', '.join(said) + more if more else listed(said)}."
+    bound = _bound(facts) if facts.exact_stack else ""
+    return f"A stack of layers of {of}{how}: {', '.join(said) + more if more else listed(said)}{bound}."
 
 
 def _layers(layers: Sequence[int]) -> str:
@@ -187,12 +236,29 @@ def _derivation(facts: Facts, best: Candidate) -> str:
     if facts.moved:
         return f"Derived from {best.ref}, with {plural(len(facts.moved), 'layer')} moved or repeated."
     if _pruned(best):
-        return f"Derived from {best.ref} by pruning: {share(best.zeroed)} of the values became zero, the others are the same."
+        read = "" if facts.exact_mode else " that were read"
+        return f"Derived from {best.ref} by pruning: {share(best.zeroed)} of the values{read} became zero, {_others(best)}."
     if facts.difference is not None and facts.difference.low_rank:
         return f"Derived from {best.ref} by an update of rank {facts.difference.rank}, {changed} times its norm: a merged LoRA or the like."
     if (best.equal_share or 0) == 1 and best.vectors_equal is not None and best.vectors_equal < 1:
-        return f"Derived from {best.ref}: the matrices are the same, norms or biases differ."
+        return f"Derived from {best.ref}: the matrices are equal in bf16, norms or biases differ{_bound(facts)}."
     return f"Derived from {best.ref}, or from a common ancestor: the difference is {changed} times its norm."
+
+
+def _margin(parent: Parent) -> str:
+    """Half the interval of a weight, unless three digits are certain."""
+    margin = max(parent.high - parent.weight, parent.weight - parent.low)
+    return "" if margin < 0.0005 else f" ± {margin:.3f}" if margin < 1 else " (uncertain)"
+
+
+def _but(fit: Fit | None) -> str:
+    """The layers that are not the combination."""
+    if fit is None or not fit.exceptions:
+        return ""
+    layers = sorted(layer for layer in fit.exceptions if layer is not None)
+    named = [f"layer {layer}" for layer in layers[:_RUNS]] + ["what is outside the layers"] * (None in fit.exceptions)
+    more = f" and {len(layers) - _RUNS:,} more" if len(layers) > _RUNS else ""
+    return f", but for {listed(named)}{more}: trained on after the merge, or replaced"
 
 
 def _sparse(found: SparseMerge) -> str:
@@ -217,11 +283,12 @@ def _way_of_merging(facts: Facts) -> str:
 def _equality(facts: Facts, best: Candidate) -> list[Evidence]:
     found = []
     if facts.through is not None and best.equal_share != 1:
-        found.append(_told(True, f"All {best.compared:,} values are equal once cast."))
+        found.append(_told(True, f"All {best.compared:,} values compared are equal{_once_cast(facts)}."))
     for each in facts.candidates[:3]:
         if _proven(each) or (each is best and not facts.parents[1:]):
-            text = f"{share(each.equal_share)} of {each.compared:,} values equal those of {each.ref} in bf16"
-            found.append(_told(_proven(each), f"{text}; chance gives {_chance(each.equal_by_chance)}."))
+            of = "values" if each.telling == each.compared else "values that are not common to both"
+            text = f"{share(each.telling_equal)} of {each.telling:,} {of} equal those of {each.ref} in bf16"
+            found.append(_told(_proven(each), f"{text}; chance gives {_chance(each.telling_by_chance)}."))
     return found
 
 
@@ -260,10 +327,7 @@ def _moved(facts: Facts) -> list[Evidence]:
 
 
 def _inferences(facts: Facts, best: Candidate, verdict: Verdict) -> list[Evidence]:
-    found = [
-        f"The cosine with {best.ref} is {_signed(best.cosine)}, where chance gives 0 ± {magnitude(best.cosine_null)}; "
-        f"the distance is {magnitude(best.distance)} of its norm."
-    ]
+    found = [_similarity(best), f"The distance from {best.ref} is {magnitude(best.distance)} of its norm."]
     fit = facts.fit
     if fit is not None and verdict == "merge":
         beside = f" (rounding alone leaves {magnitude(fit.rounding)})" if fit.rounding else ""
@@ -279,7 +343,7 @@ def _inferences(facts: Facts, best: Candidate, verdict: Verdict) -> list[Evidenc
         found.append(
             f"The difference from {of.ref} has {size} above the rounding noise, in {plural(len(of.tensors), 'matrix', 'matrices')}."
         )
-    if facts.unlike and (best.cosine or 0) > 2 * RELATED:
+    if facts.unlike and (best.agreement or 0) > 2 * RELATED:
         found.append(
             f"Where they stand, these are not alike: {', '.join(facts.unlike)}. They were replaced, or their neurons permuted, "
             "which is not tested."
@@ -295,10 +359,16 @@ def _pruned(candidate: Candidate) -> bool:
     return zeroed > 0.01 and zeroed + (candidate.equal_share or 0.0) > 0.99
 
 
+def _others(candidate: Candidate) -> str:
+    """What became of the values that are not zero."""
+    same = (candidate.zeroed or 0.0) + (candidate.equal_share or 0.0)
+    return "the others are equal in bf16" if same == 1 else f"{share(candidate.equal_share)} are equal in bf16"
+
+
 def _proven(candidate: Candidate) -> bool:
     """Whether equal values alone prove a relation."""
-    equal, chance = candidate.equal_share or 0.0, candidate.equal_by_chance or 0.0
-    return candidate.compared >= FEWEST and equal > max(_PROVEN + chance, _ABOVE_CHANCE * chance)
+    equal, chance = candidate.telling_equal or 0.0, candidate.telling_by_chance or 0.0
+    return candidate.telling >= FEWEST and equal > max(_PROVEN + chance, _ABOVE_CHANCE * chance)
 
 
 def _told(proof: bool, text: str) -> Evidence:

@@ -230,6 +230,22 @@ def test_unrelated_models(folder: Folder) -> None:
     assert any("permuted" in note for note in report.notes)
 
 
+def test_stacked_experts_of_three_flat_matrices_against_single_ones(folder: Folder) -> None:
+    generator = torch.Generator().manual_seed(1)
+    single: Tensors = {}
+    flat: Tensors = {}
+    for layer in range(2):
+        gate, up, down = (torch.randn(4, 48, 32, generator=generator).to(BF16) for _ in range(3))
+        for expert in range(4):
+            start = f"model.layers.{layer}.mlp.experts.{expert}."
+            single |= {f"{start}gate_proj.weight": gate[expert].clone(), f"{start}up_proj.weight": up[expert].clone()}
+            single[f"{start}down_proj.weight"] = down[expert].T.contiguous()
+        start = f"transformer.blocks.{layer}.ffn.experts.mlp."
+        flat |= {f"{start}w1": gate.flatten(0, 1), f"{start}v1": up.flatten(0, 1), f"{start}w2": down.flatten(0, 1)}
+    report = folder.parents(flat, single)
+    assert report.verdict == "same-weights" and report.coverage[0].share == 1
+
+
 def test_the_true_parent_is_first_of_fifty(folder: Folder) -> None:
     models = [model(100 + number, layers=2, width=32, vocabulary=64) for number in range(50)]
     child = tuned(models[37], 0.5)
@@ -253,7 +269,7 @@ def test_the_counts_against_plain_loops(folder: Folder) -> None:
     a, b = x.double(), p.double()
     assert row.distance == pytest.approx(((a - b).norm() / b.norm()).item(), rel=1e-9)
     assert row.cosine == pytest.approx((a @ b / (a.norm() * b.norm())).item(), rel=1e-9)
-    assert row.cosine_null == pytest.approx(x.numel() ** -0.5)
+    assert row.cosine_null == pytest.approx(((a * b).norm() / (a.norm() * b.norm())).item(), rel=1e-9)
     counts = [np.unique(tensor.float().numpy(), return_counts=True) for tensor in (x, p)]
     shares = [dict(zip(values.tolist(), (times / x.numel()).tolist(), strict=True)) for values, times in counts]
     assert row.equal_by_chance == pytest.approx(sum(share * shares[1].get(value, 0) for value, share in shares[0].items()), rel=1e-9)

@@ -52,6 +52,7 @@ _IN_MLP = {
     **dict.fromkeys(
         (
             "up_proj",
+            "v1",
             "up",
             "w3",
             "wi_1",

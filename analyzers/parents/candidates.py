@@ -1,0 +1,74 @@
+"""Opens the model and its candidates: those that are named, or those of the model card and of the library."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from analyzers import limits
+from analyzers.base import Progress
+from analyzers.checkpoints import Access, Checkpoint, check_side, open_sides
+from analyzers.errors import InvalidRequest, MantissaError
+from analyzers.parents.card import base_models
+from analyzers.parents.report import ParentsRequest, Source
+
+
+@dataclass(slots=True)
+class Opened:
+    """The model and its candidates; where the name of each candidate comes from; notes about those that could not be opened."""
+
+    sides: list[Checkpoint]
+    sources: list[Source]
+    notes: list[str]
+
+
+def open_all(request: ParentsRequest, access: Access, stack: ExitStack) -> Generator[Progress, None, Opened]:
+    """The model and its candidates: those named, or those of the card and the library that can be opened."""
+    names = ["Model", *side_names(len(request.candidates))]
+    sides = yield from open_sides([request.model, *request.candidates], names, access, request.subfolder)
+    for side, name in zip(sides, names, strict=True):
+        stack.enter_context(side)
+        check_side(side, name, bool(request.include))
+    _check_different(sides)
+    opened = Opened(sides, ["named"] * len(request.candidates), [])
+    if not request.candidates:
+        yield from _find(request, access, stack, opened)
+    return opened
+
+
+def _find(request: ParentsRequest, access: Access, stack: ExitStack, opened: Opened) -> Iterator[Progress]:
+    """Add the candidates that the card names, and those that the library suggests."""
+    of_card = base_models(opened.sides[0], limits.CANDIDATES)
+    known = {(side.ref, side.commit) for side in opened.sides}
+    for name in list(dict.fromkeys([*of_card, *request.suggested]))[: limits.CANDIDATES]:
+        try:
+            (side,) = yield from open_sides([name], ["Candidate"], access, request.subfolder)
+            stack.enter_context(side)
+            check_side(side, "Candidate", bool(request.include))
+        except MantissaError as error:
+            if name in of_card:
+                opened.notes.append(f"{name}, the base_model of the model card, cannot be compared: {error}")
+            continue
+        if (side.ref, side.commit) in known:
+            if side.ref == opened.sides[0].ref:
+                opened.notes.append(f"{name}, the base_model of the model card, is the model itself.")
+            continue
+        known.add((side.ref, side.commit))
+        opened.sides.append(side)
+        opened.sources.append("card" if name in of_card else "library")
+    if not opened.sources:
+        found = opened.notes[0] if opened.notes else f"The model card of {opened.sides[0].ref} names no base_model."
+        raise InvalidRequest(f"No candidates: name checkpoints that the model may come from. {found}")
+
+
+def side_names(candidates: int) -> list[str]:
+    """How messages name each of so many candidates."""
+    return ["Candidate"] if candidates == 1 else [f"Candidate {number} of {candidates}" for number in range(1, candidates + 1)]
+
+
+def _check_different(sides: Sequence[Checkpoint]) -> None:
+    seen: dict[tuple[str, str], int] = {}
+    for number, side in enumerate(sides):
+        first = seen.setdefault((side.ref, side.commit), number)
+        if first != number:
+            what = "the model itself" if first == 0 else f"the same checkpoint as candidate {first}"
+            raise InvalidRequest(f"Candidate {number}, {side.ref}, is {what}: name different checkpoints.")

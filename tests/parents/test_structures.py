@@ -1,0 +1,204 @@
+"""Structure that unrelated models share is no descent; what descends from a structured model is found; intervals hold the truth."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analyzers.parents import ParentsReport
+from analyzers.parents.collect import Sample
+from analyzers.parents.count import BLOCK, GROUPS
+from analyzers.parents.fit import solve
+from analyzers.parents.rounding import rounding_error
+from tests.parents.checkpoints import BF16, Folder, Tensors, each, merged, model, tuned
+from tests.parents.structures import (
+    STRUCTURES,
+    Builder,
+    Matrix,
+    gaussian,
+    identity,
+    non_negative,
+    shared_zeros,
+    structured,
+    update,
+    zipf_rows,
+)
+
+SAMPLE = 150_000  # bytes, of about 590,000
+FEW = (shared_zeros, identity, non_negative)
+FALSE = ("derived", "merge", "same-weights", "stack", "quantized-copy")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def unrelated(folder: Folder, build: Builder, seed: int) -> None:
+    first, second, third = (structured(build, 3 * seed + i) for i in range(3))
+    assert folder.parents(first, second, third, budget=SAMPLE).verdict not in FALSE
+    report = folder.parents(first, second, mode="exact")
+    assert report.verdict not in FALSE and not any(each.proof for each in report.evidence)
+
+
+def related(folder: Folder, build: Builder, seed: int) -> None:
+    first, second, third = (structured(build, 3 * seed + i) for i in range(3))
+    for size, changed in ((0.05, 1.0), (0.5, 0.05), (1.0, 1.0)):
+        report = folder.parents(update(first, size, seed, changed), second, first, budget=SAMPLE)
+        assert report.verdict == "derived" and report.candidates[0].ref.endswith("c1"), (size, report.statement)
+    report = folder.parents(merged((0.6, 0.4), first, second), first, second, third, budget=2 * SAMPLE)
+    assert report.verdict == "merge" and report.fit is not None, report.statement
+    assert [parent.weight for parent in report.fit.parents[:2]] == pytest.approx([0.6, 0.4], abs=0.005)
+
+
+@pytest.mark.parametrize("build", FEW)
+def test_shared_structure_is_no_descent(folder: Folder, build: Builder) -> None:
+    unrelated(folder, build, 1)
+
+
+@pytest.mark.parametrize("build", FEW)
+def test_descent_from_a_structured_model(folder: Folder, build: Builder) -> None:
+    related(folder, build, 1)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("build", STRUCTURES)
+def test_no_structure_is_descent_nor_hides_it(folder: Folder, build: Builder) -> None:
+    for seed in range(20):
+        unrelated(folder, build, seed)
+        related(folder, build, seed)
+
+
+def matrices(tensors: Tensors) -> dict[str, Matrix]:
+    return {name: tensor.double().numpy() for name, tensor in tensors.items() if tensor.dim() == 2}
+
+
+def sampled(build: Builder, times: int) -> tuple[int, int, int]:
+    """How often the intervals of the share of equal values and of the cosine hold the truth, over samples of a fine-tune.
+
+    The third number: how often there is one of the cosine.
+    """
+    base = structured(build, 1)
+    x, p = matrices(update(base, 0.5, 2, 0.3)), matrices(base)
+    every, strata = [], []
+    for name in x:
+        step = 2048 // x[name].shape[1]
+        for start in range(0, len(x[name]), step):
+            a, b = x[name][start : start + step].ravel(), p[name][start : start + step].ravel()
+            every.append((a.size, (a == b).sum(), a @ a, a @ b, b @ b))
+            strata.append(int("layers" in name))
+    pairs, stratum = np.array(every), np.array(strata)
+    population, truth = np.bincount(stratum, pairs[:, 0]).astype(np.int64), pairs.sum(axis=0)
+    rng, equal, cosine, given = np.random.default_rng(3), 0, 0, 0
+    for _ in range(times):
+        drawn = np.concatenate([rng.permutation(np.flatnonzero(stratum == s))[: np.bincount(stratum)[s] // 4] for s in (0, 1)])
+        sample = Sample(stratum[drawn], pairs[drawn, 0].astype(np.int64), pairs[drawn][:, None], population)
+        share, bounds = sample.equal(0), sample.cosine(0)
+        equal += bool(share.low[0] <= truth[1] / truth[0] <= share.high[0])
+        if bounds is not None:
+            given += 1
+            cosine += bounds[0] <= truth[3] / np.sqrt(truth[2] * truth[4]) <= bounds[1]
+    return equal, cosine, given
+
+
+def weighed(build: Builder, times: int, apart: float | None, read: float) -> tuple[int, float]:
+    """How often the interval of a weight of 0.6 holds it where a share of the blocks is read, after noise, and the mean half of its width.
+
+    apart: of siblings as parents; None: unrelated parents.
+    """
+    held, width = 0, 0.0
+    for seed in range(times):
+        rng, first = np.random.default_rng(seed), structured(build, 2 * seed)
+        second = structured(build, 2 * seed + 1) if apart is None else update(first, apart, 2 * seed + 1)
+        first = first if apart is None else update(first, apart, 2 * seed)
+        sides = [matrices(each) for each in (update(merged((0.6, 0.4), first, second), 0.1, seed), first, second)]
+        grams: dict[str, Matrix] = {}
+        noise = 0.0
+        for number, name in enumerate(sides[0]):
+            values = np.stack([side[name].ravel() for side in sides])
+            layer = grams.setdefault(".".join(name.split(".")[:3]), np.zeros((GROUPS, 3, 3)))
+            for block in range(-(-values.shape[1] // BLOCK)):
+                part = values[:, block * BLOCK : (block + 1) * BLOCK]
+                if rng.random() < read:
+                    layer[(number + block) % GROUPS] += part @ part.T
+                    noise += rounding_error(part[0], "BF16")
+        fit = solve(np.concatenate(list(grams.values())), noise)
+        held += bool(fit.low[0] <= 0.6 <= fit.high[0])
+        width += float(fit.high[0] - fit.low[0]) / 2 / times
+    return held, width
+
+
+def test_intervals_of_samples(folder: Folder) -> None:
+    equal, cosine, given = sampled(gaussian, 100)
+    assert min(equal, cosine) >= 89 and given == 100
+    base = structured(gaussian, 1)
+    row = folder.parents(update(base, 0.5, 2, 0.3), base, budget=SAMPLE).candidates[0]
+    assert row.equal_interval is not None and row.cosine_interval is not None and row.equal_share is not None and row.cosine is not None
+    assert row.equal_interval.low < row.equal_share < row.equal_interval.high
+    assert row.cosine_interval[0] < row.cosine < row.cosine_interval[1]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("build", STRUCTURES)
+def test_intervals_of_every_structure(build: Builder) -> None:
+    equal, cosine, given = sampled(build, 100)
+    assert equal >= 89 and (cosine >= 0.89 * given or given < 30)
+    for apart, read in ((None, 0.3), (0.3, 0.3), (None, 1.0), (0.3, 1.0)):
+        assert weighed(build, 100, apart, read)[0] >= (80 if build is zipf_rows else 89)  # a few rows decide, and may not be read
+
+
+def test_noisy_merges_of_siblings_hold_the_truth_or_no_weight(folder: Folder) -> None:
+    base = model(10)
+    for apart, known in ((0.003, False), (0.01, True), (0.05, True)):
+        siblings = tuned(base, apart, 1), tuned(base, apart, 2)
+        report = folder.parents(tuned(merged((0.605, 0.395), *siblings), 5e-4, 5), *siblings, mode="exact")
+        assert report.fit is not None and report.fit.weights_by == "least-squares"
+        first = report.fit.parents[0]
+        assert first.low <= 0.605 <= first.high and not first.alike if known else first.alike
+        assert known or any("too similar" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("apart", [0.003, None])
+def test_a_merge_with_one_layer_trained_on(folder: Folder, apart: float | None) -> None:
+    base = model(10)
+    first, second = (base, model(11)) if apart is None else (tuned(base, apart, 1), tuned(base, apart, 2))
+    child = merged((0.6, 0.4), first, second)
+    child |= {name: tensor for name, tensor in tuned(child, 0.05, 7).items() if ".layers.2." in name}
+    report = folder.parents(child, first, second)
+    assert report.verdict == "merge" and "but for layer 2" in report.statement and report.fit is not None
+    assert report.fit.exceptions == (2,) and report.fit.weights_by == "exact-values"
+    assert [parent.weight for parent in report.fit.parents] == pytest.approx([0.6, 0.4], abs=1e-3)
+
+
+def test_other_candidates_do_not_change_a_row(folder: Folder) -> None:
+    base = model(10)
+    nan = each(lambda x: x * float("nan"), model(13))
+    others = [model(12, vocabulary=300), nan, {name: tensor for name, tensor in model(14).items() if ".layers.1." not in name}]
+    child = tuned(base, 0.05)
+    alone = folder.parents(child, base, mode="exact")
+    for other in others:
+        report = folder.parents(child, base, other, mode="exact")
+        assert report.candidates[0] == alone.candidates[0] and report.verdict == "derived"
+    assert any("rows that all have" in note for note in folder.parents(child, base, others[0]).notes)
+
+
+def test_a_sample_says_how_much_it_leaves_open(folder: Folder) -> None:
+    base = model(10)
+
+    def told(report: ParentsReport) -> str:
+        return f"{report.headline()} {report.next_step().advice}"
+
+    exact, quick = folder.parents(base, base, mode="exact"), folder.parents(base, base, budget=SAMPLE)
+    assert exact.verdict == quick.verdict == "same-weights" and exact.unseen is exact.blocks is None
+    assert quick.blocks and quick.unseen and quick.unseen >= 3 / quick.blocks * 0.5
+    assert "blocks" not in told(exact) and "Use either of the two" in told(exact)
+    assert f"none of the {quick.blocks:,} blocks read differs" in quick.headline() and "at 95%" in quick.next_step().advice
+
+
+def test_rounding_that_loses_digits_is_counted(folder: Folder) -> None:
+    base: Tensors = each(lambda x: x * 1e-2, model(10), dtype=BF16)
+    half = {name: tensor.half() for name, tensor in base.items()}
+    lost = sum(int((base[name].double() != half[name].double()).sum()) for name in base)
+    report = folder.parents(half, base, mode="exact")
+    assert report.verdict == "same-weights" and lost
+    assert f"rounded to fp16, by which {lost:,} values lost digits" in report.statement

@@ -95,7 +95,7 @@ define install
 		|| { echo 'The venv module of $(PYTHON) is missing: install the package "python3-venv".' >&2; exit 1; }
 	@{ $(whole); } || { rm -rf .venv && $(PYTHON) -m venv .venv; }
 	@echo 'Installing $(1) into .venv'
-	@touch $(unfinished) && $(pip_install) $(addprefix -r ,$(1))
+	@touch $(unfinished) && $(pip_install) $(addprefix -r ,$(1)) && $(pip_install) --no-deps --editable .  # the program mantissa
 	@$(compile) || true  # some packages carry files that are not for this Python
 	@rm -f .venv/app-* .venv/tests-* $(kernels_stamp) $(unfinished)
 	@touch $(app_stamp) $@

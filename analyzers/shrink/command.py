@@ -35,13 +35,15 @@ def run(options: argparse.Namespace) -> int:
     request = options.pull_request_on(options.model) if options.pull_request else None
     for item in with_progress(shrink(options.model, options.out, options.to, Access(token=True, local=True)), options.model):
         if isinstance(item, ShrinkReport):
-            if request is not None:
+            if request is not None and item.written:
                 item = item.model_copy(update={"pull_request": request.open(item)})
-            print_answer(item.to_json() if options.json else _text(item), options.json, "The checkpoint is written, but its report")
+            print_answer(item.to_json() if options.json else _text(item), options.json, "The report")
     return 0
 
 
 def _text(report: ShrinkReport) -> str:
+    if not report.written:
+        return clean("\n".join(report.notes))
     kinds: dict[tuple[str, str | None], int] = {}
     for tensor in report.tensors:
         kinds[tensor.from_, tensor.to] = kinds.get((tensor.from_, tensor.to), 0) + 1

@@ -1,8 +1,11 @@
 """What `shrink` did. Field names are the JSON contract."""
 
+from typing import Self
+
 from pydantic import Field
 
 from analyzers.base import Data
+from analyzers.checkpoints import Checkpoint
 
 
 class ShrunkTensor(Data):
@@ -16,8 +19,9 @@ class ShrunkTensor(Data):
 class ShrinkReport(Data):
     """What was done.
 
-    bytes_before, bytes_after: of all tensors. config_dtype: in the new config.json. written: files that differ from the checkpoint's;
-    replaced: files of the checkpoint that are not in the folder any more. pull_request: its address. notes: what was not copied.
+    bytes_before, bytes_after: of all tensors. config_dtype: in the new config.json. written: files that differ from the checkpoint's, none
+    where there was nothing to shrink; replaced: files of the checkpoint that are not in the folder any more. pull_request: its address.
+    notes: what was not copied.
     """
 
     model: str
@@ -31,6 +35,22 @@ class ShrinkReport(Data):
     replaced: tuple[str, ...]
     pull_request: str | None = None
     notes: tuple[str, ...]
+
+    @classmethod
+    def of_nothing(cls, checkpoint: Checkpoint, out: str, why: str) -> Self:
+        """The report of a run that wrote nothing."""
+        return cls(
+            model=checkpoint.ref,
+            commit=checkpoint.commit,
+            out=out,
+            bytes_before=checkpoint.nbytes,
+            bytes_after=checkpoint.nbytes,
+            config_dtype=None,
+            tensors=(),
+            written=(),
+            replaced=(),
+            notes=(why, *checkpoint.notes),
+        )
 
     def to_json(self) -> str:
         """The report as JSON."""

@@ -10,7 +10,7 @@ from analyzers.errors import InvalidRequest
 from analyzers.formatting import plural
 from analyzers.numerics.narrowing import WIDE_DTYPES
 from analyzers.shrink.folder import Folder
-from analyzers.shrink.plan import Planned, Target, make_plan
+from analyzers.shrink.plan import NothingToShrink, Planned, Target, make_plan
 from analyzers.shrink.report import ShrinkReport, ShrunkTensor
 
 
@@ -21,17 +21,23 @@ def shrink(model: str, out: str, to: Target = "auto", access: Access | None = No
     out: of tied weights, of other shards, and of the whole model in other files of its folder. What was written is read back and
     compared before the folder has its name, and there is never a part of it under that name. Memory does not depend on the size of the
     model. to: "bf16" or "fp16" considers only that format. access: what may be read.
-    Raises InvalidRequest where ``out`` cannot be written or nothing would become smaller, ModelTooLarge where the disk is too small,
-    UnsupportedWeights for quantized checkpoints, and the errors of reads.
+    Where nothing would become smaller, nothing is written, and the report says why. Raises InvalidRequest where ``out`` cannot be written,
+    ModelTooLarge where the disk is too small, UnsupportedWeights for views that are not contiguous, and the errors of reads.
     """
     target = _new_folder(out)
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with open_checkpoint(model, access or Access()) as checkpoint:
         _check_outside(target, checkpoint)
-        plan = yield from make_plan(checkpoint, to)
-        before, after = checkpoint.nbytes, sum(planned.nbytes for planned in plan)
-        if after == before:
-            raise InvalidRequest(f"There is nothing to shrink: {_no_gain(plan, to)}. Nothing was written.")
+        before = checkpoint.nbytes
+        try:
+            plan = yield from make_plan(checkpoint, to)
+            after = sum(planned.nbytes for planned in plan)
+            nothing = f"There is nothing to shrink: {_no_gain(plan, to)}." if after == before else ""
+        except NothingToShrink as reason:
+            plan, nothing = [], str(reason)
+        if nothing:
+            yield ShrinkReport.of_nothing(checkpoint, out, f"{nothing} Nothing was written.")
+            return
         folder = Folder(checkpoint, plan)
         yield from folder.write(target)
         skipped = [f"Left out: {quoted(path, 200)}, another copy of what was stored." for path in folder.skipped]

@@ -50,6 +50,17 @@ def refused(capsys: pytest.CaptureFixture[str], model: str | Path, out: str | Pa
     return err
 
 
+def unchanged(capsys: pytest.CaptureFixture[str], model: str | Path, out: str | Path, *more: str) -> str:
+    """What is said where there is nothing to shrink, which is no error; nothing is written."""
+    assert main(["shrink", str(model), "--out", str(out), *more]) == 0 and not Path(out).exists()
+    said = capsys.readouterr().out
+    assert main(["shrink", str(model), "--out", str(out), *more, "--json"]) == 0 and not Path(out).exists()
+    report = json.loads(capsys.readouterr().out)
+    assert report["bytes_before"] == report["bytes_after"] > 0 and report["written"] == [] and report["notes"][0] in said
+    assert report["notes"][0].endswith("Nothing was written.")
+    return said
+
+
 def tensors_of(folder: Path) -> Values:
     return {name: tensor for path in folder.glob("*.safetensors") for name, tensor in load_file(path).items()}
 
@@ -82,7 +93,7 @@ def test_a_sample_becomes_half_and_gives_the_same_logits(
     with torch.no_grad():
         assert torch.equal(before(tokens).logits, after(tokens).logits)
     capsys.readouterr()  # the progress bars of transformers
-    assert "nothing to shrink: no tensor is stored as fp32 or fp64" in refused(capsys, tmp_path / "small", tmp_path / "again")
+    assert "nothing to shrink: no tensor is stored as fp32 or fp64" in unchanged(capsys, tmp_path / "small", tmp_path / "again")
 
 
 def hostile() -> Values:
@@ -160,7 +171,7 @@ def test_only_the_named_format(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for to, expected in (("bf16", ["BF16", "F32"]), ("fp16", ["F32", "F16"]), ("auto", ["BF16", "F16"])):
         done = shrink(capsys, tmp_path / "in", tmp_path / to, "--to", to)
         assert [row["to"] for row in done["tensors"]] == expected and done["config_dtype"] == "float32"
-    assert "values that fp16 does not hold" in refused(capsys, write(tmp_path / "a", {"a": source["a"]}), tmp_path / "c", "--to", "fp16")
+    assert "values that fp16 does not hold" in unchanged(capsys, write(tmp_path / "a", {"a": source["a"]}), tmp_path / "c", "--to", "fp16")
 
 
 def test_shards_with_a_wrong_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,11 +286,11 @@ def wide(folder: Path) -> Path:
 
 def test_nothing_to_shrink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    assert "1 tensor of fp32 or fp64, each with values that no narrower format holds" in refused(
+    assert "1 tensor of fp32 or fp64, each with values that no narrower format holds" in unchanged(
         capsys, write(tmp_path / "native", {"a": normal(64, 64)}), out
     )
-    assert "no tensor is stored as fp32" in refused(capsys, write(tmp_path / "ints", {"a": torch.arange(9)}), out)
-    assert "no tensor is stored as fp32" in refused(capsys, "sample:tiny-sharded", out)
+    assert "no tensor is stored as fp32" in unchanged(capsys, write(tmp_path / "ints", {"a": torch.arange(9)}), out)
+    assert "no tensor is stored as fp32" in unchanged(capsys, "sample:tiny-sharded", out)
 
 
 def test_a_gguf_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -289,14 +300,14 @@ def test_a_gguf_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     writer.add_tensor("a.weight", normal(64, 64).numpy())
     for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
         step()
-    assert "GGUF" in refused(capsys, tmp_path / "model.gguf", tmp_path / "out")
+    assert "GGUF" in unchanged(capsys, tmp_path / "model.gguf", tmp_path / "out")
 
 
 def test_mxfp4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = {"x.mlp.experts.down_proj_blocks": torch.zeros(2, 4, 1, 16, dtype=torch.uint8)}
     scales = {"x.mlp.experts.down_proj_scales": torch.full((2, 4, 1), 127, dtype=torch.uint8)}
     folder = write(tmp_path / "in", {**blocks, **scales, "norm.weight": torch.ones(8)}, {"quantization_config": {"quant_method": "mxfp4"}})
-    assert "quantized (mxfp4" in refused(capsys, folder, tmp_path / "out")
+    assert "quantized (mxfp4" in unchanged(capsys, folder, tmp_path / "out")
 
 
 def test_where_it_may_not_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

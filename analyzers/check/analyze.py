@@ -10,6 +10,7 @@ from analyzers.check.findings import RULES, Facts, of_files
 from analyzers.check.loads import applies, judge
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
 from analyzers.checkpoints import Access, Checkpoint, RelaidCopies, open_checkpoint, parse_reference, read_coverage
+from analyzers.checkpoints.adapters import is_adapter
 from analyzers.coverage import Coverage
 from analyzers.dtype_detection import DtypeRequest, Inspection
 from analyzers.errors import MantissaError, UnsupportedWeights
@@ -64,6 +65,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             analysis_version=ANALYSIS_VERSION,
             request=request,
             checkpoint=checkpoint.facts(),
+            adapter=is_adapter([file.path for file in checkpoint.files], checkpoint.tensors),
             base=base.facts() if base else None,
             saving_bytes=sum(each.saving_bytes for each in found),
             findings=tuple(sorted(found, key=lambda each: -LEVELS.index(each.level))),

@@ -76,12 +76,13 @@ class Finding(Data):
 
 
 class CheckReport(Report):
-    """findings: the gravest first. saving_bytes: of all of them. notes: what could not be checked."""
+    """findings: the gravest first. saving_bytes: of all of them. notes: what could not be checked. adapter: whether it is one, alone."""
 
     analyzer: Literal["check"] = "check"
     schema_version: int = 1
     request: CheckRequest
     checkpoint: CheckpointFacts
+    adapter: bool = False
     base: CheckpointFacts | None
     saving_bytes: int
     findings: tuple[Finding, ...]
@@ -102,11 +103,11 @@ class CheckReport(Report):
         if not self.findings and reach:
             return f"Nothing found in what was read, which is not all. {reach}"
         if not self.findings:
-            return f"Nothing found in {plural(self.checkpoint.tensors, 'tensor')}."
+            return f"Nothing found in {plural(self.checkpoint.tensors, 'tensor')}{' of an adapter' if self.adapter else ''}."
         words = {"error": "error", "warning": "warning", "info": "remark"}
         found = ", ".join(plural(self.count(level), words[level]) for level in LEVELS[::-1] if self.count(level))
         saved = f" {self.saving_bytes:,} of {self.checkpoint.bytes:,} bytes could be saved." if self.saving_bytes else ""
-        return f"{found}.{saved}{f' {reach}' if reach else ''}"
+        return f"{found}{' in an adapter' if self.adapter else ''}.{saved}{f' {reach}' if reach else ''}"
 
     def next_step(self) -> NextStep:
         """What to do about the gravest findings, and the passport of the model."""

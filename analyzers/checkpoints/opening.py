@@ -1,6 +1,5 @@
 """Open the repository that a reference names: on the Hub or in its cache on this machine, a sample, a path, or in memory."""
 
-import os
 from pathlib import Path
 from typing import Literal
 
@@ -22,15 +21,12 @@ class CachedRepository(LocalRepository):
 def open_repository(text: str, access: Access) -> tuple[Repository, str]:
     """The repository, and a sentence for the reader where it is not the one that the reference would name on a page.
 
-    A path without ``./`` in front is a path where it exists and ``access`` allows local files, as transformers has it.
     Raises InvalidReference, CheckpointNotFound, AccessDenied, LimitExceeded and the HubError family.
     """
-    path = text.strip()
-    if access.local and not path.startswith(("./", "/", "sample:", "memory:")) and _exists(path):
-        return LocalRepository(path), f"{quoted(path, 200)} is on this machine, and was read there, not on the Hub."
     reference = parse_reference(text, access.local)
     if reference.kind == "local":
-        return LocalRepository(reference.name), ""
+        bare = "" if reference.name.startswith(("./", "/")) else f"{quoted(reference.name, 200)} was read on this machine, not on the Hub."
+        return LocalRepository(reference.name), bare
     if reference.kind == "memory":
         if reference.name not in access.memory:
             raise CheckpointNotFound(
@@ -63,10 +59,3 @@ def open_hub_or_cache(
         ref = name if kind == "models" else f"{kind}/{name}"
         said = "Read from the snapshot in this machine's Hub cache, which has only files that were downloaded: the Hub was not asked."
         return CachedRepository(folder, ref), said
-
-
-def _exists(path: str) -> bool:
-    try:
-        return os.path.exists(path)  # noqa: PTH110 - Path.exists raises where a folder may not be entered
-    except ValueError:  # a null character
-        return False

@@ -2,9 +2,11 @@
 
     org/name   name   org/name@revision   name@revision   sample:NAME   ./path   /path
 
-A path is taken literally, '@' included. Everything else is refused with the reason.
+A path is taken literally, '@' included; without ./ in front it is one where it exists, as transformers has it. Everything else is refused
+with the reason.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +58,7 @@ def parse_reference(text: str, local: bool) -> Reference:
         _refuse(text, f"has {len(text):,} characters, more than {limits.REFERENCE_LENGTH} (MANTISSA_REFERENCE_LENGTH)")
     if _TOKEN.search(text):
         raise InvalidReference(f"This looks like an access token, which is a secret and no model id: give a model id, {_EXAMPLE}.")
-    if text.startswith(("./", "/")):
+    if text.startswith(("./", "/")) or (local and not text.startswith(("sample:", "memory:")) and _exists(text)):
         return _path(text, local)
     if text in (".", "..", "~") or text.startswith(("../", "~/", ".\\", "..\\")):
         if not local:
@@ -69,6 +71,13 @@ def parse_reference(text: str, local: bool) -> Reference:
     if _ADDRESS.match(text):
         _refuse_address(text)
     return _hub(text)
+
+
+def _exists(path: str) -> bool:
+    try:
+        return os.path.exists(path)  # noqa: PTH110 - Path.exists raises where a folder may not be entered
+    except ValueError:  # a null character
+        return False
 
 
 def _path(text: str, local: bool) -> Reference:

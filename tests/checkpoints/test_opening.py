@@ -75,7 +75,9 @@ def test_a_bare_path_that_exists_is_a_path_but_not_on_a_page(hub: LocalHub, tmp_
     for text in ("models/tiny", "models/tiny/model.safetensors", "../" + tmp_path.name + "/models/tiny"):
         with open_checkpoint(text, OWNER) as checkpoint:
             assert checkpoint.ref == str((tmp_path / text).resolve()) and not checkpoint.public
-            assert checkpoint.notes[0] == f'"{text}" is on this machine, and was read there, not on the Hub.'
+            assert checkpoint.notes[0] == f'"{text}" was read on this machine, not on the Hub.'
+    for words in (["check", "models/tiny"], ["sparsity", "models/tiny", "models/tiny"]):
+        assert main(words) == 0
     with pytest.raises(CheckpointNotFound, match="not found on the Hub"):
         open_checkpoint("models/tiny", Access())
     with pytest.raises(InvalidReference, match="command line only"):

@@ -116,7 +116,6 @@ def test_stop_stops_a_run(open_page: OpenPage, offline: str) -> None:
     # the place is free again, for what is typed
     unfold(page)
     field(page, "m-seeds").fill("1")
-    field(page, "m-tokens").fill("24")
     field(page, "m-anchors").fill("0")
     page.get_by_role("button", name="Measure").click()
     expect(page.get_by_role("alert")).to_contain_text("Anchors must be from 1")

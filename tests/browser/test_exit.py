@@ -109,7 +109,7 @@ def test_what_cannot_be_run_is_one_sentence(open_page: OpenPage, offline: str, q
 
 
 def test_stop_stops_a_run(open_page: OpenPage, offline: str) -> None:
-    page = open_page(f"{offline}/exit?{_query(seeds=64, tokens=1024, samples=32)}")
+    page = open_page(f"{offline}/exit?{_query(seeds=64, tokens=256, samples=8)}")
     expect(page.locator("#m-status")).to_contain_text("Mean cosine with the exact gradient", timeout=60_000)
     expect(page.locator(".m-ran").first).to_contain_text(re.compile(r"span\s*0\.\d{3}"))
     stop(page, "Measure")

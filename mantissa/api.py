@@ -331,6 +331,8 @@ def _of_batches(model: Any, batches: Iterable[Any], loss: Any, options: Mapping[
 
     if isinstance(model, str | os.PathLike | Mapping):
         raise InvalidRequest("Batches run through a module of torch: pass the model itself, not a reference or a state dict.")
+    if not hasattr(batches, "__iter__") and not hasattr(batches, "__getitem__"):
+        raise InvalidRequest(f"batches must be iterable, such as a list or a DataLoader, not of the type {type(batches).__name__}.")
     if loss is not None and not callable(loss):
         raise InvalidRequest("With batches, loss is a function of model and batch that returns a scalar tensor.")
     request, access = _asked("conflict", {"model": model}, options, False, None)

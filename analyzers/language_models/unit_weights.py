@@ -36,7 +36,8 @@ def unit_weights(model: nn.Module, unit: Literal["ffn", "attention"]) -> tuple[U
 
     Such a block is a module whose only linear maps are named as those of a supported family, of `nn.TransformerEncoderLayer` or of T5, or
     an `nn.Sequential` with two `nn.Linear`, if the second maps what the first gives.
-    Raises UnknownArchitecture for a model without such units; UnsupportedWeights where a weight is computed from other tensors.
+    Raises UnknownArchitecture for a model without such units; UnsupportedWeights for weights that are computed from other tensors or
+    shared by several layers.
     """
     units: Sequence[FFN | Attention] = ()
     if _of_family(model):
@@ -54,6 +55,9 @@ def unit_weights(model: nn.Module, unit: Literal["ffn", "attention"]) -> tuple[U
     found = tuple(_weights(each) for each in units)
     if not all(isinstance(parameter, nn.Parameter) for each in found for parameter, _ in each.parts.values()):
         raise UnsupportedWeights("Some weights of this model are computed from other tensors (parametrizations): remove them first.")
+    owners = {(parameter, each.layer) for each in found for parameter, _ in each.parts.values()}
+    if len(owners) > len({parameter for parameter, _ in owners}):
+        raise UnsupportedWeights("Some layers of this model share their weights: the gradient of a weight is that of all of them together.")
     return found
 
 

@@ -262,6 +262,11 @@ def endless() -> Iterator[Any]:
             InvalidData,
             r"give from 2 to 256 of them \(MANTISSA_CONFLICT_SAMPLES\), not 1",
         ),
+        (
+            {"loss": plain_loss, "batches": 3},
+            InvalidRequest,
+            "batches must be iterable, such as a list or a DataLoader, not of the type int",
+        ),
         ({"loss": plain_loss, "batches": endless()}, InvalidData, r"give from 2 to 256 of them \(MANTISSA_CONFLICT_SAMPLES\), not more"),
         ({"loss": plain_loss, "ffn": "topk"}, InvalidRequest, "ffn does not apply to batches: leave it out. gamma, floor,"),
         ({"loss": plain_loss, "token_ids": [[1, 2], [3, 4]]}, InvalidRequest, "token_ids does not apply to batches"),
@@ -280,6 +285,22 @@ def test_what_does_not_fit_is_one_sentence(options: dict[str, Any], kind: type[M
 def test_a_model_that_returns_no_loss_is_asked_for_one() -> None:
     with pytest.raises(InvalidRequest, match="The model returns no loss for batch 0: add labels to it"):
         mantissa.conflict(tiny_llama(), batches=[{"input_ids": torch.tensor([row])} for row in rows()])
+
+
+def test_gradients_that_are_not_finite_are_refused() -> None:
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        return torch.sqrt(0 * plain_loss(model, batch))
+
+    with pytest.raises(MantissaError, match="gradients of layer 2 are not finite"):
+        mantissa.conflict(Plain(), batches=plain_data(), loss=loss)
+
+
+def test_weights_of_several_layers_are_refused() -> None:
+    first, second = (nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 6)) for _ in range(2))
+    second[0].weight = first[0].weight
+    model = nn.Sequential(first, second)
+    with pytest.raises(MantissaError, match="Some layers of this model share their weights"):
+        mantissa.conflict(model, batches=plain_data(), loss=plain_loss)
 
 
 def test_weights_that_are_computed_are_refused() -> None:

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Reference = str | os.PathLike[str]
     Weights = Reference | nn.Module | Mapping[str, Tensor]
     Model = Reference | nn.Module
+    Loss = Callable[[nn.Module, Any], Tensor] | str
 
 
 @overload
@@ -150,25 +151,62 @@ def shrink(
 
 @overload
 def conflict(
-    model: "Model", *, tokenizer: Any = ..., stream: Literal[True], progress: bool = ..., token: str | bool = ..., **options: Any
+    model: "Model",
+    *,
+    tokenizer: Any = ...,
+    batches: "Iterable[Any] | None" = ...,
+    loss: "Loss | None" = ...,
+    stream: Literal[True],
+    progress: bool = ...,
+    token: str | bool = ...,
+    **options: Any,
 ) -> "Iterator[Progress | ConflictReport]": ...
 @overload
 def conflict(
-    model: "Model", *, tokenizer: Any = ..., stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
+    model: "Model",
+    *,
+    tokenizer: Any = ...,
+    batches: "Iterable[Any] | None" = ...,
+    loss: "Loss | None" = ...,
+    stream: Literal[False] = ...,
+    progress: bool = ...,
+    token: str | bool = ...,
+    **options: Any,
 ) -> "ConflictReport": ...
 def conflict(
-    model: "Model", *, tokenizer: Any = None, stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
+    model: "Model",
+    *,
+    tokenizer: Any = None,
+    batches: "Iterable[Any] | None" = None,
+    loss: "Loss | None" = None,
+    stream: bool = False,
+    progress: bool = False,
+    token: str | bool = True,
+    **options: Any,
 ) -> Any:
     """Whether samples pull the same neuron in opposite directions, and whether one of them dominates.
 
     model: a reference or a path, or a causal language model of transformers with its ``tokenizer`` or with ``token_ids``. It is not
     changed: a copy of its structure, which shares its weights where they are float32, runs in evaluation mode.
     options: fields of `analyzers.gradient_conflict.ConflictRequest`: samples, data, pairs, token_ids (a list of ids per sample) with
-    answer_starts, ffn ("topk"), topk, loss, gamma, ... The rest, and errors, as in `dtype`.
+    answer_starts, ffn ("topk"), topk, gamma, ... loss: "mean" or "sum" over a sample's answer tokens.
+
+    batches: what ``loss(model, batch)``, which returns a scalar tensor, takes; the gradient of each batch is then one sample. Without a
+    loss, batches are mappings and ``model(**batch).loss`` counts. model is any module of torch with feed-forward blocks
+    (`analyzers.language_models.unit_weights`); it runs itself, in evaluation mode, and is as before afterwards, as are torch's random
+    numbers. Of the options gamma, floor, epsilon, unit, weights and seed apply. Exceptions of the loss are not translated.
+    The rest, and errors, as in `dtype`.
     """
+    if batches is not None:
+        with extras_explained():
+            return _answer(_of_batches(model, batches, loss, options), "conflict", stream, progress)
+    if callable(loss):
+        from analyzers.errors import InvalidRequest
+
+        raise InvalidRequest("A loss of your own runs on batches of your own: pass batches=, what it takes.")
     if rows := options.get("token_ids"):
         options = {"samples": max(2, len(rows))} | options
-    return _ask("conflict", {"model": model}, options, stream, progress, token, tokenizer)
+    return _ask("conflict", {"model": model}, options | ({} if loss is None else {"loss": loss}), stream, progress, token, tokenizer)
 
 
 @overload
@@ -282,6 +320,30 @@ def _explained(items: Iterator[Any]) -> Iterator[Any]:
 
 
 def _items(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any], token: str | bool, tokenizer: Any) -> Iterator[Any]:
+    from analyzers import ANALYZERS
+
+    request, access = _asked(analyzer, models, options, token, tokenizer)
+    return iter(ANALYZERS[analyzer].load().analyze(request, access))
+
+
+def _of_batches(model: Any, batches: Iterable[Any], loss: Any, options: Mapping[str, Any]) -> Iterator[Any]:
+    from analyzers.errors import InvalidRequest
+
+    if isinstance(model, str | os.PathLike | Mapping):
+        raise InvalidRequest("Batches run through a module of torch: pass the model itself, not a reference or a state dict.")
+    if not hasattr(batches, "__iter__") and not hasattr(batches, "__getitem__"):
+        raise InvalidRequest(f"batches must be iterable, such as a list or a DataLoader, not of the type {type(batches).__name__}.")
+    if loss is not None and not callable(loss):
+        raise InvalidRequest("With batches, loss is a function of model and batch that returns a scalar tensor.")
+    request, access = _asked("conflict", {"model": model}, options, False, None)
+    from analyzers.gradient_conflict.given_batches import analyze_batches
+    from mantissa.held import unwrapped
+
+    return analyze_batches(request, unwrapped(model), batches, loss, access)
+
+
+def _asked(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any], token: str | bool, tokenizer: Any) -> Any:
+    """The request, and what it may read."""
     from pydantic import ValidationError
 
     from analyzers import ANALYZERS
@@ -294,7 +356,7 @@ def _items(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any],
         request = ANALYZERS[analyzer].request_model()(**named, **options)
     except ValidationError as error:
         raise request_error(error) from None
-    return iter(ANALYZERS[analyzer].load().analyze(request, Access(token=token or None, local=True, memory=memory)))
+    return request, Access(token=token or None, local=True, memory=memory)
 
 
 def _named(model: Any, memory: dict[str, Any], tokenizer: Any) -> Any:

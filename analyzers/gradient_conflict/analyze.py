@@ -8,16 +8,15 @@ from typing import Any
 
 from torch import nn
 
-from analyzers import limits
 from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge
-from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings
-from analyzers.gradient_conflict.measure import differences, measurement
+from analyzers.gradient_conflict.collect import Collector, Settings
+from analyzers.gradient_conflict.measure import chunk_bytes, differences, layer_rates, measurement, units_of, work_of
 from analyzers.gradient_conflict.pairs import Thresholds
-from analyzers.gradient_conflict.rates import TAU, pair_share
-from analyzers.gradient_conflict.report import ConflictReport, DataFacts, LayerRate, MeasuredProgress, Sample, Units, Work
-from analyzers.gradient_conflict.request import ANALYSIS_VERSION, ATTENTION_BLOCKS, FFN_BLOCKS, TOPK_OPTIONS, ConflictRequest
+from analyzers.gradient_conflict.rates import TAU
+from analyzers.gradient_conflict.report import ConflictReport, DataFacts, MeasuredProgress, Sample
+from analyzers.gradient_conflict.request import ANALYSIS_VERSION, TOPK_OPTIONS, ConflictRequest
 from analyzers.gradient_conflict.text import notes, statement
 from analyzers.gradient_conflict.topk import TopKMask, converted, described
 from analyzers.language_models.builtin_text import Pair
@@ -34,9 +33,6 @@ from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.language_models.recording import Mask
 from analyzers.language_models.templates import Template, resolved
 from analyzers.watched import watched
-
-# A GPU has less cache for its speed than a CPU: the same chunk would keep it waiting for orders.
-GPU_CHUNKS = 8
 
 CHECKED = 16  # tokens for which the logits are compared with the model's own
 
@@ -131,7 +127,7 @@ class _Work:
             epsilon=request.epsilon,
             seed=request.seed,
             weights=request.weights,
-            chunk_bytes=limits.GRAM_CHUNK_BYTES * (GPU_CHUNKS if opened.runs_on == "cuda" else 1),
+            chunk_bytes=chunk_bytes(opened.runs_on),
         )
         chosen = converted(request, layers) if request.ffn == "topk" else ()
         batch = collate(encoded, opened.device)
@@ -162,10 +158,10 @@ class _Work:
             note = f"{what}: layer {capture.layer}"
             del capture  # or it would live on while the next layer runs
             if len(collected.layers) > before:
-                rates = _rates(collected.layers[:before])
+                rates = layer_rates(collected.layers[:before])
                 yield MeasuredProgress(done=done + before, total=total, unit="layers", note=note, rates=rates)
         collected.finish()
-        rates = _rates(collected.layers)
+        rates = layer_rates(collected.layers)
         yield MeasuredProgress(done=done + len(rates), total=total, unit="layers", note=f"{what}: done", rates=rates)
         return _Measured(collected, tuple(passed.losses.double().tolist()))
 
@@ -173,7 +169,8 @@ class _Work:
         """The report."""
         request, asked = self.request, topk or original
         found = measurement(asked.collected, self.settings)
-        units = self._units(asked.collected)
+        topk_ffn = described(request, self.converted, self.mask) if request.ffn == "topk" else None
+        units = units_of(request, asked.collected, self.experts, topk_ffn)
         data = DataFacts(
             source=text.source,
             commit=text.commit,
@@ -203,24 +200,11 @@ class _Work:
             **dict(found),
             original=unchanged,
             differences=of_topk,
-            work=_work([each.collected for each in (original, topk) if each is not None]),
-            statement=statement(request, found, unchanged, units, of_topk),
+            work=work_of([each.collected for each in (original, topk) if each is not None]),
+            statement=statement(request, found, unchanged, units, of_topk, data),
             notes=tuple(filter(None, (text.note, *notes(request, found, data, opened, self.layers, self.checkpointing)))),
             timing=timing,
             environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),
-        )
-
-    def _units(self, collected: Collector) -> Units:
-        request = self.request
-        names = (name for layer in collected.layers for name in layer.sums)
-        return Units(
-            variant=request.ffn,
-            unit=request.unit,
-            blocks=tuple(dict.fromkeys(name for name in names if name in (*FFN_BLOCKS, *ATTENTION_BLOCKS))),
-            layers=len(collected.layers),
-            neurons=sum(layer.neurons for layer in collected.layers),
-            experts=self.experts if request.unit == "ffn" else None,
-            topk=described(request, self.converted, self.mask) if request.ffn == "topk" else None,
         )
 
     def _resolved(self, opened: OpenModel, text: Instructions) -> dict[str, Any]:
@@ -246,10 +230,6 @@ def _units(request: ConflictRequest, model: nn.Module) -> Sequence[FFN | Attenti
     return ffn_layers(model) if request.unit == "ffn" else attention_projections(model)
 
 
-def _rates(layers: Sequence[LayerSums]) -> tuple[LayerRate, ...]:
-    return tuple(LayerRate(layer=each.layer, conflict_rate=pair_share(each.sums[ALL].below, each.sums[ALL].valid)) for each in layers)
-
-
 def order(encoded: Sequence[Encoded], seed: int) -> tuple[int, ...]:
     """A random order of the samples that depends on their tokens and the seed, not on their positions."""
 
@@ -268,12 +248,3 @@ def _text(request: ConflictRequest, access: Access) -> Instructions:
     pairs = tuple(Pair(each.instruction, each.input, each.output) for each in request.pairs)
     found = chosen_pairs(pairs, "pairs", None, request.samples, request.choice, request.seed)
     return replace(found, commit=digest(found.pairs))
-
-
-def _work(collected: Sequence[Collector]) -> Work:
-    return Work(
-        flops=sum(each.flops for each in collected),
-        bytes=sum(each.bytes for each in collected),
-        direct=sum(each.routes["direct"] for each in collected),
-        tokens=sum(each.routes["tokens"] for each in collected),
-    )

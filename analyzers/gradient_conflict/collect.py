@@ -136,7 +136,7 @@ class Collector:
             self.deciles = self.deciles or Deciles(self._settings.order, self._settings.thresholds.gamma)
             self.deciles.begin(capture.activity, capture.tokens)
         for group in groups(capture, self._samples):
-            block = group.blocks[0].name if capture.activity is None else None
+            block = None if capture.of_neurons else group.blocks[0].name
             self.neurons.begin(capture.layer, capture.expert, block, capture.activity, capture.tokens)
             self._add_group(group, self.layers[-1], floors)
 

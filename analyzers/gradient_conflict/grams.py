@@ -68,7 +68,7 @@ def groups(capture: LayerCapture, samples: int) -> list[Group]:
     """
     counts = tuple(torch.bincount(capture.sample, minlength=samples).tolist())
     alone = [(block,) for block in capture.blocks]
-    found = [Group(blocks, counts, Scaling.of(blocks)) for blocks in (alone if capture.activity is None else [capture.blocks])]
+    found = [Group(blocks, counts, Scaling.of(blocks)) for blocks in ([capture.blocks] if capture.of_neurons else alone)]
     if not all(group.scaling.finite for group in found):
         raise not_finite(f"The model's gradients of layer {capture.layer}", capture.blocks[0].left.dtype)
     return found

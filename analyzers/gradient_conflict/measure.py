@@ -11,9 +11,18 @@ from analyzers import limits
 from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings, UnitSums
 from analyzers.gradient_conflict.pairs import FloatArray, Thresholds
 from analyzers.gradient_conflict.rates import cosines, difference_interval, dominance, pair_share, rates, rounded, whole
-from analyzers.gradient_conflict.report import Difference
+from analyzers.gradient_conflict.report import Difference, LayerRate, TopK, Units, Work
+from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS, ConflictRequest
 from analyzers.gradient_conflict.summaries import Cosines, Dominance, LayerCosines, LayerRow, LayerWeights, Measurement, ModelRow, Weights
 from analyzers.gradient_conflict.weights import WeightSums
+
+# A GPU has less cache for its speed than a CPU: the same chunk would keep it waiting for orders.
+_GPU_CHUNKS = 8
+
+
+def chunk_bytes(device: str) -> int:
+    """Per-sample gradients held at a time on "cpu" or "cuda"."""
+    return limits.GRAM_CHUNK_BYTES * (_GPU_CHUNKS if device == "cuda" else 1)
 
 
 def measurement(collected: Collector, settings: Settings) -> Measurement:
@@ -30,6 +39,35 @@ def measurement(collected: Collector, settings: Settings) -> Measurement:
         weights=_weights(layers, model.weights, len(gram)) if settings.weights else None,
         cosines=_cosines(gram, layers),
         neurons=collected.neurons.summary(),
+    )
+
+
+def layer_rates(layers: Sequence[LayerSums]) -> tuple[LayerRate, ...]:
+    """Their conflict rates, for progress."""
+    return tuple(LayerRate(layer=each.layer, conflict_rate=pair_share(each.sums[ALL].below, each.sums[ALL].valid)) for each in layers)
+
+
+def units_of(request: ConflictRequest, collected: Collector, experts: int | None, topk: TopK | None) -> Units:
+    """What was measured. experts: of a layer; topk: the FFN that was asked for."""
+    names = (name for layer in collected.layers for name in layer.sums)
+    return Units(
+        variant=request.ffn,
+        unit=request.unit,
+        blocks=tuple(dict.fromkeys(name for name in names if name in (*FFN_BLOCKS, *ATTENTION_BLOCKS))),
+        layers=len(collected.layers),
+        neurons=sum(layer.neurons for layer in collected.layers),
+        experts=experts if request.unit == "ffn" else None,
+        topk=topk,
+    )
+
+
+def work_of(collected: Sequence[Collector]) -> Work:
+    """The work for all of them."""
+    return Work(
+        flops=sum(each.flops for each in collected),
+        bytes=sum(each.bytes for each in collected),
+        direct=sum(each.routes["direct"] for each in collected),
+        tokens=sum(each.routes["tokens"] for each in collected),
     )
 
 

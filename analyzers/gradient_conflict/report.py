@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from analyzers.gradient_conflict.neurons import NeuronTable
 
 
+BATCHES = "batches"
+"""What reports call the source of the caller's own batches."""
+
+
 class LayerRate(Data):
     """The conflict rate of one layer, as in `Rates`."""
 
@@ -40,19 +44,21 @@ class MeasuredProgress(Progress):
 class Sample(Data):
     """One sample as it was run: anyone can recompute the report from the tokens. answer_start: index of the answer's first token;
     truncated: it was longer; loss: mean over its answer tokens, or their sum if that was asked for, of the FFN asked for. row: which row
-    of the data it is, counted from 0 through all files (null in reports of version 1).
+    of the data it is, counted from 0 through all files (null in reports of version 1). A batch of the caller
+    has only a loss and a row.
     """
 
     text: str
-    token_ids: tuple[int, ...]
-    answer_start: int
+    token_ids: tuple[int, ...] | None
+    answer_start: int | None
     truncated: bool
     loss: float
     row: int | None = None
 
 
 class DataFacts(Data):
-    """Where the samples come from. commit: of a Hub dataset, the hash of a file or of given pairs; null for the built-in text.
+    """Where the samples come from. commit: of a Hub dataset, the hash of a file or of given pairs; null for the built-in text, and for
+    "batches" of the caller, which also have no tokens.
 
     tokens, answer_tokens: of all samples together. rows: how many the samples were chosen from; null where the first were taken and the
     others not counted. template: the one used, never "auto" (null in reports of version 1).
@@ -62,8 +68,8 @@ class DataFacts(Data):
     commit: str | None
     samples: int
     truncated: int
-    tokens: int
-    answer_tokens: int
+    tokens: int | None
+    answer_tokens: int | None
     rows: int | None = None
     template: Template | None = None
 
@@ -121,8 +127,8 @@ class Work(Data):
 class ConflictReport(Measurement, Report):
     """How samples conflict in the same units, for the requested FFN; a top-k run also has ``original`` and ``differences``.
 
-    tau: how far a cosine may be off in the arithmetic that was used (``dtype``). attention: the implementation that ran. ffn: what was
-    measured.
+    tau: how far a cosine may be off in the arithmetic that was used (``dtype``). attention: the implementation that ran, null
+    where none is known. ffn: what was measured.
     """
 
     analyzer: Literal["conflict"] = "conflict"
@@ -132,7 +138,7 @@ class ConflictReport(Measurement, Report):
     data: DataFacts
     ffn: Units
     dtype: str
-    attention: str
+    attention: str | None
     tau: float
     samples: tuple[Sample, ...]
     original: Measurement | None

@@ -144,7 +144,8 @@ def _samples(report: ConflictReport) -> Iterator[dict[str, Any]]:
     for ffn, found in _sides(report):
         for row in found.dominance.samples:
             sample = report.samples[row.sample]
-            line = {"ffn": ffn, **row.model_dump(), "tokens": len(sample.token_ids), "answer_start": sample.answer_start, "row": sample.row}
+            line = {"ffn": ffn, **row.model_dump(), "answer_start": sample.answer_start, "row": sample.row}
+            line["tokens"] = None if sample.token_ids is None else len(sample.token_ids)
             loss = sample.loss if ffn == report.ffn.variant else None
             yield line | {"loss": loss, "truncated": sample.truncated, "text": sample.text}
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from analyzers import limits
 from analyzers.base import Interval
-from analyzers.gradient_conflict.headline import CHANCE
+from analyzers.gradient_conflict.headline import CHANCE, described, sample_words
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, Difference, Units
 from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS, ConflictRequest
 from analyzers.gradient_conflict.summaries import Measurement
@@ -21,7 +21,12 @@ TRUSTED = 0.1
 
 
 def statement(
-    request: ConflictRequest, found: Measurement, original: Measurement | None, units: Units, differences: Sequence[Difference]
+    request: ConflictRequest,
+    found: Measurement,
+    original: Measurement | None,
+    units: Units,
+    differences: Sequence[Difference],
+    data: DataFacts,
 ) -> str:
     """The answer in two to four sentences: the model as it is, then the change by the top-k FFN, if any.
 
@@ -29,14 +34,15 @@ def statement(
     """
     as_it_is = original or found
     model = as_it_is.model
+    word, words = sample_words(data)
     if model.conflict_rate is None:
         conditions = [f"above the floor, {request.floor:g} times the median"] if request.floor else []
         conditions += [f"longer than {request.epsilon:g}"] if request.epsilon else []
-        return f"{' '.join(['No two samples have a gradient', *conditions])} in the same unit: there is nothing to compare."
+        return f"{' '.join([f'No two {words} have a gradient', *conditions])} in the same unit: there is nothing to compare."
     unit = "neuron" if request.unit == "ffn" else "row of an attention projection"
     where = f"have a cosine below {request.gamma:g}" if request.gamma else "point in opposite directions"
-    said = f"In {percent(model.conflict_rate)} of the (pair of samples, {unit}) combinations the two gradients {where}"
-    compared = [f"{_range(model.interval.low, model.interval.high)} by the jackknife over samples"] if model.interval else []
+    said = f"In {percent(model.conflict_rate)} of the (pair of {words}, {unit}) combinations the two gradients {where}"
+    compared = [f"{_range(model.interval.low, model.interval.high)} by the jackknife over {words}"] if model.interval else []
     compared += [] if request.gamma else [CHANCE]
     said += f" ({'; '.join(compared)})" if compared else ""
     rows = [row for row in as_it_is.layers if row.conflict_rate is not None]
@@ -48,8 +54,8 @@ def statement(
     dominance = as_it_is.dominance
     if dominance.effective_samples is not None and dominance.top_share is not None:
         said += (
-            f". Sample {dominance.top_sample} has {percent(dominance.top_share)} of the squared norm of the whole gradients; the "
-            f"effective sample size is {dominance.effective_samples:.3g} of {len(dominance.samples)}"
+            f". {word.capitalize()} {dominance.top_sample} has {percent(dominance.top_share)} of the squared norm of the whole gradients; "
+            f"the effective sample size is {dominance.effective_samples:.3g} of {len(dominance.samples)}"
         )
     if differences and differences[0].conflict_rate is not None and units.topk is not None:
         change, interval = differences[0].conflict_rate, differences[0].interval
@@ -92,20 +98,40 @@ def notes(
     request: ConflictRequest, found: Measurement, data: DataFacts, opened: "OpenModel", layers: int, checkpointing: bool
 ) -> Iterator[str]:
     """What limits the answer. layers: of the model. checkpointing: whether activations were recomputed, requested or not."""
-    undecided = found.model.undecided
-    if undecided.share is not None and undecided.low is not None and undecided.high is not None and undecided.share > TRUSTED:
-        yield (
-            f"Only the range {_range(undecided.low, undecided.high)} can be trusted: {percent(undecided.share)} of the cosines are closer "
-            f"to {request.gamma:g} than the rounding error of {opened.dtype}. Run it with --dtype float32."
-        )
-    if opened.dtype == "float16":
-        yield "In float16, gradients below 6e-8 become zero; float32 and bfloat16 keep them."
+    yield from _rounding(request, found, opened.dtype, "Run it with --dtype float32.")
     longest = min(request.max_length, opened.context or request.max_length)
     yield from sample_notes(data.source, data.samples, data.truncated, request.samples, longest)
     if checkpointing and not request.checkpointing and not opened.offloaded:
         yield "Activations were recomputed in the backward pass: keeping them needs more memory than was free."
     if opened.attention != request.attention:
         yield f"This model does not support {request.attention} attention: it ran with {opened.attention}."
+    yield from _left_out(request, found, layers)
+    yield from opened.notes()
+
+
+def notes_on_batches(request: ConflictRequest, found: Measurement, data: DataFacts, dtype: str, layers: int) -> Iterator[str]:
+    """What limits the answer on batches of the caller. dtype: of the weights; layers: of the model."""
+    yield (
+        f"Each sample is the gradient of one of {plural(data.samples, 'batch', 'batches')} of the caller, by the caller's loss. "
+        "Activations were not measured: which positions count, only the loss knows."
+    )
+    yield f"The rounding error is taken to be that of {dtype}, the weights' type; a loss that computes in a narrower one has more."
+    yield from _rounding(request, found, dtype, "Pass the model in float32.")
+    yield from _left_out(request, found, layers)
+
+
+def _rounding(request: ConflictRequest, found: Measurement, dtype: str, instead: str) -> Iterator[str]:
+    undecided = found.model.undecided
+    if undecided.share is not None and undecided.low is not None and undecided.high is not None and undecided.share > TRUSTED:
+        yield (
+            f"Only the range {_range(undecided.low, undecided.high)} can be trusted: {percent(undecided.share)} of the cosines are closer "
+            f"to {request.gamma:g} than the rounding error of {dtype}. {instead}"
+        )
+    if dtype == "float16":
+        yield "In float16, gradients below 6e-8 become zero; float32 and bfloat16 keep them."
+
+
+def _left_out(request: ConflictRequest, found: Measurement, layers: int) -> Iterator[str]:
     if (request.floor or request.epsilon) and found.batch_curve:
         given = [name for name, value in (("floor", request.floor), ("epsilon", request.epsilon)) if value]
         limit = "Floor and epsilon apply" if len(given) == 2 else f"The {given[0]} applies"
@@ -119,7 +145,6 @@ def notes(
         yield "There are too few samples for intervals, which need at least 4 with gradients in the same units."
     if not found.cosines.layers:
         yield f"Cosines between samples are given for the model only: all layers would take more than {limits.REPORT_COSINES:,} numbers."
-    yield from opened.notes()
 
 
 def _range(low: float, high: float) -> str:
@@ -140,7 +165,7 @@ def one(report: ConflictReport) -> str:
     units = ("row of an attention projection", "rows of attention projections") if ffn.unit == "attention" else ("neuron", "neurons")
     lines = [
         f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}: {plural(ffn.neurons, *units)} in {plural(ffn.layers, 'layer')}, "
-        f"{plural(data.samples, 'sample')} of {data.source}, {plural(data.tokens, 'token')}, {report.dtype}; {report.timing.seconds:.3g} s",
+        f"{described(data)}, {report.dtype}; {report.timing.seconds:.3g} s",
         "",
         *report.answer_lines(),
         "",

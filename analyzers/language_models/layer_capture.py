@@ -47,7 +47,7 @@ class LayerCapture:
     layer, expert: as of the unit. sample: (T,), the sample of each token, ascending. blocks: gate, up, down or up, down: a neuron's
     gradient consists of its rows in gate and up and its column in down; q, k, v, o: a unit's gradient is its row, separately per map.
     activity: (S, F), sum of |activation| over all of a sample's tokens except the last, including tokens without gradient; ``tokens`` (S,)
-    is their number. For an expert, over the tokens routed to it. None for attention.
+    is their number. For an expert, over the tokens routed to it. None for attention, and where activations were not seen.
     """
 
     layer: int
@@ -56,6 +56,11 @@ class LayerCapture:
     blocks: tuple[Block, ...]
     activity: Tensor | None
     tokens: Tensor
+
+    @property
+    def of_neurons(self) -> bool:
+        """Whether the blocks are parts of one neuron each; those of an attention are units of their own."""
+        return any(block.name == "down" for block in self.blocks)
 
 
 class Places:

@@ -93,7 +93,7 @@ def permalink(report: ConflictReport) -> str:
         text = lines(pair.model_dump(exclude_defaults=True) for pair in request.pairs)
         keys += [("pairs", forms.linked(text)), ("samples", str(options.pop("samples", request.samples)))]
     elif request.data != forms.BUILTIN:
-        keys.append(("data", f"{report.data.source}@{report.data.commit}"))
+        keys.append(("data", _pinned_data(report)))
     return forms.link(keys, options)
 
 
@@ -105,10 +105,15 @@ def command(report: ConflictReport) -> str:
     idle = TOPK_OPTIONS if request.ffn != "topk" else ()  # the command refuses them
     data = {}
     if request.pairs or request.data != forms.BUILTIN:
-        data["data"] = "pairs.jsonl" if request.pairs else f"{report.data.source}@{report.data.commit}"
+        data["data"] = "pairs.jsonl" if request.pairs else _pinned_data(report)
     return forms.command_line(
         ["conflict", forms.pinned(report.checkpoint)], data | forms.changed(request, (name for name in OPTIONS if name not in idle))
     )
+
+
+def _pinned_data(report: ConflictReport) -> str:
+    """The data with its commit; batches of the caller have none."""
+    return report.data.source if report.data.commit is None else f"{report.data.source}@{report.data.commit}"
 
 
 def pasted(text: str) -> tuple[dict[str, str], ...]:

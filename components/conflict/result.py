@@ -5,7 +5,7 @@ from analyzers.gradient_conflict.summaries import Measurement
 from components.conflict import tables
 from components.conflict.form import command, permalink
 from components.conflict.tables import LAYERS, NEURONS, SAMPLES
-from components.conflict.text import as_it_is, captions, change, data_name, has_neurons, points, undecided, unit, units
+from components.conflict.text import as_it_is, captions, change, has_neurons, inputs, points, undecided, unit, units
 from components.plots import gradient_conflict as plots
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.text import numbers
@@ -29,11 +29,10 @@ def headline(report: ConflictReport, links: bool = True) -> str:
 
 
 def _head(report: ConflictReport) -> str:
-    data, ffn = report.data, report.ffn
+    ffn = report.ffn
     facts = (
         f"{numbers.count(ffn.neurons)} {units(report)} in {numbers.plural(ffn.layers, 'layer')}, "
-        f"{numbers.plural(data.samples, 'sample')} of {data_name(report)}, {numbers.plural(data.tokens, 'token')}, "
-        f"{report.dtype}. Took {numbers.duration(report.timing.seconds)}"
+        f"{inputs(report)}, {report.dtype}. Took {numbers.duration(report.timing.seconds)}"
     )
     return model_head(model_name(report), report.checkpoint, facts)
 

@@ -238,6 +238,11 @@ def _samples(report: ConflictReport) -> Iterator[_Sample]:
     return map(_Sample, report.samples, report.dominance.samples, excerpts(report, _LONGEST))
 
 
+def _tokens(sample: Sample, start: int | None = 0) -> int | None:
+    """How many from ``start`` on; None for a batch of the caller."""
+    return None if sample.token_ids is None or start is None else len(sample.token_ids) - start
+
+
 def _weight(name: str, width: int, field: str, show: Callable[[Any], str]) -> Column:
     return Column(name, width, lambda sample: getattr(sample.weight, field), show)
 
@@ -254,8 +259,8 @@ SAMPLES: DataTable[ConflictReport] = DataTable(
         _weight("Largest in units", 130, "neurons_led", numbers.share),
         Column("Loss", 80, lambda sample: sample.ran.loss, numbers.magnitude),
         _weight("Norm", 92, "norm", numbers.magnitude),
-        Column("Tokens", 82, lambda sample: len(sample.ran.token_ids), numbers.count),
-        Column("Answer tokens", 118, lambda sample: len(sample.ran.token_ids) - sample.ran.answer_start, numbers.count),
+        Column("Tokens", 82, lambda sample: _tokens(sample.ran), optional(numbers.count)),
+        Column("Answer tokens", 118, lambda sample: _tokens(sample.ran, sample.ran.answer_start), optional(numbers.count)),
         Column("Truncated", 96, lambda sample: "yes" if sample.ran.truncated else "no"),
         Column("Row", 82, lambda sample: sample.ran.row, optional(str)),
     ),

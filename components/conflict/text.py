@@ -20,6 +20,14 @@ def data_name(report: ConflictReport, pinned: bool = False) -> str:
     return source_name(report.data.source, _OURS, report.data.commit if pinned else None)
 
 
+def inputs(report: ConflictReport) -> str:
+    """How many samples of which data, and their tokens, or how many batches of the caller."""
+    data = report.data
+    if data.tokens is None:
+        return f"{numbers.plural(data.samples, 'batch', 'batches')} of the caller"
+    return f"{numbers.plural(data.samples, 'sample')} of {data_name(report)}, {numbers.plural(data.tokens, 'token')}"
+
+
 def unit(report: ConflictReport) -> str:
     """A unit, in the singular."""
     return "neuron" if report.ffn.unit == "ffn" else "row of an attention projection"

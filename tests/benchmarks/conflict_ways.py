@@ -14,10 +14,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from analyzers import limits
 from analyzers.checkpoints import Access
-from analyzers.gradient_conflict.analyze import GPU_CHUNKS
 from analyzers.gradient_conflict.collect import ALL, Collector, Settings
+from analyzers.gradient_conflict.measure import chunk_bytes as chunk_bytes_of
 from analyzers.gradient_conflict.measure import measurement, model_sums
 from analyzers.gradient_conflict.pairs import Pairs, Thresholds, packed
 from analyzers.language_models.builtin_text import builtin_pairs
@@ -63,7 +62,7 @@ def naive(model: Any, samples: list[Encoded]) -> float:
 
 def _ours(checkpointing: bool, weights: bool) -> Callable[[Any, list[Encoded]], float]:
     def measure(model: Any, samples: list[Encoded]) -> float:
-        chunk_bytes = limits.GRAM_CHUNK_BYTES * (GPU_CHUNKS if model.device.type == "cuda" else 1)
+        chunk_bytes = chunk_bytes_of(model.device.type)
         settings = Settings(Thresholds(0.0, 1e-3), tuple(range(len(samples))), weights=weights, chunk_bytes=chunk_bytes)
         collected = Collector(len(samples), settings)
         for capture in run(model, collate(samples, model.device), ffn_layers(model), checkpointing=checkpointing):

@@ -28,10 +28,10 @@ def asks_or_explains(form: Callable[[Query], Any], query: Query, kind: type[Requ
 def parsed(command: str, analyzer: str, add_options: Callable[[Parser], None]) -> dict[str, Any]:
     """What the command line of ``analyzer`` makes of ``command``: its options that were given."""
     words = shlex.split(command)
-    assert words[:4] == ["python", "-m", "analyzers", analyzer]
+    assert words[:2] == ["mantissa", analyzer]
     parser = Parser()
     add_options(parser)
-    return {name: value for name, value in vars(parser.parse_args(words[4:])).items() if value is not None}
+    return {name: value for name, value in vars(parser.parse_args(words[2:])).items() if value is not None}
 
 
 def skips_all_but_the_model(filled: list[Any], model: str, said: str, skip: Any) -> bool:

@@ -107,8 +107,8 @@ def test_samples_are_shown_as_they_were_run() -> None:
     for line, sample in zip(table["data"], found.samples, strict=True):
         row = dict(zip(table["headers"], line, strict=True))
         assert row["Text"] == " ".join(sample.text.split("\n")).strip() or row["Text"].endswith("…")
-        assert (row["Tokens"], row["Loss"]) == (len(sample.token_ids), sample.loss)
-        assert row["Answer tokens"] == len(sample.token_ids) - sample.answer_start
+        assert (row["Tokens"], row["Loss"]) == (len(sample.token_ids or ()), sample.loss)
+        assert row["Answer tokens"] == len(sample.token_ids or ()) - (sample.answer_start or 0)
     assert len(rows_of(SAMPLES.html(found))) == 8
     assert f"{found.data.tokens:,} tokens" in captions.samples(found)
 

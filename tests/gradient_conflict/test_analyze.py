@@ -88,7 +88,7 @@ def explicit(found: ConflictReport, loss: str = "mean", topk: int | None = None)
     for sample in found.samples:
         model.zero_grad()
         tokens = torch.tensor([sample.token_ids])
-        logits = model(tokens).logits[0, sample.answer_start - 1 : -1]
+        logits = model(tokens).logits[0, (sample.answer_start or 0) - 1 : -1]
         value = torch.nn.functional.cross_entropy(logits, tokens[0, sample.answer_start :], reduction=loss)
         value.backward()  # type: ignore[no-untyped-call]
         assert sample.loss == pytest.approx(value.item(), rel=1e-5)
@@ -167,7 +167,7 @@ def test_progress_is_in_layers_whichever_way_it_runs(asked: dict[str, Any], tota
 def test_activations_are_recomputed_where_there_is_no_room_to_keep_them(analysed: Analysed, monkeypatch: pytest.MonkeyPatch) -> None:
     found = analysed()
     with open_model("sample:tiny-bf16", Access()) as opened:
-        lengths = [len(sample.token_ids) for sample in found.samples]
+        lengths = [len(sample.token_ids or ()) for sample in found.samples]
         shapes = padded(groups(opened.outline, lengths, "cpu"), lengths)
         beside = weight_bytes(opened.outline, torch.float32) + 3 * limits.GRAM_CHUNK_BYTES
         kept, recomputed = (beside + activation_bytes(opened.outline, torch.float32, shapes, each) for each in (False, True))
@@ -198,7 +198,7 @@ def test_more_than_may_be_run_is_refused_before_the_model_is_loaded() -> None:
     request = ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:3], weights=False)
     *_, last = analyze(request)
     assert isinstance(last, ConflictReport)
-    work = last.checkpoint.parameters * 3 * max(len(sample.token_ids) for sample in last.samples)
+    work = last.checkpoint.parameters * 3 * max(len(sample.token_ids or ()) for sample in last.samples)
     assert isinstance([*analyze(request, largest=work)][-1], ConflictReport)
     for asked, largest in ((request, work - 1), (request.model_copy(update={"ffn": "topk"}), 2 * work - 1)):
         with pytest.raises(LimitExceeded, match="MANTISSA_WEB_MODEL_WORK"):
@@ -231,7 +231,7 @@ def test_a_template_is_part_of_the_id_only_where_it_changes_something(analysed: 
     assert [found.data.template for found in (auto, plain, alpaca)] == ["plain", "plain", "alpaca"]
     assert auto.id == plain.id != alpaca.id
     assert all("### Response:" in sample.text for sample in alpaca.samples)
-    assert [len(sample.token_ids) - sample.answer_start for sample in alpaca.samples] != [0] * len(PAIRS)
+    assert [len(sample.token_ids or ()) - (sample.answer_start or 0) for sample in alpaca.samples] != [0] * len(PAIRS)
     assert alpaca.model.conflict_rate != auto.model.conflict_rate
     with pytest.raises(InvalidRequest, match="has no chat template"):
         analysed(template="chat")
@@ -357,7 +357,7 @@ def test_narrow_arithmetic_is_said_to_leave_more_open(analysed: Analysed, dtype:
 def test_long_samples_are_cut_and_that_is_said(analysed: Analysed) -> None:
     long = (*PAIRS[:3], TextPair(instruction="Count.", output="one two three " * 3000))
     found = analysed(pairs=long, max_length=40, weights=False)
-    assert found.data.truncated >= 1 and found.samples[3].truncated and len(found.samples[3].token_ids) == 40
+    assert found.data.truncated >= 1 and found.samples[3].truncated and len(found.samples[3].token_ids or ()) == 40
     assert any("truncated to 40 tokens" in note for note in found.notes)
 
 

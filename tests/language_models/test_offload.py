@@ -16,10 +16,9 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from analyzers import limits
 from analyzers.checkpoints import Access
 from analyzers.errors import ModelTooLarge
-from analyzers.gradient_conflict.analyze import GPU_CHUNKS
+from analyzers.gradient_conflict.measure import chunk_bytes
 from analyzers.language_models.load import OpenModel, open_model
 from analyzers.language_models.memory import activation_bytes, offloaded_bytes, too_large
 from analyzers.language_models.offload import StoredTensors
@@ -126,7 +125,7 @@ def test_llama_2_7b_fits_on_a_24_gb_card() -> None:
     config = LlamaConfig(hidden_size=4096, intermediate_size=11008, num_hidden_layers=32, num_attention_heads=32, vocab_size=32000)
     with torch.device("meta"):
         outline: Any = LlamaForCausalLM(config)
-    gram = 3 * GPU_CHUNKS * limits.GRAM_CHUNK_BYTES
+    gram = 3 * chunk_bytes("cuda")
     activations = activation_bytes(outline, torch.bfloat16, [(50, 200)], True)
     conflict = offloaded_bytes(outline, torch.bfloat16) + activations + gram
     token_ids = torch.zeros(2, 512, dtype=torch.int64)

@@ -4,12 +4,7 @@ import json
 import os
 import subprocess
 import sys
-import tomllib
-import venv
-from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -18,33 +13,17 @@ import mantissa
 from analyzers.errors import MissingExtra
 from analyzers.extras import EXTRAS, extras_explained
 
-ROOT = Path(__file__).parents[2]
+from .environments import ROOT, extra, linked, named
+
 SAMPLE = "sample:tiny-bf16-as-fp32"
 # The name that is imported, where it is not that of the distribution.
 IMPORTED = {"pillow": "PIL", "scikit-learn": "sklearn"}
 
 
-def project() -> Any:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-
-
 def listed(path: str) -> dict[str, str]:
     """Distribution with its own extras -> range, of a file of requirements."""
     lines = (line.split("#")[0].strip() for line in (ROOT / path).read_text(encoding="utf-8").splitlines())
-    return {_named(each): str(each.specifier) for each in (Requirement(line) for line in lines if line)}
-
-
-def extra(*names: str) -> dict[str, str]:
-    """The same of extras of the package, those they contain included; without a name, of the base."""
-    found: dict[str, str] = {}
-    texts = [text for name in names for text in project()["optional-dependencies"][name]] if names else project()["dependencies"]
-    for requirement in map(Requirement, texts):
-        found |= extra(*sorted(requirement.extras)) if requirement.name == "mantissa" else {_named(requirement): str(requirement.specifier)}
-    return found
-
-
-def _named(requirement: Requirement) -> str:
-    return requirement.name + "".join(f"[{each}]" for each in sorted(requirement.extras))
+    return {named(each): str(each.specifier) for each in (Requirement(line) for line in lines if line)}
 
 
 def test_the_space_installs_what_base_and_app_do() -> None:
@@ -80,30 +59,14 @@ def test_the_sentence_of_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     assert str(raised.value) == "This needs torch, which is not installed: pip install 'mantissa[models]'."
 
 
-def required(name: str, extras: Iterable[str] = ()) -> set[str]:
-    """The distributions that ``pip install name[extras]`` brings, itself included, among those that are installed here."""
-    found = {name}
-    for requirement in map(Requirement, metadata.requires(name) or ()):
-        if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in (*extras, "")):
-            found |= required(requirement.name, requirement.extras)
-    return found
-
-
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs of an environment that has ``pip install .`` and nothing else; the libraries are links to those of here."""
     folder = tmp_path_factory.mktemp("fresh") / "venv"
-    venv.create(folder)
-    (packages,) = folder.glob("lib/*/site-packages")
-    for name in {each for requirement in extra() for each in required(requirement)}:
-        distribution = metadata.distribution(name)
-        tops = {file.parts[0] for file in distribution.files or () if file.parts[0] not in ("..", "__pycache__")}
-        for top in tops:
-            if not (packages / top).exists():
-                (packages / top).symlink_to(Path(str(distribution.locate_file(top))).resolve())
+    programs = linked(folder)
     pip = [sys.executable, "-m", "pip", "--python", str(folder), "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "install", str(ROOT)], check=True, timeout=280)
-    return folder / "bin"
+    return programs
 
 
 def command(fresh: Path, *words: str) -> "subprocess.CompletedProcess[str]":

@@ -1,6 +1,8 @@
 """``mantissa conflict MODEL``."""
 
 import argparse
+from collections.abc import Iterator
+from typing import Any
 
 from analyzers.checkpoints import Access
 from analyzers.command_line import Parser, add_fields, add_outputs, described, given, request_of, write_one
@@ -29,10 +31,15 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure, and write the one report."""
     prepare()
-    from analyzers.gradient_conflict import analyze, text
-
     idle = next(iter(given(options, TOPK_OPTIONS)), None)
     if idle is not None and options.ffn != "topk":
         raise InvalidRequest(f"--{idle.replace('_', '-')} concerns a top-k FFN only: add --ffn topk.")
     request = request_of(ConflictRequest, options)
-    return write_one(options, analyze(request, Access(token=True, local=True)), request.model, text.one)
+    return write_one(options, _analysis(request), request.model, lambda report: report.text())
+
+
+def _analysis(request: ConflictRequest) -> Iterator[Any]:
+    """The analysis; importing it takes seconds, during which the progress bar is there already."""
+    from analyzers.gradient_conflict import analyze
+
+    yield from analyze(request, Access(token=True, local=True))

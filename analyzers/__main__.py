@@ -4,6 +4,7 @@ Only the answer goes to standard output; progress and errors go to standard erro
 input, unusable checkpoint or a limit, with one line on standard error per model; 130 interrupted.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -96,6 +97,11 @@ def main(arguments: Sequence[str] | None = None, tools: Tools = TOOLS) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not complain
         return 0
+    except (MemoryError, ImportError, OSError) as error:
+        if not (isinstance(error, MemoryError) or "failed to map" in str(error) or getattr(error, "errno", None) == errno.ENOMEM):
+            raise
+        print("error: There is not enough memory for this, or for the libraries that it needs.", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -286,7 +286,8 @@ class Report(Data):
             found = [plot for label, plot in known.items() if label.lower() == name.lower()]
             found = found or [plot for label, plot in known.items() if name.lower() in label.lower()]
             if len(found) != 1:
-                raise InvalidRequest(f"This report has no figure {json.dumps(name[:60])}: choose one of {', '.join(known)}.")
+                choices = f": choose one of {', '.join(map(json.dumps, known))}" if known else ", and no others"
+                raise InvalidRequest(f"This report has no figure {json.dumps(name[:60])}{choices}.")
             return found[0].draw(self)
 
     def to_html(self) -> str:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -349,11 +350,16 @@ def _asked(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any],
     from analyzers import ANALYZERS
     from analyzers.base import request_error
     from analyzers.checkpoints import Access, Repository
+    from analyzers.errors import InvalidRequest
 
     memory: dict[str, Repository] = {}
     named = {field: _named(model, memory, tokenizer) for field, model in models.items()}
+    kind = ANALYZERS[analyzer].request_model()
+    if unknown := next((name for name in options if name not in kind.model_fields), None):
+        similar = get_close_matches(unknown, kind.model_fields, n=1)
+        raise InvalidRequest(f"{analyzer} has no option {unknown[:60]}{f': did you mean {similar[0]}?' if similar else '.'}")
     try:
-        request = ANALYZERS[analyzer].request_model()(**named, **options)
+        request = kind(**named, **options)
     except ValidationError as error:
         raise request_error(error) from None
     return request, Access(token=token or None, local=True, memory=memory)

@@ -16,8 +16,10 @@ def check_packages() -> None:
         sys.path.insert(0, str(_ROOT))
     for name in ("analyzers", "components"):
         spec = find_spec(name)
-        if spec is not None and spec.origin is not None and (folder := Path(spec.origin).resolve().parent) != _ROOT / name:
+        origin = Path(spec.origin).resolve() if spec is not None and spec.origin is not None else _ROOT / name / "__init__.py"
+        if origin.parent != _ROOT / name:
+            other = origin.parent if origin.name == "__init__.py" else origin
             raise ImportError(
-                f"{folder} would be imported in place of Mantissa's own package {name}. Rename that folder, or start Python in another "
-                "folder or with the option -P, which leaves the current folder out."
+                f"{other} would be imported in place of Mantissa's own package {name}. Rename it, or start Python in another folder or "
+                "with the option -P, which leaves the current folder out."
             )

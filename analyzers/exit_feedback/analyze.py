@@ -33,7 +33,7 @@ def analyze(
     access = access or Access()
     yield Progress(done=0, total=0, unit="steps", note="reading model and text")
     settings: Any = request.model_dump(include={"dtype", "device", "offload"})
-    with open_model(request.model, access, **settings, lent=lent) as opened:
+    with explained(), open_model(request.model, access, **settings, lent=lent) as opened:
         text = request.instructions() if request.token_ids else instruction_pairs(request.data, access, request.samples)
         work = Work.of(request, opened, text)
         work.check(opened, largest)
@@ -42,9 +42,8 @@ def analyze(
             return
         model = opened.load()
         reading = perf_counter()
-        with explained():
-            states, head = yield from work.run(model)
-            del model
-            results = yield from work.measure(head, states)
+        states, head = yield from work.run(model)
+        del model
+        results = yield from work.measure(head, states)
         now = perf_counter()
         yield work.report(opened, results, Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None))

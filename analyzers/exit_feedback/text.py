@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from analyzers.language_models.load import OpenModel
 
 
+_RESOLVED = 1e-6  # of a share of energy, in fp32
+
+
 def statement(exact: Exact, methods: Mapping[str, Method], null: OverSeeds | None) -> str:
     """The findings, one sentence each."""
     findings = (_frozen_model(methods, null), _energy(exact, methods), _ceilings(methods))
@@ -70,8 +73,8 @@ def _energy(exact: Exact, methods: Mapping[str, Method]) -> Iterator[str]:
     if exact.parallel_energy is None or exact.parallel_energy_before_norm is None:
         return
     yield (
-        f"{percent(exact.parallel_energy)} of the exact gradient's energy is along the hidden state at the head, and "
-        f"{percent(exact.parallel_energy_before_norm)} after the backward pass through the final norm."
+        f"{_energy_share(exact.parallel_energy)} of the exact gradient's energy is along the hidden state at the head, and "
+        f"{_energy_share(exact.parallel_energy_before_norm)} after the backward pass through the final norm."
     )
     parallel = methods.get("parallel")
     if parallel is not None and parallel.norm_ratio is not None and parallel.before_norm.norm_ratio is not None:
@@ -137,9 +140,9 @@ def _methods(report: "ExitReport") -> Iterator[tuple[str, ...]]:
     for name, method in report.methods.items():
         inner = method.before_norm
         cells = (*_spread(method.cosine), *map(number, (method.total_cosine, method.norm_ratio, method.best_scale)))
-        yield (name, *cells, percent(method.parallel_energy), _mean(inner.cosine), percent(inner.parallel_energy))
+        yield (name, *cells, _energy_share(method.parallel_energy), _mean(inner.cosine), _energy_share(inner.parallel_energy))
     exact = report.exact
-    yield ("exact", *["1"] * 7, percent(exact.parallel_energy), "1", percent(exact.parallel_energy_before_norm))
+    yield ("exact", *["1"] * 7, _energy_share(exact.parallel_energy), "1", _energy_share(exact.parallel_energy_before_norm))
 
 
 def _seeds(report: "ExitReport") -> Iterator[tuple[str, ...]]:
@@ -177,6 +180,13 @@ def _cost(report: "ExitReport") -> Iterator[tuple[str, ...]]:
 
 def _spread(cosine: Distribution | None) -> Iterable[str]:
     return ["-"] * 4 if cosine is None else map(_digits, (cosine.mean, cosine.p10, cosine.p50, cosine.p90))
+
+
+def _energy_share(value: float | None) -> str:
+    """A share of energy, without the digits that fp32 does not resolve."""
+    if value is not None and 0 < value < _RESOLVED:
+        return f"< {percent(_RESOLVED)}"
+    return f"> {percent(1 - _RESOLVED)}" if value is not None and 1 - _RESOLVED < value < 1 else percent(value)
 
 
 def _mean(cosine: Distribution | None) -> str:

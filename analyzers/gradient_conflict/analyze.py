@@ -53,7 +53,7 @@ def analyze(
     yield Progress(done=0, total=0, unit="layers", note="reading model and text")
     text = _text(request, access)
     settings: Any = request.model_dump(include={"dtype", "device", "attention", "offload"})
-    with open_model(request.model, access, **settings, lent=lent) as opened:
+    with explained(), open_model(request.model, access, **settings, lent=lent) as opened:
         work = _Work.of(request, opened, text)
         passes = 1 if request.ffn == "original" else 2
         run_tokens = tokens(opened.groups(work.batch), work.batch.lengths)
@@ -64,11 +64,10 @@ def analyze(
         model = opened.load()
         reading = perf_counter()
         topk = None
-        with explained():
-            check_logits(model, work.batch.token_ids[:1, :CHECKED])
-            original = yield from work.measure(model, {}, 0)
-            if request.ffn == "topk":
-                topk = yield from work.measure(model, dict.fromkeys(work.converted, work.mask), work.layers + work.measured)
+        check_logits(model, work.batch.token_ids[:1, :CHECKED])
+        original = yield from work.measure(model, {}, 0)
+        if request.ffn == "topk":
+            topk = yield from work.measure(model, dict.fromkeys(work.converted, work.mask), work.layers + work.measured)
         del model
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)

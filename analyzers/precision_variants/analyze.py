@@ -23,6 +23,7 @@ def analyze(
     """
     # Imported here, so that forms can read presets without torch.
     from analyzers.checkpoints import Access
+    from analyzers.language_models.failures import explained
     from analyzers.language_models.load import open_model
     from analyzers.language_models.memory import check_work
     from analyzers.precision_variants.work import Work, reference_device
@@ -31,7 +32,7 @@ def analyze(
     access = access or Access()
     yield Progress(done=0, total=0, unit="layers", note="reading model and text")
     settings: Any = {**request.model_dump(include={"device", "attention", "offload"}), "dtype": "float32", "lent": lent}
-    with open_model(request.model, access, **settings, weights=not request.random_init) as opened:
+    with explained(), open_model(request.model, access, **settings, weights=not request.random_init) as opened:
         work = Work.of(request, opened, access)
         check_work(opened, work.runs * work.batch.token_ids.numel(), largest, "fewer variants, fewer or shorter sequences, a smaller model")
         device = reference_device(opened, work.batch, request.inside)

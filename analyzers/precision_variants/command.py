@@ -1,6 +1,7 @@
 """``mantissa precision MODEL``."""
 
 import argparse
+from collections.abc import Iterator
 from typing import Any
 
 from analyzers.checkpoints import Access, quoted
@@ -40,19 +41,31 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure and write the report."""
     prepare()
-    from analyzers.precision_variants import analyze, text
-    from analyzers.precision_variants.inputs import read_text
-
     asked: dict[str, Any] = {}
     if options.advantages is not None:
         asked["advantages"] = _numbers(options.advantages)
     if options.old_logprobs is not None:
+        from analyzers.precision_variants.inputs import read_text
+
         asked["old_logprobs"] = parse_old_logprobs(read_text(options.old_logprobs), quoted(options.old_logprobs))
     if options.variants is not None or options.variant:
         named = [name.strip() for name in (options.variants or "").split(",")]
         asked["variants"] = tuple(name for name in named if name) + tuple(options.variant)
     request = request_of(PrecisionRequest, options, **asked)
-    return write_one(options, analyze(request, Access(token=True, local=True)), request.model, text.one, text.tensors)
+    return write_one(options, _analysis(request), request.model, lambda report: report.text(), _tensors)
+
+
+def _analysis(request: PrecisionRequest) -> Iterator[Any]:
+    """The analysis; importing it takes seconds, during which the progress bar is there already."""
+    from analyzers.precision_variants import analyze
+
+    yield from analyze(request, Access(token=True, local=True))
+
+
+def _tensors(report: Any) -> list[str]:
+    from analyzers.precision_variants import text
+
+    return text.tensors(report)
 
 
 def _numbers(text: str) -> tuple[float, ...]:

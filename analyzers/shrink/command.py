@@ -33,11 +33,11 @@ def run(options: argparse.Namespace) -> int:
     from analyzers.shrink.run import shrink
 
     request = options.pull_request_on(options.model) if options.pull_request else None
-    for item in with_progress(shrink(options.model, options.out, options.to, Access(token=True, local=True)), options.model):
-        if isinstance(item, ShrinkReport):
-            if request is not None and item.written:
-                item = item.model_copy(update={"pull_request": request.open(item)})
-            print_answer(item.to_json() if options.json else _text(item), options.json, "The report")
+    items = with_progress(shrink(options.model, options.out, options.to, Access(token=True, local=True)), options.model)
+    (report,) = (item for item in items if isinstance(item, ShrinkReport))
+    if request is not None and report.written:
+        report = report.model_copy(update={"pull_request": request.open(report)})
+    print_answer(report.to_json() if options.json else _text(report), options.json, "The report")
     return 0
 
 

@@ -186,7 +186,7 @@ def test_a_report_draws_itself() -> None:
     assert 'report.plot("Largest magnitude by layer")' in unescape(frame)
     for name in ("colour", "a"):
         with pytest.raises(
-            InvalidRequest, match=r"^This report has no figure .*: choose one of Size of the weights, Weights that a step can move, "
+            InvalidRequest, match=r'^This report has no figure .*: choose one of "Size of the weights", "Weights that a step can move", '
         ):
             report.plot(name)
 
@@ -197,3 +197,8 @@ def test_asking_about_files_loads_no_torch() -> None:
     program = "import sys, mantissa; mantissa.dtype('sample:tiny-bf16'); print('torch' in sys.modules, 'transformers' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280, check=True)
     assert run.stdout == "False False\n"
+
+
+def test_an_unknown_option_is_named_with_the_one_it_resembles() -> None:
+    with pytest.raises(InvalidRequest, match=r"^dtype has no option moed: did you mean mode\?$"):
+        mantissa.dtype("sample:tiny-bf16", moed="exact")

@@ -50,8 +50,13 @@ def test_a_project_with_a_folder_of_the_same_name_is_told_which(tmp_path: Path) 
     (tmp_path / "analyzers" / "__init__.py").touch()
     refused = run(cwd=tmp_path, program=("-c", "import mantissa"))
     last = refused.stderr.strip().rpartition("\n")[2]
-    assert last.startswith(f"ImportError: {tmp_path / 'analyzers'} would be imported in place of Mantissa's own package analyzers. Rename")
+    assert last.startswith(
+        f"ImportError: {tmp_path / 'analyzers'} would be imported in place of Mantissa's own package analyzers. Rename it, "
+    )
     assert run(cwd=tmp_path, program=("-P", "-c", "import mantissa")).returncode == 0
     assert run("dtype", "sample:tiny-bf16", "--json", cwd=tmp_path).returncode == 0
+    (tmp_path / "components.py").touch()
     (tmp_path / "analyzers" / "__init__.py").unlink()
+    assert f"ImportError: {tmp_path / 'components.py'} would" in run(cwd=tmp_path, program=("-c", "import mantissa")).stderr
+    (tmp_path / "components.py").unlink()
     assert run(cwd=tmp_path, program=("-c", "import mantissa")).returncode == 0, "a folder that is no package is not imported"

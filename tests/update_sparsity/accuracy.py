@@ -36,7 +36,7 @@ def measured(structure: str, simulation: Simulation) -> Iterator[Accuracy]:
 def _bias(simulation: Simulation, path: str) -> float:
     """The mean relative error of an estimate of what is not 0."""
     found = [each.value for each in simulation.estimates[path] if each.value is not None]
-    return round(float(np.mean(found) / simulation.exact[path] - 1), 4)
+    return round(float(np.mean(found) / simulation.exact[path] - 1), 4) + 0.0  # never -0.0
 
 
 def main() -> int:

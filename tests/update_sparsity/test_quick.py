@@ -16,7 +16,6 @@ from analyzers.update_sparsity.count import Counted
 from tests.dtype_detection.checkpoints import write, write_sharded
 from tests.update_sparsity.checkpoints import BF16, Tensors
 from tests.update_sparsity.runs import compare
-from tests.update_sparsity.structures import STRUCTURES, covered
 
 BUDGET = 600_000
 SEEDS = 200
@@ -201,15 +200,3 @@ def test_sizes_are_weighed_by_stratum(tmp_path: Path) -> None:
     for row, truth_row in zip(found.layers, whole.layers, strict=True):
         assert row.low is not None and row.high is not None and truth_row.sparsity is not None and truth_row.low is None
         assert row.low <= truth_row.sparsity <= row.high
-
-
-# Shares of samples in which an interval is given and does not hold; 95% of intervals are to hold.
-_WRONG = 0.13
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_intervals_of_every_estimate_are_rarely_wrong(structure: str, tmp_path: Path) -> None:
-    held = covered(structure, tmp_path, 100)
-    wrong = {path: sum(each is False for each in found) / len(found) for path, found in held.items()}
-    assert max(wrong.values()) <= _WRONG, {path: share for path, share in wrong.items() if share > _WRONG}

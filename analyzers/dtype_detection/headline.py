@@ -94,11 +94,12 @@ def _ancestor(report: "DtypeReport") -> str:
 
 def advice(report: "DtypeReport") -> str:
     """How to load the weights, or that they are broken."""
+    least = "" if report.extremes.exact else "at least "
     if broken := report.counts.nan + report.counts.inf:
-        return f"Go back to a checkpoint without them: {plural(broken, 'weight is', 'weights are')} NaN or infinite."
+        return f"Go back to a checkpoint without them: {least}{plural(broken, 'weight is', 'weights are')} NaN or infinite."
     overflow = report.counts.fp16_overflow
     if overflow:
-        return f"Do not run it in fp16: {plural(overflow, 'weight')} would become infinite. Use bf16 or fp32."
+        return f"Do not run it in fp16: {least}{plural(overflow, 'weight')} would become infinite. Use bf16 or fp32."
     if (held := narrower(report)) and not report.whole:
         return f"Look at the rest before you load it with dtype={_TORCH[held]}: the weights read keep their values, others may not."
     if held:

@@ -84,6 +84,21 @@ def test_the_headline_of_a_native_sample_bounds_the_rest(tmp_path: Path) -> None
     assert step is not None and "the same values" not in step.advice and "the values read stay the same" in step.advice
 
 
+def test_what_is_counted_in_a_sample_is_said_of_it(tmp_path: Path) -> None:
+    tensors = {"a.weight": normal(2048, 512) * 1e-3, "model.norm.weight": normal(512)}
+    whole, quick = (run(write(tmp_path / "small", tensors)) for run in (exact, lambda folder: inspect(folder, budget=500_000)))
+    assert [reason.split("% ")[1] for reason in quick.fp16_risk.reasons[-2:-1]] == [
+        "of the nonzero weights read become subnormal and lose precision (below 2^-14)."
+    ]
+    assert not any(" read " in reason for reason in whole.fp16_risk.reasons)
+    assert quick.movable and quick.movable.statement.endswith(", as estimated from a sample.")
+    assert whole.movable and "sample" not in whole.movable.statement
+    tensors["a.weight"] *= 1e9
+    quick = inspect(write(tmp_path / "large", tensors), budget=500_000)
+    step = quick.next_step()
+    assert step is not None and f"at least {quick.counts.fp16_overflow:,} weights would become infinite" in step.advice
+
+
 def test_fp8_from_a_small_part(tmp_path: Path) -> None:
     tensors = {f"model.layers.{i}.mlp.up_proj.weight": from_fp8(normal(256, 1280, seed=i), torch.float8_e4m3fn, BF16) for i in range(4)}
     folder = write(tmp_path, tensors)

@@ -44,7 +44,7 @@ def _accuracy() -> str:
 def _held(row: Accuracy) -> str:
     """The share of intervals that held, and how many were given if not all."""
     given = "" if row.given == 1 else f" ({numbers.share(row.given)} given)"
-    return f"{numbers.share(row.held)}{given}" if row.given else "none given"
+    return "none given" if row.held is None else f"{100 * row.held:.1f}%{given}"
 
 
 def _bias(row: Accuracy) -> str:

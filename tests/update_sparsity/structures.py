@@ -100,20 +100,19 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
 def truth(before: Mapping[str, Array], after: Mapping[str, Array]) -> dict[str, float]:
     """What a report of a sample estimates, by brute force, by path in the report."""
     w, v = (np.concatenate([side[name].ravel() for name in before]) for side in (before, after))
-    sizes = [before[name].size for name in before]
-    roles = np.repeat([_role(name) for name in before], sizes)
-    layers = np.repeat([_layer(name) for name in before], sizes)
+    ends = np.cumsum([before[name].size for name in before])[:-1]
     changed = (torch.from_numpy(w).to(BF16) != torch.from_numpy(v).to(BF16)).numpy()
     absolute, larger = np.abs(v.astype(np.float64) - w), np.maximum(np.abs(v), np.abs(w)).astype(np.float64)
     squares, base_squares = absolute**2, w.astype(np.float64) ** 2
     exact = {"sparsity": 1 - changed.mean(), "swallowed.share": ((w != v) & ~changed).mean()}
     exact["probe.sparsity"] = (absolute <= 1e-3 * larger).mean()
     exact["relative_norm"] = np.sqrt(squares.sum() / base_squares.sum())
-    for kind, groups in (("roles", roles), ("layers", layers)):
-        for group in np.unique(groups):
-            part = groups == group
-            exact[f"{kind}.{group}.sparsity"] = 1 - changed[part].mean()
-            exact[f"{kind}.{group}.relative_norm"] = np.sqrt(squares[part].sum() / base_squares[part].sum())
+    parts = list(zip(before, *(np.split(values, ends) for values in (changed, squares, base_squares)), strict=True))
+    for name in sorted({f"roles.{_role(name)}" for name in before} | {f"layers.{_layer(name)}" for name in before}):
+        own = [part for part in parts if name in (f"roles.{_role(part[0])}", f"layers.{_layer(part[0])}")]
+        flips, moved, stood = (np.concatenate(column) for column in list(zip(*own, strict=True))[1:])
+        exact[f"{name}.sparsity"] = 1 - flips.mean()
+        exact[f"{name}.relative_norm"] = np.sqrt(moved.sum() / stood.sum())
     relative = np.divide(absolute, larger, out=np.zeros_like(absolute), where=larger > 0)
     for path, every in (("magnitudes.absolute", absolute), ("magnitudes.relative", relative)):
         for start, part in ((path, every), (f"{path}.changed_only", every[changed])):

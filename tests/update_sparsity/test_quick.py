@@ -150,6 +150,10 @@ def test_the_same_places_on_every_side(folders: list[Path]) -> None:
     moved = write_sharded(folders[0].parent / "moved", dict(reversed(base().items())), 3)
     report = compare(folders[0], moved, mode="quick", budget=BUDGET)
     assert report.num_changed == 0 and "None of the" in report.statement and "95% confidence" in report.statement
+    advice = "Use exact mode before you say that nothing was trained"
+    step, older = report.next_step(), report.model_copy(update={"blocks": None}).next_step()
+    assert step is not None and step.advice.startswith(f"{advice}; a difference is none in the ")
+    assert older is not None and older.advice == f"{advice}."
 
 
 def test_a_budget_for_everything_is_exact(folders: list[Path], truth: SparsityReport) -> None:
@@ -188,6 +192,8 @@ def test_sizes_are_weighed_by_stratum(tmp_path: Path) -> None:
     found = compare(*folders, mode="quick", budget=BUDGET)
     sizes, exact = found.magnitudes.absolute, whole.magnitudes.absolute
     assert sizes.count == found.values_compared
+    said = [step.advice for report in (found, whole) if (step := report.next_step())]
+    assert ["weights: about " in each for each in said] == [True, False]
     for name in ("mean", "p25", "p50", "p75", "p90", "p99"):
         assert getattr(sizes, name) == pytest.approx(getattr(exact, name), rel=0.2), name
         if interval := found.intervals.get(f"magnitudes.absolute.{name}"):

@@ -66,15 +66,15 @@ def entropy(report: "DtypeReport") -> list[str]:
     found = report.entropy
     if found is None:
         return []
-    exponent = f"its exponent {found.exponent_bits:.3g}"
+    exponent, seen = f"its exponent {found.exponent_bits:.3g}", "" if report.extremes.exact else " read"
     if found.bits_per_weight is not None:
         saved = share(max(0.0, 1 - found.bits_per_weight / found.stored_bits))
         return [
-            f"Each {found.dtype} weight carries {found.bits_per_weight:.3g} of its {found.stored_bits} bits ({exponent}): "
+            f"Each {found.dtype} weight{seen} carries {found.bits_per_weight:.3g} of its {found.stored_bits} bits ({exponent}): "
             f"a lossless coder that looks at single weights could save {saved}."
         ]
     if found.high_half_bits is not None:
-        return [f"The upper 16 bits of each {found.dtype} weight carry {found.high_half_bits:.3g} bits ({exponent})."]
+        return [f"The upper 16 bits of each {found.dtype} weight{seen} carry {found.high_half_bits:.3g} bits ({exponent})."]
     return []
 
 

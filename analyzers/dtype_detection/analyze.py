@@ -230,8 +230,8 @@ class Inspection:
             ),
             fp16_risk=fp16_risk(whole.counts, overall, whole.tallies.nonzero, blocks, *unread(chosen)),
             exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
-            movable=movable(by_role, "bf16"),
-            movable_fp16=movable([pool for pool in by_role if pool.dtype == "F16"], "fp16"),
+            movable=movable(by_role, "bf16", not exact),
+            movable_fp16=movable([pool for pool in by_role if pool.dtype == "F16"], "fp16", not exact),
             untouched=tuple(
                 Untouched(name=tensor.name, role=tensor.role, value=value, share=share)
                 for tensor, value, share in sorted(still, key=lambda each: -each[2])[: limits.REPORT_TENSORS]

@@ -49,7 +49,7 @@ def _held(report: "DtypeReport") -> str:
         return "Its tensors have different histories."
     if not ancestor:
         if report.lineage.verdict == "native":
-            return f"It is stored in {stored}, and no narrower format survives in the values{seen}."
+            return f"It is stored in {stored}, and no narrower format survives in the values{seen}{bounded}."
         return f"It is stored in {stored}; the values{seen} do not tell what they were before."
     if held := narrower(report):
         if seen:
@@ -94,19 +94,20 @@ def _ancestor(report: "DtypeReport") -> str:
 
 def advice(report: "DtypeReport") -> str:
     """How to load the weights, or that they are broken."""
+    least = "" if report.extremes.exact else "at least "
     if broken := report.counts.nan + report.counts.inf:
-        return f"Go back to a checkpoint without them: {plural(broken, 'weight is', 'weights are')} NaN or infinite."
+        return f"Go back to a checkpoint without them: {least}{plural(broken, 'weight is', 'weights are')} NaN or infinite."
     overflow = report.counts.fp16_overflow
     if overflow:
-        return f"Do not run it in fp16: {plural(overflow, 'weight')} would become infinite. Use bf16 or fp32."
+        return f"Do not run it in fp16: {least}{plural(overflow, 'weight')} would become infinite. Use bf16 or fp32."
     if (held := narrower(report)) and not report.whole:
         return f"Look at the rest before you load it with dtype={_TORCH[held]}: the weights read keep their values, others may not."
     if held:
         saved = "half" if BITS[report.lineage.stored] == 2 * BITS[held] else "a quarter of"
-        same = f"the values read stay the same{_bounded(report)}" if report.blocks else "the same values"
+        same = "the same values" if report.extremes.exact else f"the values read stay the same{_bounded(report)}"
         return f"Load it with dtype={_TORCH[held]}: {saved} the memory, {same}."
     if report.lineage.stored == "F16" and _ancestor(report) == "bf16" and report.representable.bf16 == 1 and report.whole:
-        same = f"the values read stay the same{_bounded(report)}" if report.blocks else "the same values"
+        same = "the same values" if report.extremes.exact else f"the values read stay the same{_bounded(report)}"
         return f"Load it with dtype=torch.bfloat16: {same}, and activations cannot overflow as in fp16."
     if report.fp16_risk.level == "caution":
         return "Avoid fp16 unless you measured the effect: some weights become zero or lose digits."

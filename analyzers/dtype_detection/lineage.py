@@ -202,7 +202,7 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     if unseen is not None and verdict not in ("mixed", "undecided"):
         statement += f" Blocks of another history, of which none was read, are at most {formatting.share(unseen)} of all (95% confidence)."
     if verdict != "mixed":
-        statement += _besides([part for part in parts if part.verdict not in (verdict, "undecided")], everything)
+        statement += _besides([part for part in parts if part.verdict not in (verdict, "undecided")], everything, read)
     return Lineage(
         stored=stored,
         passed_through=ancestors,
@@ -214,12 +214,14 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     )
 
 
-def _besides(parts: Sequence[Part], everything: int) -> str:
-    """A sentence on the tensors that did not decide."""
+def _besides(parts: Sequence[Part], everything: int, read: str) -> str:
+    """A sentence on the tensors that did not decide. read: as in `_statement`."""
     if not parts:
         return ""
     said = ", ".join(f"{plural(part.tensors, 'tensor is', 'tensors are')} {part.verdict}" for part in parts)
-    return f" In addition, {said} ({formatting.share(sum(part.parameters for part in parts) / max(1, everything))} of the parameters)."
+    seen = ", by what was read" if read else ""
+    of_all = formatting.share(sum(part.parameters for part in parts) / max(1, everything))
+    return f" In addition, {said} ({of_all} of the parameters{seen})."
 
 
 def _parts(judged: Sequence[Judged]) -> list[Part]:
@@ -245,9 +247,11 @@ def _statement(
     if verdict == "mixed":
         whole = max(1, sum(part.parameters for part in parts))
         shares = ", ".join(f"{part.verdict} {formatting.share(part.parameters / whole)}" for part in parts)
-        exact = "row is exact in a narrower format, as one never updated since is"
-        rows = f"; {plural(fossils, exact, 'rows are exact in a narrower format, as rows never updated since are')}" if fossils else ""
-        return f"Parts of it have different histories: {shares} of the parameters{rows}."
+        one = f"row{read} is exact in a narrower format, as one never updated since is"
+        many = f"rows{read} are exact in a narrower format, as rows never updated since are"
+        rows = f"; {plural(fossils, one, many)}" if fossils else ""
+        judged = ", each tensor judged by what was read of it" if read else ""
+        return f"Parts of it have different histories: {shares} of the parameters{judged}{rows}."
     if verdict == "undecided" and stored not in TESTS:
         return f"No narrower format is tested for {here} values."
     unsure = next((e for e in found if e.test in _NARROW and not e.exceptions and not e.proven), None)

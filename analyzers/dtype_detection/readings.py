@@ -65,8 +65,8 @@ def _frozen_steps(dtype: str, name: str) -> NDArray[np.int8]:
     return np.searchsorted(STEPS, reach(np.clip(rounded, -target.largest, target.largest), target)).astype(np.int8)
 
 
-def movable(pools: Iterable[Pool], name: str) -> Movable | None:
-    """`report.Movable` of ``pools`` in the format ``name``, bf16 or fp16; None where no finite value was read."""
+def movable(pools: Iterable[Pool], name: str, sampled: bool) -> Movable | None:
+    """`report.Movable` of ``pools`` in the format ``name``, bf16 or fp16; None where no finite value was read. sampled: not all was."""
     target = _FORMATS[name]
     by_role: dict[str, NDArray[np.float64]] = {}
     flips, total = np.zeros(len(STEPS)), 0.0
@@ -91,7 +91,7 @@ def movable(pools: Iterable[Pool], name: str) -> Movable | None:
         frozen=_shares(sum(by_role.values(), np.zeros(len(STEPS) + 1))),
         expected_flips=tuple((flips / total).tolist()),
         roles=shares,
-        statement=_statement(name, shares),
+        statement=_statement(name, shares, sampled),
     )
 
 
@@ -106,13 +106,14 @@ def step_name(step: float) -> str:
     return f"{step:.0e}".replace("e-0", "e-")
 
 
-def _statement(name: str, roles: dict[str, tuple[float, ...]]) -> str:
+def _statement(name: str, roles: dict[str, tuple[float, ...]], sampled: bool) -> str:
     at = STEPS.index(_TOLD)
     parts = []
     for role, frozen in roles.items():
         moved = 1 - frozen[at]
         parts.append(f"{'none' if moved == 0 else 'all' if moved == 1 else share(moved)} of the {role} weights")
-    return f"At a step of {step_name(_TOLD)}, pure {name} training can move {listed(parts)}."
+    estimated = ", as estimated from a sample" if sampled else ""
+    return f"At a step of {step_name(_TOLD)}, pure {name} training can move {listed(parts)}{estimated}."
 
 
 def untouched(tensor: Tensor, values: BitHistogram) -> tuple[float, float] | None:

@@ -28,7 +28,7 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, blocks: int | No
     if nonzero == 0 or extremes.abs_max is None:
         none = f"{counts.zero:,} {'is' if counts.zero == 1 else 'are'} zero, {counts.nan:,} NaN and {counts.inf:,} infinite"
         return Fp16Risk(level="unknown", reasons=(f"There is no finite nonzero weight to judge: {none}.", *excluded))
-    seen = " among the values read" if blocks else ""
+    seen, of = (" among the values read", "of the nonzero weights read ") if blocks else ("", "")
     reasons = []
     level: RiskLevel = "fits"
     if counts.fp16_overflow:
@@ -46,13 +46,13 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, blocks: int | No
         if share > _UNDERFLOW_SHARE and level == "fits":
             level = "caution"
         reasons.append(
-            f"{formatting.share(share)} of the nonzero weights become zero in fp16 ({counts.fp16_underflow:,} at or below 2^-25)."
+            f"{formatting.share(share)} {of or 'of the nonzero weights '}become zero in fp16 ({counts.fp16_underflow:,} at or below 2^-25)."
         )
     if counts.fp16_subnormal:
         share = counts.fp16_subnormal / nonzero
         if share > _SUBNORMAL_SHARE and level == "fits":
             level = "caution"
-        reasons.append(f"{formatting.share(share)} become subnormal and lose precision (below 2^-14).")
+        reasons.append(f"{formatting.share(share)} {of}become subnormal and lose precision (below 2^-14).")
     if counts.nan or counts.inf:
         level = "overflow" if level == "overflow" else "broken"
         reasons.append(f"{plural(counts.nan, 'weight is', 'weights are')} NaN and {counts.inf:,} infinite already.")

@@ -27,18 +27,20 @@ def advice(report: "SparsityReport") -> str:
     changed = None if report.sparsity is None else 1 - report.sparsity
     if changed is None:
         return "Name two checkpoints of the same architecture."
-    compared = "" if report.whole else " compared"
+    compared, about = "" if report.whole else " compared", "about " if report.interval else ""
     if changed == 0 and report.unmatched.moved_layers:
         return "Look at the order of the layers: their values are the base's, under other numbers, which makes another model."
     if changed == 0 and not report.swallowed.count and compared:
         return "Compare the other weights before you say that nothing was trained: those compared are the same on both sides."
-    if changed == 0 and not report.swallowed.count and report.blocks:
-        return f"Use exact mode before you say that nothing was trained; a difference is {unseen(report.blocks)}."
+    if changed == 0 and not report.swallowed.count and report.interval:
+        bounded = f"; a difference is {unseen(report.blocks)}" if report.blocks else ""
+        return f"Use exact mode before you say that nothing was trained{bounded}."
     if changed == 0 and not report.swallowed.count:
         return "Check that the right checkpoint was uploaded: nothing was trained."
     if report.swallowed.meaningful and report.swallowed.count:
-        return f"Keep fp32 master weights: {share(report.swallowed.share)} of the weights{compared} changed only below bf16 resolution."
+        lost = share(report.swallowed.share)
+        return f"Keep fp32 master weights: {about}{lost} of the weights{compared} changed only below bf16 resolution."
     if _SPARSE_COST * changed < 1:
         of = "a bf16 checkpoint" if report.whole else "the weights compared, in bf16"
         return f"Ship the update alone: changed values with their indices take about {share(_SPARSE_COST * changed)} of {of}."
-    return f"Ship the whole checkpoint: with {share(changed)} of the weights{compared} changed, a list of changes would be larger."
+    return f"Ship the whole checkpoint: with {about}{share(changed)} of the weights{compared} changed, a list of changes would be larger."

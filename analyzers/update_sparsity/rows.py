@@ -11,19 +11,8 @@ from analyzers.base import Interval, finite
 from analyzers.checkpoints import ROLES
 from analyzers.numerics import PairTables
 from analyzers.numerics.sketches import Distribution
-from analyzers.update_sparsity.report import (
-    Absolute,
-    Bin,
-    Energy,
-    LayerRow,
-    Magnitudes,
-    Relative,
-    RelativeSummary,
-    RoleRow,
-    Summary,
-    TensorRow,
-    UlpBin,
-)  # fmt: skip
+from analyzers.update_sparsity.magnitudes import Absolute, Bin, Energy, Magnitudes, Relative, RelativeSummary, Summary, UlpBin
+from analyzers.update_sparsity.report import LayerRow, RoleRow, TensorRow
 from analyzers.update_sparsity.statistics import Number, Pair, total, weigh_pairs
 
 # The shares of coordinates, largest updates first, whose energy is told.

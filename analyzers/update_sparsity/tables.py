@@ -8,20 +8,8 @@ from analyzers.base import Interval
 from analyzers.checkpoints import ROLES
 from analyzers.extras import extras_explained
 from analyzers.tables import frame, table
-from analyzers.update_sparsity.report import (
-    Bin,
-    Energy,
-    Misshapen,
-    Overlap,
-    RelativeSummary,
-    Resized,
-    RoleRow,
-    SparsityReport,
-    Spectrum,
-    TensorRow,
-    TrajectoryRow,
-    UlpBin,
-)  # fmt: skip
+from analyzers.update_sparsity.magnitudes import Bin, Energy, RelativeSummary, UlpBin
+from analyzers.update_sparsity.report import Misshapen, Overlap, Resized, RoleRow, SparsityReport, Spectrum, TensorRow, TrajectoryRow
 
 if TYPE_CHECKING:
     import pandas

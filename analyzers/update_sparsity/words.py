@@ -85,8 +85,9 @@ def notes(
     if not exact:
         yield (
             "Quick mode read a sample, at the same offsets on every side: counts, the smallest and the largest update describe the sample; "
-            "shares, means, percentiles and energy are estimates with 95% intervals, except where a few blocks carry them. The spread over "
-            "tensors, changed rows and columns need exact mode."
+            "shares, means, percentiles and energy are estimates with 95% intervals, except where a few blocks carry them. Standard "
+            "deviations and norms are estimates without an interval; where a few rows hold most of an update, norms of layers are mostly "
+            "too small. The spread over tensors, changed rows and columns need exact mode."
         )
     yield from unmatched_notes(alignment.unmatched[-1])
     for name, found in zip(names[1:-1], alignment.unmatched[:-1], strict=True):

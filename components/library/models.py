@@ -29,7 +29,7 @@ class ModelRow(Data):
     """A model. storage to commit: of its newest dtype result of the whole checkpoint, or empty. precision: the consensus.
 
     result: its id. contributors: who agree with ``precision``. labels: current ones; results: of any analyzer, as the subject.
-    updated: of the newest label or result. reach: how much that dtype result covers, if that is not the whole model and known.
+    updated: of the newest label or result. reach: that of the dtype result.
     """
 
     model: str

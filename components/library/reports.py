@@ -7,6 +7,8 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.coverage import Coverage
+from analyzers.formatting import share
+from analyzers.numerics.intervals import bound
 from components.library.checks import SECRET
 from components.library.schema import Result
 
@@ -82,10 +84,18 @@ def _dtype_facts(report: Any) -> dict[str, Any]:
     facts["passed_through"] = " ".join(report["lineage"]["passed_through"]) or report["lineage"]["verdict"]
     facts["trained_in"] = report["training"]["verdict"]
     facts["fp16_risk"] = report["fp16_risk"]["level"]
-    facts["reach"] = next((said for each in report.get("coverage", ()) if (said := Coverage.model_validate(each).short())), "")
+    facts["reach"] = _reach(report)
     if report["mode"] == "exact" and whole and not report["tensors_aggregated"]:
         facts |= _base_magnitudes(report["tensors"])
     return facts
+
+
+def _reach(report: Any) -> str:
+    """How much a report covers, and of a sample the share of all blocks that may be of a kind which it did not show."""
+    said = [short for each in report.get("coverage", ()) if (short := Coverage.model_validate(each).short())][:1]
+    if not report["extremes"]["exact"]:
+        said.append(f"sampled: {share(bound(report['blocks']))} may differ" if report.get("blocks") else "sampled")
+    return ", ".join(said)
 
 
 def _base_magnitudes(tensors: Any) -> dict[str, float]:

@@ -213,7 +213,7 @@ class Result(Data):
     size: bytes of JSON. whole: of every tensor, without filters. mode to fp16_risk: empty if the analyzer has no such fact;
     passed_through: the proven ancestors, else the verdict ("native", "undecided"). abs_min to norm_max: over the base model (see
     `dtype_detection.labels.Example`), of exact reports with a row for every tensor. reach: how much the report covers, if that is not the
-    whole checkpoint and known.
+    whole checkpoint and known; and of a sample, how much of the checkpoint may differ.
     """
 
     id: Id

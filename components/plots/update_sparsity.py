@@ -6,8 +6,9 @@ import math
 
 import plotly.graph_objects as go
 
+from analyzers.update_sparsity.magnitudes import Bin, UlpBin
 from analyzers.update_sparsity.published import published
-from analyzers.update_sparsity.report import Bin, LayerRow, SparsityReport, UlpBin
+from analyzers.update_sparsity.report import LayerRow, SparsityReport
 from components.plots.marks import COLOUR_BAR, error_bars, line, only_value, say_only
 from components.plots.style import COLOURS, GREY, LIMIT, MARKERS, exactly, layout, legend, log_axis, text, threshold
 from components.sparsity.text import short

@@ -21,7 +21,7 @@ UNKNOWN = "unknown"
 TRAINED, PASSED, FP16, CHECKED = "trained", "passed", "fp16", "checked"
 KINDS = (TRAINED, PASSED, FP16, CHECKED)
 PRECISION = (TRAINED, PASSED, FP16)
-_LONGEST = 40
+_LONGEST = 48
 _HEIGHT = 20
 _PADDING = 6
 # White text on each of these has a contrast of at least 4.5:1.

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+from analyzers.update_sparsity.magnitudes import RelativeSummary, Summary
 from analyzers.update_sparsity.published import SOURCE, published
-from analyzers.update_sparsity.report import NamedTensor, RelativeSummary, SparsityReport, Summary, TensorRow
+from analyzers.update_sparsity.report import NamedTensor, SparsityReport, TensorRow
 from components.results.data_table import Column, DataTable, optional
 from components.sparsity.text import read_whole, short, tuned_names
 from components.text import numbers

@@ -25,7 +25,7 @@ def test_nothing_is_known_of_an_unknown_model(library: Library) -> None:
 
 def test_a_passport_is_an_inference_and_a_label_beats_it(library: Library) -> None:
     assert library.add_result(report("org/name", id="1" * 64), public=True) is not None
-    assert _said(library) == {"trained in": "bf16, inferred", "passed through": "bf16", "fp16": "weights fit"}
+    assert _said(library) == {"trained in": "bf16, inferred", "passed through": "bf16, sampled", "fp16": "weights fit, sampled"}
     library.add_label("org/name", "fp16-mixed", LINK, ANN)
     assert _said(library)["trained in"] == "fp16-mixed"
     library.add_label("org/name", "bf16", LINK, BOB)

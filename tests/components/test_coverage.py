@@ -189,6 +189,19 @@ def test_badges_lists_and_tables_of_several_models_have_the_share(passport: Dtyp
     assert stored is not None and stored.reach == "25% read"
 
 
+def test_badges_and_lists_say_that_a_passport_is_of_a_sample(passport: DtypeReport, library: Library) -> None:
+    extremes = passport.extremes.model_copy(update={"exact": False})
+    sample = passport.model_copy(update={"mode": "quick", "blocks": 300, "extremes": extremes})
+    for number, (share, blocks, said) in enumerate(
+        ((1.0, 300, "sampled: 1% may differ"), (0.25, 300, "25% read, sampled: 1% may differ"), (1.0, None, "sampled"))
+    ):
+        report = of_model(f"org/m{number}", covering(sample.model_copy(update={"blocks": blocks}), share))
+        assert library.add_result(report.model_copy(update={"id": str(number) * 64}), public=True) is not None
+        found = {part.name: (part.value, part.colour) for part in parts(library.model(f"org/m{number}"))}
+        assert found["fp16"] == (f"weights fit, {said}", "#855600") and found["passed through"] == (f"bf16, {said}", "#855600")
+        assert f"weights fit, {said}" in text_of(listed(MODELS, library.models(Query(text=f"org/m{number}"))))
+
+
 def test_the_account_is_a_table_of_every_report(four: dict[str, Report]) -> None:
     for report in four.values():
         found = report.tables()

@@ -1,6 +1,7 @@
 """Ten awkward structures of weights, and how often a sample's interval of a quantization error holds."""
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,7 @@ STRUCTURES: Mapping[str, Callable[[Array, int, np.random.Generator], Array]] = {
 }
 
 
+@cache
 def covered(structure: str, seeds: int) -> dict[str, list[bool | None]]:
     """For each format whether the interval of each seed holds the error of all values; None where there is none."""
     rng = np.random.default_rng(3)

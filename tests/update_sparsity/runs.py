@@ -11,7 +11,7 @@ from analyzers.base import Progress
 from analyzers.checkpoints import Access
 from analyzers.errors import MantissaError
 from analyzers.update_sparsity import SparsityReport, SparsityRequest, analyze
-from analyzers.update_sparsity.report import Summary
+from analyzers.update_sparsity.magnitudes import Summary
 from tests.update_sparsity.oracle import Expected, Floats
 
 

@@ -1,18 +1,22 @@
-"""Ten awkward structures of an update, on a model of few millions of weights, and what a report estimates of them, with the truth."""
+"""Awkward structures of an update, on a model of few millions of weights, and what a report estimates of them, with the truth."""
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from analyzers.checkpoints import Access, Chunk, Plan, align, open_checkpoint
+from analyzers.base import Interval
+from analyzers.checkpoints import Alignment, Chunk, Plan, Tensor
+from analyzers.checkpoints.align import Group
 from analyzers.update_sparsity.collect import Collector
-from analyzers.update_sparsity.count import Comparer
-from tests.dtype_detection.checkpoints import write
+from analyzers.update_sparsity.count import Comparer, Counted
+from analyzers.update_sparsity.rows import TOPS, energy, layer_rows, magnitudes, role_rows
+from analyzers.update_sparsity.statistics import weigh_pairs
 from tests.update_sparsity.checkpoints import BF16
 
 Array = NDArray[np.float32]
@@ -89,29 +93,34 @@ STRUCTURES: Mapping[str, Update] = {
 
 
 BUDGET = 1_400_000  # bytes of 14.9 MB
-TOPS, QUANTILES = (0.001, 0.01, 0.05), (0.25, 0.5, 0.75, 0.9, 0.99)
+REQUESTS = 4096
+QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
 
 
 def truth(before: Mapping[str, Array], after: Mapping[str, Array]) -> dict[str, float]:
-    """What the intervals are about, by brute force, by path in the report."""
+    """What a report of a sample estimates, by brute force, by path in the report."""
     w, v = (np.concatenate([side[name].ravel() for name in before]) for side in (before, after))
-    sizes = [before[name].size for name in before]
-    roles = np.repeat([_role(name) for name in before], sizes)
-    layers = np.repeat([_layer(name) for name in before], sizes)
+    ends = np.cumsum([before[name].size for name in before])[:-1]
     changed = (torch.from_numpy(w).to(BF16) != torch.from_numpy(v).to(BF16)).numpy()
     absolute, larger = np.abs(v.astype(np.float64) - w), np.maximum(np.abs(v), np.abs(w)).astype(np.float64)
+    squares, base_squares = absolute**2, w.astype(np.float64) ** 2
     exact = {"sparsity": 1 - changed.mean(), "swallowed.share": ((w != v) & ~changed).mean()}
     exact["probe.sparsity"] = (absolute <= 1e-3 * larger).mean()
-    exact |= {f"roles.{role}.sparsity": 1 - changed[roles == role].mean() for role in np.unique(roles)}
-    exact |= {f"layers.{layer}": 1 - changed[layers == layer].mean() for layer in np.unique(layers)}
+    exact["relative_norm"] = np.sqrt(squares.sum() / base_squares.sum())
+    parts = list(zip(before, *(np.split(values, ends) for values in (changed, squares, base_squares)), strict=True))
+    for name in sorted({f"roles.{_role(name)}" for name in before} | {f"layers.{_layer(name)}" for name in before}):
+        own = [part for part in parts if name in (f"roles.{_role(part[0])}", f"layers.{_layer(part[0])}")]
+        flips, moved, stood = (np.concatenate(column) for column in list(zip(*own, strict=True))[1:])
+        exact[f"{name}.sparsity"] = 1 - flips.mean()
+        exact[f"{name}.relative_norm"] = np.sqrt(moved.sum() / stood.sum())
     relative = np.divide(absolute, larger, out=np.zeros_like(absolute), where=larger > 0)
     for path, every in (("magnitudes.absolute", absolute), ("magnitudes.relative", relative)):
         for start, part in ((path, every), (f"{path}.changed_only", every[changed])):
-            exact[f"{start}.mean"] = part.mean()
+            exact |= {f"{start}.mean": part.mean(), f"{start}.std": part.std(), f"{start}.max": part.max()}
             exact |= {f"{start}.p{100 * q:.0f}": value for q, value in zip(QUANTILES, np.quantile(part, QUANTILES), strict=True)}
             if every is relative:
                 exact |= {f"{start}.below_2_minus_{exponent}": (part < 2.0**-exponent).mean() for exponent in (8, 7)}
-    squares = np.sort(absolute**2)[::-1]
+    squares[::-1].sort()
     exact |= {f"energy.{n}.energy": squares[: int(np.ceil(top * w.size))].sum() / squares.sum() for n, top in enumerate(TOPS)}
     return exact
 
@@ -121,37 +130,99 @@ def _role(name: str) -> str:
 
 
 def kind(path: str) -> str:
-    """The class of an estimate."""
+    """The kind of an estimate, as accuracy.csv names it."""
     first, last = path.split(".")[0], path.split(".")[-1]
-    named = {"sparsity": "total", "probe": "probe", "swallowed": "swallowed", "magnitudes": "mean" if last == "mean" else "percentiles"}
-    return "below 2^-8, 2^-7" if last.startswith("below") else named.get(first, first)
+    if last in ("relative_norm", "std", "max"):
+        return f"{last.replace('_', ' ')} of {first}" if first in ("roles", "layers") else last.replace("_", " ")
+    if first == "energy" or last == "mean":
+        return first if first == "energy" else "means"
+    return "percentiles" if re.fullmatch(r"p\d+", last) else "shares"
 
 
-def covered(structure: str, folder: Path, seeds: int) -> dict[str, list[bool | None]]:
-    """For each path whether the interval of each seed holds the truth; None where there is no interval.
+class Estimate(NamedTuple):
+    """What a report says of one sample: an estimate, with its interval or without."""
 
-    The plan, the counts and the estimates are the product's; the values are not read from files again for each seed.
+    value: float | None
+    interval: Interval | None
+
+    def holds(self, exact: float, close: float) -> bool | None:
+        """Whether the interval holds ``exact``, or a value so ``close`` to it; None where there is no interval."""
+        found = self.interval
+        return None if found is None else found.low - close <= exact <= found.high + close
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A structure and its estimates: exact, estimates: by path in the report; of each seed."""
+
+    exact: dict[str, float]
+    estimates: dict[str, list[Estimate]]
+
+    def held(self) -> dict[str, list[bool | None]]:
+        """For each path whether the interval of each seed holds the truth; None where there is no interval."""
+        # A percentile is the middle of a bin, which is 0.8% wide.
+        close = {path: 0.005 * abs(value) if kind(path) == "percentiles" else 1e-12 for path, value in self.exact.items()}
+        return {path: [each.holds(self.exact[path], close[path]) for each in found] for path, found in self.estimates.items()}
+
+
+def simulated(structure: str, seeds: int) -> Simulation:
+    """Sample an update of ``structure``: the plan, the counts and the estimates are the product's, the values are in memory.
+
+    The cells that a sample is drawn from are the same for every seed, so each is counted once.
     """
     rng, before = np.random.default_rng(1), base()
     after = {name: values + STRUCTURES[structure](name, values.shape, rng) for name, values in before.items()}
     exact = truth(before, after)
-    held: dict[str, list[bool | None]] = defaultdict(list)
-    with ExitStack() as stack:
-        folders = [write(folder / name, {k: torch.from_numpy(v) for k, v in side.items()}) for name, side in (("a", before), ("b", after))]
-        sides = [stack.enter_context(open_checkpoint(str(each), Access(local=True))) for each in folders]
-        alignment = align(sides[0], sides[1:])
-        codes = [{name: values.ravel().view(np.uint32) for name, values in side.items()} for side in (before, after)]
-        compare = Comparer(1, 1e-3, "cpu", exact=False)
-        for seed in range(seeds):
-            plan = Plan.of(sides, alignment.sides, "quick", BUDGET, seed)
-            collector = Collector(alignment, plan, 1)
-            for span in plan.spans:
+    codes = [{name: values.ravel().view(np.uint32) for name, values in side.items()} for side in (before, after)]
+    alignment = Alignment(tuple(_groups(before)), ())
+    compare = Comparer(1, 1e-3, "cpu", exact=False)
+    cells: dict[tuple[str, int], Counted] = {}
+    estimates: dict[str, list[Estimate]] = defaultdict(list)
+    for seed in range(seeds):
+        plan = Plan.sampled(alignment.sides, BUDGET, REQUESTS, seed)
+        collector = Collector(alignment, plan, 1)
+        for span in plan.spans:
+            cell = span.tensor.name, span.start
+            if cell not in cells:
                 part = slice(span.start, span.start + span.count)
-                collector.add(span, compare(span, iter([Chunk(span.start, tuple(side[span.tensor.name][part] for side in codes))])))
-            estimates = collector.estimates(collector.tables(weighed=True))
-            layers = {f"layers.{-1 if layer is None else layer}": each for layer, each in estimates.layers.items()}
-            for path, value in exact.items():
-                interval = (estimates.named | layers).get(path)
-                close = 0.005 * abs(value) if kind(path) == "percentiles" else 1e-12  # bins are 0.8% wide
-                held[path].append(None if interval is None else interval.low - close <= value <= interval.high + close)
-    return held
+                cells[cell] = compare(span, iter([Chunk(span.start, tuple(side[span.tensor.name][part] for side in codes))]))
+            collector.add(span, cells[cell])
+        for path, estimate in _estimates(collector, plan):
+            if path in exact:
+                estimates[path].append(estimate)
+    return Simulation(exact, estimates)
+
+
+def _groups(tensors: Mapping[str, Array]) -> Iterator[Group]:
+    offset = 0
+    for name, values in tensors.items():
+        layer = _layer(name)
+        tensor = Tensor(name, "F32", values.shape, 0, offset, values.nbytes, _role(name), layer if layer >= 0 else None, False)
+        yield Group(tensor, (tensor,))
+        offset += values.nbytes
+
+
+def _estimates(collector: Collector, plan: Plan) -> Iterator[tuple[str, Estimate]]:
+    """The fields of the report that the product computes, by path."""
+    tables = collector.tables(weighed=True)
+    found, pairs, weights = collector.estimates(tables), collector.pairs(), plan.weights()
+    whole = weigh_pairs(pairs, weights)
+    for path, value in (("sparsity", whole.sparsity), ("swallowed.share", whole.swallowed), ("probe.sparsity", whole.probe_sparsity)):
+        yield path, Estimate(value, found.named[path])
+    yield "relative_norm", Estimate(whole.relative_norm, None)
+    for role, row in role_rows(pairs, weights).items():
+        yield f"roles.{role}.sparsity", Estimate(row.sparsity, found.named[f"roles.{role}.sparsity"])
+        yield f"roles.{role}.relative_norm", Estimate(row.relative_norm, None)
+    for layer in layer_rows(pairs, weights, found.layers):
+        number = -1 if layer.layer is None else layer.layer
+        yield f"layers.{number}.sparsity", Estimate(layer.sparsity, found.layers[layer.layer])
+        yield f"layers.{number}.relative_norm", Estimate(layer.relative_norm, None)
+    sizes = magnitudes(tables, tables)
+    for name in ("absolute", "relative"):
+        every = getattr(sizes, name)
+        for path, summary in ((f"magnitudes.{name}", every), (f"magnitudes.{name}.changed_only", every.changed_only)):
+            for last, value in summary:
+                if isinstance(value, float):
+                    yield f"{path}.{last}", Estimate(value, found.named.get(f"{path}.{last}"))
+    for number, top in enumerate(energy(tables)):
+        yield f"energy.{number}.energy", Estimate(top.energy, found.named.get(f"energy.{number}.energy"))

@@ -22,6 +22,8 @@ Ints = NDArray[np.int64]
 _PLANE = BINS // COARSE
 _BINADE = PER_BINADE // COARSE
 _EXPONENTS = (8, 7)
+# A percentile has an interval where at least this many of the values read are expected on either side of it.
+_BEYOND = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def size_intervals(found: Sequence[Magnitudes], blocks: Blocks, whole: Distribut
         reached = _shares_below([_bin_of(value) + 1 if value else 0 for value in values], cells, blocks)
         margins = zip(reached.estimate - reached.low, reached.high - reached.estimate, strict=True)
         for share, value, (below, above) in zip(QUANTILES, values, margins, strict=True):
-            if share + above < 1:
+            if share + above < 1 and cells.number.sum() * min(share, 1 - share) >= _BEYOND:
                 least, most = whole.quantiles((max(share - below, 0.0), share + above), changed_only)
                 least = least if share > below else 0.0
                 yield f"{start}.p{100 * share:.0f}", Interval(estimate=value, low=min(least, value), high=max(most, value))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import mantissa
 from analyzers.checkpoints import Access, Plan, align, open_checkpoint
 from analyzers.numerics import PairCounts, PairTables
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
@@ -206,3 +207,15 @@ def test_sizes_are_weighed_by_stratum(tmp_path: Path) -> None:
     for row, truth_row in zip(found.layers, whole.layers, strict=True):
         assert row.low is not None and row.high is not None and truth_row.sparsity is not None and truth_row.low is None
         assert row.low <= truth_row.sparsity <= row.high
+
+
+def test_a_percentile_of_a_few_values_has_no_interval() -> None:
+    """Of 2e-4 of the values changed, a sample reads some dozens: nothing bounds their 99th percentile from above."""
+    generator = torch.Generator().manual_seed(3)
+    base = {f"model.layers.{i}.mlp.up_proj.weight": torch.randn(512, 512, generator=generator) for i in range(6)}
+    tuned = {
+        name: w + torch.where(torch.rand(w.shape, generator=generator) < 2e-4, 0.1 * torch.randn(w.shape, generator=generator), 0)
+        for name, w in base.items()
+    }
+    report = mantissa.sparsity(base, tuned, budget=600_000)
+    assert "magnitudes.absolute.changed_only.p99" not in report.intervals and "magnitudes.absolute.changed_only.p50" in report.intervals

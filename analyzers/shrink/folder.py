@@ -30,6 +30,7 @@ from analyzers.shrink.configuration import holding, narrowed_config
 from analyzers.shrink.plan import Planned, names_in_files
 from analyzers.shrink.weight_files import indexed, indexes, lay_out, read_whole
 
+
 class Folder:
     """What will be in the folder. Everything is known before anything is written.
 

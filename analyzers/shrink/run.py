@@ -6,6 +6,7 @@ from pathlib import Path
 
 from analyzers.base import Progress
 from analyzers.checkpoints import Access, Checkpoint, LocalRepository, open_checkpoint, quoted
+from analyzers.checkpoints.reference import some_files
 from analyzers.checkpoints.weight_names import SAFETENSORS
 from analyzers.errors import InvalidRequest
 from analyzers.formatting import plural
@@ -42,7 +43,8 @@ def shrink(model: str, out: str, to: Target = "auto", access: Access | None = No
         folder = Folder(checkpoint, plan)
         yield from folder.write(target)
         pickles = [file.path for file in checkpoint.files if not file.path.endswith(SAFETENSORS)]
-        lost = [f"Of {quoted(path, 200)} only the weights were stored: other entries, such as an optimizer, are left out." for path in pickles]
+        only = f"Of {some_files(pickles)} only the weights were stored: any other entries, such as an optimizer, are left out."
+        lost = [only] if pickles else []
         skipped = [f"Left out: {quoted(path, 200)}, an index of files that were replaced." for path in folder.skipped]
         copied = [f"Copied as it is: {quoted(path, 200)}, not compared with what was stored." for path in folder.unread]
         yield ShrinkReport(

@@ -20,9 +20,9 @@ def shrink(model: str, out: str, to: Target = "auto", access: Access | None = No
     """Store ``model`` in the new folder ``out``, each F32 or F64 tensor in BF16, F16 or F32, if that holds every value of it bit for bit.
 
     Yields progress in bytes, then the report. All else stays as it is, other weight files too, but for the dtype in config.json and for
-    copies of tied weights and of other shards, which are left out. Of pickles only the weights are stored. What was written is read back and
-    compared before the folder has its name, and there is never a part of it under that name. Memory does not depend on the size of the
-    model. to: "bf16" or "fp16" considers only that format. access: what may be read.
+    copies of tied weights and of other shards, which are left out. Of pickles only the weights are stored. What was written is read back
+    and compared before the folder has its name, and there is never a part of it under that name. Memory does not depend on the size of
+    the model. to: "bf16" or "fp16" considers only that format. access: what may be read.
     Where nothing would become smaller, nothing is written, and the report says why. Raises InvalidRequest where ``out`` cannot be written,
     ModelTooLarge where the disk is too small, UnsupportedWeights for views that are not contiguous, and the errors of reads.
     """

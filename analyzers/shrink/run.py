@@ -24,7 +24,7 @@ def shrink(model: str, out: str, to: Target = "auto", access: Access | None = No
     and compared before the folder has its name, and there is never a part of it under that name. Memory does not depend on the size of
     the model. to: "bf16" or "fp16" considers only that format. access: what may be read.
     Where nothing would become smaller, nothing is written, and the report says why. Raises InvalidRequest where ``out`` cannot be written,
-    ModelTooLarge where the disk is too small, UnsupportedWeights for views that are not contiguous, and the errors of reads.
+    ModelTooLarge where the disk is too small, UnsupportedWeights for weights that would be lost, and the errors of reads.
     """
     target = _new_folder(out)
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")

@@ -36,7 +36,7 @@ class LeftOut(Data):
 
 
 class NotRead(Data):
-    """A file that may hold weights and was not read. alternative: by its name it holds no other weights than those read."""
+    """A file that may hold weights and was not read. alternative: by its name it repeats those read, uncompared."""
 
     path: str
     why: str

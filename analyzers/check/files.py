@@ -39,6 +39,13 @@ def look_for_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
     files = checkpoint.repository.files
     other = another_format(checkpoint)
     places = {folder(checkpoint.files[tensor.file].path) for tensor in loaded_tensors(checkpoint)}
+    apart = (
+        not places
+        and len(checkpoint.files) > 1
+        and all(tensor.name.startswith(f"{stem(file_name(checkpoint.files[tensor.file].path))}/") for tensor in checkpoint.tensors)
+    )
+    if apart:
+        places = {folder(file.path) for file in checkpoint.files}
     if other or len(places) != 1:
         return [], other or "no folder holds all weights of one model."
     place = places.pop()
@@ -55,7 +62,8 @@ def look_for_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
     config = checkpoint.config or {}
     if not ("model_type" in config or "architectures" in config):
         return [], "config.json names neither a model_type nor architectures, so it may be another library's."
-    return list(_weights(checkpoint, config, place, folder(path))), ""
+    found = list(_weights(checkpoint, config, place, folder(path)))
+    return found, "several files hold tensors of the same names, as several models do." if apart and not found else ""
 
 
 def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, beside: str) -> Iterator[Finding]:

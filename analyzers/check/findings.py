@@ -76,12 +76,19 @@ def index(checkpoint: Checkpoint) -> Iterator[Finding]:
 
 
 def not_read(coverage: Coverage) -> Iterator[Finding]:
-    """Files that may hold weights of the model and were not judged."""
+    """Files that may hold weights of the model and were not judged; for information those that repeat what was read, by their names."""
     missed = coverage.missed_files
     if missed:
         more = f" and {plural(len(missed) - 1, 'more file')}" if len(missed) > 1 else ""
         detail = f"{missed[0].path}{more}, {missed[0].why}: nothing here is said about the weights in it."
         yield finding("not-read", "warning", "Files that were not judged", detail, [each.path for each in missed])
+    copies = [each.path for each in coverage.files_not_read if each.alternative]
+    if copies:
+        several = len(copies) > 1
+        more, were = (f" and {plural(len(copies) - 1, 'more file')}", "were") if several else ("", "was")
+        own, they = ("their own", "they hold") if several else ("its own", "it holds")
+        detail = f"{copies[0]}{more}, by name without weights of {own}, {were} not judged: nothing here is said about what {they}."
+        yield finding("not-read", "info", "Files beside these weights were not judged", detail, copies)
 
 
 def upcast(facts: Facts) -> Iterator[Finding]:

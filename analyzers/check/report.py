@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 3
+ANALYSIS_VERSION = 4
 
 Level = Literal["error", "warning", "info"]
 LEVELS: tuple[Level, ...] = ("info", "warning", "error")
@@ -97,13 +97,18 @@ class CheckReport(Report):
         """The number of findings of a level."""
         return sum(each.level == level for each in self.findings)
 
+    def _beside(self) -> tuple[Finding, ...]:
+        """What is said of files that repeat the weights by their names."""
+        return tuple(each for each in self.findings if each.rule == "not-read" and each.level == "info")
+
     def headline(self) -> str:
         """How many findings of each level, the bytes that could be saved, and how far that reaches."""
-        reach = self.reach()
-        if not self.findings and reach:
+        reach, beside = self.reach(), self._beside()
+        if self.findings == beside and reach:
             return f"Nothing found in what was read, which is not all. {reach}"
-        if not self.findings:
-            return f"Nothing found in {plural(self.checkpoint.tensors, 'tensor')}{' of an adapter' if self.adapter else ''}."
+        if self.findings == beside:
+            what = f"{plural(self.checkpoint.tensors, 'tensor')}{' of an adapter' if self.adapter else ''}."
+            return f"Nothing found in what was read, {what} {beside[0].detail}" if beside else f"Nothing found in {what}"
         words = {"error": "error", "warning": "warning", "info": "remark"}
         found = ", ".join(plural(self.count(level), words[level]) for level in LEVELS[::-1] if self.count(level))
         saved = f" {self.saving_bytes:,} of {self.checkpoint.bytes:,} bytes could be saved." if self.saving_bytes else ""
@@ -120,6 +125,8 @@ class CheckReport(Report):
             advice = "Each warning says what to change before you publish it."
         elif not self.whole:
             advice = "Look at what was left out before you rely on it: nothing needs to be changed in the rest."
+        elif self._beside():
+            advice = "Nothing needs to be changed in what was read; other files that may hold weights were not judged."
         else:
             advice = "Nothing needs to be changed."
         return NextStep(advice, "dtype", self.checkpoint.ref)

@@ -8,7 +8,7 @@ from math import prod
 from analyzers.checkpoints.header import Header
 from analyzers.checkpoints.layout import GGUF, SAFETENSORS, WeightFiles, WeightSet
 from analyzers.checkpoints.names import is_buffer, layer, role
-from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.reference import quoted, some_files
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.checkpoints.weight_names import file_name, stem
 from analyzers.errors import InvalidCheckpoint
@@ -33,9 +33,14 @@ def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[
     for chosen in weights.sets:
         places = [[numbers[path] for path in group] for group in chosen.groups]
         last = [{tensor.name: place for place in group for tensor in headers[place].tensors} for group in places]
-        apart = any(count > 1 for count in Counter(chain.from_iterable(last)).values())
+        again = {name for name, count in Counter(chain.from_iterable(last)).items() if count > 1}
+        apart = bool(again)
         if apart:
-            notes.append("Several files hold tensors of the same name: names begin with the file they are from.")
+            alike = [weights.paths[group[0]] for group, held in zip(places, last, strict=True) if again & held.keys()]
+            notes.append(
+                f"{some_files(alike)} hold tensors of the same names, as several models do: they were read together, their parameters add "
+                "up, and names begin with the file. If they are several models, read one alone."
+            )
         _compare_index(chosen, places, headers, weights.paths, notes)
         for place, loaded in ((place, held) for group, held in zip(places, last, strict=True) for place in group):
             for note in headers[place].notes:

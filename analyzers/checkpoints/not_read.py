@@ -26,7 +26,7 @@ from analyzers.terminal import plural, printable
 
 # Folders in which programs keep the weights of a repository in their own formats, next to those of transformers.
 _COPIES = re.compile(
-    r"original|consolidated|onnx.*|openvino.*|gguf.*|ggml.*|coreml.*|flax.*|tf.*|tensorflow.*|tflite.*|mlx.*|metal|tensorrt.*|trt.*|jax"
+    r"original|consolidated|onnx.*|openvino.*|gguf.*|ggml.*|coreml.*|flax.*|tf[12]?|tensorflow.*|tflite.*|mlx.*|metal|tensorrt.*|trt.*|jax"
     r"|executorch|litert|fp16|bf16|fp32|fp8|int8|int4|awq|gptq|exl[23].*",
     re.IGNORECASE,
 )
@@ -35,13 +35,14 @@ _MAIN = frozenset({"model", "pytorch_model", "diffusion_pytorch_model", "open_cl
 # Files next to a pipeline that change it: not copies of it, however large.
 _EXTRA = re.compile(r"control|adapter|embed|inversion|lycoris|locon|hypernet", re.IGNORECASE)
 _SMALLEST_COPY = 5  # a copy has at least this fraction of the bytes: fp8 for fp32, and nothing stored twice
+_PICKLE = "by name the same weights as a pickle, not compared"
 _NOTED = 8  # reasons with a note each
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
     """A file that may hold weights and was not read. path: printable; why: a clause that follows it; alternative: by its name it
-    holds no other weights than those that were read.
+    holds the weights that were read once more, which nobody has compared.
     """
 
     path: str
@@ -118,7 +119,7 @@ class _Reasons:
         if ADAPTER.match(file_name(path)):
             return self._skip(path, "an adapter by its name")
         if self._gguf is None or same_model(path, self._gguf):
-            return self._skip(path, "the same weights as GGUF", alternative=True)
+            return self._skip(path, "by name the same weights as GGUF, not compared", alternative=True)
         return self._skip(path, "another model by its name")
 
     def _other_folder(self, path: str, where: str) -> SkippedFile:
@@ -128,12 +129,14 @@ class _Reasons:
                 return self._skip(path, "an adapter by its name")
             if _EXTRA.search(name) or read.sizes[path] * _SMALLEST_COPY < sum(read.sizes[each] for each in read.paths):
                 return self._skip(path, f"next to the folders of {quoted(read.components, 200)}, and no copy of them by its name or size")
-            return self._skip(path, f"a copy in one file of what is in the folders of {quoted(read.components, 200)}", alternative=True)
+            return self._skip(
+                path, f"by name and size a copy in one file of the folders of {quoted(read.components, 200)}, not compared", True
+            )
         inside = where.removeprefix(read.start).strip("/").split("/")
         if _PARTITION.fullmatch(file_name(path)):
             return self._skip(path, "the training state of DeepSpeed", alternative=True)
         if not self._only_adapters and any(_COPIES.fullmatch(part) for part in inside):
-            return self._skip(path, "by its folder the same weights in another format", alternative=True)
+            return self._skip(path, "by the folder's name the same weights in another format, not compared", alternative=True)
         if step(where):
             return self._skip(path, "another checkpoint of the training")
         if read.components:
@@ -145,17 +148,17 @@ class _Reasons:
         own = _unnumbered(stem(name))
         variant = VARIANT.fullmatch(own)
         if variant and (variant[1] in stems or (variant[1] in _MAIN and stems & _MAIN)):
-            return self._skip(path, "a precision variant of the same weights", alternative=True)
+            return self._skip(path, "by name a precision variant of the same weights, not compared", alternative=True)
         if name.startswith(CONSOLIDATED):
-            return self._skip(path, "a consolidated copy of the same weights", alternative=True)
+            return self._skip(path, "by name a consolidated copy of the same weights, not compared", alternative=True)
         if own in stems:
-            what = "the same weights as a pickle" if name.endswith(PICKLED) and where in self._safe else "the same weights in other files"
+            what = _PICKLE if name.endswith(PICKLED) and where in self._safe else "by name the same weights in other files, not compared"
             return self._skip(path, what, alternative=True)
         if ADAPTER.match(name):
             loaded = name.startswith("adapter_model.") and path.replace(name, "adapter_config.json") in self._read.sizes
             return self._skip(path, f"an adapter{', which transformers loads on top of these weights' if loaded else ' by its name'}")
         if CONVENTIONAL.fullmatch(name) and where in self._safe and not self._only_adapters:
-            return self._skip(path, "the same weights as a pickle", alternative=True)
+            return self._skip(path, _PICKLE, alternative=True)
         if where in self._read.indexed:
             return self._skip(path, "no index names it")
         return self._skip(path, "next to the files that make up the model")

@@ -57,7 +57,7 @@ def add_outside(
                 stack.callback(file.close)
                 names = {tensor.name for tensor in header.tensors}
                 if names & known or not names:
-                    why = "no index names it, and it holds tensors of the same names as the files that one names"
+                    why = "no index names it, and it holds tensors of the same names as the files that one names, not compared"
                     skipped.append(SkippedFile(printable(path), why, alternative=names <= known))
                     file.close()
                     continue

@@ -23,24 +23,20 @@ from analyzers.checkpoints import (
     read_range,
     stream,
 )
-from analyzers.checkpoints.weight_names import CONSOLIDATED, GGUF, VARIANT, file_name, folder, stem
-from analyzers.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge
+from analyzers.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge, UnsupportedWeights
 from analyzers.formatting import size
 from analyzers.numerics.narrowing import NARROW_DTYPES, Narrow, narrowed
 from analyzers.shrink.configuration import holding, narrowed_config
 from analyzers.shrink.plan import Planned, names_in_files
-from analyzers.shrink.weight_files import indexes, lay_out, read_whole
-from analyzers.terminal import printable
-
-_PICKLES = ".bin.index.json"
+from analyzers.shrink.weight_files import indexed, indexes, lay_out, read_whole
 
 
 class Folder:
     """What will be in the folder. Everything is known before anything is written.
 
     small: configurations and indexes to write, path -> text; copied: the other files of the checkpoint, path -> bytes; unread: weight
-    files among them; config_dtype: what config.json says afterwards; skipped: files that are not taken over; written: files that differ
-    from the checkpoint's; replaced: its weight files that others take the place of, and their index.
+    files among them; config_dtype: what config.json says afterwards; skipped: indexes of weight files that others take the place of;
+    written: files that differ from the checkpoint's; replaced: these weight files and indexes.
     """
 
     def __init__(self, checkpoint: Checkpoint, plan: list[Planned]) -> None:
@@ -50,14 +46,16 @@ class Folder:
         self._small = indexes(checkpoint, self._files) | self._configs()
         sizes = checkpoint.repository.files
         weights = {file.path for file in checkpoint.files}
-        others = [path for path in sizes if path not in weights and path not in self._small]
-        self.skipped = _copies(checkpoint, others)
-        self._copied = {path: sizes[path] for path in others if path not in self.skipped}
-        self.unread = [path for path in self._copied if is_weights(path)]
         self.written = sorted({*(file.path for file in self._files), *self._small})
         gone = weights - set(self.written)
-        places = {path.rpartition("/")[0] for path in gone}
-        self.replaced = sorted(gone | {path for path in self.skipped if path.endswith(_PICKLES) and path.rpartition("/")[0] in places})
+        others = [path for path in sizes if path not in weights and path not in self._small]
+        self.skipped = [path for path in others if is_index(path) and gone & indexed(checkpoint, path)]
+        self._copied = {path: sizes[path] for path in others if path not in self.skipped}
+        self.unread = [path for path in self._copied if is_weights(path)]
+        self.replaced = sorted(gone | set(self.skipped))
+        taken = next((file.path for file in self._files if file.path in self._copied), None)
+        if taken:
+            raise UnsupportedWeights(f"{quoted(taken, 200)} would be replaced, and was not read: move it out of the folder first.")
 
     @property
     def nbytes(self) -> int:
@@ -145,6 +143,7 @@ class Folder:
         with open_checkpoint(str(folder), Access(local=True)) as written:
             names = names_in_files(written)
             found = {(written.files[tensor.file].path, names[tensor.name]): tensor for tensor in written.tensors}
+            found = {place: tensor for place, tensor in found.items() if place[0] not in self._copied}  # a new index may leave some out
             expected = {(file.path, planned.name): planned for file in self._files for planned in file.tensors}
             if found.keys() != expected.keys():
                 raise InvalidCheckpoint("The written files do not hold the tensors of the checkpoint. Nothing was kept.")
@@ -187,22 +186,6 @@ class Folder:
                     found[path] = written[0]
                     self.config_dtype = self.config_dtype or written[1]
         return found
-
-
-def _copies(checkpoint: Checkpoint, paths: list[str]) -> list[str]:
-    """The files among ``paths`` that repeat the weights that were read, in their folder, and the indexes of such files.
-
-    Not GGUF files, consolidated files and precision variants: what loads those asks for them by name.
-    """
-    alternatives = {each.path for each in checkpoint.not_read if each.alternative}
-    folders = {folder(file.path) for file in checkpoint.files}
-
-    def again(path: str) -> bool:
-        name = file_name(path)
-        own = name.startswith(CONSOLIDATED) or name.endswith(GGUF) or VARIANT.fullmatch(stem(name))
-        return (is_index(path) or (is_weights(path) and printable(path) in alternatives)) and folder(path) in folders and not own
-
-    return [path for path in paths if again(path)]
 
 
 def _narrow(planned: Planned) -> Narrow:

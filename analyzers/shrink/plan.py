@@ -55,7 +55,7 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
 
     A tensor gets the 16-bit format that holds each of its values bit for bit, an F64 tensor else F32 if that does. Where both 16-bit
     formats do, as of ones and zeros, it is the one that holds more of the others. Raises NothingToShrink for GGUF and quantized
-    checkpoints, UnsupportedWeights for views, and the errors of reads.
+    checkpoints, UnsupportedWeights for views and unread tensors, and the errors of reads.
     """
     _check_supported(checkpoint)
     copies = tied_copies(checkpoint)
@@ -101,6 +101,9 @@ def _check_supported(checkpoint: Checkpoint) -> None:
         raise NothingToShrink("There is nothing to shrink in a GGUF file: it is already stored in the types its maker chose.")
     if checkpoint.quantization is not None:
         raise NothingToShrink(f"There is nothing to shrink: the weights are quantized ({checkpoint.quantization}).")
+    part = next((part for part in checkpoint.omitted if part.weights), None)
+    if part is not None:
+        raise UnsupportedWeights(f"{part.what} cannot be read, and would be lost: {part.why}.")
     view = next((tensor for tensor in checkpoint.tensors if tensor.strides is not None), None)
     if view is not None:
         raise UnsupportedWeights(

@@ -21,7 +21,7 @@ class ShrinkReport(Data):
 
     bytes_before, bytes_after: of all tensors. config_dtype: in the new config.json. written: files that differ from the checkpoint's, none
     where there was nothing to shrink; replaced: files of the checkpoint that are not in the folder any more. pull_request: its address.
-    notes: what was not copied.
+    notes: what was left out, and what was copied without being compared.
     """
 
     model: str

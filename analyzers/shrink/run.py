@@ -6,6 +6,8 @@ from pathlib import Path
 
 from analyzers.base import Progress
 from analyzers.checkpoints import Access, Checkpoint, LocalRepository, open_checkpoint, quoted
+from analyzers.checkpoints.reference import some_files
+from analyzers.checkpoints.weight_names import SAFETENSORS
 from analyzers.errors import InvalidRequest
 from analyzers.formatting import plural
 from analyzers.numerics.narrowing import WIDE_DTYPES
@@ -17,12 +19,12 @@ from analyzers.shrink.report import ShrinkReport, ShrunkTensor
 def shrink(model: str, out: str, to: Target = "auto", access: Access | None = None) -> Iterator[Progress | ShrinkReport]:
     """Store ``model`` in the new folder ``out``, each F32 or F64 tensor in BF16, F16 or F32, if that holds every value of it bit for bit.
 
-    Yields progress in bytes, then the report. All else stays as it is, but for the dtype in config.json and for copies, which are left
-    out: of tied weights, of other shards, and of the whole model in other files of its folder. What was written is read back and
-    compared before the folder has its name, and there is never a part of it under that name. Memory does not depend on the size of the
-    model. to: "bf16" or "fp16" considers only that format. access: what may be read.
+    Yields progress in bytes, then the report. All else stays as it is, other weight files too, but for the dtype in config.json and for
+    copies of tied weights and of other shards, which are left out. Of pickles only the weights are stored. What was written is read back
+    and compared before the folder has its name, and there is never a part of it under that name. Memory does not depend on the size of
+    the model. to: "bf16" or "fp16" considers only that format. access: what may be read.
     Where nothing would become smaller, nothing is written, and the report says why. Raises InvalidRequest where ``out`` cannot be written,
-    ModelTooLarge where the disk is too small, UnsupportedWeights for views that are not contiguous, and the errors of reads.
+    ModelTooLarge where the disk is too small, UnsupportedWeights for weights that would be lost, and the errors of reads.
     """
     target = _new_folder(out)
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
@@ -40,8 +42,11 @@ def shrink(model: str, out: str, to: Target = "auto", access: Access | None = No
             return
         folder = Folder(checkpoint, plan)
         yield from folder.write(target)
-        skipped = [f"Left out: {quoted(path, 200)}, another copy of what was stored." for path in folder.skipped]
-        copied = [f"Copied as it is: {quoted(path, 200)}." for path in folder.unread]
+        pickles = [file.path for file in checkpoint.files if not file.path.endswith(SAFETENSORS)]
+        only = f"Of {some_files(pickles)} only the weights were stored: any other entries, such as an optimizer, are left out."
+        lost = [only] if pickles else []
+        skipped = [f"Left out: {quoted(path, 200)}, an index of files that were replaced." for path in folder.skipped]
+        copied = [f"Copied as it is: {quoted(path, 200)}, not compared with what was stored." for path in folder.unread]
         yield ShrinkReport(
             model=checkpoint.ref,
             commit=checkpoint.commit,
@@ -52,7 +57,7 @@ def shrink(model: str, out: str, to: Target = "auto", access: Access | None = No
             tensors=tuple(ShrunkTensor(name=each.tensor.name, from_=each.tensor.dtype, to=each.to) for each in plan),
             written=tuple(folder.written),
             replaced=tuple(folder.replaced),
-            notes=(*checkpoint.notes, *skipped, *copied),
+            notes=(*checkpoint.notes, *lost, *skipped, *copied),
         )
 
 

@@ -77,7 +77,8 @@ def indexes(checkpoint: Checkpoint, files: Sequence[WeightFile]) -> dict[str, by
     for path, shards in groups.items():
         pairs = [(planned.name, file.path.rpartition("/")[2]) for file in shards for planned in file.tensors]
         unique = len(dict(pairs)) == len(pairs)  # if not, the last shard with a name is the one that counts, in an index
-        if path in checkpoint.repository.files or (unique and (len(shards) > 1 or _SHARD.fullmatch(pairs[0][1]))):
+        new = path not in checkpoint.repository.files and unique and (len(shards) > 1 or _SHARD.fullmatch(pairs[0][1]))
+        if new or indexed(checkpoint, path) & {file.path for file in shards}:  # an index of other files stays as it is
             metadata = _read_json(checkpoint, path).get("metadata")
             total = sum(planned.nbytes for file in shards for planned in file.tensors)
             index = {
@@ -86,6 +87,13 @@ def indexes(checkpoint: Checkpoint, files: Sequence[WeightFile]) -> dict[str, by
             }
             found[path] = json.dumps(index, indent=2).encode() + b"\n"
     return found
+
+
+def indexed(checkpoint: Checkpoint, path: str) -> set[str]:
+    """The files that a stored index names; none if it is missing or unreadable."""
+    folder, slash, _ = path.rpartition("/")
+    named = _read_json(checkpoint, path).get("weight_map")
+    return {f"{folder}{slash}{name}" for name in named.values()} if isinstance(named, dict) else set()
 
 
 def read_whole(checkpoint: Checkpoint, path: str) -> bytes:

@@ -6,7 +6,7 @@ RULES: dict[Rule, str] = {
     "loads": "A config.json or files that transformers refuses; tensors that are missing for the architecture of config.json, that it "
     "does not know, or that have another shape. What could not be judged is named in a note.",
     "empty": "A checkpoint or tensors without a single value.",
-    "not-read": "Files that may hold weights and were not read.",
+    "not-read": "Files that may hold weights and were not read: for information where they only repeat others, by their names.",
     "non-finite": "Weights that are NaN or infinite.",
     "index": "An index of the shards that says something else than the files.",
     "upcast": "fp32 or fp64 tensors whose values all fit a narrower format bit for bit, where at least one is proven to come from there.",

@@ -53,7 +53,7 @@ def _known(parameters: int | None) -> str:
 
 def _files(coverage: Coverage) -> str:
     rows = [
-        (shown(each.path), "no other weights" if each.alternative else "may hold weights", shown(each.why, 500))
+        (shown(each.path), "a copy, by its name" if each.alternative else "may hold weights", shown(each.why, 500))
         for each in coverage.files_not_read[:_LISTED]
     ]
     return (

@@ -374,3 +374,27 @@ def test_rows_that_only_the_model_has_are_left_out(tmp_path: Path, capsys: pytes
     assert main(["check", folders[1], "--base", folders[0]]) == 0
     said = capsys.readouterr().out
     assert "which is not all" in said and "in rows that only one side has" in said
+
+
+def test_files_that_were_not_opened_are_not_vouched_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pickle of NaN beside sound weights: one remark, which the headline repeats."""
+    folder = write(tmp_path / "model", healthy(), CONFIG)
+    torch.save({name: value * torch.nan for name, value in healthy().items()}, folder / "pytorch_model.bin")
+    (found,) = check(capsys, folder)["findings"]
+    assert (found["rule"], found["level"], found["tensors"]) == ("not-read", "info", ["pytorch_model.bin"])
+    assert main(["check", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "Nothing found in what was read, 4 tensors. pytorch_model.bin, by name without weights of its own, was not judged" in said
+    assert "Nothing needs to be changed in what was read; other files that may hold weights were not judged." in said
+
+
+def test_two_models_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files with the same names: transformers finds none of them, and nothing is added up in silence."""
+    folder = tmp_path / "model"
+    LlamaConfig(hidden_size=64).save_pretrained(folder)
+    for name in ("a", "b"):
+        save_file(healthy(), folder / f"{name}.safetensors")
+    report = check(capsys, folder, status=1)
+    assert any(each["rule"] == "loads" and 'looks for "model.safetensors"' in each["detail"] for each in report["findings"])
+    assert '"a.safetensors" and "b.safetensors" hold tensors of the same names, as several models do' in report["notes"][0]
+    assert not any("no folder holds" in note for note in report["notes"])

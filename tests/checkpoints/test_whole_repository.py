@@ -73,8 +73,8 @@ ALTERNATIVE, MISSED = True, False
         ("model.safetensors *consolidated.safetensors", ALTERNATIVE, "consolidated copy"),
         ("model.safetensors *consolidated.00.pth", ALTERNATIVE, "consolidated copy"),
         ("model.safetensors *model-00001-of-00002.safetensors", ALTERNATIVE, "other files"),
-        ("model.safetensors *original/consolidated.00.pth", ALTERNATIVE, "by its folder"),
-        ("model.safetensors *onnx/model.safetensors", ALTERNATIVE, "by its folder"),
+        ("model.safetensors *original/consolidated.00.pth", ALTERNATIVE, "by the folder's name"),
+        ("model.safetensors *onnx/model.safetensors", ALTERNATIVE, "by the folder's name"),
         ("model.safetensors *m-Q4_K_M.gguf", ALTERNATIVE, "as GGUF"),
         ("m-F16.gguf *m-Q4_K_M.gguf *Q8/m.i1-Q8_0.gguf *m-IQ2_XXS.gguf *m-UD-Q4_K_XL.gguf", ALTERNATIVE, "as GGUF"),
         ("m-F16.gguf *m-BF16-00001-of-00002.gguf", ALTERNATIVE, "as GGUF"),
@@ -101,6 +101,7 @@ ALTERNATIVE, MISSED = True, False
         ("adapter_model.safetensors *tf_model.h5", MISSED, "TensorFlow"),
         ("adapter_model.safetensors adapter_config.json *adapter_model.bin", ALTERNATIVE, "as a pickle"),
         ("model.safetensors *2_Dense/model.safetensors", MISSED, "in a folder that is not part of the model"),
+        ("model.safetensors *tf_head/model.safetensors", MISSED, "in a folder that is not part of the model"),
         ("model.safetensors *checkpoint-500/model.safetensors", MISSED, "another checkpoint of the training"),
         ("model.safetensors *mtp.safetensors", MISSED, "next to the files"),
         ("model.safetensors *extra.bin", MISSED, "next to the files"),
@@ -120,6 +121,7 @@ def test_what_is_not_read_is_listed_with_the_reason(paths: str, alternative: boo
     for each in found.not_read:
         assert each.alternative is alternative
         assert why in each.why
+        assert "same weights" not in each.why or ("name" in each.why and each.why.endswith("not compared"))
         assert not each.why.endswith(".")
     assert any(note.startswith("Not read: ") for note in found.notes)
 
@@ -152,7 +154,7 @@ def test_transformers_loads_the_single_file_and_vllm_the_shards_of_an_index() ->
     assert [each.alternative for each in found.not_read] == [True, True]
     assert (
         'transformers loads "model.safetensors"; vLLM takes the 2 shards that "model.safetensors.index.json" names.',
-        f'Not read: "{_PAIR[0]}" and "{_PAIR[1]}", the same weights in other files.',
+        f'Not read: "{_PAIR[0]}" and "{_PAIR[1]}", by name the same weights in other files, not compared.',
     ) == found.notes
     assert any("vLLM also loads the 2 shards next to it" in note for note in _selected(f"model.safetensors {' '.join(_PAIR)}").notes)
     assert _selected(f"model.safetensors {_INDEX}", model=_index_of({"a": "model.safetensors"})).notes == ()

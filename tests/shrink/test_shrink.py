@@ -387,7 +387,7 @@ def test_what_reads_back_differently_is_not_kept(
 
 
 def test_other_weights_of_the_folder_load_as_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An adapter beside the model, training state and what other loaders ask for by name stay; copies under other names do not."""
+    """An adapter beside the model, training state and weights in other files stay: they are not compared with what was stored."""
     source = tmp_path / "in"
     model = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=torch.float32)
     model.save_pretrained(source)
@@ -398,20 +398,62 @@ def test_other_weights_of_the_folder_load_as_before(tmp_path: Path, capsys: pyte
     }
     save_file(update, source / "adapter_model.safetensors")
     others = ["optimizer.pt", "training_args.bin", "rng_state.pth", "original/consolidated.00.pth", "consolidated.safetensors",
-              "checkpoint-5/model.safetensors", "model.fp16.safetensors", "extra.bin"]  # fmt: skip
-    copies = ["pytorch_model.bin", "model-00001-of-00001.safetensors"]
-    for name in others + copies:
+              "checkpoint-5/model.safetensors", "model.fp16.safetensors", "extra.bin", "pytorch_model.bin",
+              "model-00001-of-00001.safetensors"]  # fmt: skip
+    for name in others:
         (source / name).parent.mkdir(exist_ok=True)
         (save_file if name.endswith("safetensors") else torch.save)({"a": torch.ones(3)}, source / name)
     capsys.readouterr()
     done = shrink(capsys, source, tmp_path / "out")
     for name in (*others, "adapter_model.safetensors", "adapter_config.json"):
         assert (tmp_path / "out" / name).read_bytes() == (source / name).read_bytes()
-    for name in copies:
-        assert not (tmp_path / "out" / name).exists() and any(name in note for note in done["notes"])
+    assert 'Copied as it is: "pytorch_model.bin", not compared with what was stored.' in done["notes"]
     before, after = (AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).state_dict() for path in (source, tmp_path / "out"))
     assert any("lora" in name for name in before)
     assert_same_values(before, after)
+
+
+def test_an_index_of_other_files_stays_and_one_of_replaced_files_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Shards beside a single file, with other values; then pickled shards beside a single pickle, and alone."""
+    source: Any = {"a.weight": through(normal(16, 8), BF16, torch.float32)}
+    for main_file, index, save in (
+        ("model.safetensors", "model.safetensors.index.json", save_file),
+        ("pytorch_model.bin", "pytorch_model.bin.index.json", torch.save),
+    ):
+        stem, _, ending = main_file.rpartition(".")
+        shard = f"{stem}-00001-of-00001.{ending}"
+        folder, out, alone = (tmp_path / stem / each for each in ("in", "out", "alone"))
+        folder.mkdir(parents=True)
+        save(source, folder / main_file)
+        save({"a.weight": normal(16, 8, seed=5)}, folder / shard)
+        (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": {"a.weight": shard}}))
+        shrink(capsys, folder, out)
+        assert all((out / name).read_bytes() == (folder / name).read_bytes() for name in (shard, index))
+        assert_same_values(source, load_file(out / "model.safetensors"))
+        (folder / main_file).unlink()
+        save(source, folder / shard)
+        done = shrink(capsys, folder, alone)
+        assert_same_values(source, load_file(alone / "model-00001-of-00001.safetensors"))
+        assert done["replaced"] == ([] if save is save_file else [shard, index])
+        assert sorted(path.name for path in alone.iterdir()) == ["model-00001-of-00001.safetensors", "model.safetensors.index.json"]
+
+
+def test_nothing_of_a_pickle_is_lost_in_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is no weight is named; tensors that cannot be read, and a file in the place of a new one, are refused."""
+    source: Any = {"a.weight": through(normal(16, 8), BF16, torch.float32)}
+    folder = tmp_path / "in"
+    folder.mkdir()
+    torch.save({"state_dict": source, "optimizer": {"s": torch.ones(3)}, "epoch": 4}, folder / "pytorch_model.bin")
+    notes = shrink(capsys, folder, tmp_path / "out")["notes"]
+    assert any("only the weights were stored" in note for note in notes) and any('"optimizer"' in note for note in notes)
+    torch.save({**source, "b": torch.eye(3).to_sparse()}, folder / "pytorch_model.bin")
+    assert '"b" cannot be read, and would be lost' in refused(capsys, folder, tmp_path / "sparse")
+    (folder / "pytorch_model.bin").unlink()
+    torch.save(source, folder / "pytorch_model-00001-of-00001.bin")
+    index = {"metadata": {}, "weight_map": {"a.weight": "pytorch_model-00001-of-00001.bin"}}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    save_file({"b": torch.ones(3)}, folder / "model-00001-of-00001.safetensors")
+    assert "would be replaced, and was not read" in refused(capsys, folder, tmp_path / "taken")
 
 
 @pytest.mark.parametrize("factor", [1, 2])

@@ -68,7 +68,7 @@ def messages(look: Look, remarks: Remarks) -> Iterator[str]:
         yield f"{plural(len(remarks.thawed), 'frozen tensor')} changed, {quoted(remarks.thawed[0])} first."
     if remarks.late:
         yield (
-            f"{plural(remarks.late, 'tensor')} joined the optimizer, or they or their states changed outside its step, after the monitor "
+            f"{plural(remarks.late, 'tensor')} joined the optimizer, or changed outside its step in weights or state, after the monitor "
             "was attached: what was intended is measured from then on."
         )
     for reason, names in remarks.unfollowed.items():

@@ -195,7 +195,7 @@ def test_schedules_groups_accumulation_and_missing_gradients_are_followed() -> N
         look = monitor.look(4)
     assert_nothing_lost(look)
     assert look.messages == (
-        "2 tensors joined the optimizer, or they or their states changed outside its step, after the monitor was attached: "
+        "2 tensors joined the optimizer, or changed outside its step in weights or state, after the monitor was attached: "
         "what was intended is measured from then on.",
     )
 
@@ -253,7 +253,7 @@ def test_loading_begins_anew() -> None:
         look = monitor.look(2)
         assert_nothing_lost(look)
         assert any(
-            message.startswith("6 tensors joined the optimizer, or they or their states changed outside its step")
+            message.startswith("6 tensors joined the optimizer, or changed outside its step in weights or state")
             for message in look.messages
         )
         with torch.no_grad():

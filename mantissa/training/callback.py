@@ -24,7 +24,7 @@ class MantissaCallback(TrainerCallback):
         trainer: Trainer,
         *,
         every: int = 100,
-        mode: Literal["sampled", "exact"] = "sampled",
+        mode: Literal["quick", "exact", "sampled"] = "quick",
         share: float = 0.01,
         seed: int = 0,
         path: str | None = None,

@@ -7,7 +7,7 @@ from torch import Tensor
 
 # Of the stored values: `finer` counts those in a format that resolves more than bf16.
 _CHANGES = ("values", "finer", "changed", "swallowed", "changed_since_last", "swallowed_since_last", "update_squares", "weight_squares")
-# Of the values that a shadow follows.
+# Of the values that a shadow follows: `followed` counts those of a finite intended update.
 _LOSSES = ("followed", "intended", "lost", "missing_squares", "intended_squares", "drift_squares", "moved_squares")
 COLUMNS = ("size", *_CHANGES, *_LOSSES)
 SIZE, VALUES, FINER_VALUES, CHANGED, SWALLOWED, CHANGED_LAST, SWALLOWED_LAST, UPDATE, WEIGHT = range(1 + len(_CHANGES))
@@ -82,7 +82,7 @@ def _losses(now: Tensor, last: Tensor, shadow: Tensor, before: Tensor, start: Te
     nonzero = intended.abs() > 0  # a NaN is no update
     missing = intended - (now.to(shadow.dtype) - last)
     squares = (missing, intended, now - shadow, shadow - start)
-    counts = (torch.ones_like(shadow), nonzero, nonzero & ~_differs(now, last))
+    counts = (intended.isfinite(), nonzero, nonzero & ~_differs(now, last))
     return torch.stack([each.to(shadow.dtype) for each in counts] + [each.square() for each in squares])
 
 

@@ -10,16 +10,16 @@ class RoleLook(Data):
 
     values: how many were compared, over all processes. changed, swallowed: since the start of the monitor; changed_since_last,
     swallowed_since_last: since the look before. A value has changed where bf16 of it (nearest even) has, +0 = -0; an update is swallowed
-    where the stored value differs and bf16 of it does not. Counts of values, in sampled mode of sampled ones. Where nothing is stored in a
+    where the stored value differs and bf16 of it does not. Counts of values, in quick mode of sampled ones. Where nothing is stored in a
     format finer than bf16 the stored values do not show what bf16 swallowed, and the swallowed figures are null.
-    *_share: of the role's parameters, tensors weighted by their sizes; in sampled mode an estimate. swallowed_share: of the values in finer
+    *_share: of the role's parameters, tensors weighted by their sizes; in quick mode an estimate. swallowed_share: of the values in finer
     formats whose stored value differs; null where none does. update_ratio: |w - w_last| / |w|, Frobenius norms; null where a norm is not
     finite or 0. unmoved: trainable tensors of which no compared value differs from its start, of ``trainable`` in all.
 
     With s the stored values and m their shadow, in float64 under an optimizer of the same class, settings and gradients:
-    followed: values with a shadow. intended: of these, how many m - m_last is not 0 for. lost_share: the share of those whose stored
-    value did not change. lost_norm: |(m - m_last) - (s - s_last)| / |m - m_last|, above 1 where rounding adds more than it takes.
-    drift: |s - m| / |m - m_start|. Null where nothing is followed, or where nothing was intended.
+    followed: values whose m - m_last was measured and is finite. intended: of these, how many m - m_last is not 0 for; null where there are
+    none. lost_share: the share of those whose stored value did not change. lost_norm: |(m - m_last) - (s - s_last)| / |m - m_last|, above 1
+    where rounding adds more than it takes. drift: |s - m| / |m - m_start|. These three are also null where nothing was intended.
     """
 
     values: int

@@ -17,6 +17,10 @@ def given(masters: Mapping[str, Tensor] | Sequence[Tensor], model: nn.Module) ->
     masters: by name, or those of all trainable parameters in the order of ``model.parameters()``.
     """
     parameters = dict(parts.parameters(model))
+    if not isinstance(masters, Mapping | Sequence) or not all(
+        isinstance(each, Tensor) for each in (masters.values() if isinstance(masters, Mapping) else masters)
+    ):
+        raise InvalidRequest("masters= takes tensors, by name or in the order of the trainable parameters.")
     if not isinstance(masters, Mapping):
         names = [name for name, parameter in parameters.items() if parameter.requires_grad]
         if len(names) != len(masters):

@@ -17,11 +17,11 @@ from torch.optim import Optimizer
 
 from analyzers.errors import InvalidRequest
 from mantissa.training import counting, parts
-from mantissa.training.counting import CHANGED, COLUMNS, FINER_VALUES, FOLLOWED, SIZE, SWALLOWED, VALUES
+from mantissa.training.counting import CHANGED, COLUMNS, FINER_VALUES, FOLLOWED, MOVED, SIZE, SWALLOWED, VALUES
 from mantissa.training.look import Look, RoleLook
 from mantissa.training.masters import given, in_state, recognised
 from mantissa.training.shadow import ELEMENTWISE, Followed, Shadow, unwrapped
-from mantissa.training.words import Remarks, messages
+from mantissa.training.words import Remarks, Still, messages
 
 _NAMED = 100  # unmoved tensors that a look names
 _monitored: WeakSet[nn.Module] = WeakSet()
@@ -58,9 +58,9 @@ class UpdateMonitor:
     masters: fp32 weights that the optimizer steps in place of the model's parameters, by name or in the order of the trainable parameters.
     They are watched in place of the parameters. Those that the optimizer's groups hold in the same order, or its state by the name of
     master, need not be passed.
-    every: steps between looks. mode: "sampled" watches seeded blocks, ``share`` of each parameter of over 4,096 values, and all of the
-    others, such as norms; "exact" watches everything. Memory: two copies of the watched values, on the parameters' device; a shadow
-    takes 16 bytes for each, two copies more, and the optimizer's state in float64.
+    every: steps between looks. mode: "quick", formerly "sampled", watches seeded blocks, ``share`` of each parameter of over 4,096 values,
+    and all of the others, such as norms; "exact" watches everything. Memory: two copies of the watched values, on the parameters' device; a
+    shadow takes 16 bytes for each, three copies more, and the optimizer's state in float64.
     step: the step at which it is attached, if not 0. path: append a line of JSON for each look (by the first process).
     Raises InvalidRequest for a model that has a monitor already, has no floating-point parameters, or is not loaded.
     """
@@ -72,25 +72,28 @@ class UpdateMonitor:
         *,
         masters: Mapping[str, Tensor] | Sequence[Tensor] | None = None,
         every: int = 100,
-        mode: Literal["sampled", "exact"] = "sampled",
+        mode: Literal["quick", "exact", "sampled"] = "quick",
         share: float = 0.01,
         seed: int = 0,
         step: int = 0,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
-        if every < 1 or not 0 < share <= 1 or mode not in ("sampled", "exact"):
-            raise InvalidRequest('A monitor looks every 1 or more steps, at a share above 0 and up to 1, in the mode "sampled" or "exact".')
+        numbers = isinstance(every, int) and isinstance(share, int | float)
+        if not numbers or every < 1 or not 0 < share <= 1 or mode not in ("quick", "exact", "sampled"):
+            raise InvalidRequest('A monitor looks every 1 or more steps, at a share above 0 and up to 1, in the mode "quick" or "exact".')
         if model in _monitored:
             raise InvalidRequest("This model has a monitor already: close that one first.")
         self._model = model
         self._every = every
-        self._share = share if mode == "sampled" else 1.0
+        self._share = 1.0 if mode == "exact" else share
         self._seed = seed
         self._path = Path(path) if path is not None else None
         self._start = self._last = self._step = step
         self._in_fsdp = parts.is_fsdp(model)
         optimizers = [] if optimizer is None else optimizer if isinstance(optimizer, Sequence) else [optimizer]
         self._optimizers: list[Any] = [unwrapped(each) for each in optimizers]
+        if not all(hasattr(each, "param_groups") for each in self._optimizers):
+            raise InvalidRequest("optimizer= takes an optimizer, or a list of several.")
         self._masters = given(masters, model) if masters is not None else recognised(model, self._optimizers)
         self._watched = self._attach()
         if not self._watched:
@@ -119,7 +122,7 @@ class UpdateMonitor:
         for each, follow, values in zip(watched, followed, now, strict=True):
             each.last = values.clone()
             if follow is not None:
-                follow.stored, follow.last = each.last, follow.weight.clone()
+                follow.stored, follow.last, follow.steps = each.last, follow.weight.clone(), 0
         trainable = [held[name].trainable for name in known]
         moved = (table[:, CHANGED] + table[:, SWALLOWED] > 0).tolist()
         unmoved = [train and not move for train, move in zip(trainable, moved, strict=True)]
@@ -142,13 +145,27 @@ class UpdateMonitor:
             unmoved=tuple(name for name, still in zip(known, unmoved, strict=True) if still)[:_NAMED],
             messages=(),
         )
+        late = {tensor for shadow in self._shadows for tensor in shadow.late}
+
+        def intended(row: int) -> bool | None:
+            if followed[row] is None or held[known[row]].source in late:
+                return None
+            return None if table[row, MOVED].isnan() else bool(table[row, MOVED] > 0)
+
+        dtypes = dict.fromkeys(now[row].dtype for row in trained if followed[row] is not None or not self._optimizers)
         remarks = Remarks(
             added=[name for name in held if name not in self._watched],
             lost=[name for name in self._watched if name not in known],
-            norms=[(unmoved[row], now[row].dtype, watched[row].start) for row in trained if watched[row].role == "norm"],
+            norms=sum(watched[row].role == "norm" for row in trained),
+            still=[
+                Still(known[row], watched[row].role == "norm", now[row].dtype, watched[row].start, intended(row))
+                for row in trained
+                if unmoved[row]
+            ],
             thawed=[known[row] for row in frozen if moved[row]],
-            dtypes={now[row].dtype for row in trained if followed[row] is not None or not self._optimizers},
-            late=sum(len(shadow.late) for shadow in self._shadows),
+            formats={dtype: figures([row for row in trained if now[row].dtype == dtype]) for dtype in dtypes},
+            finer=int(table[trained, FINER_VALUES].sum()),
+            late=len(late),
             unfollowed=self._unfollowed({known[row]: held[known[row]] for row in trained if followed[row] is None}),
         )
         look = look.model_copy(update={"messages": tuple(messages(look, remarks))})
@@ -196,16 +213,18 @@ class UpdateMonitor:
         return held
 
     def _fits(self, name: str, held: Mapping[str, parts.Held]) -> bool:
-        """Whether a watched parameter is still what it was, in size and dtype, but for a master that came since."""
+        """Whether a watched parameter is still what it was, in size, dtype and device, but for a master that came since."""
         watched = self._watched[name]
         if name not in held or held[name].local.numel() != watched.size:
             return False
         if in_state(held[name].source, self._optimizers) is not None:
             watched.start, watched.last = (each.to(held[name].local.dtype) for each in (watched.start, watched.last))
-        return held[name].local.dtype == watched.start.dtype
+        return (held[name].local.dtype, held[name].local.device) == (watched.start.dtype, watched.start.device)
 
     def _followed(self, held: parts.Held) -> Followed | None:
-        return next((shadow.followed[held.source] for shadow in self._shadows if held.source in shadow.followed), None)
+        """The shadow of a parameter, if it was stepped since the last look."""
+        shadows = (shadow.followed.get(held.source) for shadow in self._shadows)
+        return next((each for each in shadows if each is not None and each.steps), None)
 
     def _unfollowed(self, held: Mapping[str, parts.Held]) -> dict[str, list[str]]:
         """Names of parameters without a shadow, by the reason."""
@@ -218,12 +237,15 @@ class UpdateMonitor:
             elif holder is None:
                 reason = "the optimizer does not hold these parameters (name fp32 master weights with masters=)"
             elif type(holder) not in ELEMENTWISE:
-                names = ", ".join(kind.__name__ for kind in ELEMENTWISE)
-                reason = f"{type(holder).__module__}.{type(holder).__name__} is not one of torch's elementwise optimizers ({names})"
+                names = [kind.__name__ for kind in ELEMENTWISE]
+                only = f"only {', '.join(names[:-1])} and {names[-1]} are"
+                reason = f"{type(holder).__module__}.{type(holder).__name__} is not followed ({only})"
             elif not _is_whole(each):
                 reason = "the values are distributed over processes"
-            else:
+            elif any(each.source in shadow.sparse for shadow in self._shadows):
                 reason = "the gradients are sparse"
+            else:
+                reason = "since the last look the optimizer took no step, or weights or states were written after its last one"
             reasons[reason].append(name)
         return reasons
 
@@ -235,8 +257,8 @@ class UpdateMonitor:
         pairs = [(row, each) for row, each in enumerate(followed) if each is not None]
         sides = [[getattr(each, side) for _, each in pairs] for side in ("stored", "weight", "last", "start")]
         table[[row for row, _ in pairs], FOLLOWED:] = counting.losses([now[row] for row, _ in pairs], *sides)
-        table *= torch.tensor([[each.counted_here] for each in watched])
-        return _summed(table, watched[0].start.device)
+        table *= torch.tensor([each.counted_here for each in watched]).reshape(-1, 1)
+        return _summed(table, next(iter(self._watched.values())).start.device)
 
     def _write(self, look: Look) -> None:
         if self._path is None or (_distributed() and dist.get_rank()):

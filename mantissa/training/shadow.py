@@ -1,8 +1,10 @@
 """What an optimizer intends: its parameters' watched values in float64, stepped by an optimizer of the same class."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +14,15 @@ from mantissa.training import parts
 
 ELEMENTWISE: tuple[type[Optimizer], ...] = (SGD, Adam, AdamW, Adamax, RMSprop)
 """Optimizers whose update of an element depends on that element alone, so that a sample can be stepped without the rest."""
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(slots=True)
 class Followed:
     """A tensor of the optimizer and its shadow. rows: the watched blocks, None for all of it. weight: (n,) the shadow.
 
-    start: stored values when the shadow began; stored, last: stored values and shadow at the last look. version: torch's counter of
-    writes to the tensor after the last step.
+    start: stored values when the shadow began; stored, last: stored values and shadow at the last look. steps: followed since then.
+    written, state: stored values after the last step, and the tensors of the optimizer's state, with torch's counters of writes to them.
     """
 
     rows: Tensor | None
@@ -27,7 +30,9 @@ class Followed:
     start: Tensor
     stored: Tensor
     last: Tensor
-    version: int
+    written: Tensor
+    state: list[tuple[ReferenceType[Tensor], int]]
+    steps: int = 0
 
 
 class Shadow:
@@ -35,7 +40,7 @@ class Shadow:
 
     rows: the tensors to follow, and their watched blocks. In fp32 a learning rate of 1e-8 would move few of the shadow's weights; float64
     is used where the device has it. sparse: tensors given up because their gradients are not strided. late: tensors followed since a later
-    step, because they joined the optimizer, or were loaded or written outside its step.
+    step, because they joined the optimizer, or they or their states were loaded or written outside its step.
     """
 
     def __init__(self, optimizer: Optimizer, rows: Mapping[Tensor, Tensor | None]) -> None:
@@ -44,22 +49,29 @@ class Shadow:
         self.late: set[Tensor] = set()
         self._optimizer = optimizer
         self._rows = rows
+        self._kinds = {tensor: _kind(tensor) for tensor in rows}
         self._twin: Any = cast(Any, type(optimizer))([torch.zeros(())])  # its groups are replaced in each step
         self.follow()
         self.late.clear()
         self._handles = [
             optimizer.register_step_pre_hook(lambda *_: self.follow()),
             optimizer.register_step_post_hook(lambda *_: self._step()),
-            optimizer.register_load_state_dict_post_hook(lambda _: self._restart()),
         ]
+        # Before the user's own hooks after a step, which may write weights or free gradients.
+        cast(Any, self._handles[-1]).hooks_dict_ref().move_to_end(self._handles[-1].id, last=False)
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Begin the shadow of each tensor that has none, or that was written since the last step."""
+        """Begin the shadow of each tensor that has none, or that was written since the last step, as was its state."""
+        for tensor in [each for each in self.followed if _kind(each) != self._kinds[each]]:
+            self._twin.state.pop(self.followed.pop(tensor).weight, None)
+        written = self._written()
         for tensor in parts.stepped(self._optimizer):
             known = self.followed.get(tensor)
             frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad
-            if tensor not in self._rows or tensor in self.sparse or frozen or (known and known.version == tensor._version):
+            if tensor not in self._rows or tensor in self.sparse or frozen or (known and tensor not in written):
+                continue
+            if _kind(tensor) != self._kinds[tensor]:
                 continue
             if known:
                 self._twin.state.pop(known.weight, None)
@@ -67,11 +79,12 @@ class Shadow:
             stored = parts.watched(tensor.detach().reshape(-1), rows).clone()
             precision = torch.float32 if tensor.device.type == "mps" else torch.float64
             weight = stored.to(precision, copy=True)
-            for name, value in self._optimizer.state.get(tensor, {}).items():
+            state = self._optimizer.state.get(tensor, {})
+            for name, value in state.items():
                 if isinstance(value, Tensor) and name != "step":
                     value = parts.watched(value.to_dense().reshape(-1), rows).to(precision, copy=True)
                 self._twin.state[weight][name] = value.clone() if isinstance(value, Tensor) else value
-            self.followed[tensor] = Followed(rows, weight, stored, stored, weight.clone(), tensor._version)
+            self.followed[tensor] = Followed(rows, weight, stored, stored, weight.clone(), stored, _writes(state))
             self.late.add(tensor)
 
     def close(self) -> None:
@@ -93,11 +106,17 @@ class Shadow:
                     del self.followed[tensor]
                 if (known := self.followed.get(tensor)) is None:
                     continue
-                known.version = tensor._version
+                known.steps += 1
                 if tensor.grad is not None:
+                    now = parts.watched(tensor.detach().reshape(-1), known.rows)
+                    known.written = now.clone() if known.rows is None else now
+                    known.state = _writes(self._optimizer.state.get(tensor, {}))
                     known.weight.grad = parts.watched(tensor.grad.detach().reshape(-1), known.rows).to(known.weight.dtype)
                     weights.append(known.weight)
-            groups.append({**group, "params": weights, "differentiable": False})
+            # On a CPU one call for a tensor takes a third of the time of torch's default.
+            fits = "fused" in group and not isinstance(group["lr"], Tensor) and all(each.is_cpu for each in weights)
+            one_call = {"fused": True, "foreach": False} if fits else {}
+            groups.append({**group, "params": weights, "differentiable": False} | one_call)
         self._twin.param_groups = groups
         # A fused step that follows a GradScaler has divided the gradients by its scale, unless it found an infinite one and did nothing.
         self._twin.found_inf = getattr(self._optimizer, "found_inf", None)
@@ -105,10 +124,32 @@ class Shadow:
         for known in self.followed.values():
             known.weight.grad = None
 
-    def _restart(self) -> None:
-        self.followed.clear()
-        self._twin.state.clear()
-        self.follow()
+    def _written(self) -> set[Tensor]:
+        """Tensors whose watched values or states are no longer those after the last step."""
+        written = set()
+        compared = defaultdict(list)
+        for tensor, known in self.followed.items():
+            state = _writes(self._optimizer.state.get(tensor, {}))
+            if len(state) != len(known.state) or any(a is not b or v != w for (a, v), (b, w) in zip(state, known.state, strict=True)):
+                written.add(tensor)
+                continue
+            now = parts.watched(tensor.detach().reshape(-1), known.rows)
+            compared[tensor.device].append((tensor, now, (now != known.written).any()))
+        for rows in compared.values():  # a device is waited for once
+            for (tensor, now, _), differs in zip(rows, torch.stack([flag for *_, flag in rows]).tolist(), strict=True):
+                bits = _BITS[tensor.element_size()]  # a NaN differs from itself
+                if differs and not torch.equal(now.view(bits), self.followed[tensor].written.view(bits)):
+                    written.add(tensor)
+        return written
+
+
+def _kind(tensor: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
+    return tensor.shape, tensor.dtype, tensor.device
+
+
+def _writes(state: Mapping[str, Any]) -> list[tuple[ReferenceType[Tensor], int]]:
+    """The tensors of a state, and how often they were written; they are not kept alive, since a state may be moved to another device."""
+    return [(ref(value), -1 if value.is_inference() else value._version) for value in state.values() if isinstance(value, Tensor)]
 
 
 def unwrapped(optimizer: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from analyzers.checkpoints import quoted
 from analyzers.terminal import percent, plural
 from mantissa.training.counting import FINER
-from mantissa.training.look import Look
+from mantissa.training.look import Look, RoleLook
 
 # From so many steps on, standing still is worth a sentence; and from such a share of swallowed or lost updates.
 _STEPS = 10
@@ -19,20 +18,32 @@ _SWALLOWED = _LOST = 0.5
 _FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64"}
 
 
+class Still(NamedTuple):
+    """A trainable tensor that did not move since the start. start: its watched values. intended: whether its shadow has; None: unknown."""
+
+    name: str
+    norm: bool
+    dtype: torch.dtype
+    start: Tensor
+    intended: bool | None
+
+
 class Remarks(NamedTuple):
     """What messages say in addition to the figures of a look.
 
-    added, lost: parameters that the model has in addition to those at the start, and no longer. norms: of each trainable one whether it has
-    not moved, its dtype, and its watched values at the start. thawed: frozen parameters that changed. dtypes: of the followed trainable
-    parameters, of all if there is no optimizer. late: how many shadows began after the monitor. unfollowed: names of trainable parameters
-    without a shadow, by the reason; "" for want of an optimizer.
+    added, lost: parameters that the model has in addition to those at the start, and no longer. norms: how many are trainable. thawed:
+    frozen parameters that changed. formats: figures of the trainable parameters in each dtype of which some are followed; without an
+    optimizer, in each. finer: how many compared values of theirs have a format finer than bf16. late: how many shadows began after the
+    monitor. unfollowed: names of trainable parameters that were not measured, by the reason; "" for want of an optimizer.
     """
 
     added: Sequence[str]
     lost: Sequence[str]
-    norms: Sequence[tuple[bool, torch.dtype, Tensor]]
+    norms: int
+    still: Sequence[Still]
     thawed: Sequence[str]
-    dtypes: AbstractSet[torch.dtype]
+    formats: Mapping[torch.dtype, RoleLook]
+    finer: int
     late: int
     unfollowed: Mapping[str, Sequence[str]]
 
@@ -40,8 +51,9 @@ class Remarks(NamedTuple):
 def messages(look: Look, remarks: Remarks) -> Iterator[str]:
     """One sentence for each thing that is wrong or to be known."""
     steps = look.step - look.start
-    if (look.total.lost_share or 0) >= _LOST:
-        yield _loss(look, remarks.dtypes)
+    for dtype, row in remarks.formats.items():
+        if (row.lost_share or 0) >= _LOST:
+            yield _loss(look, dtype, row)
     if look.start:
         yield f"The monitor was attached at step {look.start:,}: its start is that step, and not the beginning of the training."
     if remarks.added:
@@ -49,54 +61,59 @@ def messages(look: Look, remarks: Remarks) -> Iterator[str]:
         yield f"{new} came after the monitor was attached, {quoted(remarks.added[0])} first: attach a new one."
     if remarks.lost:
         yield (
-            f"{plural(len(remarks.lost), 'parameter')} changed size or dtype or went away, {quoted(remarks.lost[0])} first: "
+            f"{plural(len(remarks.lost), 'parameter')} changed size, dtype or device, or went away, {quoted(remarks.lost[0])} first: "
             "attach a new monitor."
         )
     if remarks.thawed:
         yield f"{plural(len(remarks.thawed), 'frozen tensor')} changed, {quoted(remarks.thawed[0])} first."
     if remarks.late:
         yield (
-            f"{plural(remarks.late, 'tensor')} joined the optimizer, or changed outside its step, after the monitor was attached: what was "
-            "intended is measured from then on."
+            f"{plural(remarks.late, 'tensor')} joined the optimizer, or changed outside its step in weights or state, after the monitor "
+            "was attached: what was intended is measured from then on."
         )
     for reason, names in remarks.unfollowed.items():
         if reason:
             where = "" if len(names) == look.total.trainable else f" for {plural(len(names), 'tensor')}, {quoted(names[0])} first"
             yield f"What the optimizer intended is not measured{where}: {reason}."
-        elif not remarks.dtypes & set(FINER):
+        elif not set(remarks.formats) & set(FINER):
             yield "What the optimizer intended cannot be read from the stored weights: pass optimizer= to measure what rounding loses."
+    if look.total.update_ratio is None and look.total.values:
+        yield "The weights or their last update are not finite, or all 0: figures that need their norms are null."
     if steps < _STEPS:
         return
-    still = [(dtype, values) for unmoved, dtype, values in remarks.norms if unmoved]
-    if still:
-        yield f"{len(still):,} of {plural(len(remarks.norms), 'norm')} have not moved in {steps:,} steps: {_why(still)}."
-    others = look.total.unmoved - len(still)
-    if others:
-        named = next((name for name in look.unmoved if "norm" not in name.lower()), look.unmoved[0])
-        yield (
-            f"{others:,} of {look.total.trainable - len(remarks.norms):,} other trainable tensors have not moved in {steps:,} steps, "
-            f"{quoted(named)} first: no gradient reaches them, or every step rounds away."
-        )
+    for norm, kind, count in ((True, "norm", remarks.norms), (False, "other trainable tensor", look.total.trainable - remarks.norms)):
+        for intended in (True, False, None):
+            still = [each for each in remarks.still if (each.norm, each.intended) == (norm, intended)]
+            if still:
+                unmoved = f"{len(still):,} of {plural(count, kind)} have not moved in {steps:,} steps"
+                yield f"{unmoved}, {quoted(still[0].name)} first: {_why(intended, still)}."
     if (look.total.swallowed_share or 0) >= _SWALLOWED:
+        of = _of(remarks.finer, look, "in a finer format")
         yield (
-            f"bf16 swallows {100 * (look.total.swallowed_share or 0):.0f}% of the updates since step {look.start:,}: they exist in the "
+            f"bf16 swallows {100 * (look.total.swallowed_share or 0):.0f}% of the updates since step {look.start:,}{of}: they exist in the "
             "stored weights, and a copy in bf16 would not have them."
         )
-    if look.total.update_ratio is None and look.total.values:
-        yield "The weights or their last update are not finite, or all 0: the ratio of their norms cannot be given."
 
 
-def _loss(look: Look, dtypes: AbstractSet[torch.dtype]) -> str:
-    stored = " and ".join(sorted(_FORMATS.get(dtype, str(dtype).removeprefix("torch.")) for dtype in dtypes))
-    lost = f"{stored} lost {percent(look.total.lost_share)} of the updates"
+def _loss(look: Look, dtype: torch.dtype, row: RoleLook) -> str:
+    lost = f"{_FORMATS.get(dtype, str(dtype).removeprefix('torch.'))} lost {percent(row.lost_share)} of the updates"
     lost = f"At this step {lost}" if look.step - look.last == 1 else f"{lost} since step {look.last:,}"
-    return f"{lost}." if dtypes & {torch.float32, torch.float64} else f"{lost}: keep fp32 master weights or use stochastic rounding."
+    lost += _of(row.values, look, "stored in it")
+    return f"{lost}." if dtype in (torch.float32, torch.float64) else f"{lost}: keep fp32 master weights or use stochastic rounding."
 
 
-def _why(still: Sequence[tuple[torch.dtype, Tensor]]) -> str:
-    if any(dtype != torch.bfloat16 for dtype, _ in still):
-        return "no gradient reaches them, or their learning rate is 0"
-    firsts = {float(values[0]) for _, values in still if values.numel() and bool((values == values[0]).all())}
+def _of(values: int, look: Look, which: str) -> str:
+    return f", of the {values:,} of {look.total.values:,} compared values {which}" if values < look.total.values else ""
+
+
+def _why(intended: bool | None, still: Sequence[Still]) -> str:
+    if intended is None:
+        return "no gradient reaches them, their learning rate is 0, or every step rounds away"
+    if not intended:
+        return "nothing was intended: no gradient reaches them, or their learning rate is 0"
+    if any(each.dtype != torch.bfloat16 for each in still):
+        return "every step rounds away"
+    firsts = {float(each.start[0]) for each in still if each.start.numel() and bool((each.start == each.start[0]).all())}
     if len(firsts) == 1 and (value := abs(firsts.pop())) > 0 and math.isfinite(value):
         # Next to a power of two the values below are half as far apart as those above.
         spacing = math.frexp(value)[1] - (9 if value == 2.0 ** (math.frexp(value)[1] - 1) else 8)

@@ -20,9 +20,9 @@ def tiny(dtype: torch.dtype = torch.float32) -> nn.Module:
     return cast(nn.Module, AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=dtype))
 
 
-def train(model: nn.Module, steps: int, monitor: UpdateMonitor | None = None, rate: float = 1e-4) -> list[float]:
+def train(model: nn.Module, steps: int, monitor: UpdateMonitor | None = None, rate: float = 1e-4, optimizer: Any = None) -> list[float]:
     """The losses of some steps of AdamW on seeded tokens."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, eps=1e-6)  # 1e-8 is 0 in fp16
+    optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=rate, eps=1e-6)  # 1e-8 is 0 in fp16
     generator = torch.Generator().manual_seed(1)
     losses = []
     for _ in range(steps):
@@ -114,7 +114,7 @@ def test_the_same_seed_is_the_same_sample() -> None:
     assert torch.equal(first, second) and not torch.equal(first, other)
 
 
-@pytest.mark.parametrize("mode", ["sampled", "exact"])
+@pytest.mark.parametrize("mode", ["quick", "sampled", "exact"])
 def test_training_is_the_same_bit_for_bit(mode: Any) -> None:
     plain, watched = tiny(), tiny()
     torch.manual_seed(3)
@@ -134,10 +134,16 @@ def test_norms_that_bf16_holds_still_are_told() -> None:
         for name, parameter in model.named_parameters():
             if "norm" in name:
                 parameter.fill_(1.0)
+    unmoved = '9 of 9 norms have not moved in 12 steps, "model.layers.0.input_layernorm.weight" first: '
     with UpdateMonitor(model, every=12) as monitor:
         train(model, 12, rate=1e-4)
         look = monitor.look(12)
-    assert "9 of 9 norms have not moved in 12 steps: bf16 cannot represent steps below 2^-8 at 1.0." in look.messages
+    assert unmoved + "no gradient reaches them, their learning rate is 0, or every step rounds away." in look.messages
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    with UpdateMonitor(model, optimizer) as monitor:
+        train(model, 12, optimizer=optimizer)
+        look = monitor.look(12)
+    assert unmoved + "bf16 cannot represent steps below 2^-8 at 1.0." in look.messages
     assert look.roles["norm"].unmoved == 9
 
 
@@ -151,7 +157,7 @@ def test_tensors_without_a_gradient_are_told() -> None:
     assert look.unmoved == ("idle.weight", "idle.bias") and look.total.trainable == 4
     assert look.messages == (
         '2 of 4 other trainable tensors have not moved in 20 steps, "idle.weight" first: '
-        "no gradient reaches them, or every step rounds away.",
+        "no gradient reaches them, their learning rate is 0, or every step rounds away.",
     )
 
 
@@ -187,7 +193,7 @@ def test_parameters_that_come_and_go_are_told() -> None:
     assert look.messages == (
         "The monitor was attached at step 500: its start is that step, and not the beginning of the training.",
         '2 parameters came after the monitor was attached, "c.weight" first: attach a new one.',
-        '2 parameters changed size or dtype or went away, "b.weight" first: attach a new monitor.',
+        '2 parameters changed size, dtype or device, or went away, "b.weight" first: attach a new monitor.',
     )
     assert look.total.values == 72
 
@@ -205,9 +211,13 @@ def test_bad_use_is_one_sentence(tmp_path: Path) -> None:
         UpdateMonitor(nn.Linear(8, 8, device="meta"))
     with pytest.raises(InvalidRequest, match=r"^This model has no floating-point parameters to watch\.$"):
         UpdateMonitor(nn.Identity())
-    for options in ({"every": 0}, {"share": 0.0}, {"mode": "fast"}):
+    for options in ({"every": 0}, {"every": 2.5}, {"share": 0.0}, {"mode": "fast"}):
         with pytest.raises(InvalidRequest, match=r"^A monitor looks every 1 or more steps"):
             UpdateMonitor(nn.Linear(8, 8), **cast(Any, options))
+    with pytest.raises(InvalidRequest, match=r"^optimizer= takes an optimizer, or a list of several\.$"):
+        UpdateMonitor(nn.Linear(8, 8), cast(Any, "adamw"))
+    with pytest.raises(InvalidRequest, match=r"^masters= takes tensors, by name or in the order of the trainable parameters\.$"):
+        UpdateMonitor(nn.Linear(8, 8), masters=cast(Any, 5))
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # by torch, of its own code

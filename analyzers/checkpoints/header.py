@@ -203,12 +203,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | tuple[Any, Any, An
         return dtype, shape, offsets
     result = dict(pairs)
     if len(result) != len(pairs) and not all(isinstance(value, str) for _, value in pairs):  # the library takes the last of two texts
-        seen = set()
+        entry, seen = isinstance(result.get("dtype"), str), set()
         for name, value in pairs:
             if name in seen and name in _ONCE:
                 raise _Malformed(f"{quoted(name)} occurs twice")
             seen.add(name)
-            if value is not result[name]:  # an entry that another one replaces
+            if not entry and value is not result[name]:  # a tensor that another one replaces
                 _tensor(name, value, 0)
     return result
 

@@ -7,7 +7,7 @@ from analyzers.base import Report
 from analyzers.coverage import CLASSES, Class, Counted, Coverage, LeftOut, NotRead
 from analyzers.formatting import NOTHING, count, plural, share, size
 from analyzers.tables import table
-from analyzers.terminal import columns, printable
+from analyzers.terminal import columns, not_read, printable
 
 if TYPE_CHECKING:
     import pandas
@@ -23,7 +23,7 @@ NAMES: dict[Class, str] = {
     "excluded": "excluded by the filter",
     "empty": "empty",
 }
-# Parts and files that the terminal shows of each checkpoint.
+# Parts that the terminal shows of each checkpoint.
 _SHOWN = 10
 
 
@@ -71,16 +71,13 @@ def covered(coverage: Coverage, verb: str) -> str:
 
 
 def missed(coverage: Coverage) -> Iterator[str]:
-    """The first parts that were left out and the first files that were not read, a line each."""
+    """The first parts that were left out, a line each, and the files that were not read, a line for each reason."""
     for part in coverage.left_out[:_SHOWN]:
         parameters = f", {plural(part.parameters, 'parameter')}" if part.parameters else ""
         yield f"Left out: {part.what} ({plural(part.tensors, 'tensor')}{parameters}): {part.why}"
     if more := coverage.left_out[_SHOWN:]:
         yield f"Left out: {plural(len(more), 'more part')}"
-    for file in coverage.missed_files[:_SHOWN]:
-        yield f"Not read: {file.path}: {file.why}"
-    if files := coverage.missed_files[_SHOWN:]:
-        yield f"Not read: {plural(len(files), 'more file')}"
+    yield from not_read((file.path, file.why) for file in coverage.missed_files)
 
 
 def coverage_lines(report: Report) -> list[str]:

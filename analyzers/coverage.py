@@ -96,7 +96,10 @@ class Coverage(Data):
             parameters = f", {plural(first.parameters, 'parameter')}" if first.parameters else ""
             said.append(f"Left out{'' if said else of}: {first.what} ({plural(first.tensors, 'tensor')}{parameters}), {first.why}{more}.")
         if self.missed_files:
-            first_file, others = self.missed_files[0], len(self.missed_files) - 1
-            more = f" and {plural(others, 'more file')}" if others else ""
-            said.append(f"Not read{'' if said else of}: {first_file.path}{more}, {first_file.why}.")
+            first_file, why = self.missed_files[0], self.missed_files[0].why
+            alike = sum(each.why == why for each in self.missed_files) - 1
+            others = len(self.missed_files) - 1 - alike
+            more = f" and {plural(alike, 'more file')}" if alike else ""
+            rest = f"; {plural(others, 'more file is', 'more files are')} listed under coverage" if others else ""
+            said.append(f"Not read{'' if said else of}: {first_file.path}{more}, {why}{rest}.")
         return " ".join(said)

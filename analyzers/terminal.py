@@ -5,16 +5,18 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from analyzers.formatting import listed, plural, size
 from analyzers.formatting import magnitude as number
-from analyzers.formatting import plural, size
 from analyzers.formatting import share as percent
 
-__all__ = ["bar", "clean", "columns", "fitted", "number", "percent", "plural", "printable", "size"]
+__all__ = ["bar", "clean", "columns", "fitted", "not_read", "number", "percent", "plural", "printable", "size", "some_files"]
 
 # A last cell of a row that is shorter is not wrapped, and in less space lines are indented by only so much.
 _SENTENCE, _INDENT = 30, 4
+# Reasons that are given one by one, files that a sentence names, and characters of a path in it.
+_REASONS, _NAMED, _PATH = 8, 5, 200
 # Characters of the longest bar of a histogram: short enough for a terminal of 60 columns.
 _BAR = 24
 
@@ -76,3 +78,20 @@ def printable(text: str) -> str:
 def clean(text: str) -> str:
     """Make each line of ``text`` `printable`: names of tensors are untrusted."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def some_files(paths: Sequence[str]) -> str:
+    """The first few of ``paths``, and how many more there are."""
+    names = [f'"{printable(path[:_PATH])}"' + ("..." if len(path) > _PATH else "") for path in paths[:_NAMED]]
+    more = len(paths) - _NAMED
+    return ", ".join(names) + f" and {plural(more, 'more file')}" if more > 0 else listed(names)
+
+
+def not_read(files: Iterable[tuple[str, str]]) -> list[str]:
+    """Sentences on ``files``, each a path and the reason why it was not read: one for each reason, and one for what exceeds a few."""
+    reasons: dict[str, list[str]] = {}
+    for path, why in files:
+        reasons.setdefault(why, []).append(path)
+    sentences = [f"Not read: {some_files(paths)}, {why}." for why, paths in list(reasons.items())[:_REASONS]]
+    others = [path for paths in list(reasons.values())[_REASONS:] for path in paths]
+    return [*sentences, f"Not read for other reasons: {some_files(others)}."] if others else sentences

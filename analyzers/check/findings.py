@@ -12,6 +12,7 @@ from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.statistics import TensorResult
 from analyzers.formatting import magnitude, plural, share
 from analyzers.shrink import Planned
+from analyzers.terminal import not_read as reasons
 
 _CONFIG_NAMES = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 # Different matrices with equal statistics that a further one is compared with.
@@ -79,8 +80,8 @@ def not_read(coverage: Coverage) -> Iterator[Finding]:
     """Files that may hold weights of the model and were not judged; for information those that repeat what was read, by their names."""
     missed = coverage.missed_files
     if missed:
-        more = f" and {plural(len(missed) - 1, 'more file')}" if len(missed) > 1 else ""
-        detail = f"{missed[0].path}{more}, {missed[0].why}: nothing here is said about the weights in it."
+        them = "them" if len(missed) > 1 else "it"
+        detail = f"{' '.join(reasons((each.path, each.why) for each in missed))} Nothing here is said about the weights in {them}."
         yield finding("not-read", "warning", "Files that were not judged", detail, [each.path for each in missed])
     copies = [each.path for each in coverage.files_not_read if each.alternative]
     if copies:

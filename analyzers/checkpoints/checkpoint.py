@@ -26,7 +26,6 @@ from analyzers.checkpoints.scales import pair_scales
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.unknown_files import unknown_files
 from analyzers.errors import CheckpointError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
-from analyzers.terminal import plural
 
 if TYPE_CHECKING:
     from analyzers.base import CheckpointFacts
@@ -142,7 +141,6 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
     if subfolder is not None and ("\\" in subfolder or not subfolder.isprintable() or ".." in subfolder.split("/")):
         raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
     unopened = repository.unreadable_weights(subfolder) if isinstance(repository, LocalRepository) else ()
-    unreadable = _unreadable(unopened)
     inside = f"{subfolder.strip('/')}/" if subfolder else ""
     unknown: list[SkippedFile] = []
     if isinstance(repository, LocalRepository) and repository.single_file and _holds_weights(repository):
@@ -153,20 +151,21 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             unknown = unknown_files(repository, inside)
         except NoWeights as error:
             if needed or "config.json" not in repository.files:
-                hidden = " ".join(notes_on(unknown_files(repository, inside), gguf=False))
-                raise NoWeights(f"No weights can be read: {unreadable}" if unreadable else f"{error} {hidden}".rstrip()) from None
+                others = notes_on((*unopened, *unknown_files(repository, inside)), gguf=False)
+                raise NoWeights(" ".join(["No weights can be read." if unopened else str(error), *others])) from None
             weights = WeightFiles(())
         except InvalidCheckpoint as error:
-            raise InvalidCheckpoint(f"{error} Besides, {unreadable}" if unreadable else str(error)) from None
+            raise InvalidCheckpoint(" ".join([str(error), *notes_on(unopened, gguf=False)])) from None
     files, headers = _read_headers(repository, weights.paths)
     try:
         added = add_outside(repository, weights, files, headers, lambda file: _read_header(repository, file, len(files)))
         weights, files, headers = added.weights, added.files, added.headers
-        notes = [*weights.notes, *notes_on(unknown, gguf=False), *([f"Not read: {unreadable}"] if unreadable and weights.paths else [])]
+        notes = [*weights.notes, *notes_on((*unknown, *unopened), gguf=False)]
         every, replaced = file_tensors(weights, headers, notes)
         stored, aliases = count_once(every, notes)
         if not stored and weights.paths:
-            raise NoWeights("The weight files of this checkpoint hold no tensors.")
+            said = notes_on((*weights.not_read, *unknown, *unopened), gguf=False)
+            raise NoWeights(" ".join(["The weight files of this checkpoint hold no tensors.", *said]))
         config = _read_config(repository, weights, "config.json", notes)
         if is_adapter(weights.paths, stored):
             notes.append(adapter_note(_read_config(repository, weights, "adapter_config.json", notes), stored))
@@ -246,14 +245,6 @@ def _by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
         return chr(ord("0") + len(digits)) + digits
 
     return sorted(tensors, key=lambda tensor: _DIGITS.sub(numbered, tensor.name) + "\0" + tensor.name)
-
-
-def _unreadable(skipped: tuple[SkippedFile, ...]) -> str:
-    """A sentence about weights in a local folder that cannot be opened, naming the first one; empty if there are none."""
-    if not skipped:
-        return ""
-    more = f" So it is with {plural(len(skipped) - 1, 'more weight file')}." if len(skipped) > 1 else ""
-    return f"{quoted(skipped[0].path, 200)} {skipped[0].why}.{more}"
 
 
 def _read_config(repository: Repository, weights: WeightFiles, name: str, notes: list[str]) -> dict[str, Any] | None:

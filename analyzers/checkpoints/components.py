@@ -12,12 +12,12 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.checkpoints.reference import quoted
-from analyzers.checkpoints.weight_names import file_name
 
 MODULES, PIPELINE = "modules.json", "model_index.json"
 _ROUTERS, _ROUTE = (".Router", ".Asym"), re.compile(r"\w+_\d+_\w+")
 _WITHOUT_WEIGHTS = frozenset({"Pooling", "SpladePooling", "Normalize", "Dropout", "BoW", "WordWeights", "Router", "Asym"})
-_WITH_WEIGHTS = re.compile(r"(unet|transformer|prior|decoder|vae|vqvae|movq|text_encoder)(_\d)?")
+# Parts of a pipeline without weights, by their names and classes.
+_NO_PART = re.compile(r"scheduler|tokenizer|processor|extractor|guider|watermark", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Components:
 
     main: the folder whose tensors are named as in a model of its own, and whose config.json is the model's; None in a pipeline;
     empty: further folders that it names and whose parts have weights, though none are there;
-    complete: whether every part of a pipeline that has weights by its name has them in its folder.
+    complete: whether every part of a pipeline that has weights by its name and class has them in its folder.
     """
 
     file: str = ""
@@ -58,12 +58,12 @@ def find_components(start: str, files: Mapping[str, int], folders: Collection[st
             continue
         found = tuple(dict.fromkeys(folder for each in names if (folder := f"{inside}{each}".strip("/")) in folders))
         if found and found != (start,):
-            needed = [f"{inside}{each}".strip("/") for each in (_with_weights(entries) if name == MODULES else names)]
-            empty = tuple(
-                dict.fromkeys(
-                    each for each in needed if each not in found and (name == MODULES or _WITH_WEIGHTS.fullmatch(file_name(each)))
-                )
-            )
+            if name == PIPELINE:
+                needed = [each for each in names if not _NO_PART.search(f"{each} {entries[each][1]}")]
+            else:
+                needed = _with_weights(entries)
+            paths = (f"{inside}{each}".strip("/") for each in needed)
+            empty = tuple(dict.fromkeys(each for each in paths if each not in found))
             return Components(path, found, found[0] if name == MODULES else None, name == PIPELINE and not empty, empty, tuple(notes))
     return Components(notes=tuple(notes))
 

@@ -8,11 +8,11 @@ from math import prod
 from analyzers.checkpoints.header import Header
 from analyzers.checkpoints.layout import GGUF, SAFETENSORS, WeightFiles, WeightSet
 from analyzers.checkpoints.names import is_buffer, layer, role
-from analyzers.checkpoints.reference import quoted, some_files
+from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.checkpoints.weight_names import file_name, stem
 from analyzers.errors import InvalidCheckpoint
-from analyzers.terminal import plural
+from analyzers.terminal import plural, some_files
 
 _NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
 

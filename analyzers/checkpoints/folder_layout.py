@@ -9,6 +9,8 @@ from analyzers.checkpoints.weight_names import ADAPTER, CONSOLIDATED, INDEX, PIC
 from analyzers.errors import InvalidCheckpoint, LimitExceeded
 from analyzers.terminal import plural
 
+_DIFFUSERS = "diffusion_pytorch_model."
+
 
 @dataclass(frozen=True, slots=True)
 class WeightSet:
@@ -44,6 +46,8 @@ def select_folder(
     if main in weights:
         notes.extend(_other_set(main, weights, indexes, before, names, endings, files, read_small))
         return WeightSet(folder, ((before + main,),), prefix=prefix)
+    if (single := f"{_DIFFUSERS}{main.rpartition('.')[2]}") in weights:  # which diffusers loads alone
+        return WeightSet(folder, ((before + single,),), prefix=prefix)
     if any(not name.startswith(CONSOLIDATED) for name in weights):
         indexes = [name for name in indexes if not name.startswith(CONSOLIDATED)]
     indexes.sort(key=lambda name: name != main + INDEX)

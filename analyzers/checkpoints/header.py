@@ -2,8 +2,9 @@
 
     8 bytes: N, little endian | N bytes: JSON, {"name": {"dtype", "shape", "data_offsets"}, ..., "__metadata__": {...}} | data
 
-Every file accepted by this module is accepted by the safetensors library, with the same names, dtypes and shapes. This
-module is stricter: it refuses duplicate names, undefined fields, and headers that do not start with '{'.
+Every file accepted by this module is accepted by the safetensors library, with the same names, dtypes and shapes: of two entries of one
+name the last counts, and undefined fields of an entry are ignored. This module is stricter with what is repeated: both entries must be
+valid, and none may be named like a field. It refuses entries that are lists, which the library reads as objects.
 """
 
 import json
@@ -23,6 +24,7 @@ from analyzers.terminal import plural
 FIRST_READ = 64 << 10
 _LENGTH = 8
 _FIELDS = ("dtype", "shape", "data_offsets")
+_ONCE = frozenset({*_FIELDS, "__metadata__"})
 # Strings of one tensor: its name, three field names, its dtype. A tensor of 3 dimensions has 7 commas.
 _STRINGS_PER_TENSOR = 5
 _COMMAS_PER_TENSOR = 8
@@ -167,14 +169,12 @@ def _check_counts(raw: bytes | bytearray, stop: int) -> None:
 
 
 def _decode(raw: bytes | bytearray, stop: int) -> dict[str, Any]:
-    """Parse the outermost object; `_distinct` rejects duplicate names in the objects inside it."""
-    if raw[_LENGTH : _LENGTH + 1] != b"{":
-        raise _Malformed("it does not start with '{'")
+    """Parse the outermost object; `_object` judges what occurs twice in it and in the objects inside it."""
     try:
         text = str(memoryview(raw)[_LENGTH:stop], "utf-8")
         # The library parses "-0" as a float, Python as the integer 0. Hooked only if "-0" occurs: that costs 0.4 s per million numbers.
         whole = _whole if b"-0" in raw else None
-        pairs = json.loads(text, object_pairs_hook=_distinct, parse_int=whole, parse_float=_not_whole, parse_constant=_not_whole)
+        pairs = json.loads(text, object_pairs_hook=_object, parse_int=whole, parse_constant=_constant)
         if "\\u" in text:  # json accepts lone surrogates, which are not characters; the library refuses them
             json.dumps(pairs, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -188,13 +188,13 @@ def _decode(raw: bytes | bytearray, stop: int) -> dict[str, Any]:
     except ValueError:  # the interpreter's own limit on the digits of a number
         raise _Malformed("it holds a number of thousands of digits") from None
     if not isinstance(pairs, dict):
-        raise _Malformed("it describes one tensor without a name")
+        raise _Malformed("it does not describe tensors by name")
     if len(pairs) > limits.TENSORS + 1:
         raise _too_many_tensors()
     return pairs
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any] | tuple[Any, Any, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | tuple[Any, Any, Any]:
     """An object as a dict, or as a tensor's three fields if they are in the usual order: half the time and memory."""
     if len(pairs) == 3 and pairs[0][0] == "dtype" and pairs[1][0] == "shape" and pairs[2][0] == "data_offsets":
         dtype, shape, offsets = pairs[0][1], pairs[1][1], pairs[2][1]
@@ -202,23 +202,23 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any] | tuple[Any, Any, 
             return sys.intern(dtype), tuple(shape), tuple(offsets)
         return dtype, shape, offsets
     result = dict(pairs)
-    if len(result) != len(pairs):
-        seen = set()
-        for name, _ in pairs:
-            if name in seen:
+    if len(result) != len(pairs) and not all(isinstance(value, str) for _, value in pairs):  # the library takes the last of two texts
+        entry, seen = isinstance(result.get("dtype"), str), set()
+        for name, value in pairs:
+            if name in seen and name in _ONCE:
                 raise _Malformed(f"{quoted(name)} occurs twice")
             seen.add(name)
+            if not entry and value is not result[name]:  # a tensor that another one replaces
+                _tensor(name, value, 0)
     return result
 
 
-def _whole(text: str) -> int:
-    if text[0] == "-":
-        _not_whole(text)
-    return int(text)
+def _whole(text: str) -> float:
+    return float(text) if text[0] == "-" else int(text)
 
 
-def _not_whole(text: str) -> NoReturn:
-    raise _Malformed(f"{quoted(text, 30)} is not a whole number of at least 0")
+def _constant(text: str) -> NoReturn:
+    raise _Malformed(f"{quoted(text, 30)} is no number of JSON")
 
 
 def _metadata(value: Any) -> dict[str, str]:
@@ -237,10 +237,10 @@ def _tensor(name: str, value: Any, data: int) -> HeaderTensor:
         raise LimitExceeded(
             f"a tensor's name has {len(name):,} characters, more than {limits.TENSOR_NAME_LENGTH:,} (MANTISSA_TENSOR_NAME_LENGTH)."
         )
-    if isinstance(value, dict) and value.keys() == set(_FIELDS):
+    if isinstance(value, dict) and value.keys() >= set(_FIELDS):
         value = tuple(value[field] for field in _FIELDS)
     if not isinstance(value, tuple):
-        raise _Malformed(f"{quoted(name)} is not described by dtype, shape and data_offsets, and nothing else")
+        raise _Malformed(f"{quoted(name)} is not described by dtype, shape and data_offsets")
     dtype, shape, offsets = value
     bits = DTYPE_BITS.get(dtype) if isinstance(dtype, str) else None
     if bits is None:

@@ -6,6 +6,7 @@ Files are read by offset into the caller's buffer, not memory-mapped: mapped pag
 import errno
 import hashlib
 import os
+import re
 import stat
 from functools import cached_property
 from itertools import islice
@@ -25,7 +26,10 @@ _HEADER_LENGTH = 8
 _HASHED = ("config.json", MODULES, PIPELINE)
 _TAIL_BYTES = 64 << 10
 _LOOKED_AT = 1000
-_LINK = "is a link to a folder outside the checkpoint, which was not followed: name that folder itself"
+_LINK = "a link to a folder outside the checkpoint, which was not followed: name that folder itself"
+_HIDDEN = "in a hidden folder, and hidden names are skipped: name the file itself"
+# Folders of version control and of the Hub's own downloads.
+_CACHES = re.compile(r"(^|/)(\.git|\.cache/huggingface)(/|$)")
 
 SAMPLES = Path(__file__).parents[1] / "language_models" / "samples"
 
@@ -109,8 +113,8 @@ class LocalRepository:
     Links to files are followed, since the Hub's cache consists of them; links to folders and hidden names are skipped. A part of a GGUF
     file brings the other parts that are next to it.
     ``folder``: where the files are; ``single_file``: whether the path is a file; ``unreadable``: paths that are not regular files, such as
-    dangling links, or whose names are not UTF-8 and cannot be reported; ``links``: links to folders
-    elsewhere that hold weights. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
+    dangling links, or whose names are not UTF-8 and cannot be reported; ``links``: links to folders elsewhere that hold weights;
+    ``hidden``: weight files in hidden folders, as far as these were searched. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
     """
 
     range_requests = 4 * limits.RANGE_REQUESTS  # local reads are cheap, but each still costs half a millisecond
@@ -123,6 +127,7 @@ class LocalRepository:
         self.parallel_reads = max(2, min(8, limits.cores()))  # a read from the page cache is a copy: one per core
         self.unreadable: list[str] = []
         self.links: list[str] = []
+        self.hidden: list[str] = []
         try:
             mode = self._location.stat().st_mode
             self.single_file = stat.S_ISREG(mode)
@@ -165,14 +170,15 @@ class LocalRepository:
         return LocalFile(self.folder / path, path, self.files[path])
 
     def unreadable_weights(self, subfolder: str | None = None) -> tuple[SkippedFile, ...]:
-        """The weight files among ``unreadable``, and ``links``, in ``subfolder``, with the reason."""
+        """The weight files among ``unreadable``, ``links`` and ``hidden``, in ``subfolder``, with the reason."""
         inside = f"{subfolder.strip('/')}/" if subfolder else ""
         found = []
         for path in sorted(path for path in self.unreadable if is_weights(path) and path.startswith(inside)):
             shown = os.fsencode(path).decode(errors="backslashreplace")
-            link = "is not a file: it may be a dangling link"
-            found.append(SkippedFile(printable(shown), link if shown == path else "holds bytes in its name that are not UTF-8: rename it"))
-        found += [SkippedFile(printable(path), _LINK) for path in sorted(self.links) if path.startswith(inside)]
+            link = "not a file: it may be a dangling link"
+            found.append(SkippedFile(printable(shown), link if shown == path else "named in bytes that are not UTF-8: rename it"))
+        for why, paths in ((_LINK, self.links), (_HIDDEN, self.hidden)):
+            found += [SkippedFile(printable(path), why) for path in sorted(paths) if path.startswith(inside)]
         return tuple(found)
 
     def close(self) -> None:
@@ -199,6 +205,7 @@ class LocalRepository:
                         )
                     path = f"{folder}/{entry.name}" if folder else entry.name
                     if entry.name.startswith("."):
+                        self.hidden += self._hidden_weights(path) if entry.is_dir(follow_symlinks=False) else []
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(path)
@@ -211,6 +218,13 @@ class LocalRepository:
                     elif _holds_weights_elsewhere(Path(entry.path), self._location):
                         self.links.append(path)
         return dict(sorted(files.items()))
+
+    def _hidden_weights(self, folder: str) -> list[str]:
+        """The weight files in a hidden folder; looks at no more than its first entries."""
+        walk = islice(os.walk(self.folder / folder), _LOOKED_AT)
+        folders = ((Path(where).relative_to(self.folder).as_posix(), names) for where, _, names in walk)
+        paths = islice((f"{where}/{name}" for where, names in folders if not _CACHES.search(where) for name in names), _LOOKED_AT)
+        return [path for path in paths if _is_text(path) and is_weights(path)]
 
 
 def sample_folder(name: str) -> Path:

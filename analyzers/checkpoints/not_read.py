@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analyzers.checkpoints.components import PIPELINE
 from analyzers.checkpoints.gguf_files import is_projector, same_model
 from analyzers.checkpoints.other_formats import other_format
-from analyzers.checkpoints.reference import quoted, some_files
+from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.weight_names import (
     ADAPTER,
     CONSOLIDATED,
@@ -22,7 +23,7 @@ from analyzers.checkpoints.weight_names import (
     stem,
     step,
 )
-from analyzers.terminal import plural, printable
+from analyzers.terminal import not_read, printable
 
 # Folders in which programs keep the weights of a repository in their own formats, next to those of transformers.
 _COPIES = re.compile(
@@ -36,7 +37,6 @@ _MAIN = frozenset({"model", "pytorch_model", "diffusion_pytorch_model", "open_cl
 _EXTRA = re.compile(r"control|adapter|embed|inversion|lycoris|locon|hypernet", re.IGNORECASE)
 _SMALLEST_COPY = 5  # a copy has at least this fraction of the bytes: fp8 for fp32, and nothing stored twice
 _PICKLE = "by name the same weights as a pickle, not compared"
-_NOTED = 8  # reasons with a note each
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +75,8 @@ def skipped_files(paths: Iterable[str], read: Read, pending: Iterable[str] = ())
 
 def notes_on(skipped: Sequence[SkippedFile], gguf: bool) -> list[str]:
     """Notes that name the first of the files of each reason. gguf: whether a GGUF file was read, which has a note on the others."""
-    reasons: dict[str, list[str]] = {}
-    for each in sorted(skipped, key=lambda each: each.alternative):
-        if not (gguf and each.alternative and each.path.endswith(GGUF)):
-            reasons.setdefault(each.why, []).append(each.path)
-    notes = [f"Not read: {some_files(paths)}, {why}." for why, paths in list(reasons.items())[:_NOTED]]
-    others = sum(len(paths) for paths in list(reasons.values())[_NOTED:])
-    if others:
-        notes.append(f"Not read for other reasons: {plural(others, 'more file')}.")
-    return notes
+    noted = [each for each in skipped if not (gguf and each.alternative and each.path.endswith(GGUF))]
+    return not_read((each.path, each.why) for each in sorted(noted, key=lambda each: each.alternative))
 
 
 class _Reasons:
@@ -124,9 +117,11 @@ class _Reasons:
 
     def _other_folder(self, path: str, where: str) -> SkippedFile:
         read = self._read
-        if where == read.start and read.whole:
+        if where == read.start and read.components.endswith(PIPELINE):
             if ADAPTER.match(name := file_name(path)):
                 return self._skip(path, "an adapter by its name")
+            if not read.whole:
+                return self._skip(path, f"next to the folders of {quoted(read.components, 200)}, which are not all there")
             if _EXTRA.search(name) or read.sizes[path] * _SMALLEST_COPY < sum(read.sizes[each] for each in read.paths):
                 return self._skip(path, f"next to the folders of {quoted(read.components, 200)}, and no copy of them by its name or size")
             return self._skip(

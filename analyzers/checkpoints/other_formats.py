@@ -63,6 +63,7 @@ _NUMPY = OtherFormat(
 _OPENVINO = OtherFormat("weights for OpenVINO", _ORIGINAL)
 _CORE_ML = OtherFormat("weights for Core ML", _ORIGINAL)
 _ENGINE = OtherFormat("a file of an inference engine", _ORIGINAL)
+_CAFFE = OtherFormat("weights for Caffe (.caffemodel)", _ORIGINAL)
 _RUST = OtherFormat("weights for Rust (.ot)", _ORIGINAL)
 _PADDLE = OtherFormat(
     "weights for PaddlePaddle", "save {name: t.numpy() for name, t in paddle.load(FILE).items()} with safetensors.numpy.save_file"
@@ -72,23 +73,17 @@ _ARRAY = OtherFormat(
 )
 _IMATRIX = OtherFormat("an importance matrix, statistics for quantization without weights", "the model that it was measured on has them")
 _ARCHIVE = OtherFormat("an archive", "unpack it and read the files inside", export=False)
-_PICKLE = OtherFormat(
-    "a pickle of an unknown kind",
-    "save the state_dict of the model with safetensors.torch.save_file in the program that wrote it",
-    export=False,
-)
 # Of several formats in one checkpoint, an error names the first of these.
 _PRECEDENCE = (
     _DISTRIBUTED, _ZERO, _MEGATRON, _NEMO, _GGML, _KERAS, _FLAX, _ORBAX, _TENSORFLOW, _PADDLE, _NUMPY, _ONNX, _OPENVINO, _CORE_ML, _RUST,
-    _ENGINE, _ARRAY, _PICKLE, _ARCHIVE, _IMATRIX,
+    _CAFFE, _ENGINE, _ARRAY, _ARCHIVE, _IMATRIX,
 )  # fmt: skip
 
 _ENDINGS = {
     "distcp": _DISTRIBUTED, "nemo": _NEMO, "ggml": _GGML, "ggjt": _GGML, "h5": _KERAS, "hdf5": _KERAS, "keras": _KERAS, "msgpack": _FLAX,
     "ocdbt": _ORBAX, "pb": _TENSORFLOW, "pdparams": _PADDLE, "pdiparams": _PADDLE, "npz": _NUMPY, "onnx": _ONNX, "onnx_data": _ONNX,
     "ort": _ONNX, "mlmodel": _CORE_ML, "ot": _RUST, "tflite": _ENGINE, "litertlm": _ENGINE, "task": _ENGINE, "engine": _ENGINE,
-    "plan": _ENGINE, "pte": _ENGINE, "mnn": _ENGINE, "rknn": _ENGINE, "llamafile": _ENGINE, "pkl": _PICKLE, "pickle": _PICKLE,
-    "joblib": _PICKLE,
+    "plan": _ENGINE, "pte": _ENGINE, "mnn": _ENGINE, "rknn": _ENGINE, "llamafile": _ENGINE, "caffemodel": _CAFFE,
     "npy": _ARRAY, **dict.fromkeys(("zip", "tar", "gz", "tgz", "bz2", "xz", "zst", "7z", "rar"), _ARCHIVE),
 }  # fmt: skip
 _NAMES = (
@@ -101,7 +96,12 @@ _NAMES = (
     (re.compile(r".*\.onnx(\.data|_data_\d+)"), _ONNX),
 )
 _CHECKED = re.compile(r"\.(pt|bin|index|data|gguf|dat|gguf_file|onnx_data_\d+|data-\d+-of-\d+)$")
-_NO_MODEL = re.compile(r"vocab|token|label|scaler|random_states|rng|config|args|optim|data|stats|feature", re.IGNORECASE)
+# Arrays and archives next to weights that are none, by their whole names.
+_NO_MODEL = re.compile(
+    r"(vocab|token(s|izer)?|labels?|scaler|rng_states?|config|(training_)?args|optim(izer)?|(training_|train_)?data(set)?|stats|features?)"
+    r"([_-]?\d+)?\.(npy|zip|tar|t?gz|tar\.gz|bz2|xz|zst|7z|rar)",
+    re.IGNORECASE,
+)
 _OPTIMIZER = re.compile(r"(^|/)optim", re.IGNORECASE)
 _RANK = re.compile(r"(?:.*/)?(mp_rank_\d+(?:_\d+)?)(?:/model(?:_optim)?_rng|_model_states)\.pt")
 
@@ -114,7 +114,7 @@ def other_format(path: str) -> OtherFormat | None:
         found = next((kind for pattern, kind in _NAMES if pattern.fullmatch(name)), None)
     if found is _ARCHIVE and name.endswith((".pth.tar", ".pt.tar")):  # PyTorch files, which torch.save wrote
         return None
-    if (found in (_PICKLE, _ARRAY, _ARCHIVE) and _NO_MODEL.search(name)) or (found is _DISTRIBUTED and _OPTIMIZER.search(path)):
+    if (found in (_ARRAY, _ARCHIVE) and _NO_MODEL.fullmatch(name)) or (found is _DISTRIBUTED and _OPTIMIZER.search(path)):
         return None
     return found
 

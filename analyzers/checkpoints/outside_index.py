@@ -8,11 +8,10 @@ from analyzers import limits
 from analyzers.checkpoints.header import Header
 from analyzers.checkpoints.layout import SkippedFile, WeightFiles, WeightSet
 from analyzers.checkpoints.not_read import notes_on
-from analyzers.checkpoints.reference import some_files
 from analyzers.checkpoints.repository import RangeFile, Repository
 from analyzers.checkpoints.weight_names import file_name, stem
 from analyzers.errors import CheckpointError, LimitExceeded
-from analyzers.terminal import printable
+from analyzers.terminal import printable, some_files
 
 _MOST = 100  # files looked into: each is a request, and real checkpoints have one or two
 _UNINDEXED = "no index names it"

@@ -8,14 +8,12 @@ with the reason.
 
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from analyzers import limits
 from analyzers.errors import InvalidReference
-from analyzers.formatting import listed
-from analyzers.terminal import plural, printable
+from analyzers.terminal import printable
 
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,249}")
@@ -23,7 +21,6 @@ _SAMPLE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?")
 _ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{0,15}://|(?:www\.)?(?:huggingface\.co|hf\.co)(?:/|$))", re.IGNORECASE)
 _HUB_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([^?#]*)", re.IGNORECASE)
 _TOKEN = re.compile(r"hf_[A-Za-z0-9]{20,}")
-_NAMED = 5  # files that a sentence names
 _EXAMPLE = "for example Qwen/Qwen3-0.6B or sample:tiny-bf16"
 
 
@@ -108,13 +105,6 @@ def _hub(text: str) -> Reference:
     if bad or revision.endswith(("/", ".", ".lock")):
         _refuse(text, "has no usable revision after '@': give a branch, a tag, refs/pr/N or a commit, or leave out the '@'")
     return Reference("hub", name, revision)
-
-
-def some_files(paths: Sequence[str]) -> str:
-    """The first few of ``paths``, and how many more there are."""
-    first, more = paths[:_NAMED], len(paths) - _NAMED
-    names = [quoted(path, 200) for path in first]
-    return ", ".join(names) + f" and {plural(more, 'more file')}" if more > 0 else listed(names)
 
 
 def _problem(name: str) -> str | None:

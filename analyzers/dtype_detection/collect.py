@@ -23,6 +23,7 @@ from analyzers.dtype_detection.report import DtypeRequest, Storage
 from analyzers.dtype_detection.statistics import EMPTY, SHARES, UNREAD, TensorResult, tensor_result
 from analyzers.errors import NoWeights, UnsupportedWeights
 from analyzers.numerics.intervals import ShareBlocks, share_interval
+from analyzers.terminal import not_read
 
 K = TypeVar("K")
 
@@ -65,7 +66,8 @@ class Chosen:
             raise NoWeights(f"{checkpoint.ref} holds no parameters: " + ("only buffers." if tensors else "its files have no tensors."))
         if not any(t.elements for t in parameters):
             which = "its only tensor is" if len(parameters) == 1 else f"all of its {len(parameters):,} tensors are"
-            raise NoWeights(f"{checkpoint.ref} holds no values: {which} empty.")
+            said = not_read((each.path, each.why) for each in checkpoint.not_read)  # such as the partitions of its weights
+            raise NoWeights(" ".join([f"{checkpoint.ref} holds no values: {which} empty.", *said]))
         if not any(t.elements for t in floats):
             kinds = ", ".join(sorted({t.dtype for t in parameters if t.elements}))
             raise UnsupportedWeights(f"{checkpoint.ref} holds no float values to look at: its parameters are {kinds}.")

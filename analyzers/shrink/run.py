@@ -6,7 +6,6 @@ from pathlib import Path
 
 from analyzers.base import Progress
 from analyzers.checkpoints import Access, Checkpoint, LocalRepository, open_checkpoint, quoted
-from analyzers.checkpoints.reference import some_files
 from analyzers.checkpoints.weight_names import SAFETENSORS
 from analyzers.errors import InvalidRequest
 from analyzers.formatting import plural
@@ -14,6 +13,7 @@ from analyzers.numerics.narrowing import WIDE_DTYPES
 from analyzers.shrink.folder import Folder
 from analyzers.shrink.plan import NothingToShrink, Planned, Target, make_plan
 from analyzers.shrink.report import ShrinkReport, ShrunkTensor
+from analyzers.terminal import some_files
 
 
 def shrink(model: str, out: str, to: Target = "auto", access: Access | None = None) -> Iterator[Progress | ShrinkReport]:

@@ -44,6 +44,24 @@ def test_attack_is_refused_in_one_short_sentence(attack: Attack) -> None:
             _deserialize(attack.data)
 
 
+_ENTRY = b'{"dtype":"F32","shape":[1],"data_offsets":[0,4]%b}'
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b' \n\t{"a":%b}' % (_ENTRY % b""),
+        b'{"a":%b,"a":%b}' % (_ENTRY % b"", (_ENTRY % b"").replace(b"F32", b"I32")),
+        b'{"a":%b,"\\u0061":%b}' % (_ENTRY % b"", _ENTRY % b""),
+        b'{"a":%b}' % (_ENTRY % b',"stride":1,"stride":2'),
+        b'{"a":%b}' % (_ENTRY % b',"more":{"x":[-0,1.5,null]}'),
+        b'{"__metadata__":{"x":"1","x":"2"},"a":%b}' % (_ENTRY % b""),
+    ],
+)
+def test_what_the_library_loads_of_irregular_headers_is_read_alike(header: bytes) -> None:
+    _assert_same(parse_header(data := framed(header, bytes(4)), len(data)), data)
+
+
 _NUMBERS = st.one_of(st.integers(0, 6), st.sampled_from([-1, 8, 2**31, 2**63, 2**64, 1.0, True, None, "1"]))
 _TENSORS = st.fixed_dictionaries(
     {

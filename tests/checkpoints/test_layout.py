@@ -171,7 +171,6 @@ def test_subfolder() -> None:
         ("openvino_model.bin openvino_model.xml", "OpenVINO"),
         ("model_state.pdparams", "PaddlePaddle.*paddle.load"),
         ("rust_model.ot", "Rust"),
-        ("model.pkl", "pickle of an unknown kind"),
     ],
 )
 def test_no_weights_says_what_there_is(paths: str, what: str) -> None:

@@ -125,20 +125,20 @@ def _save_here(folder: Path, *names: bytes) -> None:
     [
         (
             lambda folder: (folder / "model.safetensors").symlink_to("/nowhere"),
-            '"model.safetensors" is not a file: it may be a dangling link.',
+            '"model.safetensors", not a file: it may be a dangling link.',
         ),
-        (lambda folder: os.mkfifo(folder / "model.safetensors"), '"model.safetensors" is not a file: it may be a dangling link.'),
+        (lambda folder: os.mkfifo(folder / "model.safetensors"), '"model.safetensors", not a file: it may be a dangling link.'),
         (
             lambda folder: _save_here(folder, b"mod\xff.safetensors"),
-            '"mod\\xff.safetensors" holds bytes in its name that are not UTF-8: rename it.',
+            '"mod\\xff.safetensors", named in bytes that are not UTF-8: rename it.',
         ),
         (
             lambda folder: _save_here(folder, b"b\xff.safetensors", b"a\xff.bin", b"\xfe.gguf"),
-            '"a\\xff.bin" holds bytes in its name that are not UTF-8: rename it. So it is with 2 more weight files.',
+            '"a\\xff.bin", "b\\xff.safetensors" and "\\xfe.gguf", named in bytes that are not UTF-8: rename it.',
         ),
         (
             lambda folder: _save_here(folder, b"deep/\xff/deeper/model.safetensors"),
-            '"deep/\\xff/deeper/model.safetensors" holds bytes in its name that are not UTF-8: rename it.',
+            '"deep/\\xff/deeper/model.safetensors", named in bytes that are not UTF-8: rename it.',
         ),
         (lambda folder: (folder / "notes").symlink_to("/nowhere"), ""),
         (lambda folder: _save_here(folder, b"notes/\xff.txt"), ""),
@@ -149,7 +149,7 @@ def test_what_looks_like_weights_and_cannot_be_read_is_named(make: Callable[[Pat
     with pytest.raises(NoWeights) as caught:
         open_checkpoint(str(tmp_path), _LOCAL)
     empty = "The checkpoint is empty: safetensors, PyTorch or GGUF files are needed."
-    assert str(caught.value) == (f"No weights can be read: {sentence}" if sentence else empty)
+    assert str(caught.value) == (f"No weights can be read. Not read: {sentence}" if sentence else empty)
     _save(tmp_path / "other.safetensors", a=3)
     with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
         assert checkpoint.parameters == 3
@@ -160,7 +160,7 @@ def test_a_shard_whose_name_is_not_utf8_is_named_beside_what_is_missing(tmp_path
     _save(tmp_path / "model-00001-of-00002.safetensors", a=3)
     _save_here(tmp_path, b"model-00002-of-00002\xff.safetensors")
     with pytest.raises(
-        InvalidCheckpoint, match=r'"model-00002-of-00002\.safetensors" of 2 .* missing\. Besides, "model-00002-of-00002.xff'
+        InvalidCheckpoint, match=r'"model-00002-of-00002\.safetensors" of 2 .* missing\. Not read: "model-00002-of-00002.xff'
     ):
         open_checkpoint(str(tmp_path), _LOCAL)
 

@@ -1,6 +1,7 @@
 """Every file of a repository that may hold weights is read, or listed as not read with the reason."""
 
 import json
+import pickle
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -107,7 +108,6 @@ ALTERNATIVE, MISSED = True, False
         ("model.safetensors *extra.bin", MISSED, "next to the files"),
         ("model.safetensors *dist/__0_0.distcp", MISSED, "dcp_to_torch"),
         ("model.safetensors *weights.npz", MISSED, "NumPy archive"),
-        ("model.safetensors *model.pkl", MISSED, "pickle of an unknown kind"),
         ("m-f16.gguf *mmproj-m-f32.gguf", MISSED, "another part of the model"),
         ("m-f16.gguf *other-f16.gguf", MISSED, "another model"),
         ("m-f16.gguf *lora-f16.gguf", MISSED, "an adapter"),
@@ -542,20 +542,30 @@ def test_of_several_training_steps_the_one_that_the_trainer_resumes_is_read(tmp_
         assert checkpoint.config == {"step": 90}
 
 
+_TORCH_NAMES = (
+    "ema.pth.tar", "w.pkl", "vocab_model.th", "tokens.vec", "weights.db", "model.index", "tokenizer.jit", "optimus_weights", "best.lock",
+    "readme_weights", "embedding.db",
+)  # fmt: skip
+
+
 def test_weights_are_recognized_by_content(tmp_path: Path) -> None:
     _save(tmp_path / "model.safetensors", "a")
     _save(tmp_path / "sub" / "model", "a")
-    torch.save({"a": torch.ones(3)}, tmp_path / "ema.pth.tar")
+    for name in _TORCH_NAMES:
+        torch.save({"a": torch.ones(3)}, tmp_path / name)
+    (tmp_path / "plain.pkl").write_bytes(pickle.dumps({"a": [1.0]}))
+    (tmp_path / "scaler.pkl").write_bytes(pickle.dumps({"a": [1.0]}))
     large = bytes(range(256)) * 4096
-    for name in ("params.dat", "tokenizer.model", "spm.model", "events.out.tfevents.1", "picture.png", "data.parquet"):
+    for name in ("params.dat", "tokenizer.model", "spm.model", "events.out.tfevents.1", "picture.png", "data.parquet", "words.db"):
         (tmp_path / name).write_bytes(large)
     for name in ("small.dat", "LICENSE", "empty"):
         (tmp_path / name).write_bytes(b"\0" * len(name) if name != "empty" else b"")
     with _open(tmp_path) as checkpoint:
         whys = {each.path: each.why for each in checkpoint.not_read}
         assert [file.path for file in checkpoint.files] == ["model.safetensors"]
-    assert set(whys) == {"sub/model", "ema.pth.tar", "params.dat"}
-    assert "a safetensors file by its content" in whys["sub/model"] and "a PyTorch file by its content" in whys["ema.pth.tar"]
+    assert set(whys) == {"sub/model", "params.dat", "plain.pkl", *_TORCH_NAMES}
+    assert "a safetensors file by its content" in whys["sub/model"] and "a pickle of an unknown kind" in whys["plain.pkl"]
+    assert all("a PyTorch file by its content" in whys[name] for name in _TORCH_NAMES)
     assert "large enough to hold weights" in whys["params.dat"]
     with _open(tmp_path / "sub" / "model") as checkpoint:
         assert len(checkpoint.tensors) == 1
@@ -569,6 +579,31 @@ def test_unknown_files_of_a_large_repository_are_not_all_opened(tmp_path: Path) 
         (tmp_path / f"x{number}").write_bytes(b"\x80\x02" + bytes(number))
     with _open(tmp_path) as checkpoint:
         assert len(checkpoint.not_read) == 32
+
+
+def test_hidden_folders_with_weights_are_named(tmp_path: Path) -> None:
+    _save(tmp_path / "model.safetensors", "a")
+    for folder in (".cache", ".cache/huggingface/download", ".git/annex", ".old/deep"):
+        _save(tmp_path / folder / "c.safetensors", "a")
+    (tmp_path / ".config").mkdir()
+    with _open(tmp_path) as checkpoint:
+        assert [each.path for each in checkpoint.not_read] == [".cache/c.safetensors", ".old/deep/c.safetensors"]
+        assert 'Not read: ".cache/c.safetensors" and ".old/deep/c.safetensors", in a hidden folder' in checkpoint.notes[-1]
+
+
+def test_what_diffusers_does_not_load_of_a_pipeline_is_named(tmp_path: Path) -> None:
+    parts = {"unet": ["diffusers", "UNet2DConditionModel"], "image_encoder": ["transformers", "CLIPVisionModel"]}
+    others = {"scheduler": ["diffusers", "DDIMScheduler"], "feature_extractor": ["transformers", "CLIPImageProcessor"]}
+    (tmp_path / "model_index.json").write_text(json.dumps(parts | others))
+    for name in ("unet/diffusion_pytorch_model", "unet/other", "sd"):
+        _save(tmp_path / f"{name}.safetensors", "a")
+    with _open(tmp_path) as checkpoint:
+        assert [file.path for file in checkpoint.files] == ["unet/diffusion_pytorch_model.safetensors"]
+        assert {each.path: each.why for each in checkpoint.not_read} == {
+            "image_encoder": "named by model_index.json, without weights that are read",
+            "sd.safetensors": 'next to the folders of "model_index.json", which are not all there',
+            "unet/other.safetensors": "next to the files that make up the model",
+        }
 
 
 def test_modules_without_weights_are_named(tmp_path: Path) -> None:

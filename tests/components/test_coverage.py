@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from analyzers import check, dtype_detection, parents, update_sparsity
-from analyzers.account import coverage_tables
+from analyzers.account import coverage_tables, missed
 from analyzers.base import Report
 from analyzers.check import CheckReport
 from analyzers.check.text import markdown as check_markdown
@@ -133,8 +133,14 @@ def test_at_full_coverage_and_without_an_account_nothing_changes(name: str, four
 
 def test_a_file_that_was_not_read_is_enough_unless_it_is_another_copy(passport: DtypeReport) -> None:
     other = NotRead(path="unet/model.safetensors", why="another model")
-    missed = passport.model_copy(update={"coverage": (coverage(SAME, 1.0, "read", files_not_read=(other,)),)})
-    assert missed.short_reach() == "not all read" and missed.headline().endswith("Not read: unet/model.safetensors, another model.")
+    one = passport.model_copy(update={"coverage": (coverage(SAME, 1.0, "read", files_not_read=(other,)),)})
+    assert one.short_reach() == "not all read" and one.headline().endswith("Not read: unet/model.safetensors, another model.")
+    files = (other, other.model_copy(update={"path": "b"}), NotRead(path="c", why="an archive"))
+    partial = passport.model_copy(update={"coverage": (coverage(SAME, 1.0, "read", files_not_read=files),)})
+    first = "unet/model.safetensors and 1 more file, another model; 1 more file is listed under coverage."
+    assert partial.headline().endswith(f"Not read: {first}")
+    lines = ['Not read: "unet/model.safetensors" and "b", another model.', 'Not read: "c", an archive.']
+    assert list(missed(partial.coverage[0])) == lines
     copy = other.model_copy(update={"alternative": True})
     same = passport.model_copy(update={"coverage": (coverage(SAME, 1.0, "read", files_not_read=(copy,)),)})
     assert same.whole and "a copy, by its name" in text_of(accounts(same)) and "All 33 tensors accounted for." in text_of(accounts(same))

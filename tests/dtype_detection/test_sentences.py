@@ -110,6 +110,9 @@ def test_empty_tensors(tmp_path: Path) -> None:
         exact(write(tmp_path / "one", {"a.weight": torch.zeros(0, 64)}))
     with pytest.raises(NoWeights, match="holds no values: all of its 2 tensors are empty"):
         exact(write(tmp_path / "two", {"a.weight": torch.zeros(0, 64), "b.weight": torch.zeros(0)}))
+    (tmp_path / "two" / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt").write_bytes(bytes(8))
+    with pytest.raises(NoWeights, match=r"are empty\. Not read: .* partitions of DeepSpeed ZeRO: join them with 'python zero_to_fp32\.py"):
+        exact(tmp_path / "two")
     integers = {"a.weight": torch.zeros(0, 64), "b.weight_packed": torch.zeros(8, dtype=torch.int32)}
     with pytest.raises(UnsupportedWeights, match=r"its parameters are I32\.$"):
         exact(write(tmp_path / "integers", integers), include="weight")

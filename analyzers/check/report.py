@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 3
+ANALYSIS_VERSION = 4
 
 Level = Literal["error", "warning", "info"]
 LEVELS: tuple[Level, ...] = ("info", "warning", "error")

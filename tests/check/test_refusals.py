@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from tests.check.mutations import ARCHITECTURES, build
 from tests.check.test_loads import LLAMA, Hostile, Q, _processes, assert_agrees, checked, llama, report_on, transformers_faults, without
-from tests.check.unloadable import CHANGES, WRONG_INDEXES
+from tests.check.unloadable import CHANGES, PICKLES, WRONG_INDEXES
 from tests.dtype_detection.checkpoints import normal, write
 
 __all__ = ["_processes"]  # a fixture
@@ -41,6 +41,21 @@ def test_it_is_an_error_where_transformers_refuses_the_files_in_all_changes(arch
         if path is not None and change(path):
             faults.append(assert_agrees(path))
     assert len(faults) >= 50 and True in faults and False in faults
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol 3")  # which torch.load reads
+@pytest.mark.parametrize("change", PICKLES)
+def test_it_is_an_error_where_transformers_refuses_a_pickle(change: str, tmp_path: Path) -> None:
+    path = build(tmp_path, "llama", "unchanged")
+    assert path is not None and PICKLES[change](path)
+    assert_agrees(path)
+
+
+@pytest.mark.parametrize(("change", "pickled"), [("named-safetensors", True), ("safetensors-named-bin", False)])
+def test_the_content_tells_whether_a_file_can_run_code(change: str, pickled: bool, tmp_path: Path) -> None:
+    path = build(tmp_path, "llama", "unchanged")
+    assert path is not None and PICKLES[change](path)
+    assert any(each.rule == "pickled" for each in report_on(path).findings) == pickled
 
 
 INSTEAD: list[Hostile] = [
@@ -91,7 +106,7 @@ FILES = {
     "sft": 'Rename "model.sft" to "model.safetensors".',
     "no-index": 'Without "model.safetensors.index.json" the 2 shards are not found',
     "null-metadata": 'add "metadata": {} to the index.',
-    "wrapped": "transformers does not look inside that entry",
+    "wrapped": "transformers does not look inside that entry: it loads without an error, and initialises all parameters at random.",
     "without-config": "config.json is not in the files",
     "latin-1": '"config.json" is not UTF-8, and transformers refuses to read it',
 }

@@ -17,7 +17,9 @@ _SAFE, _PICKLE = "model.safetensors", "pytorch_model.bin"
 # In the order in which transformers looks for them.
 _NAMES = (_SAFE, _SAFE + INDEX, _PICKLE, _PICKLE + INDEX)
 # Files beside the weights that only transformers' save_pretrained writes.
-_COMPANIONS = ("generation_config.json", "tokenizer_config.json")
+_GENERATION = "generation_config.json"
+_COMPANIONS = (_GENERATION, "tokenizer_config.json")
+_ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _WRAPPED = "Weights were read from "  # a note of an open checkpoint
 
 
@@ -67,6 +69,7 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
         yield _refused(f"transformers looks for {sought} beside config.json, and does not find it. {_mend(stored, place, beside)}")
     elif found.endswith(INDEX) and place == beside and not isinstance(json.loads(_read(checkpoint, found)).get("metadata"), dict):
         yield _refused(f'{quoted(found, 200)} has no metadata, and transformers fails without it: add "metadata": {{}} to the index.')
+    yield from _adapter(checkpoint, beside)
     refused = {path: why for path, why in checkpoint.refused.items() if path not in checkpoint.outside_index}
     wrapped = next((note for note in checkpoint.notes if note.startswith(_WRAPPED)), None)
     if refused:
@@ -79,6 +82,31 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
             "Save model.state_dict() alone, best as safetensors."
         )
         yield finding("loads", "error", "All weights are missing", detail)
+
+
+def generation_settings(checkpoint: Checkpoint) -> Any:
+    """What generation_config.json holds; None without one that can be read, as transformers ignores it then."""
+    path = _GENERATION if _GENERATION in checkpoint.repository.files else ""
+    if not path or checkpoint.repository.files[path] > limits.CONFIG_BYTES:
+        return None
+    try:
+        return json.loads(_read(checkpoint, path).decode())
+    except (ValueError, RecursionError):
+        return None
+
+
+def _adapter(checkpoint: Checkpoint, place: str) -> Iterator[Finding]:
+    """Findings on an adapter in the folder of a model, which transformers loads on top of it."""
+    files, path = checkpoint.repository.files, _in(place, "adapter_config.json")
+    if path not in files or files[path] > limits.CONFIG_BYTES:
+        return
+    fault = _unreadable(_read(checkpoint, path))
+    if not fault and not any(_in(place, name) in files for name in _ADAPTER_WEIGHTS):
+        fault = f"has no {quoted(_ADAPTER_WEIGHTS[0])} beside it"
+    if fault:
+        yield _refused(
+            f"{quoted(path, 200)} {fault}: where peft is installed, transformers fails on it. Delete it, or save the adapter too."
+        )
 
 
 def _mend(stored: list[str], place: str, beside: str) -> str:

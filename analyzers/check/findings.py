@@ -168,9 +168,8 @@ def zero_tensor(facts: Facts) -> Iterator[Finding]:
 def pickled(checkpoint: Checkpoint) -> Iterator[Finding]:
     """Weights in files that run code when they are loaded."""
     if checkpoint.pickled:
-        detail = (
-            f"{plural(len(checkpoint.pickled), 'weight file')} can run code when loaded: save the model with safe_serialization=True, as safetensors."
-        )
+        files = plural(len(checkpoint.pickled), "weight file")
+        detail = f"{files} can run code when loaded: save the model with safe_serialization=True, as safetensors."
         yield finding("pickled", "warning", "Weights in pickled files", detail)
 
 

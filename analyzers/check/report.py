@@ -76,7 +76,9 @@ class Finding(Data):
 
 
 class CheckReport(Report):
-    """findings: the gravest first. saving_bytes: of all of them. notes: what could not be checked. adapter: whether it is one, alone."""
+    """findings: the gravest first. saving_bytes: of all of them. notes: what could not be checked. adapter: whether it is one, alone.
+    loading_judged: whether it was judged in full how transformers loads it.
+    """
 
     analyzer: Literal["check"] = "check"
     schema_version: int = 1
@@ -87,6 +89,7 @@ class CheckReport(Report):
     saving_bytes: int
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+    loading_judged: bool = True
     coverage: tuple[Coverage, ...] = ()
 
     def fails(self, fail_on: FailOn) -> bool:
@@ -103,7 +106,8 @@ class CheckReport(Report):
         if not self.findings and reach:
             return f"Nothing found in what was read, which is not all. {reach}"
         if not self.findings:
-            return f"Nothing found in {plural(self.checkpoint.tensors, 'tensor')}{' of an adapter' if self.adapter else ''}."
+            limit = "" if self.loading_judged else "; how transformers loads it was not judged in full"
+            return f"Nothing found in {plural(self.checkpoint.tensors, 'tensor')}{' of an adapter' if self.adapter else ''}{limit}."
         words = {"error": "error", "warning": "warning", "info": "remark"}
         found = ", ".join(plural(self.count(level), words[level]) for level in LEVELS[::-1] if self.count(level))
         saved = f" {self.saving_bytes:,} of {self.checkpoint.bytes:,} bytes could be saved." if self.saving_bytes else ""
@@ -118,6 +122,8 @@ class CheckReport(Report):
             advice = f"Save it with mantissa shrink: {size(upcast[0].saving_bytes)} less, and every value stays what it is."
         elif self.count("warning"):
             advice = "Each warning says what to change before you publish it."
+        elif not self.loading_judged:
+            advice = "Load it before you rely on it: a note says what was not judged of that."
         elif not self.whole:
             advice = "Look at what was left out before you rely on it: nothing needs to be changed in the rest."
         else:

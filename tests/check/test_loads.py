@@ -244,7 +244,7 @@ def test_a_nested_configuration(tmp_path: Path) -> None:
 
 
 def test_without_an_architecture_only_empty_tensors_are_found(tmp_path: Path) -> None:
-    (found,), notes = checked(write(tmp_path, without(Q) | {UP: torch.empty(0, 32)}, {"hidden_size": 32}))
+    (found,), notes = checked(write(tmp_path, without(Q) | {UP: torch.empty(0)}, {"hidden_size": 32}))
     assert (found.rule, found.level, found.tensors) == ("empty", "error", (UP,))
     assert "names neither a model_type nor architectures" in notes[-1]
 

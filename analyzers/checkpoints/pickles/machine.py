@@ -87,8 +87,8 @@ class Machine:
 
     opcodes: that it may have, and as many more as its bytes and storages account for: long pickles are as long as what they describe.
 
-    storages: those that it names, by key; foreign: how many values each unknown class or function would have made; seen: its opcodes; names:
-    those of globals.
+    storages: those that it names, by key; foreign: how many values each unknown class or function would have made; seen: its opcodes;
+    names: of globals.
     """
 
     def __init__(self, stream: Stream, opcodes: int = limits.PICKLE_OPCODES) -> None:

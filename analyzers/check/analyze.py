@@ -45,7 +45,9 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         alone, reach = yield from _alone(checkpoint, _pinned(checkpoint, request.model), access, notes)
         found += alone
         coverage = [reach]
-        loading, unfit = judge(checkpoint, oracle, notes)
+        unjudged: list[str] = []
+        loading, unfit = judge(checkpoint, oracle, notes, unjudged)
+        notes += unjudged
         found += unfit
         if base is not None and not reach.covered:
             notes.append(f"It was not compared with {base.ref}.")
@@ -70,6 +72,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             saving_bytes=sum(each.saving_bytes for each in found),
             findings=tuple(sorted(found, key=lambda each: -LEVELS.index(each.level))),
             notes=tuple(notes),
+            loading_judged=not unjudged,
             coverage=tuple(coverage),
             timing=Timing.since(start, nbytes, perf_counter() - start),
             environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),

@@ -10,18 +10,17 @@ from analyzers.check.report import Finding
 from analyzers.checkpoints import Checkpoint, LocalRepository, quoted, read_range
 from analyzers.checkpoints.adapters import is_adapter
 from analyzers.checkpoints.weight_names import GGUF, INDEX, PICKLED, SHARD, VARIANT, file_name, folder, stem
+from analyzers.formatting import plural
 from analyzers.language_models.loading import loaded_tensors
 
 _SAFE, _PICKLE = "model.safetensors", "pytorch_model.bin"
 # In the order in which transformers looks for them.
 _NAMES = (_SAFE, _SAFE + INDEX, _PICKLE, _PICKLE + INDEX)
 # Files beside the weights that only transformers' save_pretrained writes.
-_COMPANIONS = ("generation_config.json", "tokenizer_config.json")
-# Beginnings of an open checkpoint's notes on pickles, and why transformers does not read these as Mantissa does.
-_PICKLES = {
-    "Weights were read from ": "transformers does not look inside that entry, and finds none of the model's parameters.",
-    "Read from objects": "transformers loads no pickled objects, and refuses the file.",
-}
+_GENERATION = "generation_config.json"
+_COMPANIONS = (_GENERATION, "tokenizer_config.json")
+_ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+_WRAPPED = "Weights were read from "  # a note of an open checkpoint
 
 
 def another_format(checkpoint: Checkpoint) -> str:
@@ -78,11 +77,44 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
         yield _refused(f"transformers looks for {sought} beside config.json, and does not find it. {_mend(stored, place, beside)}")
     elif found.endswith(INDEX) and place == beside and not isinstance(json.loads(_read(checkpoint, found)).get("metadata"), dict):
         yield _refused(f'{quoted(found, 200)} has no metadata, and transformers fails without it: add "metadata": {{}} to the index.')
-    for note in checkpoint.notes:
-        why = next((why for said, why in _PICKLES.items() if note.startswith(said)), None)
-        if why:
-            yield _refused(f"{note} But {why} Save model.state_dict() alone, best as safetensors.")
-            break
+    yield from _adapter(checkpoint, beside)
+    refused = {path: why for path, why in checkpoint.refused.items() if path not in checkpoint.outside_index}
+    wrapped = next((note for note in checkpoint.notes if note.startswith(_WRAPPED)), None)
+    if refused:
+        path, why = next(iter(refused.items()))
+        more = f", nor {plural(len(refused) - 1, 'more file')}" if len(refused) > 1 else ""
+        yield _refused(f"transformers does not load {quoted(path, 200)}{more}: {why}. Save the model again with save_pretrained.")
+    elif wrapped:
+        detail = (
+            f"{wrapped} transformers does not look inside that entry: it loads without an error, and initialises all parameters at random. "
+            "Save model.state_dict() alone, best as safetensors."
+        )
+        yield finding("loads", "error", "All weights are missing", detail)
+
+
+def generation_settings(checkpoint: Checkpoint) -> Any:
+    """What generation_config.json holds; None without one that can be read, as transformers ignores it then."""
+    path = _GENERATION if _GENERATION in checkpoint.repository.files else ""
+    if not path or checkpoint.repository.files[path] > limits.CONFIG_BYTES:
+        return None
+    try:
+        return json.loads(_read(checkpoint, path).decode())
+    except (ValueError, RecursionError):
+        return None
+
+
+def _adapter(checkpoint: Checkpoint, place: str) -> Iterator[Finding]:
+    """Findings on an adapter in the folder of a model, which transformers loads on top of it."""
+    files, path = checkpoint.repository.files, _in(place, "adapter_config.json")
+    if path not in files or files[path] > limits.CONFIG_BYTES:
+        return
+    fault = _unreadable(_read(checkpoint, path))
+    if not fault and not any(_in(place, name) in files for name in _ADAPTER_WEIGHTS):
+        fault = f"has no {quoted(_ADAPTER_WEIGHTS[0])} beside it"
+    if fault:
+        yield _refused(
+            f"{quoted(path, 200)} {fault}: where peft is installed, transformers fails on it. Delete it, or save the adapter too."
+        )
 
 
 def _mend(stored: list[str], place: str, beside: str) -> str:

@@ -175,11 +175,9 @@ def zero_tensor(facts: Facts) -> Iterator[Finding]:
 
 def pickled(checkpoint: Checkpoint) -> Iterator[Finding]:
     """Weights in files that run code when they are loaded."""
-    files = [file.path for file in checkpoint.files if not file.path.endswith((".safetensors", ".sft", ".gguf"))]
-    if files:
-        detail = (
-            f"{plural(len(files), 'weight file')} can run code when loaded: save the model with safe_serialization=True, as safetensors."
-        )
+    if checkpoint.pickled:
+        files = plural(len(checkpoint.pickled), "weight file")
+        detail = f"{files} can run code when loaded: save the model with safe_serialization=True, as safetensors."
         yield finding("pickled", "warning", "Weights in pickled files", detail)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analyzers.check.files import another_format, look_for_files
+from analyzers.check.files import another_format, generation_settings, look_for_files
 from analyzers.check.findings import finding
 from analyzers.check.report import Finding
 from analyzers.check.structure import compare_layers, compare_with_configuration
@@ -22,21 +22,24 @@ def applies(checkpoint: Checkpoint) -> bool:
     return named and not another_format(checkpoint) and bool(loaded_tensors(checkpoint))
 
 
-def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[str]) -> tuple[Loading | None, list[Finding]]:
+def judge(
+    checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[str], unjudged: list[str]
+) -> tuple[Loading | None, list[Finding]]:
     """Return transformers' report, None if there is none, and the findings.
 
-    oracle: None where this does not apply; notes: receives what was not judged and why, and what findings rest on instead.
+    oracle: None where this does not apply; notes: receives which class was judged instead of another; unjudged: what was not judged, and
+    why.
     """
-    found, unjudged = look_for_files(checkpoint)
-    if unjudged:
-        notes.append(f"Whether transformers would load it was not judged: {unjudged}")
+    found, why = look_for_files(checkpoint)
+    if why:
+        unjudged.append(f"Whether transformers would load it was not judged: {why}")
     if oracle is None:
         return None, [*found, *(empty(checkpoint.tensors) if checkpoint.quantization is None else [])]
     config, tensors = checkpoint.config or {}, loaded_tensors(checkpoint)
     try:
-        loading = oracle.ask()
+        loading = oracle.ask(generation_settings(checkpoint))
     except UnsupportedWeights as error:
-        notes.append(f"Whether transformers would load it was not judged: {error}")
+        unjudged.append(f"Whether transformers would load it was not judged: {error}")
         return None, [*found, *(empty(tensors) if checkpoint.quantization is None else [])]
     except MantissaError as error:
         compared: list[str] = []
@@ -44,7 +47,7 @@ def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[str]
         if checkpoint.quantization is None:
             found += [*compare_with_configuration(config, tensors, compared), *compare_layers(config, tensors, compared)]
         instead = f"Compared instead: {listed(compared)}; nothing else." if compared else "Nothing was compared instead."
-        notes.append(f"What transformers would load was not judged: {error} {instead}")
+        unjudged.append(f"What transformers would load was not judged: {error} {instead}")
         return None, found
     if loading.instead:
         notes.append(
@@ -52,8 +55,8 @@ def judge(checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[str]
             f"{loading.model}, which its AutoModel takes. No code of the repository was run."
         )
     attention = config.get("attn_implementation") or config.get("_attn_implementation")
-    if attention not in (None, "eager", "sdpa"):
-        notes.append(f"config.json asks for the attention {quoted(str(attention))}, which was not tried: it may take another library.")
+    if attention not in (None, "eager", "sdpa") and not loading.fault:
+        unjudged.append(f"config.json asks for the attention {quoted(str(attention))}, which was not tried: it may take another library.")
     found += loads(config, tensors, loading)
     if loading.by_config and checkpoint.quantization is None:  # as of a type newer than transformers
         found += [*compare_with_configuration(config, tensors, []), *compare_layers(config, tensors, [])]
@@ -73,6 +76,8 @@ def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: Loading
         yield finding("loads", "error", "It cannot be loaded", detail)
         yield from empty(tensors)
         return
+    if loading.fault:
+        yield finding("loads", "error", "It cannot be loaded", f"transformers refuses it: {quoted(loading.fault, 300)}. Correct it.")
     if loading.missing or loading.buffers:
         yield _missing(config, loading)
     without = [each for each in loading.mismatched if 0 in each[1]]
@@ -96,8 +101,8 @@ def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: Loading
 
 
 def empty(tensors: Sequence[Tensor]) -> Iterator[Finding]:
-    """Parameters without values, where no expected shape is known."""
-    names = [tensor.name for tensor in tensors if not tensor.elements and not tensor.buffer]
+    """Parameters without values, where no expected shape is known: of the shape (0,), as a few architectures have empty matrices."""
+    names = [tensor.name for tensor in tensors if tensor.shape == (0,) and not tensor.buffer]
     if names:
         detail = f"{len(names):,} of {plural(len(tensors), 'tensor')} hold no values. {_GATHER}"
         yield finding("empty", "error", "Tensors without values", detail, names)

@@ -76,7 +76,9 @@ class Finding(Data):
 
 
 class CheckReport(Report):
-    """findings: the gravest first. saving_bytes: of all of them. notes: what could not be checked. adapter: whether it is one, alone."""
+    """findings: the gravest first. saving_bytes: of all of them. notes: what could not be checked. adapter: whether it is one, alone.
+    loading_judged: whether it was judged in full how transformers loads it.
+    """
 
     analyzer: Literal["check"] = "check"
     schema_version: int = 1
@@ -87,6 +89,7 @@ class CheckReport(Report):
     saving_bytes: int
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+    loading_judged: bool = True
     coverage: tuple[Coverage, ...] = ()
 
     def fails(self, fail_on: FailOn) -> bool:
@@ -107,7 +110,8 @@ class CheckReport(Report):
         if self.findings == beside and reach:
             return f"Nothing found in what was read, which is not all. {reach}"
         if self.findings == beside:
-            what = f"{plural(self.checkpoint.tensors, 'tensor')}{' of an adapter' if self.adapter else ''}."
+            limit = "" if self.loading_judged else "; how transformers loads it was not judged in full"
+            what = f"{plural(self.checkpoint.tensors, 'tensor')}{' of an adapter' if self.adapter else ''}{limit}."
             return f"Nothing found in what was read, {what} {beside[0].detail}" if beside else f"Nothing found in {what}"
         words = {"error": "error", "warning": "warning", "info": "remark"}
         found = ", ".join(plural(self.count(level), words[level]) for level in LEVELS[::-1] if self.count(level))
@@ -123,6 +127,8 @@ class CheckReport(Report):
             advice = f"Save it with mantissa shrink: {size(upcast[0].saving_bytes)} less, and every value stays what it is."
         elif self.count("warning"):
             advice = "Each warning says what to change before you publish it."
+        elif not self.loading_judged:
+            advice = "Load it before you rely on it: a note says what was not judged of that."
         elif not self.whole:
             advice = "Look at what was left out before you rely on it: nothing needs to be changed in the rest."
         elif self._beside():

@@ -16,6 +16,7 @@ from analyzers.checkpoints import Tensor, quoted
 from analyzers.formatting import plural
 
 _COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_STACKS = (*_COUNTS, "encoder_layers", "decoder_layers", "num_encoder_layers", "num_decoder_layers", "depth")
 _NEXT_TOKENS = ("num_nextn_predict_layers", "mtp_num_layers", "num_mtp_layers")  # such layers are stored after the last one
 _LEAST = 3  # layers in a stack that tell what one of them should have
 _WITH_HEAD = ("ForCausalLM", "LMHeadModel")
@@ -44,12 +45,15 @@ def compare_with_configuration(config: Mapping[str, Any], tensors: Sequence[Tens
     every = _stacks(tensors)
     stacks = [stack for stack in every if len(stack.layers) > 1]
     layers, stored = _stated_layers(settings), sum(len(stack.layers) for stack in every)
-    if layers > 0 and len(stacks) == 1:
+    most = max((settings[name] for name in _STACKS if type(settings.get(name)) is int), default=0)
+    shared = any("group" in stack.prefix or "shared" in stack.prefix for stack in every)  # one layer may be run several times
+    if layers > 0 and len(stacks) == 1 and not shared:
         compared.append("the number of layers with config.json")
         yield from _count(stacks[0], layers, any(settings.get(name) for name in _NEXT_TOKENS))
-    elif layers > stored > 0:  # config.json may count the layers of any stack, and of none more than all have
+    elif stored > 1 and most > 0 and not shared:  # config.json may count the layers of any stack, and of none more than all have
         compared.append("the number of layers with config.json")
-        yield _too_few(layers, stored)
+        if most > stored:
+            yield _too_few(most, stored)
     embeddings = [tensor for tensor in tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
     yield from _head(settings, tensors, bool(embeddings), bool(stacks))
     rows = settings.get("vocab_size")
@@ -106,7 +110,8 @@ def _too_few(stated: int, present: int) -> Finding:
 def _head(settings: Mapping[str, Any], tensors: Sequence[Tensor], embedding: bool, layers: bool) -> Iterator[Finding]:
     named = settings.get("architectures")
     predicts = isinstance(named, list) and any(str(name).endswith(_WITH_HEAD) for name in named)
-    if predicts and layers and not embedding:
+    others = any(len(tensor.shape) == 2 and tensor.layer is None and tensor.role != "head" for tensor in tensors)  # of other names
+    if predicts and layers and not embedding and not others:
         detail = f"No embedding is stored, and config.json names a language model: save the whole model. {_BY_CONFIG}"
         yield finding("loads", "error", "The embedding is missing", detail)
     headless = not any(tensor.role == "head" for tensor in tensors)

@@ -46,7 +46,8 @@ class Checkpoint:
     notes: remarks for the reader; parallel_reads: the number of concurrent reads the source benefits from; aliases: tensors of the same
     memory as one of ``tensors``, which counts for them; not_read: files that may hold weights and were not read, with the reason;
     omitted: tensors of ``files`` that are not read; outside_index: files that were read and that the index of their folder does not name;
-    replaced: tensors that a later shard holds under the same name -> the one there, which transformers loads.
+    replaced: tensors that a later shard holds under the same name -> the one there, which transformers loads; refused:
+    path of a file that transformers does not load -> why (`Header`); pickled: paths of the files that are pickles by their content.
     """
 
     ref: str
@@ -64,6 +65,8 @@ class Checkpoint:
     omitted: tuple[Omitted, ...] = ()
     outside_index: tuple[str, ...] = ()
     replaced: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    pickled: tuple[str, ...] = ()
 
     @property
     def parameters(self) -> int:
@@ -186,6 +189,8 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             omitted=tuple(chain.from_iterable(header.omitted for header in headers)),
             outside_index=added.paths,
             replaced=replaced,
+            refused={file.path: header.refused for file, header in zip(files, headers, strict=True) if header.refused},
+            pickled=tuple(file.path for file, header in zip(files, headers, strict=True) if header.pickled),
         )
     except BaseException:
         for file in files:

@@ -38,7 +38,8 @@ def read_any_header(file: RangeFile, checked: int | None) -> Header:
     if kind is named or named is None:
         return header
     note = f"{quoted(file.path, 200)} is {kind.value}, which its name does not say: other programs may not open it."
-    return replace(header, notes=(*header.notes, note))
+    refused = f"it is {kind.value}, and transformers reads a file of that name as {named.value}"
+    return replace(header, notes=(*header.notes, note), refused=refused)
 
 
 def is_recognized(file: RangeFile) -> bool:

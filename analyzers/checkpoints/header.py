@@ -62,7 +62,8 @@ class Omitted(NamedTuple):
 class Header:
     """tensors: sorted by offset, or by name for a pickled file; metadata: free-form metadata of the writer;
     nbytes: length of the description, which the data follow in a safetensors file; notes: remarks for the reader;
-    opaque: classes and functions of a pickled file whose values were not interpreted; omitted: its tensors that are not read.
+    opaque: classes and functions of a pickled file whose values were not interpreted; omitted: its tensors that are not read; refused: why
+    transformers does not load a file of this name and content, as a clause, empty if it may; pickled: whether its content can run code.
     """
 
     tensors: tuple[HeaderTensor, ...]
@@ -71,6 +72,8 @@ class Header:
     notes: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
     omitted: tuple[Omitted, ...] = ()
+    refused: str = ""
+    pickled: bool = False
 
 
 class _Malformed(Exception):

@@ -22,8 +22,8 @@ class Loading:
     model: the class; missing: parameters without a stored tensor, which it initializes; buffers: the same, which keep their initial
     values; unexpected: tensors that it ignores, none if config.json names no class, as heads
     are none of the base model's; mismatched: (name, stored shape, expected shape); refused: why it raises, empty if it does not;
-    by_config: whether it raises for any tensors; instead: the class that config.json names, if transformers has none of that name for its
-    model_type and AutoModel takes ``model``.
+    by_config: whether it raises for any tensors; fault: why it raises for an implementation or generation_config.json; instead: the class
+    that config.json names, if transformers has none of that name for its model_type and AutoModel takes ``model``.
     """
 
     model: str
@@ -33,6 +33,7 @@ class Loading:
     mismatched: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = ()
     refused: str = ""
     by_config: bool = False
+    fault: str = ""
     instead: str = ""
 
 
@@ -50,9 +51,11 @@ class LoadingOracle:
         except MantissaError as error:
             self._impossible = error
 
-    def ask(self) -> Loading:
-        """Return what transformers would report. Where that cannot be told, raises MissingExtra without it or a library that it needs,
-        UnknownArchitecture for a class that it does not have, UnsupportedWeights for quantized ones, LimitExceeded, InvalidCheckpoint.
+    def ask(self, generation: Any = None) -> Loading:
+        """Return what transformers would report. generation: what generation_config.json holds.
+
+        Where that cannot be told, raises MissingExtra without transformers or a library that it needs, UnknownArchitecture
+        for a class that it does not have, UnsupportedWeights for quantized ones, LimitExceeded, InvalidCheckpoint.
         """
         if self._impossible is not None:
             raise self._impossible
@@ -61,7 +64,7 @@ class LoadingOracle:
             self._process = Bounded("loading")
         tensors = [(tensor.name, tensor.shape) for tensor in loaded_tensors(self._checkpoint)]
         try:
-            answer = self._process.ask("load", config=self._checkpoint.config, tensors=tensors)
+            answer = self._process.ask("load", config=self._checkpoint.config, tensors=tensors, generation=generation)
         except ProgramFailed as failed:
             raise _error(failed) from None
         except RecursionError:
@@ -115,5 +118,6 @@ def _loading(answer: dict[str, Any]) -> Loading:
         mismatched=tuple((name, tuple(stored), tuple(expected)) for name, stored, expected in answer.get("mismatched", ())),
         refused=answer.get("refused", ""),
         by_config=answer.get("by_config", False),
+        fault=answer.get("fault", ""),
         instead=answer.get("instead", ""),
     )

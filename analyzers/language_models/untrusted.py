@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analyzers import limits
+from analyzers.checkpoints import quoted
 from analyzers.errors import LimitExceeded
 
 LAYERS = re.compile(r"(n|num)_(\w+_)?layers?")
+REPEATED = re.compile(r"\w*(layers?|depths?|blocks?|groups?)(_num)?")  # keys that may say how often something is built
 _EXPERTS = re.compile(r"(moe_)?(n|num)_(local_|routed_)?experts")
 _REPEATS = re.compile(r"attention_types")  # GPT-Neo: [[["global", "local"], 12]], layer types and repeat counts
 _REMOVED = re.compile(
@@ -23,12 +25,14 @@ LABELS = re.compile(r"num_labels|id2label|label2id")
 
 def check_counts(stated: Mapping[str, Any]) -> None:
     """Raise LimitExceeded for too many layers, or too many experts in total."""
-    layers, experts, repeats = (
-        max((value for name, value in numbers(stated) if kind.fullmatch(name)), default=0) for kind in (LAYERS, _EXPERTS, _REPEATS)
-    )
-    layers = max(layers, repeats)
-    if layers > limits.MODEL_LAYERS:
-        raise LimitExceeded(f"The model has {layers:,} layers, more than {limits.MODEL_LAYERS:,} (MANTISSA_MODEL_LAYERS).")
+    every = list(numbers(stated))
+    repeated = max(((value, name) for name, value in every if REPEATED.fullmatch(name) or _REPEATS.fullmatch(name)), default=(0, ""))
+    if repeated[0] > limits.MODEL_LAYERS:
+        raise LimitExceeded(
+            f"The model has {repeated[0]:,} layers, more than {limits.MODEL_LAYERS:,} (MANTISSA_MODEL_LAYERS), by {quoted(repeated[1])} in "
+            "config.json."
+        )
+    layers, experts = (max((value for name, value in every if kind.fullmatch(name)), default=0) for kind in (LAYERS, _EXPERTS))
     if layers * experts > limits.MODEL_EXPERTS:
         raise LimitExceeded(
             f"The model has {experts:,} experts in each of {layers:,} layers, more than {limits.MODEL_EXPERTS:,} in all "

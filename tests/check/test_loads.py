@@ -244,7 +244,7 @@ def test_a_nested_configuration(tmp_path: Path) -> None:
 
 
 def test_without_an_architecture_only_empty_tensors_are_found(tmp_path: Path) -> None:
-    (found,), notes = checked(write(tmp_path, without(Q) | {UP: torch.empty(0, 32)}, {"hidden_size": 32}))
+    (found,), notes = checked(write(tmp_path, without(Q) | {UP: torch.empty(0)}, {"hidden_size": 32}))
     assert (found.rule, found.level, found.tensors) == ("empty", "error", (UP,))
     assert "names neither a model_type nor architectures" in notes[-1]
 
@@ -368,3 +368,13 @@ def test_layers_beyond_those_stated_are_ignored(tmp_path: Path) -> None:
 def test_without_transformers_nothing_is_wrongly_condemned(architecture: str, tmp_path: Path) -> None:
     path = build(tmp_path, architecture, "unchanged")
     assert path is not None and checked(path)[0] == []
+
+
+@pytest.mark.usefixtures("base_package")
+@pytest.mark.parametrize("name", ["a.layer_groups.0.inner_layers.0.ffn.weight", "transformer.w.weight", "other.dense.weight"])
+def test_without_transformers_only_what_is_certain_is_an_error(name: str, tmp_path: Path) -> None:
+    """Layers may be shared, the embedding may have another name, and a matrix may be empty by design."""
+    values = {f"h.{layer}.attn.weight": normal(8, 8) for layer in range(3)} if "group" not in name else {}
+    values[name] = normal(0 if "other" in name else 8, 8)
+    config = {"model_type": "toy", "num_hidden_layers": 3, "architectures": ["ToyLMHeadModel"]}
+    assert checked(write(tmp_path, values, config))[0] == []

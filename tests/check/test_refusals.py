@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from tests.check.mutations import ARCHITECTURES, build
 from tests.check.test_loads import LLAMA, Hostile, Q, _processes, assert_agrees, checked, llama, report_on, transformers_faults, without
-from tests.check.unloadable import CHANGES, WRONG_INDEXES
+from tests.check.unloadable import CHANGES, PICKLES, WRONG_INDEXES, Change
 from tests.dtype_detection.checkpoints import normal, write
 
 __all__ = ["_processes"]  # a fixture
@@ -41,6 +41,67 @@ def test_it_is_an_error_where_transformers_refuses_the_files_in_all_changes(arch
         if path is not None and change(path):
             faults.append(assert_agrees(path))
     assert len(faults) >= 50 and True in faults and False in faults
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol 3")  # which torch.load reads
+@pytest.mark.parametrize("change", PICKLES)
+def test_it_is_an_error_where_transformers_refuses_a_pickle(change: str, tmp_path: Path) -> None:
+    path = build(tmp_path, "llama", "unchanged")
+    assert path is not None and PICKLES[change](path)
+    assert_agrees(path)
+
+
+@pytest.mark.parametrize(("change", "pickled"), [("named-safetensors", True), ("safetensors-named-bin", False)])
+def test_the_content_tells_whether_a_file_can_run_code(change: str, pickled: bool, tmp_path: Path) -> None:
+    path = build(tmp_path, "llama", "unchanged")
+    assert path is not None and PICKLES[change](path)
+    assert any(each.rule == "pickled" for each in report_on(path).findings) == pickled
+
+
+def _file(name: str, text: str) -> Change:
+    def change(folder: Path) -> bool:
+        (folder / name).write_text(text)
+        return True
+
+    return change
+
+
+BESIDE: dict[str, Change] = {
+    "generation-list": _file("generation_config.json", "[]"),
+    "generation-text": _file("generation_config.json", '{"max_new_tokens": "x"}'),
+    "generation-cut": _file("generation_config.json", "{"),
+    "adapter-cut": _file("adapter_config.json", "{"),
+    "adapter-alone": _file("adapter_config.json", '{"peft_type": "LORA", "base_model_name_or_path": "x"}'),
+}
+
+
+@pytest.mark.parametrize("change", BESIDE)
+def test_it_is_an_error_where_transformers_refuses_a_file_beside_the_weights(change: str, tmp_path: Path) -> None:
+    path = build(tmp_path, "llama", "unchanged")
+    assert path is not None and BESIDE[change](path)
+    assert_agrees(path)
+
+
+@pytest.mark.parametrize("key", ["_attn_implementation", "experts_implementation"])
+def test_an_implementation_that_transformers_does_not_know(key: str, tmp_path: Path) -> None:
+    path = write(tmp_path, llama(), LLAMA | {key: "zorg"})
+    assert assert_agrees(path) and "zorg" in checked(path)[0][0].detail
+
+
+@pytest.mark.parametrize("key", ["encoder_layers", "decoder_layers"])
+def test_hostile_counts_of_layers_of_several_stacks(key: str, tmp_path: Path) -> None:
+    """An error in seconds, and not tried."""
+    path = build(tmp_path, "bart", "unchanged")
+    assert path is not None
+    (path / "config.json").write_text(json.dumps(json.loads((path / "config.json").read_text()) | {key: 10**9}))
+    (found,), notes = checked(path)
+    assert found.title == "Layers are missing" and any(f'by "{key}" in config.json' in note for note in notes)
+
+
+def test_the_answer_says_that_loading_was_not_judged(tmp_path: Path) -> None:
+    report = report_on(write(tmp_path, llama(), LLAMA | {"attn_implementation": "flash_attention_2"})).model_copy(update={"findings": ()})
+    assert report.headline().endswith("how transformers loads it was not judged in full.") and not report.loading_judged
+    assert "Nothing needs to be changed" not in report.next_step().advice
 
 
 INSTEAD: list[Hostile] = [
@@ -91,7 +152,7 @@ FILES = {
     "sft": 'Rename "model.sft" to "model.safetensors".',
     "no-index": 'Without "model.safetensors.index.json" the 2 shards are not found',
     "null-metadata": 'add "metadata": {} to the index.',
-    "wrapped": "transformers does not look inside that entry",
+    "wrapped": "transformers does not look inside that entry: it loads without an error, and initialises all parameters at random.",
     "without-config": "config.json is not in the files",
     "latin-1": '"config.json" is not UTF-8, and transformers refuses to read it',
 }

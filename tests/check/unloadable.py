@@ -2,10 +2,14 @@
 
 import json
 import re
+from argparse import Namespace
+from collections import Counter
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -111,9 +115,9 @@ def _other(file: str) -> str:
     return _SHARDS[1 - _SHARDS.index(file)]
 
 
-def _pickled(wrap: Callable[[dict[str, torch.Tensor]], Any]) -> Change:
+def _saved(wrap: Callable[[dict[str, torch.Tensor]], Any], **options: Any) -> Change:
     def change(folder: Path) -> bool:
-        torch.save(wrap(load_file(folder / _MAIN)), folder / "pytorch_model.bin")
+        torch.save(wrap(load_file(folder / _MAIN)), folder / "pytorch_model.bin", **options)
         (folder / _MAIN).unlink()
         return True
 
@@ -139,9 +143,9 @@ CHANGES: dict[str, Change] = {name: _setting(*setting) for name, setting in _SET
     "no-index": _sharded(lambda places: None),
     "no-metadata": _sharded(lambda places: {"weight_map": places}),
     "null-metadata": _sharded(lambda places: {"metadata": None, "weight_map": places}),
-    "wrapped": _pickled(lambda values: {"state_dict": values, "step": 3}),
-    "wrapped-model": _pickled(lambda values: {"model": values}),
-    "plain-pickle": _pickled(dict),
+    "wrapped": _saved(lambda values: {"state_dict": values, "step": 3}),
+    "wrapped-model": _saved(lambda values: {"model": values}),
+    "plain-pickle": _saved(dict),
 }  # fmt: skip
 # Indexes that contradict files which transformers loads all the same: errors of the rule `index`.
 WRONG_INDEXES: dict[str, Change] = {
@@ -149,3 +153,41 @@ WRONG_INDEXES: dict[str, Change] = {
     "incomplete": _sharded(lambda places: {"metadata": {}, "weight_map": dict(list(places.items())[:4])}),
     "invented": _sharded(lambda places: {"metadata": {}, "weight_map": places | {"model.zorg": _SHARDS[0]}}),
 }
+
+
+class _Opaque:
+    """A class of the writer's own."""
+
+
+def _named(name: str, change: Change | None = None) -> Change:
+    """The saved file, or the pickle that ``change`` makes of it, under another format's name."""
+
+    def rename(folder: Path) -> bool:
+        if change is not None:
+            change(folder)
+        (folder / ("pytorch_model.bin" if change else _MAIN)).rename(folder / name)
+        return True
+
+    return rename
+
+
+def _beside(value: Any) -> Change:
+    return _saved(lambda values: {**values, "beside": value})
+
+
+# Pickles; transformers refuses those with an opcode or a name that torch.load does not accept with weights_only, or without names.
+PICKLES: dict[str, Change] = {
+    **{f"protocol-{number}": _saved(dict, pickle_protocol=number) for number in (2, 3, 4, 5)},
+    "old-layout": _saved(dict, _use_new_zipfile_serialization=False),
+    "old-layout-date": _saved(lambda values: {**values, "day": date(2026, 1, 2)}, _use_new_zipfile_serialization=False),
+    "numpy-scalar": _beside(np.float64(2.5)), "numpy-array": _beside(np.arange(3)), "date": _beside(date(2026, 1, 2)),
+    "namespace": _beside(Namespace(lr=0.1)), "class": _beside(_Opaque()), "frozenset": _beside(frozenset({1})),
+    "set": _beside({1, 2}), "bytes": _beside(b"\x00\xff"), "long-text": _beside("x" * 70_000), "numbers": _beside([1, -1.5, 10**30, None]),
+    "dtype": _beside(torch.bfloat16), "size": _beside(torch.Size([2])), "device": _beside(torch.device("cpu")), "complex": _beside(1j),
+    "sparse": _beside(torch.eye(3).to_sparse()), "counter": _beside(Counter("ab")), "layout": _beside(torch.strided),
+    "integer-key": _saved(lambda values: {**values, 5: torch.ones(2)}),
+    "tuple-key": _saved(lambda values: {**values, (1, 2): torch.ones(2)}),
+    "pairs": _saved(lambda values: list(values.items())), "tensors": _saved(lambda values: list(values.values())),
+    "parameters": _saved(lambda values: {name: torch.nn.Parameter(value) for name, value in values.items()}),
+    "named-safetensors": _named(_MAIN, _saved(dict)), "safetensors-named-bin": _named("pytorch_model.bin"),
+}  # fmt: skip

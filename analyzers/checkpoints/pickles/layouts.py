@@ -9,6 +9,7 @@ from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
 from analyzers.checkpoints.pickles.machine import Machine, Stream
 from analyzers.checkpoints.pickles.objects import Entries, Storage
 from analyzers.checkpoints.pickles.pieces import Pieces
+from analyzers.checkpoints.pickles.weights_only import why_refused
 from analyzers.checkpoints.reference import quoted
 
 _MAGIC = 0x1950A86A20F9469CFC6C
@@ -21,7 +22,8 @@ _VERSIONS = range(1, 11)
 
 class Contents(NamedTuple):
     """root: the unpickled description; foreign: how many values each unknown class or function would have made; storages: key -> bytes;
-    places: storage key -> offset of its data; nbytes: of the pickles; constants: of a TorchScript program, stored next to them.
+    places: storage key -> offset of its data; nbytes: of the pickles; refused: see `Header`; constants: of a TorchScript program, stored
+    next to them.
     """
 
     root: Any
@@ -29,6 +31,7 @@ class Contents(NamedTuple):
     storages: dict[str, int]
     places: dict[str, int]
     nbytes: int
+    refused: str
     constants: int = 0
 
 
@@ -67,7 +70,10 @@ def read_zip(pieces: Pieces, checked: int | None) -> Contents:
     check_places(pieces, spread([data[key] for key in machine.storages], checked))
     places = {key: data[key].start for key in machine.storages}
     constants = sum(name.startswith(folder + "constants/") for name in entries)
-    return Contents(root, machine.foreign, _sizes(machine), places, pickled.size, constants)
+    refused = why_refused(machine.seen, machine.names)
+    if folder + "constants.pkl" in entries:
+        refused = "it is a TorchScript program, which torch.load refuses with weights_only"
+    return Contents(root, machine.foreign, _sizes(machine), places, pickled.size, refused, constants)
 
 
 def read_legacy(pieces: Pieces, checked: int | None) -> Contents:
@@ -116,7 +122,7 @@ def read_legacy(pieces: Pieces, checked: int | None) -> Contents:
     for place, count in spread(counts, checked):
         if int.from_bytes(pieces.read(place, _COUNT), "little") != count:
             raise Damaged("a storage does not have the length that its tensors state")
-    return Contents(root, machine.foreign, _sizes(machine), places, nbytes)
+    return Contents(root, machine.foreign, _sizes(machine), places, nbytes, why_refused(machine.seen, machine.names))
 
 
 def _nbytes(storage: Storage) -> int:

@@ -87,12 +87,15 @@ class Machine:
 
     opcodes: that it may have, and as many more as its bytes and storages account for: long pickles are as long as what they describe.
 
-    storages: those that it names, by key; foreign: how many values each unknown class or function would have made.
+    storages: those that it names, by key; foreign: how many values each unknown class or function would have made; seen: its opcodes;
+    names: of globals.
     """
 
     def __init__(self, stream: Stream, opcodes: int = limits.PICKLE_OPCODES) -> None:
         self.storages: dict[str, Storage] = {}
         self.foreign: Counter[str] = Counter()
+        self.seen: set[str] = set()
+        self.names: set[tuple[str, str]] = set()
         self._stream = stream
         self._opcodes, self._spare, self._most = opcodes, _SPARE * opcodes, _MOST * opcodes
         self._made = 0
@@ -112,6 +115,7 @@ class Machine:
                             f"has a pickle of more than {executed - 1:,} opcodes for {plural(len(self.storages), 'storage')} "
                             "(MANTISSA_PICKLE_OPCODES)."
                         )
+                    self.seen.add(opcode.name)
                     step = _STEPS.get(opcode.name)
                     if step is None:
                         raise Damaged(f"its pickle has an opcode that no state dict needs, {opcode.name}")
@@ -215,6 +219,7 @@ class Machine:
         self._name(module, name)
 
     def _name(self, module: str, name: str) -> None:
+        self.names.add((module, name))
         known = GLOBALS.get((module, name))
         self.push(Unknown(f"{module}.{name}") if known is None else known)
 

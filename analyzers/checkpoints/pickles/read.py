@@ -12,6 +12,7 @@ from analyzers.checkpoints.pickles.layouts import read_legacy, read_zip
 from analyzers.checkpoints.pickles.objects import DTYPES, Stored
 from analyzers.checkpoints.pickles.pieces import Pieces
 from analyzers.checkpoints.pickles.state import weights
+from analyzers.checkpoints.pickles.weights_only import as_state_dict, why_no_state_dict
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import DTYPE_BITS
@@ -67,14 +68,15 @@ def _read(file: RangeFile, checked: int | None) -> Header:
     if beginning[8:9] == b"{" and int.from_bytes(beginning[:8], "little") < file.size:
         raise Refused("is a safetensors file, which torch.save did not write.")
     contents = read_zip(pieces, checked) if beginning.startswith(LOCAL) else read_legacy(pieces, checked)
-    found, omitted, notes, opaque = weights(contents.root, contents.foreign, contents.storages)
+    root = as_state_dict(contents.root)
+    found, omitted, notes, opaque = weights(root, contents.foreign, contents.storages)
     if contents.constants:
         if not found:
             raise Refused("is a frozen TorchScript program, whose weights are constants of its code: save it before torch.jit.freeze.")
         notes.append(f"Not read: {plural(contents.constants, 'constant')} of the TorchScript program.")
     tensors = tuple(_tensors(found, contents.places))
     _check_views(tensors, file.size)
-    return Header(tensors, {}, contents.nbytes, tuple(notes), opaque, omitted)
+    return Header(tensors, {}, contents.nbytes, tuple(notes), opaque, omitted, contents.refused or why_no_state_dict(root), pickled=True)
 
 
 def _tensors(found: Mapping[str, Stored], places: Mapping[str, int]) -> Iterator[HeaderTensor]:

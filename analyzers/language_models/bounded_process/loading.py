@@ -8,7 +8,8 @@ from typing import Any, TypeVar, cast
 
 import torch
 import transformers
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
 from transformers.quantizers.auto import AutoHfQuantizer
@@ -33,12 +34,13 @@ class Programs:
         quiet.set_verbosity(logging.CRITICAL)
         quiet.disable_progress_bar()
 
-    def load(self, config: dict[str, Any], tensors: _Stored) -> dict[str, Any]:
+    def load(self, config: dict[str, Any], tensors: _Stored, generation: Any) -> dict[str, Any]:
         """Load tensors of these names and shapes, on the meta device, into the model that ``config`` describes.
 
         Returns the name of the ``class``, the name ``instead`` of which it was taken, and its report: names of ``missing`` parameters and
         ``buffers``, ``unexpected`` names, ``mismatched`` names with the stored and the expected shape; or the reason why it is
-        ``refused``, and whether ``by_config`` alone. Names are those of the model, after transformers' own renaming. Raises ProgramFailed
+        ``refused``, and whether ``by_config`` alone; and the ``fault`` of ``generation``, what generation_config.json holds, or of the
+        implementations that ``config`` asks for. Names are those of the model, after transformers' own renaming. Raises ProgramFailed
         where it cannot be told: for a model above a "limit", one that needs a "library" or its own "code", a "class" that transformers
         does not have, and one that is "quantized".
         """
@@ -60,9 +62,11 @@ class Programs:
                 raise ProgramFailed("quantized", method)
             return {**answer, "refused": by_config or refused, "by_config": bool(by_config)}
         model, info = loaded
+        fault = _attempt(lambda: _check_rest(model, config, generation))[1].partition(". ")[0]
         parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
         return {
             **answer,
+            "fault": fault,
             "missing": sorted(name for name in info["missing_keys"] if name in parameters),
             "buffers": sorted(name for name in info["missing_keys"] if name not in parameters),
             # Without a class of that name it may be a head.
@@ -104,6 +108,24 @@ def _loaded(model_class: type[PreTrainedModel], settings: PreTrainedConfig, stat
         output_loading_info=True,
     )
     return loaded
+
+
+def _check_rest(model: Any, stated: Mapping[str, Any], generation: Any) -> None:
+    """Raise what transformers would for implementations that it does not know, and for what generation_config.json holds.
+
+    Implementations that it knows are not tried: they may take another library.
+    """
+    attention, experts = (stated.get(f"{kind}_implementation", stated.get(f"_{kind}_implementation")) for kind in ("attn", "experts"))
+    known = cast(Any, ALL_ATTENTION_FUNCTIONS).valid_keys()
+    if isinstance(attention, str) and attention not in known and "/" not in attention and "|" not in attention:  # kernels of a repository
+        model.get_correct_attn_implementation(attention)
+    if isinstance(experts, str):
+        model.get_correct_experts_implementation(experts)
+    if generation is not None and model.can_generate():
+        try:
+            GenerationConfig.from_dict(cleaned(generation))
+        except Exception as error:
+            raise ValueError(f"generation_config.json: {_reason(error)}") from None
 
 
 def _described(stated: Mapping[str, Any]) -> tuple[type[PreTrainedModel], PreTrainedConfig, str]:

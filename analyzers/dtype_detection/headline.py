@@ -61,7 +61,7 @@ def _held(report: "DtypeReport") -> str:
 
 def _bounded(report: "DtypeReport") -> str:
     """What a sample leaves open, for a sentence on all values read."""
-    return f" (others: {unseen(report.blocks)})" if report.blocks else ""
+    return f" (others: {unseen(report.blocks, report.unseen)})" if report.blocks else ""
 
 
 def narrower(report: "DtypeReport") -> str:

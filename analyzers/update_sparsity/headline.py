@@ -32,8 +32,8 @@ def advice(report: "SparsityReport") -> str:
         return "Look at the order of the layers: their values are the base's, under other numbers, which makes another model."
     if changed == 0 and not report.swallowed.count and compared:
         return "Compare the other weights before you say that nothing was trained: those compared are the same on both sides."
-    if changed == 0 and not report.swallowed.count and report.blocks:
-        return f"Use exact mode before you say that nothing was trained; a difference is {unseen(report.blocks)}."
+    if changed == 0 and not report.swallowed.count and report.blocks and report.interval:
+        return f"Use exact mode before you say that nothing was trained (differences: {unseen(report.blocks, 1 - report.interval.low)})."
     if changed == 0 and not report.swallowed.count:
         return "Check that the right checkpoint was uploaded: nothing was trained."
     if report.swallowed.meaningful and report.swallowed.count:

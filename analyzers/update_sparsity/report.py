@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 5
+ANALYSIS_VERSION = 6
 
 DEFAULT_ETA = 1e-3
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from analyzers.errors import InvalidRequest
+from analyzers.formatting import share
 from tests.dtype_detection.checkpoints import from_fp8, normal, through, write
 from tests.dtype_detection.reports import exact, inspect
 
@@ -56,6 +57,17 @@ def test_what_a_sample_says_of_the_rest(tmp_path: Path) -> None:
         assert quick.startswith(said) and bound and 0 < float(bound[1]) < 100
         assert "none was read" not in whole and "values read" not in whole
     assert "none an exception. That so many different values of one grid (" in whole and "has odds of 1 in 10^" in whole
+
+
+def test_every_sentence_has_the_bound_over_the_strata(tmp_path: Path) -> None:
+    """Small roles have many of the blocks and few of the values: 3/B over all blocks would say too little."""
+    tensors = {f"model.layers.{i}.mlp.up_proj.weight": normal(1024, 256, seed=i) for i in range(6)}
+    tensors |= {f"model.layers.{i}.self_attn.q_proj.weight": normal(64, 64, seed=10 + i) for i in range(6)}
+    tensors |= {f"{name}.weight": normal(100, 256, seed=20) for name in ("model.embed_tokens", "lm_head", "visual.proj")}
+    report = inspect(write(tmp_path, {name: through(each, BF16, F32) for name, each in tensors.items()}), budget=220_000)
+    assert report.blocks and report.unseen and report.unseen > 4.5 / report.blocks
+    bound = f"at most {share(report.unseen)} of "
+    assert all(bound in said for said in (report.headline(), report.next_step().advice, report.lineage.statement, report.fp16_risk.reasons[0]))
 
 
 def test_fp8_from_a_small_part(tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ def _held(report: "DtypeReport") -> str:
             lost = f"saving it as {held} should lose nothing" if report.whole else "of the others nothing is known"
             return f"Every value read from the {stored} file is a {held} value{bounded}: {lost}."
         return f"The {stored} file holds only {held} values: saving it as {held} loses nothing."
-    return f"All {stored} values{seen} have passed through {ancestor}{bounded}."
+    every = "The smallest" if report.lineage.verdict == "fp16-ancestor" and report.lineage.stored != "BF16" else "All"
+    return f"{every} {stored} values{seen} have passed through {ancestor}{bounded}."
 
 
 def _bounded(report: "DtypeReport") -> str:

@@ -149,13 +149,31 @@ def test_rows_of_ones_zeros_and_padding_are_no_fossils(tmp_path: Path) -> None:
 
 
 def test_native_fp32_with_an_ancestor_in_fp16(tmp_path: Path) -> None:
-    """Values below 2^-18 that were never updated since sit on fp16's subnormal grid."""
+    """Values below 2^-17 that were never updated since sit on fp16's subnormal grid."""
     tensor = normal(400, 400)
     small = normal(400, 400, seed=4, scale=1e-5)
     updated = torch.where(tensor.abs() < 1e-4, 0.0123, tensor)
     grid = torch.where(small.abs() < 2.0**-18, through(small, F16, F32), updated)
     report = exact(write(tmp_path, {"weight": grid}))
     assert report.lineage.passed_through == ("fp16",) and report.lineage.verdict == "fp16-ancestor"
+    assert "The smallest fp32 values have passed through fp16." in report.headline() and report.representable.fp16 != 1
+
+
+def test_bf16_values_that_fp16_does_not_hold_refute_it(tmp_path: Path) -> None:
+    """From 2^-18 to 2^-17 bf16 has steps of 2^-25, which fp16 has not."""
+    off = ((2 * torch.arange(64, 128) + 1) * 2.0**-25).repeat(64, 8).to(BF16)
+    report = exact(write(tmp_path, {"a.weight": through(normal(512, 512), F16, BF16), "b.weight": off}))
+    assert report.representable.fp16 != 1
+    assert (report.lineage.verdict, report.tensors[1].lineage.evidence[0].exceptions) == ("mixed", off.numel())
+
+
+@pytest.mark.parametrize("stored", [(BF16,), (BF16, F32)])
+@pytest.mark.parametrize("scale", [0.003, 0.02])
+def test_fixed_point_of_fp16s_smallest_step_is_no_fp16(scale: float, stored: tuple[torch.dtype, ...], tmp_path: Path) -> None:
+    """Differences of fp32 sums are multiples of 2^-24, whatever their size; fp16 has as many bits as bf16 has and three more."""
+    differences = (1 + normal(1024, 512, scale=scale)) - 1
+    assert "fp16" not in exact(write(tmp_path / "sum", {"a.weight": through(differences, *stored)})).lineage.passed_through
+    assert "fp16" in exact(write(tmp_path / "fp16", {"a.weight": through(differences, F16, *stored)})).lineage.passed_through
 
 
 @pytest.mark.parametrize(("extra", "verdict"), [(65504.0, "fp16-ancestor"), (70000.0, "native")])

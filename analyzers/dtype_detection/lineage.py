@@ -161,8 +161,8 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     values. Tensors that disagree make the checkpoint ``mixed``, also those that decide nothing and hold an exception: one
     refutes "all passed through". Only where all that disagree with the leading verdict hold at most 0.1% of the parameters
     together (a scalar, a few norms) are they set aside: the verdict is then that of the rest, and the statement and ``parts``
-    say what was set aside. Nor do tensors that small decide for others that are undecided, or fewer than half of the parameters
-    that all is ``native``.
+    say what was set aside. Nor do some tensors decide for others that hold nothing that tells: those that hold evidence must have half of
+    the parameters.
 
     pooled: dtype -> judgement over all its values; parameters: dtype -> how many there are. unseen: of a sample, the share of all values
     that a kind of block can make up, with 95% confidence, of which none was read.
@@ -187,7 +187,12 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     )
     if others > SET_ASIDE * everything:
         verdict = "mixed"
-    elif leads <= SET_ASIDE * everything or (verdict == "native" and 2 * leads < everything):
+    telling = sum(
+        one.parameters
+        for one in judged
+        if one.judgement.verdict == verdict or any(e.test == test and e.distinct for e in one.judgement.evidence)
+    )
+    if 2 * (leads if verdict == "native" else telling) < everything and verdict != "mixed":
         verdict = "undecided"
     stored = max(parameters, key=lambda dtype: parameters[dtype])
     if stored not in TESTS and verdict != "mixed":
@@ -201,6 +206,8 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     statement = _statement(verdict, stored, ancestors, parts, len(judged), fossils, found, read)
     if unseen is not None and verdict not in ("mixed", "undecided"):
         statement += f" Blocks of another history, of which none was read, are at most {formatting.share(unseen)} of all (95% confidence)."
+    if ancestors and verdict != "mixed" and everything - telling > SET_ASIDE * everything:
+        statement += f" Values that tell are in tensors of {formatting.share(telling / everything)} of the parameters."
     if verdict != "mixed":
         statement += _besides([part for part in parts if part.verdict not in (verdict, "undecided")], everything)
     return Lineage(
@@ -253,6 +260,8 @@ def _statement(
     unsure = next((e for e in found if e.test in _NARROW and not e.exceptions and not e.proven), None)
     if verdict == "undecided" and unsure:
         return f"What preceded {FORMAT_OF[unsure.stored]} is undecided: {_UNSURE[unsure.test]}."
+    if verdict == "undecided" and any(part.verdict != "undecided" for part in parts):
+        return f"Most of the parameters are in tensors without values that tell what came before {here}."
     if verdict == "undecided":
         return f"Too few different informative values to tell what came before {here}."
     if verdict == "native":

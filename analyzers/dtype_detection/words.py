@@ -17,7 +17,9 @@ _UNDERFLOW_SHARE = 1e-4
 _SUBNORMAL_SHARE = 1e-2
 
 
-def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, blocks: int | None, most: float | None, unread: str, unread_share: float) -> Fp16Risk:
+def fp16_risk(
+    counts: Counts, extremes: Extremes, nonzero: int, blocks: int | None, most: float | None, unread: str, unread_share: float
+) -> Fp16Risk:
     """Judge the counts among ``nonzero`` finite nonzero values (those read, in quick mode).
 
     blocks, most: of a sample, see `unseen`; unread: the weights whose values are not decoded, in words, or an empty text; unread_share: of all elements.

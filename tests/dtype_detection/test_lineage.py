@@ -238,6 +238,23 @@ def test_norms_do_not_answer_for_weights_that_tell_nothing(tmp_path: Path) -> No
     assert "In addition, 1 tensor is native" in lineage.statement
 
 
+@pytest.mark.parametrize(("others", "verdict"), [(7, "undecided"), (1, "fp16-ancestor")])
+def test_a_claim_on_the_whole_needs_values_that_tell_in_half_of_it(others: int, verdict: str, tmp_path: Path) -> None:
+    large = {f"{i}.weight": (2.0**-8 + normal(512, 512, seed=i).abs()).to(BF16) for i in range(others)}
+    report = exact(write(tmp_path, {"a.weight": through(normal(512, 512), F16, BF16), **large}))
+    assert (report.lineage.verdict, report.tensors[-1].lineage.verdict) == (verdict, "fp16-ancestor")
+    if others > 1:
+        assert report.lineage.statement.endswith("came before bf16. In addition, 1 tensor is fp16-ancestor (12.5% of the parameters).")
+        assert "passed through" not in report.headline()
+    else:
+        assert report.lineage.statement.endswith("Values that tell are in tensors of 50% of the parameters.")
+
+
+def test_not_all_is_said_where_a_few_values_are_set_aside(tmp_path: Path) -> None:
+    tensors = {"up_proj.weight": through(normal(640, 640), BF16, F32), "norm.weight": normal(300, seed=5)}
+    assert "Nearly all fp32 values have passed through bf16" in exact(write(tmp_path, tensors)).headline()
+
+
 def test_tensors_too_small_alone_decide_together(tmp_path: Path) -> None:
     values = normal(40, 5).to(BF16).to(F32)
     report = exact(write(tmp_path, {f"t{i}.weight": values[i] for i in range(40)}))

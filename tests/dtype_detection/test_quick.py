@@ -67,7 +67,9 @@ def test_every_sentence_has_the_bound_over_the_strata(tmp_path: Path) -> None:
     report = inspect(write(tmp_path, {name: through(each, BF16, F32) for name, each in tensors.items()}), budget=220_000)
     assert report.blocks and report.unseen and report.unseen > 4.5 / report.blocks
     bound = f"at most {share(report.unseen)} of "
-    assert all(bound in said for said in (report.headline(), report.next_step().advice, report.lineage.statement, report.fp16_risk.reasons[0]))
+    assert all(
+        bound in said for said in (report.headline(), report.next_step().advice, report.lineage.statement, report.fp16_risk.reasons[0])
+    )
 
 
 def test_fp8_from_a_small_part(tmp_path: Path) -> None:

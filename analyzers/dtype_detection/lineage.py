@@ -22,7 +22,7 @@ from analyzers.dtype_detection.evidence import (
 )  # fmt: skip
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
 from analyzers.formatting import plural
-from analyzers.numerics import BitHistogram
+from analyzers.numerics import FP16, BitHistogram, bins
 from analyzers.numerics.runs import DULL, FIXED_BF16, FIXED_FP16, FIXED_FP32, MANY, TELLING_8
 
 FORMAT_OF = {
@@ -101,11 +101,24 @@ def judge(
         verdict = "undecided"  # no run looks native, but these tests do not identify the quantization
     fossils = 0
     if verdict in ("native", "fp16-ancestor"):
-        fossils = sum((exact_rows or {}).values())
+        rows = {name: count for name, count in (exact_rows or {}).items() if count and (name == "bf16" or _keeps_fp16_grid(values))}
+        fossils = sum(rows.values())
         if fossils:
             verdict = "mixed"
-            ancestors = tuple(dict.fromkeys((*ancestors, *(name for name, rows in (exact_rows or {}).items() if rows))))
+            ancestors = tuple(dict.fromkeys((*ancestors, *rows)))
     return Judgement(verdict, ancestors, tuple(found.values()), fossils)
+
+
+def _keeps_fp16_grid(values: BitHistogram) -> bool:
+    """Whether small values of as few bits as fp16 keeps are on its grid: where tf32 is stored, rows without small values look like fp16.
+
+    By chance one of 2^13 fp32 values has as few bits, and of those of tf32 fewer than half are on the grid.
+    """
+    table = bins(values.dtype)
+    small = table.finite_nonzero & (np.abs(table.value) < FP16.smallest_normal)
+    few_bits = small & table.exact["tf32"] & ~table.exact["bf16"]
+    grid, off = (values.count(few_bits & mask) for mask in (table.exact["fp16_grid"], ~table.exact["fp16_grid"]))
+    return off <= grid / 8 + values.count(small) * 2.0**-12
 
 
 def _qualify(found: dict[str, Evidence]) -> None:

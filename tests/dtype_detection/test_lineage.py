@@ -134,6 +134,14 @@ def test_fossil_rows_of_fp16_are_named_fp16(tmp_path: Path) -> None:
     assert (row.fossil_rows, row.lineage.passed_through) == (83, ("fp16",))
 
 
+@pytest.mark.parametrize("columns", [64, 512])
+def test_rows_of_tf32_are_no_fossils_of_fp16(columns: int, tmp_path: Path) -> None:
+    """Of as many bits as fp16 keeps, all values from 2^-14 on are fp16's, and most rows hold no others."""
+    tf32 = (normal(1024, columns, scale=0.05).view(torch.int32) & ~0x1FFF).view(F32)
+    row = exact(write(tmp_path, {"a.weight": tf32})).tensors[0]
+    assert (row.fossil_rows, row.lineage.verdict, row.lineage.passed_through) == (0, "native", ())
+
+
 def test_fossil_rows_in_fp16(tmp_path: Path) -> None:
     tensor = normal(200, 96).to(F16)
     tensor[150:] = through(normal(50, 96, seed=3), BF16, F16)

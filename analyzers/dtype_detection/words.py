@@ -24,7 +24,8 @@ def fp16_risk(
 
     blocks, most: of a sample, see `unseen`. unread: the weights whose values are not decoded, in words, or an empty text; unread_share:
     of all elements. overflow: some weight becomes infinite. broken: some is NaN or infinite already. caution: enough become zero or lose
-    precision. fits: none of these. unknown: there is no weight to judge, or most are not decoded. Weights that fit say nothing about activations.
+    precision. fits: none of these.
+    unknown: there is no weight to judge, or most are not decoded. Weights that fit say nothing about activations.
     """
     excluded = [f"The check excludes {unread}, whose values are not decoded."] if unread else []
     if nonzero == 0 or extremes.abs_max is None:

@@ -6,16 +6,16 @@ from pydantic import Field
 
 from analyzers.base import Data
 from analyzers.formatting import plural, share
-from analyzers.numerics.intervals import bound
 
 # compared: with another checkpoint; read: without one. The other classes are left out of the answer, tied copies and buffers without loss.
 CLASSES = ("compared", "read", "tied", "buffer", "adapter", "unmatched", "undecoded", "excluded", "empty")
 Class = Literal["compared", "read", "tied", "buffer", "adapter", "unmatched", "undecoded", "excluded", "empty"]
 
 
-def unseen(blocks: int) -> str:
-    """The bound on what a sample of independent ``blocks`` did not show, to follow a statement on what was read."""
-    return f"none in the {plural(blocks, 'block')} read, so in at most {share(bound(blocks))} of all blocks with 95% confidence"
+def unseen(blocks: int, most: float | None) -> str:
+    """What a sample of ``blocks`` did not show, to follow a colon. most: the share of the whole that may hold it (`Blocks.unseen`)."""
+    bound = "" if most is None else f", so in at most {share(most)} of the whole with 95% confidence"
+    return f"none in the {plural(blocks, 'block')} read{bound}"
 
 
 class Counted(Data):

@@ -185,7 +185,8 @@ class Inspection:
             for dtype, each in whole_dtypes.items()
             if each.histogram.dtype == dtype
         }
-        lineage = conclude(judged, pooled, parameters, unseen_share(self._plan, found))
+        unseen = unseen_share(self._plan, found)
+        lineage = conclude(judged, pooled, parameters, unseen)
         exponents: Counter[int] = Counter()
         for each in whole_dtypes.values():
             for exponent, count in each.histogram.exponents().items():
@@ -211,6 +212,7 @@ class Inspection:
             values_read=whole.tallies.values_read,
             requests=found.requests,
             blocks=blocks,
+            unseen=unseen,
             selected_tensors=len(chosen.parameters),
             selected_parameters=sum(t.elements for t in chosen.parameters),
             storage=storage_rows(chosen),
@@ -228,7 +230,7 @@ class Inspection:
                 (checkpoint.config or {}).get("model_type"),
                 [t.name for t in chosen.floats],
             ),
-            fp16_risk=fp16_risk(whole.counts, overall, whole.tallies.nonzero, blocks, *unread(chosen)),
+            fp16_risk=fp16_risk(whole.counts, overall, whole.tallies.nonzero, blocks, unseen, *unread(chosen)),
             exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
             movable=movable(by_role, "bf16", not exact),
             movable_fp16=movable([pool for pool in by_role if pool.dtype == "F16"], "fp16", not exact),

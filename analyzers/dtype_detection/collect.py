@@ -22,7 +22,7 @@ from analyzers.dtype_detection.readings import Pool
 from analyzers.dtype_detection.report import DtypeRequest, Storage
 from analyzers.dtype_detection.statistics import EMPTY, SHARES, UNREAD, TensorResult, tensor_result
 from analyzers.errors import NoWeights, UnsupportedWeights
-from analyzers.numerics.intervals import ShareBlocks, share_interval
+from analyzers.numerics.intervals import Blocks
 from analyzers.terminal import not_read
 
 K = TypeVar("K")
@@ -222,8 +222,7 @@ def unseen_share(plan: Plan, whole: Partial) -> float | None:
     if plan.exact or not whole.blocks:
         return None
     stratum, elements = map(np.array, zip(*((block[0], block[1]) for block in whole.blocks), strict=True))
-    tested = elements[:, None]
-    return float(share_interval(ShareBlocks(stratum, elements, tested, np.zeros_like(tested), plan.population)).high[0])
+    return Blocks(stratum, elements, plan.population).unseen()
 
 
 def intervals(plan: Plan, whole: Partial) -> dict[str, Interval]:
@@ -232,7 +231,7 @@ def intervals(plan: Plan, whole: Partial) -> dict[str, Interval]:
         return {}
     # Sorted: they came as threads finished them, and float sums depend on their order.
     stratum, elements, tested, positive = map(np.array, zip(*sorted(whole.blocks), strict=True))
-    found = share_interval(ShareBlocks(stratum, elements, tested, positive, plan.population))
+    found = Blocks(stratum, elements, plan.population).shares(tested, positive)
     return {name: interval for name, interval in zip(SHARES, Interval.each(found), strict=True) if interval is not None} | {
         name: Interval(estimate=1.0, low=1.0, high=1.0)  # true of every value by the dtypes alone
         for name in SHARES

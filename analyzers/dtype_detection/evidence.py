@@ -48,9 +48,12 @@ PROOF_LAST_BIT = 1 / 3
 # fp16's subnormals are multiples of 2 to this.
 FP16_GRID = -24
 
-# Exponents of the median of bf16 values that prove a grid of 2^-24. Smaller values are counts of its steps, and in larger ones the
-# arithmetic of fp32 leaves the same multiples: torch draws uniform numbers on that grid.
-_FP16_MEDIANS = range(-14, -2)
+# Fixed point of 2^-24 step, as sums in fp32 and torch's uniform numbers leave it, has these multiples too. But of the 11 bits of fp16 the
+# rounding to bf16 keeps 8, and its ties to even make 9 of 16 values even, whatever their size; of fixed point that is so only near
+# 2^-14. From here on half of its values are even but for one in 250. A third of fp16's surplus is required, and 6 standard deviations.
+_EVEN_FROM = -10
+_EVEN_SURPLUS = 1 / 24
+_EVEN_DEVIATIONS = 6
 
 # Telling runs of 128 neighbours that prove a scaled fp8 grid. Native values give one such run with odds below 10^-28. The worst case of
 # other values, a grid of 8-bit integers with outliers, has at least 5 values beyond 15 steps in such a run, each of which has few enough
@@ -85,7 +88,7 @@ class Test:
 
 _BF16_IN_FP32 = Test("bf16_exact", "bf16", "Low 16 bits zero?", "finite_nonzero", "bf16", 2.0**-16)
 _FP16_IN_FP32 = Test("fp16_exact", "fp16", "On fp16's grid and in its range?", "finite_nonzero", "fp16", 2.0**-13)
-_GRID_QUESTION = "On fp16's grid: below 2^-18 multiples of 2^-24, none beyond its range?"
+_GRID_QUESTION = "On fp16's grid: below 2^-17 multiples of 2^-24, none beyond its range?"
 
 # The expected share by chance is that of values spread evenly within each power of two, as weights near zero are.
 TESTS: dict[str, tuple[Test, ...]] = {
@@ -96,7 +99,7 @@ TESTS: dict[str, tuple[Test, ...]] = {
     ),
     "F32": (_BF16_IN_FP32, _FP16_IN_FP32, Test("fp16_grid", "fp16", _GRID_QUESTION, "low_magnitude", "fp16_grid", 1e-5)),
     "F16": (Test("bf16_exact", "bf16", "Low 3 mantissa bits zero on normals?", "normal", "bf16", 0.125),),
-    "BF16": (Test("fp16_grid", "fp16", _GRID_QUESTION, "low_magnitude", "fp16_grid", 0.16),),
+    "BF16": (Test("fp16_grid", "fp16", _GRID_QUESTION, "low_magnitude", "fp16_grid", 1 / 3),),
 }
 
 # fp32 that holds bf16 values throughout is put the question of bf16, with bf16's odds.
@@ -201,9 +204,17 @@ def _on_fp16_grid(test: Test, values: BitHistogram) -> bool:
     masks = _masks(test, values.dtype)
     if test is not GRID_OF_BF16_VALUES:
         return values.count(masks.last_bit) > 0 and values.count(masks.lattice) > 0
-    exponents = sorted(values.exponents().items())
-    below = 2 * np.cumsum([count for _, count in exponents])
-    return values.count(masks.last_bit) > 0 and exponents[int(np.searchsorted(below, below[-1] / 2))][0] in _FP16_MEDIANS
+    even, odd = values.count_each(_by_last_bit(values.dtype))
+    surplus = even - odd
+    return values.count(masks.last_bit) > 0 and surplus >= max(_EVEN_SURPLUS * (even + odd), _EVEN_DEVIATIONS * (even + odd) ** 0.5)
+
+
+@cache
+def _by_last_bit(dtype: str) -> BinGroups:
+    """The bins of bf16 values from 2^`_EVEN_FROM` on, but for powers of two, by their last bit: even and odd."""
+    table, odd = bins(dtype), np.arange(bin_count(dtype)) & 1 == 1
+    large = table.finite_nonzero & ~table.one_bit & (table.exponent >= _EVEN_FROM)
+    return BinGroups.of([large & ~odd, large & odd])
 
 
 def _floating(test: Test, values: BitHistogram, scaled_grid: bool) -> bool:

@@ -56,12 +56,24 @@ def _held(report: "DtypeReport") -> str:
             lost = f"saving it as {held} should lose nothing" if report.whole else "of the others nothing is known"
             return f"Every value read from the {stored} file is a {held} value{bounded}: {lost}."
         return f"The {stored} file holds only {held} values: saving it as {held} loses nothing."
-    return f"All {stored} values{seen} have passed through {ancestor}{bounded}."
+    return f"{_which(report)} {stored} values{seen} have passed through {ancestor}{bounded}."
+
+
+def _which(report: "DtypeReport") -> str:
+    """Not "All" where some of the values are none of the ancestor's, though the stored format holds each of those."""
+    lineage = report.lineage
+    if (
+        lineage.stored == "F16"
+        or getattr(report.representable, lineage.passed_through[-1], None) in (None, 1)
+        or _ancestor(report) not in _TORCH
+    ):
+        return "All"
+    return "The smallest" if lineage.verdict == "fp16-ancestor" and lineage.stored != "BF16" else "Nearly all"
 
 
 def _bounded(report: "DtypeReport") -> str:
     """What a sample leaves open, for a sentence on all values read."""
-    return f" (others: {unseen(report.blocks)})" if report.blocks else ""
+    return f" (others: {unseen(report.blocks, report.unseen)})" if report.blocks else ""
 
 
 def narrower(report: "DtypeReport") -> str:

@@ -22,7 +22,7 @@ from analyzers.dtype_detection.evidence import (
 )  # fmt: skip
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
 from analyzers.formatting import plural
-from analyzers.numerics import BitHistogram
+from analyzers.numerics import FP16, BitHistogram, bins
 from analyzers.numerics.runs import DULL, FIXED_BF16, FIXED_FP16, FIXED_FP32, MANY, TELLING_8
 
 FORMAT_OF = {
@@ -101,11 +101,24 @@ def judge(
         verdict = "undecided"  # no run looks native, but these tests do not identify the quantization
     fossils = 0
     if verdict in ("native", "fp16-ancestor"):
-        fossils = sum((exact_rows or {}).values())
+        rows = {name: count for name, count in (exact_rows or {}).items() if count and (name == "bf16" or _keeps_fp16_grid(values))}
+        fossils = sum(rows.values())
         if fossils:
             verdict = "mixed"
-            ancestors = tuple(dict.fromkeys((*ancestors, *(name for name, rows in (exact_rows or {}).items() if rows))))
+            ancestors = tuple(dict.fromkeys((*ancestors, *rows)))
     return Judgement(verdict, ancestors, tuple(found.values()), fossils)
+
+
+def _keeps_fp16_grid(values: BitHistogram) -> bool:
+    """Whether small values of as few bits as fp16 keeps are on its grid: where tf32 is stored, rows without small values look like fp16.
+
+    By chance one of 2^13 fp32 values has as few bits, and of those of tf32 fewer than half are on the grid.
+    """
+    table = bins(values.dtype)
+    small = table.finite_nonzero & (np.abs(table.value) < FP16.smallest_normal)
+    few_bits = small & table.exact["tf32"] & ~table.exact["bf16"]
+    grid, off = (values.count(few_bits & mask) for mask in (table.exact["fp16_grid"], ~table.exact["fp16_grid"]))
+    return off <= grid / 8 + values.count(small) * 2.0**-12
 
 
 def _qualify(found: dict[str, Evidence]) -> None:
@@ -161,8 +174,8 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     values. Tensors that disagree make the checkpoint ``mixed``, also those that decide nothing and hold an exception: one
     refutes "all passed through". Only where all that disagree with the leading verdict hold at most 0.1% of the parameters
     together (a scalar, a few norms) are they set aside: the verdict is then that of the rest, and the statement and ``parts``
-    say what was set aside. Nor do tensors that small decide for others that are undecided, or fewer than half of the parameters
-    that all is ``native``.
+    say what was set aside. Nor do some tensors decide for others that hold nothing that tells: those that hold evidence must have half of
+    the parameters.
 
     pooled: dtype -> judgement over all its values; parameters: dtype -> how many there are. unseen: of a sample, the share of all values
     that a kind of block can make up, with 95% confidence, of which none was read.
@@ -187,7 +200,12 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     )
     if others > SET_ASIDE * everything:
         verdict = "mixed"
-    elif leads <= SET_ASIDE * everything or (verdict == "native" and 2 * leads < everything):
+    telling = sum(
+        one.parameters
+        for one in judged
+        if one.judgement.verdict == verdict or any(e.test == test and e.distinct for e in one.judgement.evidence)
+    )
+    if 2 * (leads if verdict == "native" else telling) < everything and verdict != "mixed":
         verdict = "undecided"
     stored = max(parameters, key=lambda dtype: parameters[dtype])
     if stored not in TESTS and verdict != "mixed":
@@ -201,6 +219,8 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     statement = _statement(verdict, stored, ancestors, parts, len(judged), fossils, found, read)
     if unseen is not None and verdict not in ("mixed", "undecided"):
         statement += f" Blocks of another history, of which none was read, are at most {formatting.share(unseen)} of all (95% confidence)."
+    if ancestors and verdict != "mixed" and everything - telling > SET_ASIDE * everything:
+        statement += f" Values that tell are in tensors of {formatting.share(telling / everything)} of the parameters."
     if verdict != "mixed":
         statement += _besides([part for part in parts if part.verdict not in (verdict, "undecided")], everything, read)
     return Lineage(
@@ -257,6 +277,8 @@ def _statement(
     unsure = next((e for e in found if e.test in _NARROW and not e.exceptions and not e.proven), None)
     if verdict == "undecided" and unsure:
         return f"What preceded {FORMAT_OF[unsure.stored]} is undecided: {_UNSURE[unsure.test]}."
+    if verdict == "undecided" and any(part.verdict != "undecided" for part in parts):
+        return f"Most of the parameters are in tensors without values that tell what came before {here}."
     if verdict == "undecided":
         return f"Too few different informative values to tell what came before {here}."
     if verdict == "native":

@@ -334,7 +334,8 @@ class DtypeReport(WeightsReport):
     movable: in bf16; movable_fp16: of the weights stored in fp16, in fp16. Both, untouched and entropy are absent from reports made before
     they were added. quantization: only as requested, worst tensors of each format first; quantization_ignore: by format the modules whose
     error is more than 1.5 times the median, as llm-compressor's ``ignore`` and torchao's filters take them. blocks: read in quick mode;
-    null where everything was read, and in reports made before it was added.
+    unseen: the largest share of all values, with 95% confidence, in blocks of a kind of which none was read. Both are null where everything
+    was read, and in reports made before they were added.
     """
 
     analyzer: Literal["dtype"] = "dtype"
@@ -346,6 +347,7 @@ class DtypeReport(WeightsReport):
     values_read: int
     requests: int
     blocks: int | None = None
+    unseen: float | None = None
     selected_tensors: int
     selected_parameters: int
     storage: tuple[Storage, ...]

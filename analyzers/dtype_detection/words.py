@@ -17,12 +17,15 @@ _UNDERFLOW_SHARE = 1e-4
 _SUBNORMAL_SHARE = 1e-2
 
 
-def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, blocks: int | None, unread: str, unread_share: float) -> Fp16Risk:
+def fp16_risk(
+    counts: Counts, extremes: Extremes, nonzero: int, blocks: int | None, most: float | None, unread: str, unread_share: float
+) -> Fp16Risk:
     """Judge the counts among ``nonzero`` finite nonzero values (those read, in quick mode).
 
-    blocks: of a sample; unread: the weights whose values are not decoded, in words, or an empty text; unread_share: of all elements.
-    overflow: some weight becomes infinite. broken: some is NaN or infinite already. caution: enough become zero or lose precision. fits:
-    none of these. unknown: there is no weight to judge, or most are not decoded. Weights that fit say nothing about activations.
+    blocks, most: of a sample, see `unseen`. unread: the weights whose values are not decoded, in words, or an empty text; unread_share:
+    of all elements. overflow: some weight becomes infinite. broken: some is NaN or infinite already. caution: enough become zero or lose
+    precision. fits: none of these.
+    unknown: there is no weight to judge, or most are not decoded. Weights that fit say nothing about activations.
     """
     excluded = [f"The check excludes {unread}, whose values are not decoded."] if unread else []
     if nonzero == 0 or extremes.abs_max is None:
@@ -38,9 +41,8 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, blocks: int | No
             f"(largest {extremes.abs_max:.4g}, limit 65504): keep bf16 or fp32, or rescale first."
         )
     else:
-        reasons.append(
-            f"The largest weight{seen} is {extremes.abs_max:.3g}; fp16 reaches 65504{f' (beyond: {unseen(blocks)})' if blocks else ''}."
-        )
+        beyond = f" (beyond: {unseen(blocks, most)})" if blocks else ""
+        reasons.append(f"The largest weight{seen} is {extremes.abs_max:.3g}; fp16 reaches 65504{beyond}.")
     if counts.fp16_underflow:
         share = counts.fp16_underflow / nonzero
         if share > _UNDERFLOW_SHARE and level == "fits":

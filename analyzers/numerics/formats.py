@@ -112,5 +112,5 @@ def e8m0_values() -> NDArray[np.float64]:
 FP16_OVERFLOW = 65520.0
 FP16_UNDERFLOW = 2.0**-25
 
-# Below this magnitude an fp16 value has at most 6 significant bits: it is one of 63 multiples of 2^-24.
-FP16_GRID_BELOW = 2.0**-18
+# Below this magnitude an fp16 value is one of 127 multiples of 2^-24, and bf16 has finer steps than that.
+FP16_GRID_BELOW = 2.0**-17

@@ -128,11 +128,6 @@ def _score_margins(
     return np.where(uncertain, below, 0.0), np.where(uncertain, above, 0.0)
 
 
-def bound(blocks: int) -> float:
-    """The largest share of all blocks, with 95 % confidence, that may be of a kind which none of ``blocks`` independent ones is of: 3/B."""
-    return min(1.0, UNSEEN / max(blocks, 1))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
     """The blocks that were read (axis b), as in `ShareBlocks`: their strata, elements, and the population of each stratum."""
@@ -144,6 +139,10 @@ class Blocks:
     def shares(self, tested: IntArray, positive: IntArray) -> Interval:
         """`share_interval` of these blocks."""
         return share_interval(ShareBlocks(self.stratum, self.elements, tested, positive, self.population))
+
+    def unseen(self) -> float:
+        """The largest share of all elements, with 95 % confidence, in blocks of a kind of which none was read."""
+        return float(self.shares(self.elements[:, None], np.zeros((len(self.elements), 1), np.int64)).high[0])
 
     def ratio(self, above: FloatArray, below: FloatArray, largest: float = np.inf) -> Interval:
         """Ratios of sums over the population, ``sum above / sum below``, in (0, largest); NaN where a few blocks carry them.

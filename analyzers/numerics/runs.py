@@ -7,8 +7,9 @@ with at least 32 normal values; subnormal values have lost the bits that would d
 Each run is one of:
 
 - ``MANY``: more than 8 different significands. No run of an fp8 ancestor has that.
-- ``DULL``: at most 8, but too few different values, or values too close to each other, to tell a floating grid from
-  anything: constants, norms near 1, ternary and 4-bit weights with one scale, repeats.
+- ``DULL``: at most 8, but not those of fp8 (equal steps of a binade, up to rounding), as powers of the fourth root of 2 are, or too few
+  different values, or values too close to each other, to tell a floating grid from anything: constants, norms near 1, ternary and 4-bit
+  weights with one scale, repeats.
 - ``FEW_4``, ``FEW_8``: at most 4 (as of E5M2), or 5 to 8 (as of E4M3), but within reach of an integer grid.
 - ``TELLING_4``, ``TELLING_8``: the same, with a block of 16 that spans more binades (``DEEP_4``, ``DEEP_8``) than any grid of
   integers up to 127 or any 6-bit float can. All its blocks of 16 have at least 3 significands, unlike those of 4-bit floats;
@@ -200,9 +201,28 @@ def _kind(run: NDArray[np.int64], mantissa: int, top: int, own: NDArray[np.int64
     need = MAGNITUDES_OF_A_RUN if normal == RUN else MAGNITUDES_OF_A_SHORT_RUN
     if known < 3 or np.count_nonzero(different) < need or exponents < EXPONENTS_OF_A_RUN:
         return DULL
+    if not _equal_steps(fractions[1 : known + 1], mantissa):
+        return DULL
     if known <= 4:
         return TELLING_4 if asked > 0 and poor == 0 and depth_to_subnormal >= DEEP_4 else FEW_4
     return TELLING_8 if rich > 0 and poor == 0 and depth >= DEEP_8 else FEW_8
+
+
+@njit(nogil=True, cache=True)
+def _equal_steps(fractions: NDArray[np.int64], mantissa: int) -> bool:
+    """Whether one scale makes all significands multiples of 1/8 from 1 to 2: the first of them any of these, the others near one."""
+    for eighths in range(8, 16):
+        fits = 0
+        for fraction in fractions:
+            steps = ((1 << mantissa) + fraction) * eighths
+            first = (1 << mantissa) + fractions[0]
+            near = False
+            for other in range(8, 16):
+                near |= _near(steps, first * other) or _near(2 * steps, first * other) or _near(steps, 2 * first * other)
+            fits += near
+        if fits == fractions.size:
+            return True
+    return False
 
 
 @njit(nogil=True, cache=True)

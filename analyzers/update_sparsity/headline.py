@@ -33,7 +33,7 @@ def advice(report: "SparsityReport") -> str:
     if changed == 0 and not report.swallowed.count and compared:
         return "Compare the other weights before you say that nothing was trained: those compared are the same on both sides."
     if changed == 0 and not report.swallowed.count and report.interval:
-        bounded = f"; a difference is {unseen(report.blocks)}" if report.blocks else ""
+        bounded = f" (differences: {unseen(report.blocks, 1 - report.interval.low)})" if report.blocks else ""
         return f"Use exact mode before you say that nothing was trained{bounded}."
     if changed == 0 and not report.swallowed.count:
         return "Check that the right checkpoint was uploaded: nothing was trained."

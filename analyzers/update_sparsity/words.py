@@ -60,7 +60,7 @@ def _sampled(counts: PairCounts, interval: Interval, blocks: int) -> str:
     if counts.changed == 0:
         seen = "differ" if counts.differ == 0 else "changed in bf16"
         read = f"The one weight read {_one(counts)}" if counts.values == 1 else f"None of the {n} weights read {seen}"
-        return f"{read}: {unseen(blocks)}. At least {share(interval.low)} of all weights are unchanged in bf16."
+        return f"{read}: {unseen(blocks, 1 - interval.low)}. At least {share(interval.low)} of all weights are unchanged in bf16."
     if counts.changed == counts.values:
         read = "The one weight read" if counts.values == 1 else f"Every one of the {n} weights read"
         return f"{read} changed in bf16: with 95% confidence at most {share(interval.high)} of all weights are unchanged in bf16."

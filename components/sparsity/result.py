@@ -92,7 +92,8 @@ def _swallowed(report: SparsityReport) -> str:
     if not count:
         body = "Every difference between stored values is still there after rounding to bf16."
         if report.blocks:
-            body = f"Differences that are lost: {unseen(report.blocks)}."
+            lost = report.intervals.get("swallowed.share")
+            body = f"Differences that are lost: {unseen(report.blocks, lost.high if lost else None)}."
         return answer(name, "Nothing", _tag(report), body)
     body = f"{numbers.plural(count, 'value differs', 'values differ')} as stored and {'is' if count == 1 else 'are'} the same in bf16."
     return answer(name, numbers.share(report.swallowed.share), _tag(report), body)

@@ -103,6 +103,8 @@ def lookalikes(shape: str) -> Iterator[tuple[str, Values]]:
     yield "ternary", np.clip(np.rint(values / step), -1, 1) * step
     yield "binary", np.sign(values) * step
     yield "powers of two", np.sign(values) * np.exp2(np.rint(np.log2(np.abs(values))))
+    for parts in (2, 4, 8):
+        yield f"powers of the root {parts} of 2", np.sign(values) * np.exp2(np.rint(np.log2(np.abs(values) + 1e-12) * parts) / parts)
     yield "pruned", np.where(rng.random(values.shape) < 0.6, 0, values)
     for size in (16, 256):
         yield f"{size} quantiles", nearest_quantile(values, size)

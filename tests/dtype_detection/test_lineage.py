@@ -134,6 +134,14 @@ def test_fossil_rows_of_fp16_are_named_fp16(tmp_path: Path) -> None:
     assert (row.fossil_rows, row.lineage.passed_through) == (83, ("fp16",))
 
 
+@pytest.mark.parametrize("columns", [64, 512])
+def test_rows_of_tf32_are_no_fossils_of_fp16(columns: int, tmp_path: Path) -> None:
+    """Of as many bits as fp16 keeps, all values from 2^-14 on are fp16's, and most rows hold no others."""
+    tf32 = (normal(1024, columns, scale=0.05).view(torch.int32) & ~0x1FFF).view(F32)
+    row = exact(write(tmp_path, {"a.weight": tf32})).tensors[0]
+    assert (row.fossil_rows, row.lineage.verdict, row.lineage.passed_through) == (0, "native", ())
+
+
 def test_fossil_rows_in_fp16(tmp_path: Path) -> None:
     tensor = normal(200, 96).to(F16)
     tensor[150:] = through(normal(50, 96, seed=3), BF16, F16)
@@ -149,13 +157,31 @@ def test_rows_of_ones_zeros_and_padding_are_no_fossils(tmp_path: Path) -> None:
 
 
 def test_native_fp32_with_an_ancestor_in_fp16(tmp_path: Path) -> None:
-    """Values below 2^-18 that were never updated since sit on fp16's subnormal grid."""
+    """Values below 2^-17 that were never updated since sit on fp16's subnormal grid."""
     tensor = normal(400, 400)
     small = normal(400, 400, seed=4, scale=1e-5)
     updated = torch.where(tensor.abs() < 1e-4, 0.0123, tensor)
     grid = torch.where(small.abs() < 2.0**-18, through(small, F16, F32), updated)
     report = exact(write(tmp_path, {"weight": grid}))
     assert report.lineage.passed_through == ("fp16",) and report.lineage.verdict == "fp16-ancestor"
+    assert "The smallest fp32 values have passed through fp16." in report.headline() and report.representable.fp16 != 1
+
+
+def test_bf16_values_that_fp16_does_not_hold_refute_it(tmp_path: Path) -> None:
+    """From 2^-18 to 2^-17 bf16 has steps of 2^-25, which fp16 has not."""
+    off = ((2 * torch.arange(64, 128) + 1) * 2.0**-25).repeat(64, 8).to(BF16)
+    report = exact(write(tmp_path, {"a.weight": through(normal(512, 512), F16, BF16), "b.weight": off}))
+    assert report.representable.fp16 != 1
+    assert (report.lineage.verdict, report.tensors[1].lineage.evidence[0].exceptions) == ("mixed", off.numel())
+
+
+@pytest.mark.parametrize("stored", [(BF16,), (BF16, F32)])
+@pytest.mark.parametrize("scale", [0.003, 0.02])
+def test_fixed_point_of_fp16s_smallest_step_is_no_fp16(scale: float, stored: tuple[torch.dtype, ...], tmp_path: Path) -> None:
+    """Differences of fp32 sums are multiples of 2^-24, whatever their size; fp16 has as many bits as bf16 has and three more."""
+    differences = (1 + normal(1024, 512, scale=scale)) - 1
+    assert "fp16" not in exact(write(tmp_path / "sum", {"a.weight": through(differences, *stored)})).lineage.passed_through
+    assert "fp16" in exact(write(tmp_path / "fp16", {"a.weight": through(differences, F16, *stored)})).lineage.passed_through
 
 
 @pytest.mark.parametrize(("extra", "verdict"), [(65504.0, "fp16-ancestor"), (70000.0, "native")])
@@ -218,6 +244,23 @@ def test_norms_do_not_answer_for_weights_that_tell_nothing(tmp_path: Path) -> No
     lineage = exact(write(tmp_path, {"up_proj.weight": four_bits, "norm.weight": normal(1280)})).lineage
     assert lineage.verdict == "undecided" and lineage.passed_through == ()
     assert "In addition, 1 tensor is native" in lineage.statement
+
+
+@pytest.mark.parametrize(("others", "verdict"), [(7, "undecided"), (1, "fp16-ancestor")])
+def test_a_claim_on_the_whole_needs_values_that_tell_in_half_of_it(others: int, verdict: str, tmp_path: Path) -> None:
+    large = {f"{i}.weight": (2.0**-8 + normal(512, 512, seed=i).abs()).to(BF16) for i in range(others)}
+    report = exact(write(tmp_path, {"a.weight": through(normal(512, 512), F16, BF16), **large}))
+    assert (report.lineage.verdict, report.tensors[-1].lineage.verdict) == (verdict, "fp16-ancestor")
+    if others > 1:
+        assert report.lineage.statement.endswith("came before bf16. In addition, 1 tensor is fp16-ancestor (12.5% of the parameters).")
+        assert "passed through" not in report.headline()
+    else:
+        assert report.lineage.statement.endswith("Values that tell are in tensors of 50% of the parameters.")
+
+
+def test_not_all_is_said_where_a_few_values_are_set_aside(tmp_path: Path) -> None:
+    tensors = {"up_proj.weight": through(normal(640, 640), BF16, F32), "norm.weight": normal(300, seed=5)}
+    assert "Nearly all fp32 values have passed through bf16" in exact(write(tmp_path, tensors)).headline()
 
 
 def test_tensors_too_small_alone_decide_together(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from analyzers.coverage import unseen
 from analyzers.errors import InvalidRequest
+from analyzers.formatting import share
 from tests.dtype_detection.checkpoints import from_fp8, normal, through, write
 from tests.dtype_detection.reports import exact, inspect
 
@@ -77,7 +78,7 @@ def test_shares_of_parameters_and_rows_of_a_sample_are_of_what_was_read(tmp_path
 def test_the_headline_of_a_native_sample_bounds_the_rest(tmp_path: Path) -> None:
     folder = write(tmp_path, model(F32))
     whole, quick = exact(folder), inspect(folder, budget=1_000_000)
-    assert quick.blocks and f"survives in the values read (others: {unseen(quick.blocks)})." in quick.headline()
+    assert quick.blocks and quick.unseen and f"(others: {unseen(quick.blocks, quick.unseen)})." in quick.headline()
     assert "survives in the values." in whole.headline() and " read carries" not in whole.text()
     older = inspect(write(tmp_path / "copy", model(BF16, F32)), budget=1_000_000).model_copy(update={"blocks": None})
     step = older.next_step()
@@ -97,6 +98,19 @@ def test_what_is_counted_in_a_sample_is_said_of_it(tmp_path: Path) -> None:
     quick = inspect(write(tmp_path / "large", tensors), budget=500_000)
     step = quick.next_step()
     assert step is not None and f"at least {quick.counts.fp16_overflow:,} weights would become infinite" in step.advice
+
+
+def test_every_sentence_has_the_bound_over_the_strata(tmp_path: Path) -> None:
+    """Small roles have many of the blocks and few of the values: 3/B over all blocks would say too little."""
+    tensors = {f"model.layers.{i}.mlp.up_proj.weight": normal(1024, 256, seed=i) for i in range(6)}
+    tensors |= {f"model.layers.{i}.self_attn.q_proj.weight": normal(64, 64, seed=10 + i) for i in range(6)}
+    tensors |= {f"{name}.weight": normal(100, 256, seed=20) for name in ("model.embed_tokens", "lm_head", "visual.proj")}
+    report = inspect(write(tmp_path, {name: through(each, BF16, F32) for name, each in tensors.items()}), budget=220_000)
+    assert report.blocks and report.unseen and report.unseen > 4.5 / report.blocks
+    bound = f"at most {share(report.unseen)} of "
+    assert all(
+        bound in said for said in (report.headline(), report.next_step().advice, report.lineage.statement, report.fp16_risk.reasons[0])
+    )
 
 
 def test_fp8_from_a_small_part(tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ def test_the_whole_is_the_sum_of_its_rows(tmp_path: Path) -> None:
 # --- JSON ---------------------------------------------------------------------------------------------------------
 
 TOP = """analyzer schema_version analysis_version id timing environment request checkpoint mode bytes_read values_read requests blocks
-selected_tensors selected_parameters storage config_dtype quantization_config extremes counts representable intervals lineage training
+unseen selected_tensors selected_parameters storage config_dtype quantization_config extremes counts representable intervals lineage
+training
 fp16_risk exponents movable movable_fp16 untouched entropy quantization quantization_roles quantization_ignore layers tensors
 tensors_aggregated buffers notes coverage""".split()  # noqa: SIM905
 NAMED = {

@@ -126,6 +126,6 @@ def test_thresholds_are_where_fp16_rounds_away() -> None:
     with np.errstate(over="ignore"):
         assert np.float16(below) == 65504 and np.isinf(np.float16(above))
     assert np.float16(FP16_UNDERFLOW) == 0 and np.float16(np.nextafter(FP16_UNDERFLOW, 1)) == np.float16(2.0**-24)
-    grid = np.ldexp(np.arange(1, 64, dtype=np.float64), -24)
-    assert grid.max() < FP16_GRID_BELOW == 64 * 2.0**-24
+    grid = np.ldexp(np.arange(1, 128, dtype=np.float64), -24)
+    assert grid.max() < FP16_GRID_BELOW == 128 * 2.0**-24
     assert BF16.is_exact(grid).all()

@@ -93,9 +93,9 @@ def test_every_lookup(dtype: str, name: str) -> None:
     assert histogram.overflow() == int((nonzero & np.isinf(half)).sum())
     assert histogram.count(table.underflow) == int((nonzero & (half == 0)).sum())
     assert histogram.count(table.subnormal) == int((nonzero & (magnitude > 2.0**-25) & (magnitude < 2.0**-14)).sum())
-    assert histogram.count(table.low_magnitude) == int((nonzero & (magnitude < 2.0**-18)).sum())
+    assert histogram.count(table.low_magnitude) == int((nonzero & (magnitude < 2.0**-17)).sum())
     steps = np.where(magnitude < 1, values, 0.5) * 2.0**24
-    grid = nonzero & (magnitude < 2.0**-18) & (np.rint(steps) == steps)
+    grid = nonzero & (magnitude < 2.0**-17) & (np.rint(steps) == steps)
     assert histogram.count(table.low_magnitude & table.exact["fp16_grid"]) == int(grid.sum())
     least = magnitude[nonzero].min() if nonzero.any() else None
     lowest, highest = (magnitude[finite].min(), magnitude[finite].max()) if finite.any() else (None, None)

@@ -72,7 +72,9 @@ def test_a_sample_is_said_to_be_one() -> None:
     some = said(28, interval=Interval(estimate=0.97, low=0.96, high=0.98))
     assert some.startswith("About 97% of the weights") and "96% to 98%" in some and "changed about 3%" in some
     none = said(0, interval=Interval(estimate=1, low=0.998, high=1))
-    bounded = "none in the 300 blocks read, so in at most 1% of all blocks with 95% confidence. At least 99.8% of all weights are unchanged"
+    bounded = (
+        "none in the 300 blocks read, so in at most 0.2% of the whole with 95% confidence. At least 99.8% of all weights are unchanged"
+    )
     assert none.startswith(f"None of the 1,000 weights read differ: {bounded}")
     assert "read changed in bf16" in said(0, differ=3, interval=Interval(estimate=1, low=0.998, high=1))
     every = said(1000, interval=Interval(estimate=0, low=0, high=0.002))

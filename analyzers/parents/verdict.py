@@ -40,7 +40,7 @@ _NAMED, _UNLIKE = 3, 0.5
 class Facts:
     """What the verdict depends on. candidates: the best first. parents: weights of the candidates that the fit needs.
 
-    layers: share of the layers in which the best candidate is related; unlike: roles in which it is not. through: see
+    layers: share of the layers in which the best candidate is related; akin: how many matrices are, or equal, and their share of the values; unlike: roles in which it is not. through: see
     `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: nothing but rounding is left. moved: layers that have
     other numbers in the best candidate. coverage: of the model and the best candidate. stack: all layers, where they come from several
     candidates; exact_stack: bit for bit. conversion: each tensor, where much of the model is the best candidate's, else odd ones; constant:
@@ -53,6 +53,7 @@ class Facts:
     fit: Fit | None
     parents: Sequence[Parent]
     layers: float
+    akin: tuple[int, float]
     unlike: Sequence[str]
     through: str | None
     stepwise: Monotone | None
@@ -87,6 +88,7 @@ def judge(facts: Facts) -> tuple[Verdict, str, list[Evidence]]:
         evidence += _inferences(facts, best, verdict)
     if verdict in ("unrelated", "undecided"):
         evidence.append(_told(False, _similarity(best)))
+        evidence = [each.model_copy(update={"proof": False}) for each in evidence]
     return verdict, statement, sorted(evidence, key=lambda each: not each.proof)
 
 
@@ -101,6 +103,8 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
         return _not_related(facts, best)
     if facts.through is not None:
         return "stack" if facts.moved and facts.coverage[0].whole else "derived", _equal_in_part(facts, best)
+    if (few := _few_are_akin(facts, best)) is not None:
+        return few
     if facts.fit is not None and facts.fit.sparse is not None:
         return "merge", _sparse(facts.fit.sparse)
     if len(facts.parents) > 1:
@@ -120,7 +124,21 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
     return _not_related(facts, best)
 
 
+def _few_are_akin(facts: Facts, best: Candidate) -> tuple[Verdict, str] | None:
+    """What is said where most of the model is not the candidate's: a few shared matrices may be constants of the architecture."""
+    number, part = facts.akin
+    if part > 0.5 or facts.layers >= 0.5 or len(facts.parents) > 1:
+        return None
+    if not number:
+        return "undecided", f"Not decided: some values equal those of {best.ref}, but in no matrix most of them; the matrices are unrelated."
+    shared = f"{plural(number, 'matrix is', 'matrices are')} equal or related to those of {best.ref} ({share(part)} of the values compared)"
+    return "undecided", f"Not decided: {shared}, the others are unrelated. Descent of the whole is not shown."
+
+
 def _not_related(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
+    if (best.shared or 0) >= max(RELATED, _BEYOND_CHANCE * (best.agreement_null or 0)) and not related(best):
+        text = f"the weights share a structure with those of {best.ref}, as tables and initialisations have. Descent is not shown."
+        return "undecided", f"Not decided: {text}"
     if (best.agreement or 0) >= max(RELATED / 2, _BEYOND_CHANCE * (best.agreement_null or 0)):
         return "undecided", f"Not decided: the weights are slightly similar to those of {best.ref}, which unrelated models can be too."
     if best.agreement is None or facts.through is not None:
@@ -139,7 +157,7 @@ def _similarity(candidate: Candidate) -> str:
     agree = ""
     if candidate.agreement is not None:
         chance = magnitude(candidate.agreement_null)
-        agree = f"; without means of rows and columns, signs agree by {_signed(candidate.agreement)}, by chance 0 ± {chance}"
+        agree = f"; without means and common patterns, signs agree by {_signed(candidate.agreement)}, by chance 0 ± {chance}"
     return f"The cosine with {candidate.ref} is {_signed(candidate.cosine)}; chance gives 0 ± {magnitude(candidate.cosine_null)}{agree}."
 
 

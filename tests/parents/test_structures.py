@@ -12,11 +12,13 @@ from analyzers.parents.fit import solve
 from analyzers.parents.rounding import rounding_error
 from tests.parents.checkpoints import BF16, Folder, Tensors, each, merged, model, tuned
 from tests.parents.structures import (
+    SHARED,
     STRUCTURES,
     Builder,
     Matrix,
     gaussian,
     identity,
+    noisy_positions,
     non_negative,
     shared_zeros,
     structured,
@@ -59,6 +61,15 @@ def test_shared_structure_is_no_descent(folder: Folder, build: Builder) -> None:
 @pytest.mark.parametrize("build", FEW)
 def test_descent_from_a_structured_model(folder: Folder, build: Builder) -> None:
     related(folder, build, 1)
+
+
+@pytest.mark.parametrize("build", SHARED)
+def test_a_table_that_models_began_with_is_no_descent(folder: Folder, build: Builder) -> None:
+    first, second = (structured(build, seed, layers=2) for seed in (3, 4))
+    for report in (folder.parents(first, second, mode="exact"), folder.parents(first, second, budget=SAMPLE)):
+        told = report.verdict == "undecided" and "share a structure" in report.statement
+        assert told or (build is noisy_positions and report.verdict == "unrelated"), report.statement  # smooth rows are left out
+        assert not any(each.proof for each in report.evidence) and report.candidates[0].shared is not None
 
 
 @pytest.mark.exhaustive

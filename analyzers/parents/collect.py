@@ -147,7 +147,11 @@ class Sums:
 
     def akin(self, candidate: int, alignment: Alignment, least: float) -> tuple[int, float]:
         """How many matrices equal the candidate's in most values or have an agreement of ``least``, and their share of all values."""
-        found = [(group.base.elements, self._akin(group.base.name, candidate, least)) for group in alignment.groups if self._compared(group, candidate)]
+        found = [
+            (group.base.elements, self._akin(group.base.name, candidate, least))
+            for group in alignment.groups
+            if self._compared(group, candidate)
+        ]
         held = [elements for elements, alike in found if alike]
         return len(held), sum(held) / max(1, sum(elements for elements, _ in found))
 

@@ -130,9 +130,12 @@ def _few_are_akin(facts: Facts, best: Candidate) -> tuple[Verdict, str] | None:
     if part > 0.5 or facts.layers >= 0.5 or len(facts.parents) > 1:
         return None
     if not number:
-        return "undecided", f"Not decided: some values equal those of {best.ref}, but in no matrix most of them; the matrices are unrelated."
-    shared = f"{plural(number, 'matrix is', 'matrices are')} equal or related to those of {best.ref} ({share(part)} of the values compared)"
-    return "undecided", f"Not decided: {shared}, the others are unrelated. Descent of the whole is not shown."
+        return (
+            "undecided",
+            f"Not decided: some values equal those of {best.ref}, but in no matrix most of them; the matrices are unrelated.",
+        )
+    shared = f"{plural(number, 'matrix', 'matrices')} ({share(part)} of the values) {'is' if number == 1 else 'are'} equal or related"
+    return "undecided", f"Not decided: {shared} to what {best.ref} has there, the others are unrelated. Descent of the whole is not shown."
 
 
 def _not_related(facts: Facts, best: Candidate) -> tuple[Verdict, str]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from analyzers.parents import ParentsReport
 from analyzers.parents.collect import Sample
@@ -16,6 +17,7 @@ from tests.parents.structures import (
     STRUCTURES,
     Builder,
     Matrix,
+    cosines,
     gaussian,
     identity,
     noisy_positions,
@@ -70,6 +72,20 @@ def test_a_table_that_models_began_with_is_no_descent(folder: Folder, build: Bui
         told = report.verdict == "undecided" and "share a structure" in report.statement
         assert told or (build is noisy_positions and report.verdict == "unrelated"), report.statement  # smooth rows are left out
         assert not any(each.proof for each in report.evidence) and report.candidates[0].shared is not None
+
+
+@pytest.mark.parametrize("mode", ["exact", "quick"])
+def test_a_shared_matrix_is_no_descent_of_the_whole_but_a_frozen_body_is(folder: Folder, mode: str) -> None:
+    mixing = torch.from_numpy(cosines(np.random.default_rng(1), 256, 256)).to(BF16)
+    rates = torch.arange(1, 17).log().to(BF16).expand(512, 16).contiguous()  # rows as state space models begin with
+    added = {"model.mixing.weight": mixing} | {f"model.layers.{layer}.mixer.A_log": rates for layer in range(4)}
+    first, second = (structured(gaussian, seed) | added for seed in (3, 4))
+    report = folder.parents(first, second, mode=mode, budget=SAMPLE)
+    assert report.verdict == "undecided" and "the others are unrelated" in report.statement and not report.parents
+    assert not any(each.proof for each in report.evidence)
+    replaced = {name: tensor for name, tensor in second.items() if "up_proj" in name}
+    report = folder.parents(first | replaced, first, mode=mode, budget=SAMPLE)
+    assert report.verdict == "derived" and "up_proj" in report.statement, report.statement
 
 
 @pytest.mark.exhaustive

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analyzers.checkpoints import Alignment, Group, Plan, Span
+from analyzers.checkpoints import Alignment, Plan, Span
 from analyzers.numerics import student_t
 from analyzers.numerics.intervals import Interval, ShareBlocks, share_interval
 from analyzers.parents.count import GROUPS, PAIR_SUMS, SHORT_RUN, SQUARES, Counted, is_matrix
@@ -147,17 +147,10 @@ class Sums:
 
     def akin(self, candidate: int, alignment: Alignment, least: float) -> tuple[int, float]:
         """How many matrices equal the candidate's in most values or have an agreement of ``least``, and their share of all values."""
-        found = [
-            (group.base.elements, self._akin(group.base.name, candidate, least))
-            for group in alignment.groups
-            if self._compared(group, candidate)
-        ]
-        held = [elements for elements, alike in found if alike]
-        return len(held), sum(held) / max(1, sum(elements for elements, _ in found))
-
-    def _compared(self, group: Group, candidate: int) -> bool:
-        matrix = is_matrix(group.base.shape, group.base.role)
-        return matrix and group.base.name in self.tensors and bool(self.tensors[group.base.name][candidate, 0])
+        compared = [group.base for group in alignment.groups if is_matrix(group.base.shape, group.base.role)]
+        compared = [base for base in compared if base.name in self.tensors and self.tensors[base.name][candidate, 0]]
+        held = [base.elements for base in compared if self._akin(base.name, candidate, least)]
+        return len(held), sum(held) / max(1, sum(base.elements for base in compared))
 
     def _akin(self, name: str, candidate: int, least: float) -> bool:
         counts, pairs = self.tensors[name][candidate], self.moments[name][candidate]

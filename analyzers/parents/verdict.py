@@ -40,8 +40,8 @@ _NAMED, _UNLIKE = 3, 0.5
 class Facts:
     """What the verdict depends on. candidates: the best first. parents: weights of the candidates that the fit needs.
 
-    layers: share of the layers in which the best candidate is related; akin: how many matrices are, or equal, and their share of the values; unlike: roles in which it is not. through: see
-    `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: nothing but rounding is left. moved: layers that have
+    layers: share of the layers in which the best candidate is related; akin: how many matrices are, or equal, and their share of the values;
+    unlike: roles in which it is not. through: see `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: nothing but rounding is left. moved: layers that have
     other numbers in the best candidate. coverage: of the model and the best candidate. stack: all layers, where they come from several
     candidates; exact_stack: bit for bit. conversion: each tensor, where much of the model is the best candidate's, else odd ones; constant:
     matrices of one value, unlike the candidates'. adapters: ranks of the adapter matrices stored in the model and in the best candidate, 0
@@ -132,7 +132,7 @@ def _few_are_akin(facts: Facts, best: Candidate) -> tuple[Verdict, str] | None:
     if not number:
         return (
             "undecided",
-            f"Not decided: some values equal those of {best.ref}, but in no matrix most of them; the matrices are unrelated.",
+            f"Not decided: some values equal those of {best.ref}, but in no matrix most of them. The rest is unrelated.",
         )
     shared = f"{plural(number, 'matrix', 'matrices')} ({share(part)} of the values) {'is' if number == 1 else 'are'} equal or related"
     return "undecided", f"Not decided: {shared} to what {best.ref} has there, the others are unrelated. Descent of the whole is not shown."

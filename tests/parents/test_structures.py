@@ -78,7 +78,7 @@ def test_a_table_that_models_began_with_is_no_descent(folder: Folder, build: Bui
 def test_a_shared_matrix_is_no_descent_of_the_whole_but_a_frozen_body_is(folder: Folder, mode: str) -> None:
     mixing = torch.from_numpy(cosines(np.random.default_rng(1), 256, 256)).to(BF16)
     rates = torch.arange(1, 17).log().to(BF16).expand(512, 16).contiguous()  # rows as state space models begin with
-    added = {"model.mixing.weight": mixing} | {f"model.layers.{layer}.mixer.A_log": rates for layer in range(4)}
+    added = {"model.mixing.weight": mixing} | {f"model.layers.{layer}.mixer.A_log": rates.clone() for layer in range(4)}
     first, second = (structured(gaussian, seed) | added for seed in (3, 4))
     report = folder.parents(first, second, mode=mode, budget=SAMPLE)
     assert report.verdict == "undecided" and "the others are unrelated" in report.statement and not report.parents

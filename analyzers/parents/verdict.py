@@ -104,8 +104,8 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
         return _not_related(facts, best)
     if facts.through is not None:
         return "stack" if facts.moved and facts.coverage[0].whole else "derived", _equal_in_part(facts, best)
-    if (few := _few_are_akin(facts, best)) is not None:
-        return few
+    if facts.akin[1] <= 0.5 and facts.layers < 0.5 and len(facts.parents) < 2:
+        return "undecided", _few_akin(facts, best)
     if facts.fit is not None and facts.fit.sparse is not None:
         return "merge", _sparse(facts.fit.sparse)
     if len(facts.parents) > 1:
@@ -120,29 +120,24 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
         return "derived", damage
     if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and (best.cosine or 0) > 0.9:
         return "quantized-copy", f"A quantized copy of {best.ref}: {share(best.distance)} away from it, rounded to a coarser grid."
-    if facts.layers >= 0.5 or facts.parents or _proven(best):
-        return "derived", f"{_derivation(facts, best)}"
-    return _not_related(facts, best)
+    return "derived", _derivation(facts, best)
 
 
-def _few_are_akin(facts: Facts, best: Candidate) -> tuple[Verdict, str] | None:
+def _few_akin(facts: Facts, best: Candidate) -> str:
     """What is said where most of the model is not the candidate's: a few shared matrices may be constants of the architecture."""
     number, part = facts.akin
-    if part > 0.5 or facts.layers >= 0.5 or len(facts.parents) > 1:
-        return None
     if not number:
-        return (
-            "undecided",
-            f"Not decided: some values equal those of {best.ref}, but in no matrix most of them. The rest is unrelated.",
-        )
+        return f"Not decided: some values equal those of {best.ref}, but in no matrix most of them. The rest is unrelated."
     shared = f"{plural(number, 'matrix', 'matrices')} ({share(part)} of the values) {'is' if number == 1 else 'are'} equal or related"
-    return "undecided", f"Not decided: {shared} to what {best.ref} has there, the others are unrelated. Descent of the whole is not shown."
+    return f"Not decided: {shared} to what {best.ref} has there, the others are unrelated. Descent of the whole is not shown."
 
 
 def _not_related(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
-    if (best.shared or 0) >= max(RELATED, _BEYOND_CHANCE * (best.agreement_null or 0)) and not related(best):
-        text = f"the weights share a structure with those of {best.ref}, as tables and initialisations have. Descent is not shown."
-        return "undecided", f"Not decided: {text}"
+    if (best.shared or 0) >= max(RELATED, _BEYOND_CHANCE * (best.agreement_null or 0)):
+        return (
+            "undecided",
+            f"Not decided: the weights share a structure with {best.ref} (a table or initialisation); descent is not shown.",
+        )
     if (best.agreement or 0) >= max(RELATED / 2, _BEYOND_CHANCE * (best.agreement_null or 0)):
         return "undecided", f"Not decided: the weights are slightly similar to those of {best.ref}, which unrelated models can be too."
     if best.agreement is None or facts.through is not None:

@@ -1,6 +1,7 @@
 """Structure that unrelated models share is no descent; what descends from a structured model is found; intervals hold the truth."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,17 +75,17 @@ def test_a_table_that_models_began_with_is_no_descent(folder: Folder, build: Bui
         assert not any(each.proof for each in report.evidence) and report.candidates[0].shared is not None
 
 
-@pytest.mark.parametrize("mode", ["exact", "quick"])
-def test_a_shared_matrix_is_no_descent_of_the_whole_but_a_frozen_body_is(folder: Folder, mode: str) -> None:
+@pytest.mark.parametrize("options", [{"mode": "exact"}, {"budget": SAMPLE}])
+def test_a_shared_matrix_is_no_descent_of_the_whole_but_a_frozen_body_is(folder: Folder, options: dict[str, Any]) -> None:
     mixing = torch.from_numpy(cosines(np.random.default_rng(1), 256, 256)).to(BF16)
     rates = torch.arange(1, 17).log().to(BF16).expand(512, 16).contiguous()  # rows as state space models begin with
     added = {"model.mixing.weight": mixing} | {f"model.layers.{layer}.mixer.A_log": rates.clone() for layer in range(4)}
     first, second = (structured(gaussian, seed) | added for seed in (3, 4))
-    report = folder.parents(first, second, mode=mode, budget=SAMPLE)
+    report = folder.parents(first, second, **options)
     assert report.verdict == "undecided" and "the others are unrelated" in report.statement and not report.parents
     assert not any(each.proof for each in report.evidence)
     replaced = {name: tensor for name, tensor in second.items() if "up_proj" in name}
-    report = folder.parents(first | replaced, first, mode=mode, budget=SAMPLE)
+    report = folder.parents(first | replaced, first, **options)
     assert report.verdict == "derived" and "up_proj" in report.statement, report.statement
 
 

@@ -134,10 +134,7 @@ def _few_akin(facts: Facts, best: Candidate) -> str:
 
 def _not_related(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
     if (best.shared or 0) >= max(RELATED, _BEYOND_CHANCE * (best.agreement_null or 0)):
-        return (
-            "undecided",
-            f"Not decided: the weights share a structure with {best.ref} (a table or initialisation); descent is not shown.",
-        )
+        return "undecided", f"Not decided: both share a structure, a table or an initialisation; descent from {best.ref} is not shown."
     if (best.agreement or 0) >= max(RELATED / 2, _BEYOND_CHANCE * (best.agreement_null or 0)):
         return "undecided", f"Not decided: the weights are slightly similar to those of {best.ref}, which unrelated models can be too."
     if best.agreement is None or facts.through is not None:

@@ -343,16 +343,18 @@ class _Search:
         read = self._read
         assert read is not None
         through = None
-        layers, unlike = 0.0, list[str]()
+        layers, unlike, akin, lost = 0.0, list[str](), (0, 0.0), 0
         if best in read.numbers:
             column = read.numbers.index(best)
             layers, through = read.sums.related_layers(column, RELATED_LAYER), read.sums.cast(column)
-            unlike = read.sums.unlike_roles(column, RELATED_LAYER)
+            unlike, lost = read.sums.unlike_roles(column, RELATED_LAYER), read.sums.lost(column)
+            akin = read.sums.akin(column, self._alignment, RELATED_LAYER)
         return Facts(
             candidates,
             fit,
             parents,
             layers,
+            akin,
             unlike,
             through,
             self._steps(best) if through is None else None,
@@ -367,7 +369,7 @@ class _Search:
             read.sums.constant(self._alignment),
             [adapter_rank(self._sides[number].tensors) for number in (0, best)],
             form_words(self._alignment.unmatched[read.numbers.index(best)]) if best in read.numbers else [],
-            read.sums.lost(read.numbers.index(best)) if best in read.numbers else 0,
+            lost,
             self._unseen(),
         )
 

@@ -145,6 +145,17 @@ class Sums:
         """The share of the layers, weighed equally, in which X and the candidate have an agreement of at least ``least``."""
         return float(np.mean([self._agreement(candidate, layer, 0) >= least for layer in {cell[0] for cell in self.cells}] or [False]))
 
+    def akin(self, candidate: int, alignment: Alignment, least: float) -> tuple[int, float]:
+        """How many matrices equal the candidate's in most values or have an agreement of ``least``, and their share of all values."""
+        compared = [group.base for group in alignment.groups if is_matrix(group.base.shape, group.base.role)]
+        compared = [base for base in compared if base.name in self.tensors and self.tensors[base.name][candidate, 0]]
+        held = [base.elements for base in compared if self._akin(base.name, candidate, least)]
+        return len(held), sum(held) / max(1, sum(base.elements for base in compared))
+
+    def _akin(self, name: str, candidate: int, least: float) -> bool:
+        counts, pairs = self.tensors[name][candidate], self.moments[name][candidate]
+        return 2 * max(counts[1:]) >= counts[0] or (agreement(pairs) or 0.0) >= max(least, 4 * (agreement_null(pairs) or 0.0))
+
     def unlike_roles(self, candidate: int, most: float) -> list[str]:
         """The roles whose matrices have an agreement of less than ``most``."""
         return [role for role in dict.fromkeys(cell[1] for cell in self.cells) if self._agreement(candidate, role, 1) < most]
@@ -193,8 +204,13 @@ def cosine_null(pairs: Floats) -> float | None:
 
 
 def agreement(pairs: Floats) -> float | None:
-    """The cosine of the centred signs (`count.signs`)."""
+    """The cosine of the centred signs (`count.signs`), by what is `structure.unstructured` in them."""
     return _normalised(pairs[8], pairs[7:10])
+
+
+def shared(pairs: Floats) -> float | None:
+    """The agreement with the structure of signs (`structure.unstructured`)."""
+    return _normalised(pairs[11], pairs[7:10])
 
 
 def agreement_null(pairs: Floats) -> float | None:

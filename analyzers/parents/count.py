@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Alignment, Chunk, Span
 from analyzers.numerics.conversions import values_of
 from analyzers.parents.rounding import THROUGH, Floats, Ints, equal_as_cast, rounded, rounding_error
+from analyzers.parents.structure import unstructured
 
 BLOCK = 4096
 GROUPS = 32
@@ -24,8 +25,8 @@ GROUPS = 32
 RUN = 128
 SHORT_RUN = 32
 # Per candidate: values, equal in bf16, X.X, X.P, P.P, zero in X only, sum of (x p)^2; the same four of centred signs (`signs`): S.S, S.T,
-# T.T and the sum of (s t)^2; then equal as cast (`THROUGH`).
-PAIR_SUMS = 11 + len(THROUGH)
+# T.T and the sum of (s t)^2, S.T without what is `unstructured`; and S.T with it; then equal as cast (`THROUGH`).
+PAIR_SUMS = 12 + len(THROUGH)
 SQUARES = [6, 10]
 _PATTERNS = 1 << 16
 _PIECE = 4 * BLOCK  # values at once: in float64, with copies, for each of many threads
@@ -153,17 +154,18 @@ class Counter:
         in_bf16 = np.stack([rounded(each, "BF16") for each in values])
         directions = [signs(each, width) for each in values]
         smooth = is_smooth(directions[0], values.shape[1] // width)
+        cleaned = [] if smooth else [unstructured(each, width) for each in directions]
         for row, i in enumerate(holders, 1):
             both = usable[0] & usable[row]
             x, p = (values[0], values[row]) if both.all() else (values[0, both], values[row, both])
             cast = equal_as_cast(x, p, (dtypes[0], dtypes[row]))
             equal = ((in_bf16[0] == in_bf16[row]) & both).sum()
             products, zeroed = x * p, ((x == 0) & (p != 0)).sum()
-            counted.pairs[i] += (x.size, equal, x @ x, products.sum(), p @ p, zeroed, products @ products, 0, 0, 0, 0, *cast)
+            counted.pairs[i] += (x.size, equal, x @ x, products.sum(), p @ p, zeroed, products @ products, 0, 0, 0, 0, 0, *cast)
             if not smooth:
-                s, t = directions[0], directions[row]
-                products = s * t
-                counted.pairs[i, 7:11] += (s @ (s * (t != 0)), products.sum(), t @ (t * (s != 0)), products @ products)
+                (s, rest), (t, other) = cleaned[0], cleaned[row]
+                products = rest * other
+                counted.pairs[i, 7:12] += (s @ (s * (t != 0)), products.sum(), t @ (t * (s != 0)), products @ products, s @ t)
         self._fit(counted, values[:, usable.all(axis=0)], holders, dtypes, number)
         patterns = (in_bf16.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
         return np.concatenate([patterns, np.full((1, values.shape[1]), smooth, np.uint16)])

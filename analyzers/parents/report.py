@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 5
+ANALYSIS_VERSION = 6
 
 Source = Literal["named", "card", "library"]
 Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "stack", "unrelated", "undecided"]
@@ -66,7 +66,8 @@ class Candidate(Data):
     equal_by_chance: sum over bf16 patterns of p_k q_k, the share expected if the two had nothing to do with each other. distance:
     |X - P| / |P|. cosine: between the values; cosine_null: sqrt(sum x^2 p^2) / |X||P|, its standard deviation for values whose signs have
     nothing to do with each other. agreement: the cosine of the signs, once means of rows and columns are removed, without zeros and smooth
-    rows, with its deviation agreement_null: what relates weights, and not only their structure. telling: values that can tell whether equal
+    rows, by what is left without waves and components of low rank, with its deviation agreement_null: what relates weights, and not only
+    their structure; shared: with that. telling: values that can tell whether equal
     ones are a coincidence: not zero or common on both sides, nor in smooth rows; telling_equal: share of these that are equal in bf16;
     telling_by_chance: what chance gives. equal_interval, cosine_interval: 95%, in quick mode. vectors_equal: share of values of norms and
     biases that are equal in bf16. zeroed: share of values that are zero in X only.
@@ -87,6 +88,7 @@ class Candidate(Data):
     zeroed: float | None
     agreement: float | None = None
     agreement_null: float | None = None
+    shared: float | None = None
     telling: int = 0
     telling_equal: float | None = None
     telling_by_chance: float | None = None

@@ -6,7 +6,7 @@ import numpy as np
 
 from analyzers.base import Interval
 from analyzers.checkpoints import Alignment, Checkpoint
-from analyzers.parents.collect import Sums, agreement, agreement_null, cosine, cosine_null, distance, matrix_parameters
+from analyzers.parents.collect import Sums, agreement, agreement_null, cosine, cosine_null, distance, matrix_parameters, shared
 from analyzers.parents.count import Chance
 from analyzers.parents.fitted import Fitted
 from analyzers.parents.report import Candidate, Fit, LayerFit, Parent, Source, SparseMerge, SparseUpdate
@@ -34,6 +34,7 @@ def candidate_row(side: Checkpoint, source: Source, sums: Sums, column: int, ali
         cosine_null=cosine_null(pairs) if compared else None,
         agreement=agreement(pairs) if compared else None,
         agreement_null=agreement_null(pairs) if compared else None,
+        shared=shared(pairs) if compared else None,
         telling=telling,
         telling_equal=equal / telling if telling else None,
         telling_by_chance=by_chance / telling if telling else None,

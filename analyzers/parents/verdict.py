@@ -40,19 +40,21 @@ _NAMED, _UNLIKE = 3, 0.5
 class Facts:
     """What the verdict depends on. candidates: the best first. parents: weights of the candidates that the fit needs.
 
-    layers: share of the layers in which the best candidate is related; unlike: roles in which it is not. through: see
-    `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: nothing but rounding is left. moved: layers that have
-    other numbers in the best candidate. coverage: of the model and the best candidate. stack: all layers, where they come from several
-    candidates; exact_stack: bit for bit. conversion: each tensor, where much of the model is the best candidate's, else odd ones; constant:
-    matrices of one value, unlike the candidates'. adapters: ranks of the adapter matrices stored in the model and in the best candidate, 0
-    without any. forms: layouts in which the best candidate matches. lost: values read that are not equal as stored. unseen: where a sample
-    was read, its blocks, and the share of all that may be of a kind that none of these is.
+    layers: share of the layers in which the best candidate is related; akin: how many matrices are, or equal, and their share of the
+    values; unlike: roles in which it is not. through: see `collect.Sums.cast`. stepwise: X as a function of the best candidate.
+    at_rounding: nothing but rounding is left. moved: layers that have other numbers in the best candidate. coverage: of the model and the
+    best candidate. stack: all layers, where they come from several candidates; exact_stack: bit for bit. conversion: each tensor, where
+    much of the model is the best candidate's, else odd ones; constant: matrices of one value, unlike the candidates'. adapters: ranks of
+    the adapter matrices stored in the model and in the best candidate, 0 without any. forms: layouts in which the best candidate matches.
+    lost: values read that are not equal as stored. unseen: where a sample was read, its blocks, and the share of all that may be of a kind
+    that none of these is.
     """
 
     candidates: Sequence[Candidate]
     fit: Fit | None
     parents: Sequence[Parent]
     layers: float
+    akin: tuple[int, float]
     unlike: Sequence[str]
     through: str | None
     stepwise: Monotone | None
@@ -87,6 +89,7 @@ def judge(facts: Facts) -> tuple[Verdict, str, list[Evidence]]:
         evidence += _inferences(facts, best, verdict)
     if verdict in ("unrelated", "undecided"):
         evidence.append(_told(False, _similarity(best)))
+        evidence = [each.model_copy(update={"proof": False}) for each in evidence]
     return verdict, statement, sorted(evidence, key=lambda each: not each.proof)
 
 
@@ -101,6 +104,8 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
         return _not_related(facts, best)
     if facts.through is not None:
         return "stack" if facts.moved and facts.coverage[0].whole else "derived", _equal_in_part(facts, best)
+    if facts.akin[1] <= 0.5 and facts.layers < 0.5 and len(facts.parents) < 2:
+        return "undecided", _few_akin(facts, best)
     if facts.fit is not None and facts.fit.sparse is not None:
         return "merge", _sparse(facts.fit.sparse)
     if len(facts.parents) > 1:
@@ -115,12 +120,21 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
         return "derived", damage
     if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and (best.cosine or 0) > 0.9:
         return "quantized-copy", f"A quantized copy of {best.ref}: {share(best.distance)} away from it, rounded to a coarser grid."
-    if facts.layers >= 0.5 or facts.parents or _proven(best):
-        return "derived", f"{_derivation(facts, best)}"
-    return _not_related(facts, best)
+    return "derived", _derivation(facts, best)
+
+
+def _few_akin(facts: Facts, best: Candidate) -> str:
+    """What is said where most of the model is not the candidate's: a few shared matrices may be constants of the architecture."""
+    number, part = facts.akin
+    if not number:
+        return f"Not decided: some values equal those of {best.ref}, but in no matrix most of them. The rest is unrelated."
+    shared = f"{plural(number, 'matrix', 'matrices')} ({share(part)} of the values) {'is' if number == 1 else 'are'} equal or related"
+    return f"Not decided: {shared} to what {best.ref} has there, the others are unrelated. Descent of the whole is not shown."
 
 
 def _not_related(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
+    if (best.shared or 0) >= max(RELATED, _BEYOND_CHANCE * (best.agreement_null or 0)):
+        return "undecided", f"Not decided: both share a structure, a table or an initialisation; descent from {best.ref} is not shown."
     if (best.agreement or 0) >= max(RELATED / 2, _BEYOND_CHANCE * (best.agreement_null or 0)):
         return "undecided", f"Not decided: the weights are slightly similar to those of {best.ref}, which unrelated models can be too."
     if best.agreement is None or facts.through is not None:
@@ -139,7 +153,7 @@ def _similarity(candidate: Candidate) -> str:
     agree = ""
     if candidate.agreement is not None:
         chance = magnitude(candidate.agreement_null)
-        agree = f"; without means of rows and columns, signs agree by {_signed(candidate.agreement)}, by chance 0 ± {chance}"
+        agree = f"; without means and common patterns, signs agree by {_signed(candidate.agreement)}, by chance 0 ± {chance}"
     return f"The cosine with {candidate.ref} is {_signed(candidate.cosine)}; chance gives 0 ± {magnitude(candidate.cosine_null)}{agree}."
 
 

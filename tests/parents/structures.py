@@ -100,6 +100,34 @@ def integers(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
     return np.round(30 * rng.standard_normal((rows, columns)))
 
 
+def cosines(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
+    """All models begin with the discrete cosine transform."""
+    angles = np.pi * (np.arange(columns) + 0.5) * np.arange(rows)[:, None] / columns
+    return np.asarray(np.sqrt(2 / columns) * np.cos(angles) + 0.05 * rng.standard_normal((rows, columns)))
+
+
+def noisy_positions(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
+    """A table of positions plus noise."""
+    angles = np.arange(rows)[:, None] / 10_000 ** (np.arange(0, columns, 2) / columns)
+    table = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(rows, -1)[:, :columns]
+    return np.asarray(table + 0.3 * rng.standard_normal((rows, columns)))
+
+
+def sign_pattern(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
+    """The sign of each row times that of each column is the same in all models."""
+    fixed = _fixed(rows, columns)
+    return np.abs(gaussian(rng, rows, columns)) * fixed.choice([-1, 1], (rows, 1)) * fixed.choice([-1, 1], columns)
+
+
+def counts(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
+    """Independent counts with the same marginals, not the same rates."""
+    fixed = _fixed(rows, columns)
+    return rng.poisson(fixed.lognormal(0, 1, (rows, 1)) * fixed.lognormal(0, 1, columns)).astype(np.float64)
+
+
+# A structure that a table all models began with may have: it does not show whether they descend from each other.
+SHARED: tuple[Builder, ...] = (cosines, noisy_positions, sign_pattern, counts)
+
 STRUCTURES: tuple[Builder, ...] = (
     gaussian, shared_zeros, shared_mask, identity, orthogonal, massive_channels, massive_weights, zipf_rows, sinusoidal, non_negative,
     log_normal, constants, shared_means, small_vocabulary, ternary, integers,

@@ -1,9 +1,11 @@
 """Structure that unrelated models share is no descent; what descends from a structured model is found; intervals hold the truth."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from analyzers.parents import ParentsReport
 from analyzers.parents.collect import Sample
@@ -12,11 +14,14 @@ from analyzers.parents.fit import solve
 from analyzers.parents.rounding import rounding_error
 from tests.parents.checkpoints import BF16, Folder, Tensors, each, merged, model, tuned
 from tests.parents.structures import (
+    SHARED,
     STRUCTURES,
     Builder,
     Matrix,
+    cosines,
     gaussian,
     identity,
+    noisy_positions,
     non_negative,
     shared_zeros,
     structured,
@@ -59,6 +64,29 @@ def test_shared_structure_is_no_descent(folder: Folder, build: Builder) -> None:
 @pytest.mark.parametrize("build", FEW)
 def test_descent_from_a_structured_model(folder: Folder, build: Builder) -> None:
     related(folder, build, 1)
+
+
+@pytest.mark.parametrize("build", SHARED)
+def test_a_table_that_models_began_with_is_no_descent(folder: Folder, build: Builder) -> None:
+    first, second = (structured(build, seed, layers=2) for seed in (3, 4))
+    for report in (folder.parents(first, second, mode="exact"), folder.parents(first, second, budget=SAMPLE)):
+        told = report.verdict == "undecided" and "share a structure" in report.statement
+        assert told or (build is noisy_positions and report.verdict == "unrelated"), report.statement  # smooth rows are left out
+        assert not any(each.proof for each in report.evidence) and report.candidates[0].shared is not None
+
+
+@pytest.mark.parametrize("options", [{"mode": "exact"}, {"budget": SAMPLE}])
+def test_a_shared_matrix_is_no_descent_of_the_whole_but_a_frozen_body_is(folder: Folder, options: dict[str, Any]) -> None:
+    mixing = torch.from_numpy(cosines(np.random.default_rng(1), 256, 256)).to(BF16)
+    rates = torch.arange(1, 17).log().to(BF16).expand(512, 16).contiguous()  # rows as state space models begin with
+    added = {"model.mixing.weight": mixing} | {f"model.layers.{layer}.mixer.A_log": rates.clone() for layer in range(4)}
+    first, second = (structured(gaussian, seed) | added for seed in (3, 4))
+    report = folder.parents(first, second, **options)
+    assert report.verdict == "undecided" and "the others are unrelated" in report.statement and not report.parents
+    assert not any(each.proof for each in report.evidence)
+    replaced = {name: tensor for name, tensor in second.items() if "up_proj" in name}
+    report = folder.parents(first | replaced, first, **options)
+    assert report.verdict == "derived" and "up_proj" in report.statement, report.statement
 
 
 @pytest.mark.exhaustive

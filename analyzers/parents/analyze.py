@@ -158,7 +158,7 @@ class _Search:
         fit = len(numbers) <= FITTED
         elements = sum(span.count for span in plan.spans)
         keep = min(1.0, _KEPT_NUMBERS / len(sides) / max(1, elements)) if fit else 0.0
-        count = Counter(alignment, len(numbers), fit, keep)
+        count = Counter(alignment, len(numbers), fit, keep, elements)
         collector = Collector(alignment, plan, len(numbers))
         before, requests, reading = self._nbytes, self._requests, perf_counter() - self._reading
         yield self._progress(plan.nbytes, note)

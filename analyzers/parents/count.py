@@ -30,6 +30,8 @@ PAIR_SUMS = 12 + len(THROUGH)
 SQUARES = [6, 10]
 _PATTERNS = 1 << 16
 _PIECE = 4 * BLOCK  # values at once: in float64, with copies, for each of many threads
+# About how many values are compared by their signs: to take structure out of these costs ten times as much as all else.
+_CLEANED = 1 << 23
 _BEYOND = 1e6  # no weight is as large: a few broken values must not decide a cosine
 # A value that makes up more than this share of both sides is common: that it stands in the same places says nothing. 0 always is.
 _COMMON = 1 / 256
@@ -72,13 +74,14 @@ class Counter:
 
     Each candidate is compared where it and X have finite values, whatever the others hold there. fit: whether to make Gram matrices, over
     the places at which all candidates have values; a candidate without a tensor is 0 in them. keep: the share of the values to keep, of all
-    sides. histograms: (3, m, 65536) how often each bf16 pattern occurs in X and in each candidate, over the values compared, and in both at
+    sides; elements: how many X has to read. histograms: (3, m, 65536) how often each bf16 pattern occurs in X and in each candidate, over the values compared, and in both at
     the same place, smooth rows left out; smooth: (m,) values in those.
     """
 
-    def __init__(self, alignment: Alignment, candidates: int, fit: bool, keep: float) -> None:
+    def __init__(self, alignment: Alignment, candidates: int, fit: bool, keep: float, elements: int) -> None:
         self._groups = {group.base.name: (number, group) for number, group in enumerate(alignment.groups)}
         self._candidates, self._sides = candidates, (1 + candidates) * fit
+        self._stride = max(1, round(elements / _CLEANED))
         run = max(keep * _PIECE, 1e-9)
         self._run, self._every = ceil(run / RUN) * RUN if keep else 0, max(1, round(RUN / run))
         self._lock = threading.Lock()
@@ -154,7 +157,9 @@ class Counter:
         in_bf16 = np.stack([rounded(each, "BF16") for each in values])
         directions = [signs(each, width) for each in values]
         smooth = is_smooth(directions[0], values.shape[1] // width)
-        cleaned = [] if smooth else [unstructured(each, width) for each in directions]
+        first = number // (_PIECE // BLOCK)
+        chosen = not smooth and (first == 0 or first % self._stride == 0)
+        cleaned = [unstructured(each, width) for each in directions] if chosen else []
         for row, i in enumerate(holders, 1):
             both = usable[0] & usable[row]
             x, p = (values[0], values[row]) if both.all() else (values[0, both], values[row, both])
@@ -162,7 +167,7 @@ class Counter:
             equal = ((in_bf16[0] == in_bf16[row]) & both).sum()
             products, zeroed = x * p, ((x == 0) & (p != 0)).sum()
             counted.pairs[i] += (x.size, equal, x @ x, products.sum(), p @ p, zeroed, products @ products, 0, 0, 0, 0, 0, *cast)
-            if not smooth:
+            if cleaned:
                 (s, rest), (t, other) = cleaned[0], cleaned[row]
                 products = rest * other
                 counted.pairs[i, 7:12] += (s @ (s * (t != 0)), products.sum(), t @ (t * (s != 0)), products @ products, s @ t)

@@ -8,7 +8,6 @@ from typing import Any
 from analyzers import limits
 from analyzers.coverage import Coverage
 from analyzers.formatting import share
-from analyzers.numerics.intervals import bound
 from components.library.checks import SECRET
 from components.library.schema import Result
 
@@ -94,7 +93,7 @@ def _reach(report: Any) -> str:
     """How much a report covers, and of a sample the share of all blocks that may be of a kind which it did not show."""
     said = [short for each in report.get("coverage", ()) if (short := Coverage.model_validate(each).short())][:1]
     if not report["extremes"]["exact"]:
-        said.append(f"sampled: {share(bound(report['blocks']))} may differ" if report.get("blocks") else "sampled")
+        said.append(f"sampled: {share(report['unseen'])} may differ" if report.get("unseen") else "sampled")
     return ", ".join(said)
 
 

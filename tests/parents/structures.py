@@ -116,7 +116,7 @@ def noisy_positions(rng: np.random.Generator, rows: int, columns: int) -> Matrix
 def sign_pattern(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
     """The sign of each row times that of each column is the same in all models."""
     fixed = _fixed(rows, columns)
-    return np.abs(gaussian(rng, rows, columns)) * fixed.choice([-1, 1], (rows, 1)) * fixed.choice([-1, 1], columns)
+    return np.asarray(np.abs(gaussian(rng, rows, columns)) * fixed.choice([-1, 1], (rows, 1)) * fixed.choice([-1, 1], columns))
 
 
 def counts(rng: np.random.Generator, rows: int, columns: int) -> Matrix:

@@ -74,8 +74,8 @@ class Counter:
 
     Each candidate is compared where it and X have finite values, whatever the others hold there. fit: whether to make Gram matrices, over
     the places at which all candidates have values; a candidate without a tensor is 0 in them. keep: the share of the values to keep, of all
-    sides; elements: how many X has to read. histograms: (3, m, 65536) how often each bf16 pattern occurs in X and in each candidate, over the values compared, and in both at
-    the same place, smooth rows left out; smooth: (m,) values in those.
+    sides; elements: how many X has to read. histograms: (3, m, 65536) how often each bf16 pattern occurs in X and in each candidate, over
+    the values compared, and in both at the same place, smooth rows left out; smooth: (m,) values in those.
     """
 
     def __init__(self, alignment: Alignment, candidates: int, fit: bool, keep: float, elements: int) -> None:

@@ -62,6 +62,5 @@ REPOSITORIES = [
     Attack("index_not_json", "an index cut short", {_INDEX: b'{"weight_map": {', _SHARD: _FINE}),
     Attack("index_deep", "an index nested 100,000 deep", {_INDEX: b"[" * 100_000, _SHARD: _FINE}),
     Attack("index_empty", "an index of nothing", {_INDEX: _index({})}),
-    Attack("twice", "one tensor in two shards", {_INDEX: _index({"a": _SHARD, "b": _LAST}), _SHARD: _FINE, _LAST: _FINE}),
     Attack("lfs_pointer", "text in place of weights", {"model.safetensors": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"}),
 ]

@@ -73,7 +73,7 @@ def test_the_table_has_a_row_each_and_says_what_failed_and_what_waits() -> None:
     html = comparison(["sample:tiny-bf16-as-fp32", "no/such", "org/b", "org/later"], _outcomes())
     rows = html.split("<tr>")[2:]
     assert len(rows) == 4
-    assert all(text in rows[0] for text in ("F32", "bf16 → fp32", "bf16, likely", "Weights fit", "2.4", "37.5", "1.70 M"))
+    assert all(text in rows[0] for text in ("F32", "bf16 → fp32", "bf16, likely", "Weights read fit", "2.4", "37.5", "1.70 M"))
     assert "There is no such model." in rows[1]
     assert "<a " not in rows[1]
     assert 'data-row="2"' in rows[2]

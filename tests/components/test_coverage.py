@@ -201,7 +201,9 @@ def test_badges_and_lists_say_that_a_passport_is_of_a_sample(passport: DtypeRepo
     for number, (share, blocks, said) in enumerate(
         ((1.0, 300, "sampled: 1% may differ"), (0.25, 300, "25% read, sampled: 1% may differ"), (1.0, None, "sampled"))
     ):
-        report = of_model(f"org/m{number}", covering(sample.model_copy(update={"blocks": blocks}), share))
+        report = of_model(
+            f"org/m{number}", covering(sample.model_copy(update={"blocks": blocks, "unseen": 0.01 if blocks else None}), share)
+        )
         assert library.add_result(report.model_copy(update={"id": str(number) * 64}), public=True) is not None
         found = {part.name: (part.value, part.colour) for part in parts(library.model(f"org/m{number}"))}
         assert found["fp16"] == (f"weights fit, {said}", "#855600") and found["passed through"] == (f"bf16, {said}", "#855600")

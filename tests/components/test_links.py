@@ -85,7 +85,7 @@ def test_a_sample_is_linked_by_its_name() -> None:
 def test_a_hostile_name_stays_one_word_of_the_command() -> None:
     request = DtypeRequest(model=HOSTILE, include="-rf; rm $(x)")
     line = command(report(HOSTILE, request=request.model_dump()))
-    assert shlex.split(line)[4:] == [f"{HOSTILE}@{report().checkpoint.commit}", "--include=-rf; rm $(x)"]
+    assert shlex.split(line)[2:] == [f"{HOSTILE}@{report().checkpoint.commit}", "--include=-rf; rm $(x)"]
 
 
 def test_a_revision_becomes_part_of_its_model() -> None:

@@ -28,7 +28,7 @@ def test_sentences_are_one_line_of_plain_text_with_what_they_are_about() -> None
     said = Sentences("sparsity/templates/captions.txt", read_whole=lambda report: False)
     report = SimpleNamespace(tensors_aggregated=False, tensors=[1, 2])
     assert said.tensors(report).startswith(
-        "2 tensors compared. Sort by the menu of a heading; type to search. Counts and norms are of what"
+        "2 tensors compared. Sort by the menu of a heading; type to search. Counts and norms of tensors are of what"
     )
     assert '"overflow": values' in Sentences("precision/templates/captions.txt", overflows=lambda *_: True, matches=lambda *_: False).edges(
         report, []

@@ -61,9 +61,9 @@ def test_a_permalink_and_a_command_lead_back_to_the_same_request() -> None:
     made = sparsity_report(**trajectory(MOST + 2) | {"request": asked.model_dump(), "eta": asked.eta})
     assert form(parse_qsl(permalink(made).removeprefix("?"))).request() == asked
     words = shlex.split(command(made))
-    assert words[:4] == ["python", "-m", "analyzers", "sparsity"]
-    assert (words[4], *words[5 : 7 + MOST]) == (asked.base, *asked.tuned)
-    assert words[7 + MOST :] == [
+    assert words[:2] == ["mantissa", "sparsity"]
+    assert (words[2], *words[3 : 5 + MOST]) == (asked.base, *asked.tuned)
+    assert words[5 + MOST :] == [
         "--eta=0.0005",
         "--spectral",
         "--budget=5000000",

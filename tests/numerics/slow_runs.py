@@ -75,6 +75,8 @@ def _kind(normal: list[int], blocks: list[list[int]], mantissa: int, top: int) -
     need = 20 if len(normal) == 128 else 12
     if len(fractions(normal, 7)) < 3 or len(different) < need or len({exponent for _, exponent in different}) < 6:
         return DULL
+    if not _on_eighths([m & ((1 << mantissa) - 1) | 1 << mantissa for m in normal]):
+        return DULL
     values = [[m for m in block if 0 < m >> mantissa < top] for block in blocks]
     own = [len(fractions(block, 7)) for block in values if len(block) >= 8]
     if not own or min(own) < 3:
@@ -109,6 +111,18 @@ def _fit(values: list[int], mantissa: int, top: int) -> int | None:
             if multiples <= {1, 2, 3, 4, 6, 8, 12}:
                 best = ALL_E2M1 if {1, 12} <= multiples else max(best, ON_E2M1)
     return best
+
+
+def _on_eighths(significands: list[int]) -> bool:
+    """Whether one scale makes all of them multiples of 1/8, by trying each multiple for the first; others may be in a binade next to it."""
+    first = significands[0]
+    return any(
+        all(
+            any(_near(up * each * eighths, down * first * other) for other in range(8, 16) for up, down in ((1, 1), (2, 1), (1, 2)))
+            for each in set(significands)
+        )
+        for eighths in range(8, 16)
+    )
 
 
 def _near(one: int, other: int) -> bool:

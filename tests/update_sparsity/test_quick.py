@@ -153,7 +153,7 @@ def test_the_same_places_on_every_side(folders: list[Path]) -> None:
     assert report.num_changed == 0 and "None of the" in report.statement and "95% confidence" in report.statement
     advice = "Use exact mode before you say that nothing was trained"
     step, older = report.next_step(), report.model_copy(update={"blocks": None}).next_step()
-    assert step is not None and step.advice.startswith(f"{advice}; a difference is none in the ")
+    assert step is not None and step.advice.startswith(f"{advice} (differences: none in the ")
     assert older is not None and older.advice == f"{advice}."
 
 

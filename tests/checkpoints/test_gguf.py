@@ -188,7 +188,7 @@ def test_a_report_on_a_mixed_file(tmp_path: Path, hub: LocalHub) -> None:
 
 def test_norms_do_not_answer_for_blocks(tmp_path: Path) -> None:
     """llama.cpp stores norms of bf16 models as F32: that says nothing about how the rest came to be."""
-    norms = (1 + normal(2048)).view(np.uint32) & np.uint32(0xFFFF0000)
+    norms = (1 + 20 * normal(2048)).view(np.uint32) & np.uint32(0xFFFF0000)
     tensors = {"output_norm.weight": (norms.view(np.float32), None), "blk.0.ffn_up.weight": quantized(Kind.Q4_0, 256, 256)}
     report = exact(written(tmp_path / "model.gguf", tensors))
     assert report.tensors[0].lineage.verdict == "upcast-from-bf16"

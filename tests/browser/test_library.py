@@ -100,7 +100,7 @@ def test_a_label_is_on_the_passport_in_the_badge_in_the_files_and_in_a_fresh_ins
     tile = passport.locator("#m-result .m-tile", has=passport.get_by_role("heading", name="Trained in"))
     expect(tile).to_contain_text(LABELLED)
     expect(tile).to_contain_text("Evidence: example.org")
-    expect(tile).to_contain_text("Inferred from the weights: bf16, likely.")
+    expect(tile).to_contain_text("Inferred from the weights: Cannot tell.")
     assert b">bf16-mixed<" in _get(f"{app}/badge/org/name.svg")
     labels = pandas.read_csv(io.BytesIO(_get(f"{app}/library/labels.csv")))
     assert set(labels[labels.model == "org/name"].precision) == {"bf16-mixed"}

@@ -401,7 +401,12 @@ REFERENCES = [
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
-def test_bad_references(reference: str, capsys: pytest.CaptureFixture[str], hub: LocalHub) -> None:
+def test_bad_references(
+    reference: str, capsys: pytest.CaptureFixture[str], hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # ".." is a folder like any other, and refused here because there is no model in it.
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     status, out, err = in_process(capsys, "--", reference)
     assert (status, out) == (2, "")
     said = one_line(err)

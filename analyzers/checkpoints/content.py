@@ -11,7 +11,7 @@ from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.weight_names import GGUF, PICKLED, SAFETENSORS
 
 _PICKLE_PROTOCOLS = range(2, 6)
-_OLD_MAGIC = b"L119547037146038801333356L\n"  # of torch.save in protocols 0 and 1
+OLD_MAGIC = b"L119547037146038801333356L\n"  # of torch.save in protocols 0 and 1
 
 
 class Format(Enum):
@@ -44,7 +44,7 @@ def read_any_header(file: RangeFile, checked: int | None) -> Header:
 
 def is_recognized(file: RangeFile) -> bool:
     """Whether the content of ``file`` is of a known format."""
-    return recognize(read_range(file, 0, min(file.size, len(_OLD_MAGIC))), file.size) is not None
+    return recognize(read_range(file, 0, min(file.size, len(OLD_MAGIC))), file.size) is not None
 
 
 def recognize(beginning: bytes, size: int) -> Format | None:
@@ -54,7 +54,7 @@ def recognize(beginning: bytes, size: int) -> Format | None:
     if beginning.startswith(b"GGUF"):
         return Format.GGUF
     pickled = beginning[:1] == b"\x80" and len(beginning) > 1 and beginning[1] in _PICKLE_PROTOCOLS
-    return Format.PICKLED if pickled or beginning.startswith((b"PK\3\4", _OLD_MAGIC)) else None
+    return Format.PICKLED if pickled or beginning.startswith((b"PK\3\4", OLD_MAGIC)) else None
 
 
 class _Begun:

@@ -2,7 +2,7 @@
 
 import re
 
-from analyzers.checkpoints.content import recognize
+from analyzers.checkpoints.content import OLD_MAGIC, Format, recognize
 from analyzers.checkpoints.not_read import SkippedFile
 from analyzers.checkpoints.other_formats import other_format
 from analyzers.checkpoints.repository import Repository, read_range
@@ -11,7 +11,8 @@ from analyzers.terminal import printable
 
 _MOST = 32  # files looked into, the largest first: each is a request
 _BEGINNING = 512
-_TORCH = (b"PK\3\4", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19")  # what torch.save writes, now and before 1.6
+# What torch.save writes: now, and before 1.6 with protocol 2 and below.
+_TORCH = (b"PK\3\4", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19", OLD_MAGIC)
 _PICKLE = "a pickle of an unknown kind: save the state_dict of the model with safetensors.torch.save_file in the program that wrote it"
 _LARGE = 1 << 20  # bytes of a file of an unknown kind that is named
 # Weight files are judged by their names; files of these kinds hold none.
@@ -46,10 +47,12 @@ def unknown_files(repository: Repository, inside: str = "") -> list[SkippedFile]
         finally:
             file.close()
         kind = recognize(beginning, sizes[path])
-        if path.endswith(_PICKLES) and not beginning.startswith(_TORCH):
+        if (path.endswith(_PICKLES) or kind is Format.PICKLED) and not beginning.startswith(_TORCH):
             found.append(SkippedFile(printable(path), _PICKLE))
         elif kind is not None:
-            why = f"{kind.value} by its content, which its name does not say: name the file itself, or rename it"
+            # A model saved by torch is a zip archive, and so is much else.
+            what = "a PyTorch file or another zip archive" if beginning.startswith(b"PK") else kind.value
+            why = f"{what} by its content, which its name does not say: name the file itself, or rename it"
             found.append(SkippedFile(printable(path), why))
         elif sizes[path] >= _LARGE and b"\0" in beginning and not _LARGE_OTHERS.fullmatch(_ending(path)):
             found.append(SkippedFile(printable(path), "of an unknown kind, and large enough to hold weights"))

@@ -554,7 +554,9 @@ def test_weights_are_recognized_by_content(tmp_path: Path) -> None:
     for name in _TORCH_NAMES:
         torch.save({"a": torch.ones(3)}, tmp_path / name)
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps({"a": [1.0]}))
+    (tmp_path / "compiled.nbc").write_bytes(pickle.dumps({"a": [1.0]}))
     (tmp_path / "scaler.pkl").write_bytes(pickle.dumps({"a": [1.0]}))
+    torch.save({"a": torch.ones(3)}, tmp_path / "earliest", _use_new_zipfile_serialization=False, pickle_protocol=0)
     large = bytes(range(256)) * 4096
     for name in ("params.dat", "tokenizer.model", "spm.model", "events.out.tfevents.1", "picture.png", "data.parquet", "words.db"):
         (tmp_path / name).write_bytes(large)
@@ -563,9 +565,10 @@ def test_weights_are_recognized_by_content(tmp_path: Path) -> None:
     with _open(tmp_path) as checkpoint:
         whys = {each.path: each.why for each in checkpoint.not_read}
         assert [file.path for file in checkpoint.files] == ["model.safetensors"]
-    assert set(whys) == {"sub/model", "params.dat", "plain.pkl", *_TORCH_NAMES}
-    assert "a safetensors file by its content" in whys["sub/model"] and "a pickle of an unknown kind" in whys["plain.pkl"]
-    assert all("a PyTorch file by its content" in whys[name] for name in _TORCH_NAMES)
+    assert set(whys) == {"sub/model", "params.dat", "plain.pkl", "compiled.nbc", "earliest", *_TORCH_NAMES}
+    assert "a safetensors file by its content" in whys["sub/model"] and "a PyTorch file by its content" in whys["earliest"]
+    assert all("a PyTorch file or another zip archive by its content" in whys[name] for name in _TORCH_NAMES)
+    assert all("a pickle of an unknown kind" in whys[name] for name in ("plain.pkl", "compiled.nbc"))
     assert "large enough to hold weights" in whys["params.dat"]
     with _open(tmp_path / "sub" / "model") as checkpoint:
         assert len(checkpoint.tensors) == 1

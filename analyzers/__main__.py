@@ -1,13 +1,16 @@
 """The command line: ``python -m analyzers COMMAND ...``, one command for each analyzer and each of `TOOLS`.
 
 Only the answer goes to standard output; progress and errors go to standard error. Exit status: 0 done; 1 `check` found an error; 2 bad
-input, unusable checkpoint or a limit, with one line on standard error per model; 130 interrupted.
+input, unusable checkpoint or a limit, with one line on standard error per model; 130 interrupted; 143 ended by SIGTERM.
 """
 
 import errno
 import os
+import signal
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +73,27 @@ def _is_text(word: str) -> bool:
     return True
 
 
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: a command ends as after Ctrl-C, and leaves nothing unfinished behind."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Raise `_Terminated` in the block on SIGTERM, unless the program that called this has other plans for it."""
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+    def terminate(*_: object) -> None:
+        raise _Terminated
+
+    try:
+        if ours:
+            signal.signal(signal.SIGTERM, terminate)
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def main(arguments: Sequence[str] | None = None, tools: Tools = TOOLS) -> int:
     """Run one command; returns the exit status. tools: as `TOOLS`, more of them where the package is the program."""
     if sys.stderr is None:  # closed by the parent process: print would use standard output instead
@@ -82,7 +106,7 @@ def main(arguments: Sequence[str] | None = None, tools: Tools = TOOLS) -> int:
         from analyzers.extras import extras_explained  # here, where an interrupt of the import is caught
 
         chosen = next((word for word in words if not word.startswith("-")), "")
-        with extras_explained():
+        with _terminable(), extras_explained():
             options, unknown = build_parser({chosen}, tools).parse_known_args(words)
             if unknown:
                 options.parser.refuse(unknown)
@@ -91,9 +115,10 @@ def main(arguments: Sequence[str] | None = None, tools: Tools = TOOLS) -> int:
     except MantissaError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        ended, status = ("terminated", 128 + signal.SIGTERM) if isinstance(error, _Terminated) else ("interrupted", 128 + signal.SIGINT)
+        print(": ".join([ended, *map(str, error.args)]), file=sys.stderr)
+        return status
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not complain
         return 0

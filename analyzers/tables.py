@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from analyzers import limits
 from analyzers.base import Data, Report
 from analyzers.terminal import printable
+from analyzers.whole_files import whole
 
 if TYPE_CHECKING:
     import pandas
@@ -45,10 +46,12 @@ def write_csv(reports: Sequence[Report], folder: Path) -> None:
                         table.insert(0, column, value)
                 gathered.setdefault(name, []).append(table)
     for name, parts in gathered.items():
-        whole = pandas.concat(parts, ignore_index=True)
-        safe_text(whole).to_csv(folder / f"{name}.csv", index=False)
-        if name in ("tensors", "neurons") and len(whole) > limits.REPORT_TENSORS:
-            whole.to_parquet(folder / f"{name}.parquet", index=False)
+        rows = pandas.concat(parts, ignore_index=True)
+        with whole(folder / f"{name}.csv") as file:
+            safe_text(rows).to_csv(file, index=False)
+        if name in ("tensors", "neurons") and len(rows) > limits.REPORT_TENSORS:
+            with whole(folder / f"{name}.parquet") as file:
+                rows.to_parquet(file, index=False)
 
 
 def safe_text(table: "pandas.DataFrame") -> "pandas.DataFrame":

@@ -25,19 +25,20 @@ ANALYZER_PARTS = {
     "base": {"coverage", "errors", "extras", "formatting", "limits"},
     "formatting": {"base", "errors"},
     "coverage": {"base", "formatting", "numerics"},
-    "tables": {"base", "limits", "terminal"},
+    "tables": {"base", "limits", "terminal", "whole_files"},
     "terminal": {"formatting"},
     "account": {"base", "coverage", "formatting", "tables", "terminal"},
     "markdown": {"terminal"},
     "watched": set[str](),
+    "whole_files": {"terminal"},
     "command_line": {"base", "errors", "formatting", "limits", "tables", "terminal"},
     "numerics": {"errors", "limits"},
     "checkpoints": {"base", "coverage", "errors", "formatting", "limits", "numerics", "terminal", "watched"},
-    "language_models": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "terminal"},
+    "language_models": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "terminal", "whole_files"},
 }
 # Tools use an analyzer, or act on what one finds. They are not analyzers, and no analyzer imports them but check, which turns the reports
 # of others into findings, counts what shrink would save, and asks transformers, in a process of `language_models`, what it would load.
-_FOR_TOOLS = {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "command_line", "terminal"}
+_FOR_TOOLS = {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "command_line", "terminal", "whole_files"}
 RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS}
 _FOR_CHECK = {
     "account",

@@ -30,6 +30,7 @@ from analyzers.dtype_detection.evaluation import Alternative, OutOfFold, evaluat
 from analyzers.dtype_detection.labels import CLASSES, LABELS, MAGNITUDES, Example, Magnitude, examples
 from analyzers.dtype_detection.rule import best_thresholds, rule, rule_correct
 from analyzers.errors import InvalidRequest, MantissaError
+from analyzers.whole_files import whole
 
 COMMAND = "python -m analyzers.dtype_detection.fit_classifier"
 
@@ -212,7 +213,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         found = fit_all(options.labels)
-        options.out.write_text(json.dumps(found.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
+        with whole(options.out) as file:
+            file.write_text(json.dumps(found.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
     except MantissaError as error:
         print(error, file=sys.stderr)
         return 2

@@ -5,7 +5,6 @@ their headers, and tokenizer files: no code, no adapter, no other files, and no 
 """
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -37,6 +36,7 @@ from analyzers.language_models.tokenizer import Tokenizer, load_tokenizer
 from analyzers.language_models.weight_folder import WeightFolder
 from analyzers.numerics.device import Device, choose_device
 from analyzers.terminal import plural
+from analyzers.whole_files import scratch
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _STORED = {"F32": "float32", "F64": "float32", "F16": "float16"}
@@ -303,7 +303,7 @@ def open_model(
     with ExitStack() as stack:
         chosen = _device(device)
         checkpoint = stack.enter_context(open_checkpoint(text, access, weights=weights))
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mantissa-")))
+        folder = stack.enter_context(scratch())
         stored = WeightFolder(checkpoint, folder, _local(text, access), access.token) if weights else None
         stack.enter_context(_quiet())
         runs_on: Device = "cuda" if lent else chosen

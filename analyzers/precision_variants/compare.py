@@ -4,10 +4,9 @@ All sums are over d = x - ref, computed exactly, so that small errors keep their
 """
 
 import math
-import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import astuple, dataclass, field, replace
-from tempfile import mkdtemp
 from typing import NamedTuple, cast
 from weakref import finalize
 
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from analyzers.precision_variants.results import Kind, TensorError
 from analyzers.precision_variants.run import Captured
+from analyzers.whole_files import scratch
 
 # Elements per pass: on a CPU so few that they stay in a core's cache and torch starts no second thread.
 _CPU_CHUNK = 1 << 15
@@ -161,8 +161,9 @@ class TensorFiles:
     """Tensors in files of a temporary folder, which is deleted with this object; each access reads one anew."""
 
     def __init__(self) -> None:
-        self._folder = mkdtemp(prefix="mantissa-")
-        finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        kept = ExitStack()
+        finalize(self, kept.close)
+        self._folder = kept.enter_context(scratch())
         self._paths: dict[Key, str] = {}
 
     def __setitem__(self, key: Key, tensor: Tensor) -> None:

@@ -38,7 +38,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Scan as the command line says; returns 0, or 130 where it was interrupted. Raises MantissaError."""
+    """Scan as the command line says; returns 0. Raises MantissaError."""
     import pyarrow as pyarrow  # a library that is missing is said now, and not when the tables are written
 
     from analyzers.scan.request import ScanRequest
@@ -54,9 +54,9 @@ def run(options: argparse.Namespace) -> int:
         raise request_error(error) from None
     try:
         summary = scan(request, Path(options.out))
-    except KeyboardInterrupt:
-        print("interrupted: what was finished is kept; run the same command again to continue", file=sys.stderr, flush=True)
-        return 130
+    except KeyboardInterrupt as error:
+        error.args = ("what was finished is kept; run the same command again to continue",)
+        raise
     if summary is not None and sys.stdout is not None:
         answer = json.dumps(asdict(summary), indent=2) if options.json else _text(summary)
         print_answer(answer, options.json, "The scan is finished, but its summary")

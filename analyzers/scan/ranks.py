@@ -5,6 +5,7 @@ a shared file system.
 """
 
 import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -50,6 +51,9 @@ class Rank:
         """This process's share of the first process's ``keys``; the others pass None. Every process must call it once."""
         from accelerate import PartialState
         from accelerate.utils import broadcast_object_list
+
+        # A wait for other processes does not see signals as exceptions: the launcher, which ends all when one fails, would wait with it.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
         PartialState(cpu=True, timeout=_PATIENCE)
         (found,) = broadcast_object_list([keys])

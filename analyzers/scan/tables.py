@@ -4,8 +4,8 @@ The same list and options on the same checkpoints give the same bytes, whenever,
 """
 
 import json
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from analyzers.dtype_detection.labels import PRECISIONS
 from analyzers.dtype_detection.report import Counts, Extremes, Representable
 from analyzers.scan.journal import Journal
 from analyzers.scan.listing import Listed
+from analyzers.whole_files import whole
 
 CHECKPOINTS, TENSORS = "checkpoints.parquet", "tensors.parquet"
 
@@ -74,10 +75,10 @@ def _at(data: Any, path: str) -> Any:
 
 
 def write_tables(folder: Path, listed: Sequence[Listed], journal: Journal) -> tuple[int, int]:
-    """Write both files into ``folder``, each atomically; returns their numbers of rows. The journal has all without a problem."""
+    """Write both files into ``folder``, each whole; returns their numbers of rows. The journal has all without a problem."""
     with (
-        _Table(folder / CHECKPOINTS, [*_LINE, *(each[:2] for each in _CHECKPOINT), ("report", "string")], _CHECKPOINT_GROUP) as checkpoints,
-        _Table(folder / TENSORS, [*_JOIN, *(each[:2] for each in _TENSOR)], _TENSOR_GROUP) as tensors,
+        _table(folder / CHECKPOINTS, [*_LINE, *(each[:2] for each in _CHECKPOINT), ("report", "string")], _CHECKPOINT_GROUP) as checkpoints,
+        _table(folder / TENSORS, [*_JOIN, *(each[:2] for each in _TENSOR)], _TENSOR_GROUP) as tensors,
     ):
         for position, one in enumerate(listed):
             row: dict[str, Any] = {"position": position, "line": one.line, "asked": one.asked}
@@ -96,17 +97,24 @@ def write_tables(folder: Path, listed: Sequence[Listed], journal: Journal) -> tu
     return checkpoints.rows, tensors.rows
 
 
+@contextmanager
+def _table(path: Path, columns: Sequence[tuple[str, str]], group: int) -> Iterator["_Table"]:
+    """A Parquet file to add rows to, which is at ``path`` when the block ends."""
+    import pyarrow.parquet
+
+    schema = pyarrow.schema(columns)
+    with whole(path) as file, pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        table = _Table(writer, schema, group)
+        yield table
+        table.write()
+
+
 class _Table:
-    """A Parquet file, written under a temporary name and renamed when it is complete."""
+    """Rows for the Parquet file of ``writer``, written in groups of ``group``."""
 
-    def __init__(self, path: Path, columns: Sequence[tuple[str, str]], group: int) -> None:
-        import pyarrow.parquet
-
-        self._path, self._unfinished = path, path.with_name(f".{path.name}.unfinished")
-        self._schema = pyarrow.schema(columns)
-        self._group = group
+    def __init__(self, writer: Any, schema: Any, group: int) -> None:
+        self._writer, self._schema, self._group = writer, schema, group
         self._waiting: list[dict[str, Any]] = []
-        self._writer = pyarrow.parquet.ParquetWriter(self._unfinished, self._schema, compression="zstd")
         self.rows = 0
 
     def add(self, row: dict[str, Any]) -> None:
@@ -114,37 +122,12 @@ class _Table:
         self._waiting.append(row)
         self.rows += 1
         if len(self._waiting) == self._group:
-            self._write()
+            self.write()
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write the rows that wait."""
         import pyarrow
 
         if self._waiting:
             self._writer.write_table(pyarrow.Table.from_pylist(self._waiting, self._schema))
             self._waiting.clear()
-
-    def __enter__(self) -> "_Table":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._writer.close()
-            self._unfinished.unlink(missing_ok=True)
-            return
-        try:
-            self._write()
-            self._writer.close()
-            replace_durably(self._unfinished, self._path)
-        finally:
-            self._unfinished.unlink(missing_ok=True)
-
-
-def replace_durably(unfinished: Path, path: Path) -> None:
-    """Rename a finished file to ``path``; after a power failure there is the old file or the new one, complete."""
-    for place, change in ((unfinished, lambda: unfinished.replace(path)), (path.parent, lambda: None)):
-        descriptor = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        change()

@@ -29,6 +29,7 @@ from analyzers.numerics.narrowing import NARROW_DTYPES, Narrow, narrowed
 from analyzers.shrink.configuration import holding, narrowed_config
 from analyzers.shrink.plan import Planned, names_in_files
 from analyzers.shrink.weight_files import indexed, indexes, lay_out, read_whole
+from analyzers.whole_files import whole
 
 
 class Folder:
@@ -69,24 +70,19 @@ class Folder:
         InvalidCheckpoint if the written values differ from those read, InvalidRequest if the folder cannot be written.
         """
         try:
-            free = shutil.disk_usage(target.parent).free
-            if free < self.nbytes:
-                raise ModelTooLarge(
-                    f"The result has {size(self.nbytes)}, and the disk of {quoted(str(target.parent), 200)} has room for {size(free)}: "
-                    "make room, or name a folder on another disk."
-                )
-            folder = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
-            folder.mkdir()
-            try:
+            with whole(target) as folder:
+                free = shutil.disk_usage(target.parent).free
+                if free < self.nbytes:
+                    raise ModelTooLarge(
+                        f"The result has {size(self.nbytes)}, and the disk of {quoted(str(target.parent), 200)} has room for {size(free)}: "
+                        "make room, or name a folder on another disk."
+                    )
+                folder.mkdir()
                 digests = yield from self._write_weights(folder)
                 self._write_others(folder)
                 yield from self._compare(folder, digests)
                 if os.path.lexists(target):
                     raise InvalidRequest(f"{quoted(str(target), 200)} was made by somebody else in the meantime: name another folder.")
-                folder.rename(target)
-            except BaseException:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise
         except OSError as error:
             reason = error.strerror or "the system refuses it"
             raise InvalidRequest(f"{quoted(str(target), 200)} cannot be written: {reason}. Nothing was kept.") from None

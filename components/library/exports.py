@@ -10,6 +10,7 @@ from typing import Any
 from analyzers.dtype_detection.labels import labelled_extremes, precision_of
 from analyzers.errors import InvalidRequest
 from analyzers.tables import safe
+from analyzers.whole_files import whole
 from components.library import labels, models, results
 from components.library.database import Database
 from components.library.rows import LABEL_FIELDS, RESULT_FACTS, columns_of, schema_of
@@ -35,10 +36,11 @@ def export(database: Database, folder: Path, kind: str, form: str) -> Path:
         raise InvalidRequest("The library is exported as labels, results or models, in the format parquet, csv or jsonl.")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"mantissa-{kind}.{form}"
-    if kind == "training":
-        training_set(database, path)
-    else:
-        {"parquet": _write_parquet, "csv": _write_csv, "jsonl": _write_jsonl}[form](path, kind, _batches(database, kind))
+    with whole(path) as file:
+        if kind == "training":
+            training_set(database, file)
+        else:
+            {"parquet": _write_parquet, "csv": _write_csv, "jsonl": _write_jsonl}[form](file, kind, _batches(database, kind))
     return path
 
 

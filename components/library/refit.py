@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from pydantic import ValidationError
 
@@ -21,6 +20,7 @@ from analyzers.base import Data
 from analyzers.dtype_detection.classifier import Fit, fitted
 from analyzers.dtype_detection.labels import examples
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
+from analyzers.whole_files import scratch, whole
 from components.library.checks import now
 from components.library.database import Database
 from components.library.exports import training_set
@@ -90,8 +90,8 @@ class Refit:
         if not self._fitting.acquire(blocking=False):
             raise LibraryUnavailable("The classifier is being fitted on the library's labels just now: try again in a moment.")
         try:
-            with TemporaryDirectory(dir=self._folder, prefix=".fit-") as folder:
-                return self._fit(Path(folder))
+            with scratch() as folder:
+                return self._fit(folder)
         finally:
             self._fitting.release()
 
@@ -106,9 +106,8 @@ class Refit:
             found = kept.fit
         else:  # the built-in classifier is that of the built-in labels
             found = fitted() if examples(path) == fitted().classifier.examples else self._computed(path)
-        unfinished = folder / _KEPT
-        unfinished.write_text(_Kept(version=seen, labels=digest, fitted=now(), fit=found).model_dump_json(), encoding="utf-8")
-        unfinished.replace(self._folder / _KEPT)
+        with whole(self._folder / _KEPT) as file:
+            file.write_text(_Kept(version=seen, labels=digest, fitted=now(), fit=found).model_dump_json(), encoding="utf-8")
         return found
 
     def close(self) -> None:

@@ -5,12 +5,14 @@ from pathlib import Path
 
 from analyzers import ANALYZERS
 from analyzers.base import Report
+from analyzers.whole_files import whole
 from components.results.standalone import Page
 
 
 def write_html(reports: Sequence[Report], path: str | Path) -> None:
     """Write one page with the tables and plots of each report to ``path``. Raises OSError if writing fails."""
-    Path(path).write_text(document(reports), encoding="utf-8")
+    with whole(Path(path)) as file:
+        file.write_text(document(reports), encoding="utf-8")
 
 
 def document(reports: Sequence[Report]) -> str:

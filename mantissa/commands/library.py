@@ -21,7 +21,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Import the results; returns 2 if one is invalid, 130 if interrupted, else 0. Raises MantissaError."""
+    """Import the results; returns 2 if one is invalid, else 0. Raises MantissaError."""
     from components.library import open_library
     from components.site.scans import import_scan
 
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
             state = library.state()
             if state.dataset:
                 print(printable(state.problem) or f"published: {state.dataset} is up to date", file=sys.stderr)
-    except KeyboardInterrupt:
-        print("interrupted: what was imported is kept; run the same command again to continue", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        error.args = ("what was imported is kept; run the same command again to continue",)
+        raise
     return 2 if counts.refused else 0

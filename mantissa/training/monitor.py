@@ -16,6 +16,7 @@ from torch import distributed as dist
 from torch.optim import Optimizer
 
 from analyzers.errors import InvalidRequest
+from analyzers.whole_files import append_line
 from mantissa.training import counting, parts
 from mantissa.training.counting import CHANGED, COLUMNS, FINER_VALUES, FOLLOWED, MOVED, SIZE, SWALLOWED, VALUES
 from mantissa.training.look import Look, RoleLook
@@ -264,8 +265,7 @@ class UpdateMonitor:
         if self._path is None or (_distributed() and dist.get_rank()):
             return
         try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(look.model_dump_json() + "\n")
+            append_line(self._path, look.model_dump_json())
         except OSError as error:
             raise InvalidRequest(f"The looks cannot be written to {self._path}: {error.strerror or 'the system refuses it'}.") from None
 

@@ -1,6 +1,5 @@
 """A scan in one process: its rows, going on where it was, errors, the Hub, and what the command says."""
 
-import errno
 import json
 import os
 import re
@@ -19,7 +18,6 @@ from analyzers.__main__ import main
 from analyzers.dtype_detection import DtypeReport
 from analyzers.scan.folder import ScanFolder
 from analyzers.scan.request import ScanRequest
-from analyzers.scan.tables import replace_durably
 from tests.dtype_detection.checkpoints import normal, write
 from tests.dtype_detection.reports import exact, inspect, steady
 from tests.hub import Fault, LocalHub
@@ -143,22 +141,17 @@ def test_a_table_that_cannot_be_put_in_its_place_leaves_nothing(tmp_path: Path, 
     assert not list(out.glob(".*"))
 
 
-def test_tables_half_replaced_are_written_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_half_replaced_are_written_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Ended between the two for one list, then asked for the list before: neither is taken for that list's."""
     out, lists = tmp_path / "out", [write_list(tmp_path / str(n), ALL_SAMPLES[n : n + 1]) for n in range(2)]
     scan(capsys, lists[0], "--out", out)
     before = sums(out)
 
-    def replace(unfinished: Path, path: Path) -> None:
-        if path.name == TABLES[0]:  # the second to be put in its place
-            raise OSError(errno.ENOSPC, "full")
-        replace_durably(unfinished, path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("analyzers.scan.tables.replace_durably", replace)
-        assert "No space left" in refused(capsys, lists[1], "--out", out)
+    (out / TABLES[0]).rename(tmp_path / "aside")
+    (out / TABLES[0]).mkdir()  # the second to be put in its place
+    assert "Is a directory" in refused(capsys, lists[1], "--out", out)
+    (out / TABLES[0]).rmdir()
+    (tmp_path / "aside").rename(out / TABLES[0])
     assert sums(out)[TABLES[0]] == before[TABLES[0]] and sums(out)[TABLES[1]] != before[TABLES[1]] and not list(out.glob(".*"))
     assert scan(capsys, lists[0], "--out", out)["written"] and sums(out) == before
 

@@ -352,21 +352,25 @@ def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} <= {"in", "numba"}
 
 
-def test_killed_in_the_middle(tmp_path: Path, hub: LocalHub) -> None:
-    """Whatever is left has another, hidden name; an interrupt leaves nothing at all."""
+def test_killed_in_the_middle(tmp_path: Path, hub: LocalHub, caplog: pytest.LogCaptureFixture) -> None:
+    """A signal that can be caught leaves nothing at all; after SIGKILL the next run removes what has another, hidden name, and says so."""
     folder = sample_folder("tiny-bf16-as-fp32")
     hub.add("org/wide", {path.name: path.read_bytes() for path in folder.iterdir()})
     hub.fault(Fault("tokenizer.json", times=None, delay=60))
-    for number, status in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
+    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)):
         command = [sys.executable, "-m", "analyzers", "shrink", "org/wide", "--out", str(tmp_path / "out")]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            while not list(tmp_path.glob(".out.*.part/model.safetensors")) and process.poll() is None:
+            while not list(tmp_path.glob(".out.*.part/out/model.safetensors")) and process.poll() is None:
                 time.sleep(0.02)
             process.send_signal(number)
-            process.communicate(timeout=200)
+            _, err = process.communicate(timeout=200)
         assert process.returncode == status and not (tmp_path / "out").exists()
-        if number == signal.SIGINT:
-            assert not list(tmp_path.glob(".out.*"))
+        if number != signal.SIGKILL:
+            assert err == {130: "interrupted\n", 143: "terminated\n"}[status] and not list(tmp_path.iterdir())
+    (left,) = tmp_path.iterdir()
+    assert main(["shrink", "sample:tiny-bf16-as-fp32", "--out", str(tmp_path / "other")]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+    assert caplog.messages == [f"Removed {left}, which a killed run left unfinished."]
 
 
 def test_what_reads_back_differently_is_not_kept(

@@ -183,10 +183,10 @@ def _check_file(path: str) -> None:
     file = Path(path).resolve()
     if file.is_dir() or not file.parent.is_dir():
         raise InvalidRequest(f"--html needs a file in an existing folder, not {path[:200]}.")
-    if not file.exists():
-        _write_in(file.parent)
-    elif not os.access(file, os.W_OK):
+    if file.exists() and not os.access(file, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if file.is_file() or not file.exists():  # not a device: it is written in that folder first
+        _write_in(file.parent)
 
 
 def _write_in(folder: Path) -> None:

@@ -51,7 +51,7 @@ def look_for_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
     path = next((path for path in (_in(place, "config.json"), "config.json") if path in files), None)
     if path is None:
         if not any(_in(place, name) in files for name in _COMPANIONS):
-            return [], "there is no config.json."
+            return [], "there is no config.json that can be read."
         return [_refused("config.json is not in the files, and transformers needs it: save the whole model with save_pretrained.")], ""
     if files[path] > limits.CONFIG_BYTES:
         return [], f"{path} has more than {limits.CONFIG_BYTES:,} bytes (MANTISSA_CONFIG_BYTES)."

@@ -143,11 +143,12 @@ def open_checkpoint(
 def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkpoint:
     if subfolder is not None and ("\\" in subfolder or not subfolder.isprintable() or ".." in subfolder.split("/")):
         raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
-    unopened = repository.unreadable_weights(subfolder) if isinstance(repository, LocalRepository) else ()
+    local = repository if isinstance(repository, LocalRepository) else None
+    unopened = local.unreadable_weights(subfolder) if local else ()
     inside = f"{subfolder.strip('/')}/" if subfolder else ""
     unknown: list[SkippedFile] = []
-    if isinstance(repository, LocalRepository) and repository.single_file and _holds_weights(repository):
-        weights = single_file(repository.files)
+    if local and local.single_file and _holds_weights(local):
+        weights = single_file(local.files)
     else:
         try:
             weights = select_weights(repository.files, lambda path: _read_small(repository, path), subfolder)
@@ -163,7 +164,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
     try:
         added = add_outside(repository, weights, files, headers, lambda file: _read_header(repository, file, len(files)))
         weights, files, headers = added.weights, added.files, added.headers
-        notes = [*weights.notes, *notes_on((*unknown, *unopened), gguf=False)]
+        notes = [*weights.notes, *notes_on((*unknown, *unopened, *(local.unreadable_descriptions() if local else ())), gguf=False)]
         every, replaced = file_tensors(weights, headers, notes)
         stored, aliases = count_once(every, notes)
         if not stored and weights.paths:

@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 import stat
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -27,6 +28,18 @@ _HASHED = ("config.json", MODULES, PIPELINE)
 _TAIL_BYTES = 64 << 10
 _LOOKED_AT = 1000
 _LINK = "a link to a folder outside the checkpoint, which was not followed: name that folder itself"
+_NOT_TEXT = "named in bytes that are not UTF-8: rename it"
+_NOT_REGULAR = "not a regular file"
+_MISSING = "a link to a file that does not exist"
+# What a link is whose target cannot be looked at.
+_TARGETS = {
+    errno.ELOOP: "a link that leads back to itself",
+    errno.ENOENT: _MISSING,
+    errno.ENOTDIR: _MISSING,
+    errno.EACCES: "a link to a place that this user may not read",
+}
+# Files other than weights that an answer may depend on.
+_DESCRIPTIONS = re.compile(r"\.(json|model|jinja)$|(^|/)(merges\.txt|README\.md)$")
 _HIDDEN = "in a hidden folder, and hidden names are skipped: name the file itself"
 # Folders of version control and of the Hub's own downloads.
 _CACHES = re.compile(r"(^|/)(\.git|\.cache/huggingface)(/|$)")
@@ -38,14 +51,15 @@ class LocalFile:
     """One local file for positioned reads from several threads.
 
     Checkpoints have thousands of files and descriptors are limited, so each read opens the file anew. It must be the same file, unchanged.
+    state: of the file when the folder was read; by default when it is first opened.
     """
 
-    def __init__(self, location: Path, path: str, size: int) -> None:
+    def __init__(self, location: Path, path: str, size: int, state: tuple[int, ...] | None = None) -> None:
         self._location = location
         self.path = path
         self.size = size
         self._closed = False
-        self._state: tuple[int, ...] | None = None  # of the file when first opened
+        self._state = state
         os.close(self._open())
 
     def confirm(self) -> None:
@@ -86,24 +100,22 @@ class LocalFile:
         if self._closed:
             raise InvalidCheckpoint(f"{quoted(self.path, 200)} cannot be read: it is closed.")
         try:
-            descriptor = os.open(self._location, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self._location, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO in its place is not waited for
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ESTALE):
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ELOOP, errno.ENXIO):
                 raise self._changed() from None
             raise _unusable(error, self.path) from None
-        state = _state(os.fstat(descriptor))
-        if self._state in (None, state) and os.fstat(descriptor).st_size == self.size:
-            self._state = state
+        found = os.fstat(descriptor)
+        if self._state in (None, _state(found)) and found.st_size == self.size and stat.S_ISREG(found.st_mode):
+            self._state = _state(found)
             return descriptor
         os.close(descriptor)
-        if self._state is None:
-            raise InvalidCheckpoint(
-                f"{quoted(self.path, 200)} was changed or replaced while it was being opened: run it again once it is complete."
-            )
         raise self._changed()
 
     def _changed(self) -> InvalidCheckpoint:
-        return InvalidCheckpoint(f"{quoted(self.path, 200)} was changed, replaced or removed while it was being read: run it again.")
+        return InvalidCheckpoint(
+            f"{quoted(self.path, 200)} was changed, replaced or removed while it was being read: run it again once it is complete."
+        )
 
 
 class LocalRepository:
@@ -112,8 +124,9 @@ class LocalRepository:
     path: as the user typed it; ref: "sample:NAME" for a built-in sample, None for a user's path, which is never public.
     Links to files are followed, since the Hub's cache consists of them; links to folders and hidden names are skipped. A part of a GGUF
     file brings the other parts that are next to it.
-    ``folder``: where the files are; ``single_file``: whether the path is a file; ``unreadable``: paths that are not regular files, such as
-    dangling links, or whose names are not UTF-8 and cannot be reported; ``links``: links to folders elsewhere that hold weights;
+    ``folder``: where the files are; ``single_file``: whether the path is a file; ``unreadable``: path -> why, of what is not a regular
+    file, such as a dangling link, or has a name that is not UTF-8 and cannot be reported; ``links``: links to folders elsewhere that hold
+    weights;
     ``hidden``: weight files in hidden folders, as far as these were searched. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
     """
 
@@ -125,7 +138,7 @@ class LocalRepository:
         self.ref = ref or str(self._location).encode(errors="backslashreplace").decode()  # names may hold any bytes
         self.public = ref is not None
         self.parallel_reads = max(2, min(8, limits.cores()))  # a read from the page cache is a copy: one per core
-        self.unreadable: list[str] = []
+        self.unreadable: dict[str, str] = {}
         self.links: list[str] = []
         self.hidden: list[str] = []
         try:
@@ -133,13 +146,15 @@ class LocalRepository:
             self.single_file = stat.S_ISREG(mode)
             self.folder = self._location.parent if self.single_file else self._location
             if self.single_file:
-                self.files = self._with_parts(self._location.name)
+                found = self._with_parts(self._location.name)
             elif stat.S_ISDIR(mode):
-                self.files = self._scan()
+                found = self._scan()
             else:
                 raise CheckpointNotFound(f"{quoted(self._shown, 200)} is neither a folder nor a file.")
         except (OSError, ValueError) as error:
             raise _unusable(error, self._shown) from None
+        self.files = {path: each.st_size for path, each in found.items()}
+        self._states = {path: _state(each) for path, each in found.items()}
 
     @cached_property
     def commit(self) -> str:
@@ -155,7 +170,7 @@ class LocalRepository:
             size = self.files[path]
             name = path.encode()
             digest.update(len(name).to_bytes(8, "little") + name + size.to_bytes(8, "little"))
-            file = LocalFile(self.folder / path, path, size)
+            file = self.open(path)
             if not whole:
                 digest.update(file.modified.to_bytes(16, "little", signed=True))
             digest.update(read_range(file, 0, size if whole else _header_bytes(file)))
@@ -163,34 +178,38 @@ class LocalRepository:
                 digest.update(read_range(file, size - min(size, _TAIL_BYTES), min(size, _TAIL_BYTES)))
         return digest.hexdigest()
 
-    def open(self, path: str) -> RangeFile:
+    def open(self, path: str) -> LocalFile:
         """Open one of ``files``. Raises CheckpointNotFound, AccessDenied, InvalidCheckpoint, LimitExceeded."""
         if path not in self.files:
             raise CheckpointNotFound(f"{quoted(self._shown, 200)} holds no file {quoted(path, 200)}.")
-        return LocalFile(self.folder / path, path, self.files[path])
+        return LocalFile(self.folder / path, path, self.files[path], self._states[path])
 
     def unreadable_weights(self, subfolder: str | None = None) -> tuple[SkippedFile, ...]:
         """The weight files among ``unreadable``, ``links`` and ``hidden``, in ``subfolder``, with the reason."""
         inside = f"{subfolder.strip('/')}/" if subfolder else ""
-        found = []
-        for path in sorted(path for path in self.unreadable if is_weights(path) and path.startswith(inside)):
-            shown = os.fsencode(path).decode(errors="backslashreplace")
-            link = "not a file: it may be a dangling link"
-            found.append(SkippedFile(printable(shown), link if shown == path else "named in bytes that are not UTF-8: rename it"))
+        found = self._skipped(path for path in self.unreadable if is_weights(path) and path.startswith(inside))
         for why, paths in ((_LINK, self.links), (_HIDDEN, self.hidden)):
             found += [SkippedFile(printable(path), why) for path in sorted(paths) if path.startswith(inside)]
         return tuple(found)
 
+    def unreadable_descriptions(self) -> list[SkippedFile]:
+        """Configurations, indexes and files of tokenizers among ``unreadable``, with the reason."""
+        return self._skipped(path for path in self.unreadable if _DESCRIPTIONS.search(path) and not is_weights(path))
+
+    def _skipped(self, paths: Iterable[str]) -> list[SkippedFile]:
+        shown = {path: os.fsencode(path).decode(errors="backslashreplace") for path in sorted(paths)}
+        return [SkippedFile(printable(name), self.unreadable[path]) for path, name in shown.items()]
+
     def close(self) -> None:
         """Do nothing: a local repository holds no resources."""
 
-    def _with_parts(self, name: str) -> dict[str, int]:
+    def _with_parts(self, name: str) -> dict[str, os.stat_result]:
         """The file that the path names, and the other parts of a GGUF file that are next to it, in order."""
         names = parts(name)[1] if name.endswith(GGUF) else [name]
-        return {each: (self.folder / each).stat().st_size for each in names if each == name or (self.folder / each).is_file()}
+        return {each: (self.folder / each).stat() for each in names if each == name or (self.folder / each).is_file()}
 
-    def _scan(self) -> dict[str, int]:
-        files: dict[str, int] = {}
+    def _scan(self) -> dict[str, os.stat_result]:
+        files: dict[str, os.stat_result] = {}
         folders = [""]
         seen = 0
         while folders:
@@ -209,12 +228,19 @@ class LocalRepository:
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(path)
-                    elif not _is_text(path):
-                        self.unreadable.append(path)
-                    elif entry.is_file():
-                        files[path] = entry.stat().st_size
-                    elif not entry.is_dir():
-                        self.unreadable.append(path)
+                        continue
+                    try:
+                        found = entry.stat()
+                    except OSError as error:
+                        why = f"not accessible ({os.strerror(error.errno or errno.EIO)})"
+                        self.unreadable[path] = _TARGETS.get(error.errno or 0, why) if entry.is_symlink() else why
+                        continue
+                    if not _is_text(path):
+                        self.unreadable[path] = _NOT_TEXT
+                    elif stat.S_ISREG(found.st_mode):
+                        files[path] = found
+                    elif not stat.S_ISDIR(found.st_mode):
+                        self.unreadable[path] = _NOT_REGULAR
                     elif _holds_weights_elsewhere(Path(entry.path), self._location):
                         self.links.append(path)
         return dict(sorted(files.items()))
@@ -260,8 +286,8 @@ def _header_bytes(file: RangeFile) -> int:
 
 
 def _state(found: os.stat_result) -> tuple[int, ...]:
-    """What identifies an unchanged file."""
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    """What identifies an unchanged file. Its status changes with every write, also where the time of modification is put back."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns, found.st_mtime_ns
 
 
 def _is_text(path: str) -> bool:
@@ -278,4 +304,6 @@ def _unusable(error: OSError | ValueError, shown: str) -> CheckpointNotFound | A
         return LimitExceeded("The checkpoint has more files than this process may open at once: raise it with 'ulimit -n'.")
     if number in (errno.EACCES, errno.EPERM):
         return AccessDenied(f"{quoted(shown, 200)} may not be read by this user: check its permissions.")
+    if number == errno.ELOOP:
+        return CheckpointNotFound(f"{quoted(shown, 200)} is a link that leads back to itself.")
     return CheckpointNotFound(f"There is no folder or file {quoted(shown, 200)} that can be read.")

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import sqlite3
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,8 +70,12 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._folder = path.parent
-        with writable(self._folder), path.open("ab"):  # the system's reason if it cannot be written, which SQLite does not tell
-            pass
+        with writable(self._folder):  # the system's reason if it cannot be written, which SQLite does not tell
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            os.close(descriptor)
+        if not regular:
+            raise InvalidRequest(f"{path.name} in the folder of the scan is not a regular file: choose another folder.")
         self._connection = sqlite3.connect(path, timeout=0, isolation_level=None)
         self.entries: dict[str, Entry] = {}
         try:

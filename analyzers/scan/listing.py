@@ -2,10 +2,10 @@
 
 import os
 import re
+import select
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 from analyzers import limits
@@ -17,6 +17,8 @@ from analyzers.terminal import printable
 # Tokens, and passwords in addresses, which a line may contain by mistake and which must not be repeated anywhere.
 _SECRET = re.compile(r"hf_[A-Za-z0-9]{8,}|(?<=//)[^/\s]*@")
 _SHOWN = 200
+# How long a pipe may take to get a writer; a shell opens both of its ends at once.
+_WRITER_SECONDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,21 @@ def _read(source: str) -> bytes:
     try:
         if source == "-" and sys.stdin is not None:  # None if it was closed
             return _bounded(sys.stdin.buffer)
-        with Path(source).open("rb") as file:
+        with open(source, "rb", opener=_opened) as file:
             return _bounded(file)
     except (OSError, ValueError):
         raise InvalidRequest(
             f"{quoted(source)} is not a list that can be read: give a file with one reference per line, - for standard input, "
             "search:TEXT or org:NAME."
         ) from None
+
+
+def _opened(path: str, flags: int) -> int:
+    """Open a file or a pipe, such as <(...); a FIFO that nobody opens for writing is empty, and is not waited for."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    select.select([descriptor], [], [], _WRITER_SECONDS)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _bounded(file: BinaryIO) -> bytes:

@@ -125,9 +125,13 @@ def _save_here(folder: Path, *names: bytes) -> None:
     [
         (
             lambda folder: (folder / "model.safetensors").symlink_to("/nowhere"),
-            '"model.safetensors", not a file: it may be a dangling link.',
+            '"model.safetensors", a link to a file that does not exist.',
         ),
-        (lambda folder: os.mkfifo(folder / "model.safetensors"), '"model.safetensors", not a file: it may be a dangling link.'),
+        (
+            lambda folder: (folder / "model.safetensors").symlink_to("model.safetensors"),
+            '"model.safetensors", a link that leads back to itself.',
+        ),
+        (lambda folder: os.mkfifo(folder / "model.safetensors"), '"model.safetensors", not a regular file.'),
         (
             lambda folder: _save_here(folder, b"mod\xff.safetensors"),
             '"mod\\xff.safetensors", named in bytes that are not UTF-8: rename it.',
@@ -141,6 +145,7 @@ def _save_here(folder: Path, *names: bytes) -> None:
             '"deep/\\xff/deeper/model.safetensors", named in bytes that are not UTF-8: rename it.',
         ),
         (lambda folder: (folder / "notes").symlink_to("/nowhere"), ""),
+        (lambda folder: (folder / "notes").symlink_to("notes"), ""),
         (lambda folder: _save_here(folder, b"notes/\xff.txt"), ""),
     ],
 )
@@ -154,6 +159,50 @@ def test_what_looks_like_weights_and_cannot_be_read_is_named(make: Callable[[Pat
     with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
         assert checkpoint.parameters == 3
         assert checkpoint.notes == ((f"Not read: {sentence}",) if sentence else ())
+
+
+def test_a_config_that_cannot_be_read_is_named_and_the_weights_are_read(tmp_path: Path) -> None:
+    _save(tmp_path / "model.safetensors", a=3)
+    (tmp_path / "config.json").symlink_to("config.json")
+    os.mkfifo(tmp_path / "tokenizer.json")
+    with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
+        assert checkpoint.parameters == 3 and checkpoint.config is None and not checkpoint.not_read
+        assert checkpoint.notes == (
+            'Not read: "config.json", a link that leads back to itself.',
+            'Not read: "tokenizer.json", not a regular file.',
+        )
+    with pytest.raises(CheckpointNotFound, match="is a link that leads back to itself"):
+        LocalRepository(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("how", ["time put back", "fifo", "link to itself", "folder"])
+def test_a_file_that_changes_between_two_passes_is_noticed(tmp_path: Path, how: str) -> None:
+    """Also one whose time of modification is as before; a FIFO, which nobody writes to, is not waited for."""
+    path = tmp_path / "config.json"
+    path.write_text('{"a": 1}')
+    repository = LocalRepository(tmp_path)
+    file = repository.open("config.json")
+    file.confirm()
+    status = path.stat()
+    if how == "time put back":
+        while path.stat().st_ctime_ns == status.st_ctime_ns:  # the clock of a file system has ticks
+            path.write_text('{"a": 2}')
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    else:
+        path.unlink()
+        {"fifo": os.mkfifo, "link to itself": lambda _: path.symlink_to(path), "folder": os.mkdir}[how](path)
+    for again in (lambda: read_range(file, 0, 1), file.confirm, lambda: repository.open("config.json")):
+        with pytest.raises(InvalidCheckpoint, match=r"config\.json.* was changed, replaced or removed"):
+            again()
+
+
+def test_a_hard_link_is_a_file_as_any_other(tmp_path: Path) -> None:
+    _save(tmp_path / "blobs" / "x", a=3)
+    (tmp_path / "model").mkdir()
+    os.link(tmp_path / "blobs" / "x", tmp_path / "model" / "model.safetensors")
+    with open_checkpoint(str(tmp_path / "model"), _LOCAL) as checkpoint:
+        assert checkpoint.parameters == 3
+        checkpoint.confirm()
 
 
 def test_a_shard_whose_name_is_not_utf8_is_named_beside_what_is_missing(tmp_path: Path) -> None:

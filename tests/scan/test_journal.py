@@ -26,6 +26,12 @@ def written(path: Path) -> Path:
     return path
 
 
+def test_a_fifo_in_its_place_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "scan.sqlite")
+    with pytest.raises(InvalidRequest, match=r"scan\.sqlite in the folder of the scan is not a regular file"):
+        Journal(tmp_path / "scan.sqlite")
+
+
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = written(tmp_path / "journal")
     with Journal(path) as journal:

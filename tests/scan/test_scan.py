@@ -276,8 +276,11 @@ def test_an_unexpected_error_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixt
     assert scan(capsys, listed, "--out", out)["ok"] == 1
 
 
-def test_interrupted(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Ctrl-C while the Hub keeps one checkpoint waiting: at once, and the finished one is kept."""
+@pytest.mark.parametrize(("number", "status", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")])
+def test_interrupted(
+    number: signal.Signals, status: int, word: str, hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A signal while the Hub keeps one checkpoint waiting: at once, and the finished one is kept."""
     hub.add("org/fast", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
     hub.add("org/slow", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
     fault = hub.fault(Fault("slow", times=None, delay=30))
@@ -287,9 +290,11 @@ def test_interrupted(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixtur
         end = time.monotonic() + 40
         while not (fault.hits and _committed(out, "org/fast")) and time.monotonic() < end:
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         said, errors = process.communicate(timeout=25)  # the Hub would keep it for 30 s
-    assert (process.returncode, said) == (130, "") and errors.startswith("interrupted: ") and errors.count("\n") == 1
+    assert (
+        (process.returncode, said) == (status, "") and errors.startswith(f"{word}: what was finished is kept") and errors.count("\n") == 1
+    )
     hub.clear_faults()
     hub.requests.clear()
     done = scan(capsys, tmp_path / "list", "--out", out)

@@ -25,7 +25,7 @@ def files(tmp_path: Path) -> list[RangeFile]:
         (tmp_path / f"{i:02}.bin").write_bytes(bytes([i]) * 100)
     repository = LocalRepository(tmp_path)
     before = descriptors()
-    opened = [repository.open(path) for path in repository.files]
+    opened: list[RangeFile] = [repository.open(path) for path in repository.files]
     assert descriptors() == before
     return opened
 

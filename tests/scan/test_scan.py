@@ -292,9 +292,8 @@ def test_interrupted(
             time.sleep(0.02)
         process.send_signal(number)
         said, errors = process.communicate(timeout=25)  # the Hub would keep it for 30 s
-    assert (
-        (process.returncode, said) == (status, "") and errors.startswith(f"{word}: what was finished is kept") and errors.count("\n") == 1
-    )
+    assert (process.returncode, said) == (status, "")
+    assert errors.startswith(f"{word}: what was finished is kept") and errors.count("\n") == 1
     hub.clear_faults()
     hub.requests.clear()
     done = scan(capsys, tmp_path / "list", "--out", out)

@@ -7,6 +7,7 @@ import gradio as gr
 from gradio.utils import get_upload_folder
 
 from analyzers.base import Report
+from analyzers.terminal import joined
 from components.results.downloads import Downloads, Files
 from components.site import addresses
 from components.site.embed import HERE, Embed
@@ -67,4 +68,4 @@ class Share:
 def _summary(report: Report) -> str:
     """The subject, the answer with what the library knows, and the address of the page."""
     answer = addresses.layout(report.analyzer).summary(report)
-    return f"{' -> '.join(report.subject().values())}: {answer}\n{HERE}{addresses.again(report)}"
+    return joined([f"{' -> '.join(report.subject().values())}: {answer}", f"{HERE}{addresses.again(report)}"])

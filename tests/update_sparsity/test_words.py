@@ -58,7 +58,7 @@ def test_one_of_anything(tmp_path: Path) -> None:
     ):
         assert part in said
     alone = compare(*pair(tmp_path / "alone", {"a.weight": normal(1)}, {"a.weight": normal(1)}))
-    assert re.search(r"^Compared +1 parameter$", text.one(alone), re.MULTILINE)
+    assert re.search(r"^Compared +1 parameter$", alone.text(), re.MULTILINE)
 
 
 def test_a_name_stays_on_its_line_and_looks_the_same_everywhere(tmp_path: Path) -> None:

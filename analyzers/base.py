@@ -270,9 +270,14 @@ class Report(Data):
 
     def text(self) -> str:
         """The whole report as text, as the command line prints it."""
+        return joined(self.lines())
+
+    def lines(self) -> list[str]:
+        """The lines of `text` with the names as they are: whoever prints one makes it `terminal.printable`."""
         from analyzers import ANALYZERS
 
-        return joined(ANALYZERS[self.analyzer].text().one(self))
+        lines: list[str] = ANALYZERS[self.analyzer].text().one(self)
+        return lines
 
     def plots(self) -> "dict[str, Figure]":
         """Every figure of the result, by its name on the page. This and what follows need the extra ``plots``, and raise MissingExtra."""

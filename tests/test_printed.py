@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import gguf
 import numpy as np
@@ -14,7 +15,13 @@ import torch
 from safetensors.torch import save_file
 
 from analyzers.__main__ import TOOLS, main
-from analyzers.terminal import joined, printable, printable_json
+from analyzers.check import CheckReport, CheckRequest, analyze
+from analyzers.check.text import markdown
+from analyzers.checkpoints import Access
+from analyzers.terminal import fitted, joined, printable, printable_json
+from components.check.result import RESULT
+from components.results.downloads import Downloads
+from components.results.share import summary
 from mantissa.commands import COMMANDS
 from tests.dtype_detection.checkpoints import normal, write
 
@@ -77,6 +84,12 @@ def bad_index(folder: Path, word: str) -> str:
     index = {"metadata": {}, "weight_map": {word: f"{word}.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return str(folder)
+
+
+def checked(model: str) -> CheckReport:
+    *_, report = analyze(CheckRequest(model=model), Access(local=True))
+    assert isinstance(report, CheckReport)
+    return report
 
 
 Sources = dict[str, dict[str, str]]
@@ -200,12 +213,34 @@ def test_an_error_is_one_line(words: str, sources: Sources, capfd: pytest.Captur
         assert not odd(err) and not list(commands(err))
 
 
+def test_the_page_shows_and_writes_no_name_that_forges_or_hides(sources: Sources, tmp_path: Path) -> None:
+    """The result above its tabs, its summary and Markdown to copy, and its downloads."""
+    for kind, paths in sources.items():
+        report = checked(paths["model"])
+        files = Downloads(tmp_path / kind).write(report)
+        assert CheckReport.model_validate_json(Path(files.json).read_text()) == report
+        written = [Path(files.json).read_text()] + [
+            archive.read(name).decode() for archive in [ZipFile(files.csv)] for name in archive.namelist()
+        ]
+        texts = [RESULT.headline(report, True), summary(report), report.summary, report.text(), joined(markdown(report)), *written]
+        assert not any(odd(text) or list(commands(text)) for text in texts)
+
+
 def test_what_is_legitimate_stays_as_it_is() -> None:
     for text in ("слой.0", "层.权重", "طبقة", "שכבה", "पर", "😀", "é", "a::b", "# a", "##", "[x]", "naïve café"):
         assert printable(text) == text and printable_json(json.dumps(text, ensure_ascii=False)) == json.dumps(text, ensure_ascii=False)
 
 
+def test_every_code_point_is_seen_or_its_code_is() -> None:
+    for start in range(0, 0x110000, 0x800):
+        if 0xD800 != start:
+            block = "".join(map(chr, range(start, start + 0x800)))
+            assert not odd(printable(block)) and not odd(printable_json(block.replace("\n", "")))
+
+
 def test_a_line_ends_no_name() -> None:
+    wrapped = joined(fitted(printable(f"{'word ' * 20}::error::x {'::b::c ' * 20}"), 40))
+    assert wrapped.count("\n") > 5 and not list(commands(wrapped))
     assert joined(["a\nb", "", "::c"]) == "a<U+000A>b\n\n<U+003A>:c"
     document = {f"{ODD}##[x]": [AT_START, INSIDE, {"a": "\U0001f600\\u0041"}]}
     for indent in (None, 2):

@@ -61,7 +61,7 @@ class Analyzer:
         return import_module(f"{self.package}.command")
 
     def text(self) -> Any:
-        """The module whose ``one`` is a report as text."""
+        """The module whose ``one`` is the lines of a report as text."""
         return import_module(f"{self.package}.text")
 
     def component(self, name: str) -> Any:

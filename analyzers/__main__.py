@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers import ANALYZERS
 from analyzers.errors import MantissaError
-from analyzers.terminal import printable
+from analyzers.terminal import print_line
 
 if TYPE_CHECKING:
     from analyzers.command_line import Parser
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None, tools: Tools = TOOLS) -> int:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as the process lives
     words = sys.argv[1:] if arguments is None else list(arguments)
     if odd := next((word for word in words if not _is_text(word)), None):
-        print(f"error: {printable(odd[:200])} contains bytes that are not UTF-8: rename the file.", file=sys.stderr)
+        print_line(f"error: {odd[:200]} contains bytes that are not UTF-8: rename the file.")
         return 2
     try:
         from analyzers.extras import extras_explained  # here, where an interrupt of the import is caught
@@ -113,11 +113,11 @@ def main(arguments: Sequence[str] | None = None, tools: Tools = TOOLS) -> int:
             status: int = options.module().run(options)
         return status
     except MantissaError as error:
-        print(f"error: {printable(str(error))}", file=sys.stderr)
+        print_line(f"error: {error}")
         return 2
     except KeyboardInterrupt as error:
         ended, status = ("terminated", 128 + signal.SIGTERM) if isinstance(error, _Terminated) else ("interrupted", 128 + signal.SIGINT)
-        print(": ".join([ended, *map(str, error.args)]), file=sys.stderr)
+        print_line(": ".join([ended, *map(str, error.args)]))
         return status
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not complain
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None, tools: Tools = TOOLS) -> int:
     except (MemoryError, ImportError, OSError) as error:
         if not (isinstance(error, MemoryError) or "failed to map" in str(error) or getattr(error, "errno", None) == errno.ENOMEM):
             raise
-        print("error: There is not enough memory for this, or for the libraries that it needs.", file=sys.stderr)
+        print_line("error: There is not enough memory for this, or for the libraries that it needs.")
         return 2
 
 

@@ -7,7 +7,7 @@ from analyzers.base import Report
 from analyzers.coverage import CLASSES, Class, Counted, Coverage, LeftOut, NotRead
 from analyzers.formatting import NOTHING, count, plural, share, size
 from analyzers.tables import table
-from analyzers.terminal import columns, not_read, printable
+from analyzers.terminal import columns, not_read
 
 if TYPE_CHECKING:
     import pandas
@@ -88,6 +88,6 @@ def coverage_lines(report: Report) -> list[str]:
 
 
 def _lines(coverage: Coverage) -> Iterator[str]:
-    rows: list[tuple[str, ...]] = [("Coverage of " + printable(coverage.ref), "Tensors", "Parameters", "Share", "Bytes")]
+    rows: list[tuple[str, ...]] = [(f"Coverage of {coverage.ref}", "Tensors", "Parameters", "Share", "Bytes")]
     yield from columns([*rows, *class_rows(coverage)], right=(1, 2, 3, 4))
-    yield from map(printable, missed(coverage))
+    yield from missed(coverage)

@@ -21,6 +21,7 @@ from analyzers import limits
 from analyzers.errors import InvalidRequest, LimitExceeded, MissingExtra
 from analyzers.extras import extras_explained
 from analyzers.formatting import parse_bytes, plural, size
+from analyzers.terminal import joined, printable
 
 if TYPE_CHECKING:
     import pandas
@@ -248,7 +249,7 @@ class Report(Data):
 
     def more_findings(self) -> list[str]:
         """What else was found, a sentence each."""
-        sentences = getattr(self, "statement", "").replace(". ", ".\n").splitlines() if self.whole else []
+        sentences = re.split(r"(?<=\.) ", getattr(self, "statement", "")) if self.whole else []
         return [sentence for sentence in sentences if sentence not in self.headline()]
 
     def answer_lines(self) -> list[str]:
@@ -259,7 +260,7 @@ class Report(Data):
     @property
     def summary(self) -> str:
         """The subject and the answer in one line."""
-        return f"{' -> '.join(self.subject().values())}: {self.headline()}"
+        return printable(f"{' -> '.join(self.subject().values())}: {self.headline()}")
 
     def __repr__(self) -> str:
         """The `summary`."""
@@ -269,10 +270,14 @@ class Report(Data):
 
     def text(self) -> str:
         """The whole report as text, as the command line prints it."""
+        return joined(self.lines())
+
+    def lines(self) -> list[str]:
+        """The lines of `text` with the names as they are: whoever prints one makes it `terminal.printable`."""
         from analyzers import ANALYZERS
 
-        said: str = ANALYZERS[self.analyzer].text().one(self)
-        return said
+        lines: list[str] = ANALYZERS[self.analyzer].text().one(self)
+        return lines
 
     def plots(self) -> "dict[str, Figure]":
         """Every figure of the result, by its name on the page. This and what follows need the extra ``plots``, and raise MissingExtra."""

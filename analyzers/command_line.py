@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from analyzers.base import Progress, Report, Request, WeightsRequest, describe, request_error
 from analyzers.errors import InvalidRequest
-from analyzers.terminal import fitted, printable, terminal_width
+from analyzers.terminal import fitted, joined, print_line, printable, printable_json, terminal_width
 
 RequestT = TypeVar("RequestT", bound=Request)
 SAMPLING = ("mode", "budget", "include", "exclude", "seed")
@@ -218,7 +218,7 @@ def write(
     options: argparse.Namespace,
     reports: Sequence[Report],
     several: bool,
-    text: Callable[[], str],
+    text: Callable[[], list[str]],
     tensors: Callable[[Any], list[str]] | None = None,
 ) -> None:
     """Write the requested outputs, print the JSON or else ``text()``, and contribute.
@@ -238,23 +238,22 @@ def write(
         raise InvalidRequest(f"Cannot write the output: {error.strerror or 'the disk refused'}{where}.") from None
     if options.json:
         each = [report.model_dump_json(indent=2) for report in reports]
-        print_answer("[" + ",\n".join(each) + "]" if several else each[0], True, "The answer")
+        print_json("[" + ",\n".join(each) + "]" if several else each[0], "The answer")
     else:
         answer = text()
         if tensors is not None and options.tensors:
             for report in reports:
-                name = f"{printable(' -> '.join(report.subject().values()))}\n" if several else ""
-                answer += f"\n\n{name}" + "\n".join(tensors(report))
-        print_answer(answer, False, "The answer")
+                answer += ["", *([" -> ".join(report.subject().values())] if several else []), *tensors(report)]
+        print_lines(answer, "The answer")
     if options.contribute:
-        print(f"contributed: {printable(options.contribute_to(reports, _dataset()))}", file=sys.stderr)
+        print_line(f"contributed: {options.contribute_to(reports, _dataset())}")
 
 
 def write_one(
     options: argparse.Namespace,
     analysis: Iterator[Any],
     subject: str,
-    text: Callable[[Any], str],
+    text: Callable[[Any], list[str]],
     tensors: Callable[[Any], list[str]] | None = None,
 ) -> int:
     """Run an ``analysis`` of ``subject``, showing its progress, and `write` its report. Returns the exit status 0, raises as it does."""
@@ -264,14 +263,28 @@ def write_one(
     return 0
 
 
-def print_answer(answer: str, as_json: bool, subject: str) -> None:
-    """Print to standard output, text fitted to a terminal. Raises InvalidRequest, naming ``subject``, where it cannot be written."""
+def print_lines(lines: Iterable[str], subject: str) -> None:
+    """Print `terminal.printable` lines to standard output, fitted to a terminal. Raises InvalidRequest as `print_text` does."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        lines = [part for line in lines for part in fitted(printable(line), int(terminal_width()))]
+    print_text(joined(lines), subject)
+
+
+def print_json(text: str, subject: str) -> None:
+    """Print `terminal.printable_json`, in ASCII where standard output cannot encode it. Raises InvalidRequest as `print_text` does."""
+    if sys.stdout is not None and not _encodes(text):
+        text = json.dumps(json.loads(text), indent=2)
+    print_text(printable_json(text), subject)
+
+
+def print_text(text: str, subject: str) -> None:
+    """Print text that nobody outside wrote, or that is harmless. Raises InvalidRequest, naming ``subject``, where it cannot be written."""
     if sys.stdout is None:  # closed by the parent process
         raise InvalidRequest(f"{subject} cannot be written: standard output is closed.")
-    if not as_json and sys.stdout.isatty():
-        answer = fitted(answer, int(terminal_width()))
+    if not _encodes(text):
+        text = text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding)
     try:
-        print(_in_encoding(answer, sys.stdout.encoding, as_json), flush=True)
+        print(text, flush=True)  # noqa: T201
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -279,15 +292,13 @@ def print_answer(answer: str, as_json: bool, subject: str) -> None:
         raise InvalidRequest(f"{subject} cannot be written to standard output: {error.strerror or 'the system refuses it'}.") from None
 
 
-def _in_encoding(answer: str, encoding: str, as_json: bool) -> str:
-    """``answer`` with the characters that standard output cannot encode escaped, in JSON as JSON escapes."""
+def _encodes(text: str) -> bool:
+    """Whether standard output can encode ``text``."""
     try:
-        answer.encode(encoding)
+        text.encode(sys.stdout.encoding)
     except UnicodeEncodeError:
-        if as_json:
-            return json.dumps(json.loads(answer), indent=2)
-        return answer.encode(encoding, "backslashreplace").decode(encoding)
-    return answer
+        return False
+    return True
 
 
 def _dataset() -> str:

@@ -5,20 +5,24 @@ from collections.abc import Iterable, Sequence
 
 from analyzers.terminal import printable
 
-# GitHub resolves entities and backslashes before it looks for mentions, issues and addresses: only a character in between stops it.
-_GAP = "\u200b"
-_MARKUP = re.compile(r"[\\`*_{}\[\]<>|~#$!&]")
-_LINKS = re.compile(r"[@#]|://|www(?=\.)|\bGH(?=-\d)", re.IGNORECASE)
+# GitHub resolves entities and backslashes before it looks for mentions, issues, commits and addresses: only a character in between stops
+# it, of no width, written as an entity because the Markdown is shown as it is too.
+_GAP = "&#8203;"
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
+_MARKUP = re.compile(r"[\\`*_{}\[\]<>|~#!&]|\A[-+=]")
+_LINKS = re.compile(r"[@#]|:(?=//|[\w+-]+:)|www(?=\.)|\bGH(?=-\d)|[0-9a-f]{6}(?=[0-9a-f])|\A\d+(?=[.)])", re.IGNORECASE)
 _LONGEST = 300
 
 
 def plain(text: str, longest: int = 0) -> str:
     """``text`` on one line, shown as it is. longest: characters beyond which its middle is left out; 0: none."""
+    if _COMMIT.fullmatch(text):
+        return f"`{text}`"
     if longest and len(text) > longest:
         half = (longest - 1) // 2
         text = f"{text[: longest - 1 - half]}…{text[-half:]}"
-    escaped = _MARKUP.sub(lambda match: f"\\{match[0]}", printable(text))
-    return _LINKS.sub(lambda match: match[0].replace("://", f":{_GAP}//") if "/" in match[0] else f"{match[0]}{_GAP}", escaped)
+    escaped = _LINKS.sub(rf"\g<0>{_GAP}", _MARKUP.sub(r"\\\g<0>", printable(text)))
+    return escaped.replace("$", "<span>$</span>")  # a backslash does not stop mathematics
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: frozenset[int] = frozenset()) -> list[str]:

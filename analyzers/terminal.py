@@ -1,4 +1,8 @@
-"""Text for a terminal: aligned columns, wrapping, and untrusted text made harmless."""
+"""Text for a terminal: aligned columns, wrapping, and untrusted text made harmless.
+
+A report becomes text as a list of lines, and whatever prints or joins them makes each line `printable` (`joined`): a name that holds a line
+break cannot begin a line.
+"""
 
 import math
 import re
@@ -6,12 +10,16 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TextIO
 
 from analyzers.formatting import listed, plural, size
 from analyzers.formatting import magnitude as number
 from analyzers.formatting import share as percent
 
-__all__ = ["bar", "clean", "columns", "fitted", "not_read", "number", "percent", "plural", "printable", "size", "some_files"]
+__all__ = [
+    "bar", "columns", "fitted", "joined", "not_read", "number", "percent", "plural", "print_line", "printable", "printable_json", "size",
+    "some_files",
+]  # fmt: skip
 
 # A last cell of a row that is shorter is not wrapped, and in less space lines are indented by only so much.
 _SENTENCE, _INDENT = 30, 4
@@ -19,6 +27,12 @@ _SENTENCE, _INDENT = 30, 4
 _REASONS, _NAMED, _PATH = 8, 5, 200
 # Characters of the longest bar of a histogram: short enough for a terminal of 60 columns.
 _BAR = 24
+# Letters, marks and symbols that look like nothing: Unicode's default ignorable characters that Python counts as printable, and blanks.
+_BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufffc\U0001d159\U000e0100-\U000e01ef]")
+# What a runner of GitHub or Azure takes for a command: "::" where a line begins, after spaces too, and "##[" or "##vso[" anywhere in it.
+_COMMAND = r"#(?=#\w*\[)"
+_ODD = re.compile(rf"[^ -~]|{_COMMAND}|\A *:(?=:)")
+_ODD_IN_JSON = re.compile(rf"[^ -~\n]|{_COMMAND}")
 
 
 def columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> list[str]:
@@ -26,6 +40,7 @@ def columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> lis
 
     On a terminal that is too narrow, the columns that do not fit follow below, next to the first column again.
     """
+    rows = [tuple(map(printable, row)) for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
 
     def line(row: tuple[str, ...], block: Sequence[int]) -> str:
@@ -56,28 +71,47 @@ def bar(share: float) -> str:
     return "#" * max(round(_BAR * share), share > 0)
 
 
-def fitted(text: str, width: int) -> str:
-    """Wrap the lines of ``text`` that are longer than ``width``: sentences, and the last column of a row where it holds one."""
-    return "\n".join(_fitted(line, width) for line in text.split("\n"))
-
-
-def _fitted(line: str, width: int) -> str:
+def fitted(line: str, width: int) -> list[str]:
+    """``line``, wrapped where it is longer than ``width``: a sentence, or the last column of a row that holds one."""
     start = max((gap.end() for gap in re.finditer(r"  +", line)), default=0)
     if len(line) <= width or len(line) - start < _SENTENCE:
-        return line
+        return [line]
     indent = " " * (start if width - start >= _SENTENCE else _INDENT)
     wrapper = textwrap.TextWrapper(width, line[:start], indent, break_long_words=False, break_on_hyphens=False)
-    return wrapper.fill(line[start:])
+    return wrapper.wrap(line[start:])
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, with characters that are invisible, control a terminal or reorder a line as their code, ``<U+202E>``."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else f"<U+{ord(c):04X}>" for c in text)
+    """``text`` on one line, with characters that are invisible, control a terminal or reorder a line as their code, ``<U+202E>``.
+
+    Also the first character of what would be a command to a runner of GitHub Actions or Azure Pipelines that reads the line.
+    """
+    return _ODD.sub(lambda match: match[0] if _shows(match[0]) else f"{match[0][:-1]}<U+{ord(match[0][-1]):04X}>", text)
 
 
-def clean(text: str) -> str:
-    """Make each line of ``text`` `printable`: names of tensors are untrusted."""
-    return "\n".join(map(printable, text.split("\n")))
+def printable_json(text: str) -> str:
+    """JSON with the same meaning, in which these characters are escaped as JSON escapes: nothing in it hides or forges when it is shown."""
+    return _ODD_IN_JSON.sub(lambda match: match[0] if _shows(match[0]) else _escaped(match[0]), text)
+
+
+def _shows(found: str) -> bool:
+    """Whether a character outside ASCII is one that a reader sees."""
+    return found > "~" and found.isprintable() and not _BLANK.match(found)
+
+
+def _escaped(character: str) -> str:
+    """The code units of a character as JSON writes them."""
+    return re.sub("(....)", r"\\u\1", character.encode("utf-16-be", "surrogatepass").hex())
+
+
+def joined(lines: Iterable[str]) -> str:
+    """``lines``, each `printable`, as text."""
+    return "\n".join(map(printable, lines))
+
+
+def print_line(sentence: str, file: TextIO | None = None) -> None:
+    """Print one line, by default on standard error."""
+    print(printable(sentence), file=file or sys.stderr, flush=True)
 
 
 def some_files(paths: Sequence[str]) -> str:

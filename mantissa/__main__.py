@@ -4,13 +4,14 @@ import sys
 
 import mantissa
 from analyzers import __main__ as command_line
+from analyzers.terminal import print_line
 from mantissa.commands import COMMANDS
 
 
 def main() -> int:
     """Run one command; returns the exit status, as `analyzers.__main__.main` does."""
     if sys.argv[1:] == ["--version"]:
-        print(f"mantissa {mantissa.__version__}")
+        print_line(f"mantissa {mantissa.__version__}", sys.stdout)
         return 0
     return command_line.main(tools={**command_line.TOOLS, **COMMANDS})
 

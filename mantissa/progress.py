@@ -5,13 +5,14 @@ from contextlib import closing
 from typing import Any
 
 from analyzers.base import Progress
+from analyzers.terminal import printable
 
 
 def with_bar(items: Iterator[Any], name: str) -> Iterator[Any]:
     """Pass ``items`` on and draw their progress: in a notebook that has ipywidgets as a widget, else as text on stderr."""
     from tqdm.auto import tqdm
 
-    with closing(items), tqdm(unit="B", unit_scale=True, desc=name[:40], leave=False) as bar:  # type: ignore[type-var]
+    with closing(items), tqdm(unit="B", unit_scale=True, desc=printable(name[:40]), leave=False) as bar:  # type: ignore[type-var]
         for item in items:
             if isinstance(item, Progress):
                 bar.unit = "B" if item.unit == "bytes" else f" {item.unit}"

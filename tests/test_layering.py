@@ -22,7 +22,7 @@ ANALYZER_PARTS = {
     "errors": set[str](),
     "extras": {"errors"},
     "limits": {"errors"},
-    "base": {"coverage", "errors", "extras", "formatting", "limits"},
+    "base": {"coverage", "errors", "extras", "formatting", "limits", "terminal"},
     "formatting": {"base", "errors"},
     "coverage": {"base", "formatting", "numerics"},
     "tables": {"base", "limits", "terminal", "whole_files"},

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from analyzers.check.report import CheckReport, Level
 from analyzers.check.text import markdown, names
-from analyzers.terminal import printable
+from analyzers.command_line import print_text
+from analyzers.terminal import joined, printable
 
 _COMMANDS: dict[Level, str] = {"error": "error", "warning": "warning", "info": "notice"}
 
@@ -18,14 +19,14 @@ def main(path: str) -> None:
     """Annotate the run with the report in the file ``path``, as ``check --json`` wrote it."""
     text = Path(path).read_text(encoding="utf-8")
     if not text.strip():
-        print(_command("error", "Not checked", sys.stdin.read().strip()))
+        print_text(_command("error", "Not checked", sys.stdin.read().strip()), "The annotation")
         return
     report = CheckReport.model_validate_json(text)
     with Path(os.environ["GITHUB_STEP_SUMMARY"]).open("a", encoding="utf-8") as summary:
-        summary.write(f"{markdown(report)}\n")
+        summary.write(f"{joined(markdown(report))}\n")
     for each in report.findings:
         of = f" Tensors: {names(each)}" if each.tensors else ""
-        print(_command(_COMMANDS[each.level], f"{each.rule}: {each.title}", each.detail + of))
+        print_text(_command(_COMMANDS[each.level], f"{each.rule}: {each.title}", each.detail + of), "The annotation")
 
 
 def _command(name: str, title: str, said: str) -> str:

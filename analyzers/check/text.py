@@ -3,18 +3,17 @@
 from analyzers import markdown as md
 from analyzers.account import coverage_lines
 from analyzers.check.report import CheckReport, Finding
-from analyzers.terminal import clean
 
 _NAMED = 5
 
 
-def one(report: CheckReport) -> str:
+def one(report: CheckReport) -> list[str]:
     """The headline and what to do, then each finding with what to do about it, and notes."""
     lines = [f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}", "", *report.answer_lines()]
     for each in report.findings:
         lines += ["", f"{each.level} [{each.rule}] {each.title}", f"  {each.detail}", *([f"  {names(each)}"] if each.tensors else [])]
     notes = ["", *report.notes] if report.notes else []
-    return clean("\n".join([*lines, *notes, *coverage_lines(report), "", f"report {report.id}"]))
+    return [*lines, *notes, *coverage_lines(report), "", f"report {report.id}"]
 
 
 def names(finding: Finding) -> str:
@@ -23,7 +22,7 @@ def names(finding: Finding) -> str:
     return ", ".join(finding.tensors[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def markdown(report: CheckReport) -> str:
+def markdown(report: CheckReport) -> list[str]:
     """The report as Markdown. Names from the checkpoint are untrusted: nothing in them is markup, a link, or notifies anybody."""
     lines = [f"### Mantissa check of {md.plain(report.checkpoint.ref)}", "", md.plain(report.headline())]
     if report.findings:
@@ -31,4 +30,4 @@ def markdown(report: CheckReport) -> str:
     for each in report.findings:
         of = f" ({names(each)})" if each.tensors else ""
         lines.append(f"| {each.level} | {each.rule} | **{md.plain(each.title)}**: {md.plain(each.detail + of)} |")
-    return "\n".join([*lines, *(["", *map(md.plain, report.notes)] if report.notes else [])])
+    return [*lines, *(["", *map(md.plain, report.notes)] if report.notes else [])]

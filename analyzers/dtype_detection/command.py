@@ -1,14 +1,13 @@
 """``mantissa dtype MODEL [MODEL ...]``."""
 
 import argparse
-import sys
 from typing import get_args
 
 from analyzers.checkpoints import Access
 from analyzers.command_line import Parser, add_outputs, add_reading, check_outputs, described, request_of, with_progress, write
 from analyzers.dtype_detection.report import DtypeReport, DtypeRequest, QuantizationFormat
 from analyzers.errors import MantissaError
-from analyzers.terminal import printable
+from analyzers.terminal import print_line
 
 
 def add_options(parser: Parser) -> None:
@@ -42,8 +41,8 @@ def run(options: argparse.Namespace) -> int:
                     reports.append(item)
         except MantissaError as error:
             failed = True
-            where = f"{printable(request.model[:80])}: " if len(requests) > 1 else ""
-            print(f"error: {where}{printable(str(error))}", file=sys.stderr)
+            where = f"{request.model[:80]}: " if len(requests) > 1 else ""
+            print_line(f"error: {where}{error}")
     if reports:
         several = len(requests) > 1
         write(options, reports, several, lambda: text.several(reports) if several else text.one(reports[0]), text.tensors)

@@ -30,6 +30,7 @@ from analyzers.dtype_detection.evaluation import Alternative, OutOfFold, evaluat
 from analyzers.dtype_detection.labels import CLASSES, LABELS, MAGNITUDES, Example, Magnitude, examples
 from analyzers.dtype_detection.rule import best_thresholds, rule, rule_correct
 from analyzers.errors import InvalidRequest, MantissaError
+from analyzers.terminal import print_line
 from analyzers.whole_files import whole
 
 COMMAND = "python -m analyzers.dtype_detection.fit_classifier"
@@ -216,17 +217,18 @@ def main(arguments: list[str] | None = None) -> int:
         with whole(options.out) as file:
             file.write_text(json.dumps(found.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
     except MantissaError as error:
-        print(error, file=sys.stderr)
+        print_line(str(error))
         return 2
     except OSError as error:
-        print(f"{options.out.name} cannot be written: {error.strerror}.", file=sys.stderr)
+        print_line(f"{options.out.name} cannot be written: {error.strerror}.")
         return 2
     result = found.evaluation
-    print(
+    print_line(
         f"{result.models} models of {result.families} families, each family left out in turn: "
         f"likeliest right for {result.likeliest_correct} (the rule: {result.rule_correct}); "
         f"log-loss {result.log_loss.models:.3f} "
-        f"(shares of the families: {result.prior_log_loss.models:.3f}, even: {result.even_log_loss:.3f})"
+        f"(shares of the families: {result.prior_log_loss.models:.3f}, even: {result.even_log_loss:.3f})",
+        sys.stdout,
     )
     return 0
 

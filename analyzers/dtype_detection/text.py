@@ -9,10 +9,10 @@ from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.readings import step_name
 from analyzers.dtype_detection.report import DtypeReport, Evidence
 from analyzers.formatting import NOTHING, magnitude, plural, shape, share, size
-from analyzers.terminal import clean, columns, printable
+from analyzers.terminal import columns
 
 
-def one(report: DtypeReport) -> str:
+def one(report: DtypeReport) -> list[str]:
     """The passport of one checkpoint: four answers with how we know, then evidence, extremes and notes."""
     checkpoint, lineage, training, risk = report.checkpoint, report.lineage, report.training, report.fp16_risk
     part = report.bytes_read / max(1, checkpoint.bytes)
@@ -63,7 +63,7 @@ def one(report: DtypeReport) -> str:
         *coverage_lines(report),
         f"report {report.id}",
     ]
-    return clean("\n".join(lines))
+    return lines
 
 
 def _movable(report: DtypeReport) -> list[str]:
@@ -101,7 +101,7 @@ def _evidence(found: Sequence[Evidence]) -> list[str]:
     return columns([(question, *rest) for question, _, *rest in rows], right=(1, 2, 3))
 
 
-def several(reports: Sequence[DtypeReport]) -> str:
+def several(reports: Sequence[DtypeReport]) -> list[str]:
     """One row per model. A column says how much was read where that is not all of each."""
     rows: list[tuple[str, ...]] = [
         ("Model", "Parameters", "Stored", "Passed through", "Trained in", "Basis", "fp16", "abs min", "abs max", "norm min", "norm max")
@@ -121,7 +121,7 @@ def several(reports: Sequence[DtypeReport]) -> str:
     ]
     if not all(r.whole for r in reports):
         rows = [(*row, reach) for row, reach in zip(rows, ("Coverage", *(r.short_reach() or "all" for r in reports)), strict=True)]
-    return clean("\n".join(columns(rows, right=(1, 7, 8, 9, 10))))
+    return columns(rows, right=(1, 7, 8, 9, 10))
 
 
 def tensors(report: DtypeReport) -> list[str]:
@@ -131,8 +131,8 @@ def tensors(report: DtypeReport) -> list[str]:
     ]
     rows += [
         (
-            printable(row.name),
-            printable(row.dtype),
+            row.name,
+            row.dtype,
             shape(row.shape),
             row.lineage.verdict if row.values_read else "not read",
             *map(magnitude, (row.abs_min, row.abs_min_nonzero, row.abs_max, row.norm)),

@@ -7,7 +7,7 @@ from analyzers.exit_feedback.headline import closest
 from analyzers.exit_feedback.results import CostRow, Distribution, Exact, Head, Inputs, Method, OverSeeds
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, NULL, RANDOM
 from analyzers.language_models.given_tokens import sample_notes
-from analyzers.terminal import clean, columns, number, percent, plural, size
+from analyzers.terminal import columns, number, percent, plural, size
 
 if TYPE_CHECKING:
     from analyzers.exit_feedback.report import ExitReport
@@ -110,7 +110,7 @@ def cost_statement(rows: Sequence[CostRow]) -> str:
     return f"{best.method} takes {best.seconds / exact.seconds:.2f} times the time of the fastest exact run."
 
 
-def one(report: "ExitReport") -> str:
+def one(report: "ExitReport") -> list[str]:
     """The statement, then the methods, layers, sweep, cost and notes."""
     head, inputs = report.head, report.inputs
     lines = [
@@ -132,7 +132,7 @@ def one(report: "ExitReport") -> str:
         heading, *rows = table(report)
         if rows:
             lines += ["", f"{title}:", *columns([heading, *rows], right=tuple(range(1, len(heading))))]
-    return clean("\n".join([*lines, "", *report.notes, f"report {report.id}"]))
+    return [*lines, "", *report.notes, f"report {report.id}"]
 
 
 def _methods(report: "ExitReport") -> Iterator[tuple[str, ...]]:

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     if idle is not None and options.ffn != "topk":
         raise InvalidRequest(f"--{idle.replace('_', '-')} concerns a top-k FFN only: add --ffn topk.")
     request = request_of(ConflictRequest, options)
-    return write_one(options, _analysis(request), request.model, lambda report: report.text())
+    return write_one(options, _analysis(request), request.model, lambda report: report.lines())
 
 
 def _analysis(request: ConflictRequest) -> Iterator[Any]:

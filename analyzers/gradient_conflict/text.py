@@ -10,7 +10,7 @@ from analyzers.gradient_conflict.report import ConflictReport, DataFacts, Differ
 from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS, ConflictRequest
 from analyzers.gradient_conflict.summaries import Measurement
 from analyzers.language_models.given_tokens import sample_notes
-from analyzers.terminal import clean, columns, number, percent, plural
+from analyzers.terminal import columns, number, percent, plural
 
 if TYPE_CHECKING:
     from analyzers.language_models.load import OpenModel
@@ -159,7 +159,7 @@ def _layer_names(layers: Sequence[int]) -> str:
 _SHOWN = 5
 
 
-def one(report: ConflictReport) -> str:
+def one(report: ConflictReport) -> list[str]:
     """The statement, then layers, the samples with the largest gradients, neurons, batches, deciles, weights and notes."""
     data, ffn = report.data, report.ffn
     units = ("row of an attention projection", "rows of attention projections") if ffn.unit == "attention" else ("neuron", "neurons")
@@ -179,7 +179,7 @@ def one(report: ConflictReport) -> str:
         rows = list(table)
         if len(rows) > 1:
             lines += ["", *columns(rows, right=tuple(range(len(rows[0]))))]
-    return clean("\n".join([*lines, "", *report.notes, f"report {report.id}"]))
+    return [*lines, "", *report.notes, f"report {report.id}"]
 
 
 def _layers(report: ConflictReport) -> Iterator[tuple[str, ...]]:

@@ -11,7 +11,7 @@ _ROWS = 200
 _CHARACTERS = 60_000
 
 
-def markdown(report: ParentsReport) -> str:
+def markdown(report: ParentsReport) -> list[str]:
     """Verdict, statement, the commits of all sides, coverage, and how each tensor got here, damaged ones first.
 
     Names from the checkpoints are untrusted: nothing in them is markup, a link, or notifies anybody.
@@ -28,7 +28,7 @@ def markdown(report: ParentsReport) -> str:
         lines += ["", *(f"* {md.plain(run.text)}" for run in layer_runs(report.layer_map)[:_ROWS])]
     if report.conversion:
         lines += ["", f"**How each tensor got here**: {md.plain(faithful_sentence(report.conversion))}", ""]
-    return "\n".join([*lines, *_conversion(report, _CHARACTERS - len("\n".join(lines)))])
+    return [*lines, *_conversion(report, _CHARACTERS - len("\n".join(lines)))]
 
 
 def _coverage(report: ParentsReport) -> list[str]:

@@ -4,13 +4,13 @@ from analyzers.account import coverage_lines
 from analyzers.formatting import NOTHING, magnitude, plural, share, size
 from analyzers.parents.conversion_text import damage_first, faithful_sentence, layer_runs, relation
 from analyzers.parents.report import FAITHFUL, ParentsReport
-from analyzers.terminal import clean, columns, printable
+from analyzers.terminal import columns
 
 # Candidates and layers that are shown.
 _SHOWN = 20
 
 
-def one(report: ParentsReport) -> str:
+def one(report: ParentsReport) -> list[str]:
     """The statement, the evidence, the candidates, the weights, the layers that moved, how each tensor got here, and notes."""
     side = report.checkpoint
     lines = [
@@ -26,14 +26,14 @@ def one(report: ParentsReport) -> str:
     for part in (_fit(report), _moved(report), _conversion(report), report.notes):
         lines += ["", *part] if part else []
     lines += coverage_lines(report)
-    return clean("\n".join([*lines, f"report {report.id}"]))
+    return [*lines, f"report {report.id}"]
 
 
 def _candidates(report: ParentsReport) -> list[str]:
     rows: list[tuple[str, ...]] = [("Candidate", "Compared", "Equal", "By chance", "|X-P|/|P|", "Cosine", "By chance")]
     rows += [
         (
-            printable(row.ref),
+            row.ref,
             f"{row.compared:,}",
             share(row.equal_share),
             share(row.equal_by_chance),
@@ -52,8 +52,7 @@ def _fit(report: ParentsReport) -> list[str]:
         return []
     rows: list[tuple[str, ...]] = [("Weight", "Exact between" if fit.weights_by == "exact-values" else "95% interval", "Of")]
     rows += [
-        (_weight(each.weight), f"{_weight(each.low)} to {_weight(each.high)}", printable(" or ".join((each.ref, *each.alike))))
-        for each in fit.parents
+        (_weight(each.weight), f"{_weight(each.low)} to {_weight(each.high)}", " or ".join((each.ref, *each.alike))) for each in fit.parents
     ]
     exact = (
         f"{share(fit.exact_share)} exact (by chance {share(fit.exact_by_chance)})" if fit.exact_share is not None else "exactness unknown"
@@ -76,11 +75,11 @@ def _conversion(report: ParentsReport) -> list[str]:
     rows: list[tuple[str, ...]] = [("Tensor", "Source", "Relation", "Exceptions", "Note")]
     rows += [
         (
-            printable(row.name),
-            printable(", ".join(row.sources)) or NOTHING,
+            row.name,
+            ", ".join(row.sources) or NOTHING,
             relation(row),
             f"{row.exceptions:,} of {row.values:,}",
-            printable(row.note),
+            row.note,
         )
         for row in broken[:_SHOWN]
     ]
@@ -91,6 +90,6 @@ def _conversion(report: ParentsReport) -> list[str]:
 
 def _moved(report: ParentsReport) -> list[str]:
     if report.verdict == "stack":
-        return [printable(f"{run.text[:1].upper()}{run.text[1:]}") for run in layer_runs(report.layer_map)]
-    moved = [f"{each.layer} <- {each.source} of {printable(each.ref)}" for each in report.layer_map]
+        return [f"{run.text[:1].upper()}{run.text[1:]}" for run in layer_runs(report.layer_map)]
+    moved = [f"{each.layer} <- {each.source} of {each.ref}" for each in report.layer_map]
     return [f"Layers matched by content: {', '.join(moved[:_SHOWN])}{', ...' if len(moved) > _SHOWN else ''}"] if moved else []

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         named = [name.strip() for name in (options.variants or "").split(",")]
         asked["variants"] = tuple(name for name in named if name) + tuple(options.variant)
     request = request_of(PrecisionRequest, options, **asked)
-    return write_one(options, _analysis(request), request.model, lambda report: report.text(), _tensors)
+    return write_one(options, _analysis(request), request.model, lambda report: report.lines(), _tensors)
 
 
 def _analysis(request: PrecisionRequest) -> Iterator[Any]:

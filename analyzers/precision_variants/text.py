@@ -8,7 +8,7 @@ from analyzers.formatting import listed
 from analyzers.precision_variants.headline import PART_NAMES
 from analyzers.precision_variants.results import Inputs, Reference, Summary, Variant
 from analyzers.precision_variants.variants import PARTS, Settings
-from analyzers.terminal import clean, columns, number, percent, plural, printable
+from analyzers.terminal import columns, number, percent, plural
 
 if TYPE_CHECKING:
     from analyzers.language_models.load import OpenModel
@@ -215,7 +215,7 @@ _NATS = {"Logprob mean": "logprob_mean", "Logprob max": "logprob_max"}
 _DIGITS = 2  # significant digits of the smallest value of a column
 
 
-def one(report: "PrecisionReport") -> str:
+def one(report: "PrecisionReport") -> list[str]:
     """The statement, the summary, headroom by layer, and notes."""
     inputs, reference = report.inputs, report.reference
     tokens = f"{plural(inputs.sequences, 'sequence')} of {plural(inputs.length, 'token')} ({inputs.source})"
@@ -231,7 +231,7 @@ def one(report: "PrecisionReport") -> str:
         "fp16 headroom of the reference in bits (powers of two):",
         *columns(list(_headroom(report)), right=(0, 1, 2, 3)),
     ]
-    return clean("\n".join([*lines, "", *report.notes, f"report {report.id}"]))
+    return [*lines, "", *report.notes, f"report {report.id}"]
 
 
 def _summary(report: "PrecisionReport") -> list[tuple[str, ...]]:
@@ -263,7 +263,7 @@ def tensors(report: "PrecisionReport") -> list[str]:
     rows += [
         (
             name,
-            printable(row.name),
+            row.name,
             row.kind,
             "-" if row.shape is None else "x".join(map(str, row.shape)) or "-",
             *map(percent, (row.rms_rel, row.max_rel)),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from analyzers.base import request_error
-from analyzers.command_line import SAMPLING, Parser, add_sampling, given, print_answer
+from analyzers.command_line import SAMPLING, Parser, add_sampling, given, print_json, print_lines
 from analyzers.errors import InvalidRequest
 from analyzers.terminal import plural
 
@@ -58,12 +58,15 @@ def run(options: argparse.Namespace) -> int:
         error.args = ("what was finished is kept; run the same command again to continue",)
         raise
     if summary is not None and sys.stdout is not None:
-        answer = json.dumps(asdict(summary), indent=2) if options.json else _text(summary)
-        print_answer(answer, options.json, "The scan is finished, but its summary")
+        subject = "The scan is finished, but its summary"
+        if options.json:
+            print_json(json.dumps(asdict(summary), indent=2), subject)
+        else:
+            print_lines(_text(summary), subject)
     return 0
 
 
-def _text(summary: "Summary") -> str:
+def _text(summary: "Summary") -> list[str]:
     lines = []
     if summary.scanned == 0:
         kept = "" if summary.written else ", and the tables are as they were"
@@ -77,4 +80,4 @@ def _text(summary: "Summary") -> str:
     lines.append(f"{summary.checkpoints:,} in the list: {summary.ok:,} ok, {plural(failed, 'error')}{kinds}.")
     if summary.transient:
         lines.append(f"{plural(summary.transient, 'error')} may be transient: run the same command again to retry.")
-    return "\n".join([*lines, *summary.tables])
+    return [*lines, *summary.tables]

@@ -22,7 +22,7 @@ from analyzers.scan.ranks import Rank
 from analyzers.scan.request import ScanRequest
 from analyzers.scan.tables import CHECKPOINTS, TENSORS
 from analyzers.scan.work import ACCESS, Task
-from analyzers.terminal import plural
+from analyzers.terminal import plural, print_line
 
 # Seconds between two lines of progress where standard error is not a terminal.
 _LINE_SECONDS = 10.0
@@ -149,5 +149,5 @@ def _shown(outcomes: Iterable[Outcome | None], missing: int, before: int) -> Ite
                 bar.update()
                 yield outcome
             if not terminal and time.monotonic() >= due:
-                print(f"{done:,} of {plural(total, 'checkpoint')}, {plural(errors, 'error')} in this run", file=sys.stderr, flush=True)
+                print_line(f"{done:,} of {plural(total, 'checkpoint')}, {plural(errors, 'error')} in this run")
                 due = time.monotonic() + _LINE_SECONDS

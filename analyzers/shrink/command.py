@@ -4,11 +4,10 @@ import argparse
 from typing import get_args
 
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, print_answer, with_progress
+from analyzers.command_line import Parser, print_json, print_lines, with_progress
 from analyzers.formatting import plural, share, size
 from analyzers.shrink.plan import Target
 from analyzers.shrink.report import ShrinkReport
-from analyzers.terminal import clean
 
 
 def add_options(parser: Parser) -> None:
@@ -37,13 +36,16 @@ def run(options: argparse.Namespace) -> int:
     (report,) = (item for item in items if isinstance(item, ShrinkReport))
     if request is not None and report.written:
         report = report.model_copy(update={"pull_request": request.open(report)})
-    print_answer(report.to_json() if options.json else _text(report), options.json, "The report")
+    if options.json:
+        print_json(report.to_json(), "The report")
+    else:
+        print_lines(_text(report), "The report")
     return 0
 
 
-def _text(report: ShrinkReport) -> str:
+def _text(report: ShrinkReport) -> list[str]:
     if not report.written:
-        return clean("\n".join(report.notes))
+        return list(report.notes)
     kinds: dict[tuple[str, str | None], int] = {}
     for tensor in report.tensors:
         kinds[tensor.from_, tensor.to] = kinds.get((tensor.from_, tensor.to), 0) + 1
@@ -59,4 +61,4 @@ def _text(report: ShrinkReport) -> str:
         lines.append(f"  config.json: dtype {report.config_dtype}")
     if report.pull_request:
         lines.append(f"  pull request: {report.pull_request}")
-    return clean("\n".join([*lines, *report.notes]))
+    return [*lines, *report.notes]

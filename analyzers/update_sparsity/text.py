@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from analyzers.account import coverage_lines
 from analyzers.formatting import NOTHING, between, magnitude, plural, shape, share, size
-from analyzers.terminal import bar, clean, columns, printable
+from analyzers.terminal import bar, columns
 from analyzers.update_sparsity.report import SparsityReport
 
 CARRIED = "The sizes of updates have no interval: a few of the blocks read carry them, and blocks not read may be as large."
@@ -12,7 +12,7 @@ CARRIED = "The sizes of updates have no interval: a few of the blocks read carry
 _SHOWN = 5
 
 
-def one(report: SparsityReport) -> str:
+def one(report: SparsityReport) -> list[str]:
     """The headline and what it means, roles, magnitudes, tensors that were not compared, the trajectory and notes."""
     interval = report.interval
     shown = share(report.sparsity)
@@ -35,7 +35,7 @@ def one(report: SparsityReport) -> str:
     for part in (_trajectory(report), _spectral(report), _unmatched(report), report.notes):
         found = list(part)
         lines += ["", *found] if found else []
-    return clean("\n".join([*lines, *coverage_lines(report), f"report {report.id}"]))
+    return [*lines, *coverage_lines(report), f"report {report.id}"]
 
 
 def tensors(report: SparsityReport) -> list[str]:
@@ -45,8 +45,8 @@ def tensors(report: SparsityReport) -> list[str]:
     ]
     rows += [
         (
-            printable(row.name if row.name == row.tuned_name else f"{row.name} -> {row.tuned_name}"),
-            printable(row.dtype if row.dtype == row.tuned_dtype else f"{row.dtype} -> {row.tuned_dtype}"),
+            row.name if row.name == row.tuned_name else f"{row.name} -> {row.tuned_name}",
+            row.dtype if row.dtype == row.tuned_dtype else f"{row.dtype} -> {row.tuned_dtype}",
             shape(row.shape),
             f"{row.num_changed:,}" if row.values_read else "not read",
             *map(share, (row.sparsity, row.probe_sparsity)),
@@ -191,7 +191,7 @@ def _spectral(report: SparsityReport) -> Iterator[str]:
     for each in report.spectral:
         measures = each.stable_rank, each.effective_rank, each.nss, each.largest_angle_left, each.largest_angle_right
         overlaps = each.principal_overlap, each.low_magnitude_overlap, each.mask_share
-        rows.append((printable(each.name), str(each.k), *map(magnitude, measures), *map(share, overlaps)))
+        rows.append((each.name, str(each.k), *map(magnitude, measures), *map(share, overlaps)))
     yield from columns(rows, right=tuple(range(1, 10)))
 
 
@@ -204,4 +204,4 @@ def _unmatched(report: SparsityReport) -> Iterator[str]:
         ("No plain floats", [tensor.name for tensor in found.integers]),
     ):
         if names:
-            yield f"{what}: {', '.join(map(printable, names[:_SHOWN]))}{', ...' if len(names) > _SHOWN else ''}"
+            yield f"{what}: {', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}"

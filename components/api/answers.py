@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 from gradio.events import api
 
+from analyzers.terminal import printable_json
 from components.running.background import in_background
 from components.running.jobs import sentence
 
@@ -82,4 +83,4 @@ def json_over_mcp(function: Callable[..., Any]) -> Callable[..., Any]:
 def _written(answer: Any, request: Any) -> Any:
     name, value = (part.decode() for part in FROM_MCP)
     over_mcp = (getattr(request, "headers", None) or {}).get(name) == value
-    return json.dumps(answer, ensure_ascii=False) if over_mcp and not isinstance(answer, str) else answer
+    return printable_json(json.dumps(answer, ensure_ascii=False)) if over_mcp and not isinstance(answer, str) else answer

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from analyzers.base import Report
 from analyzers.checkpoints.reference import quoted
 from analyzers.errors import AccessDenied, InvalidRequest, MantissaError
+from analyzers.terminal import printable_json
 from components.library.checks import hub_id, now
 from components.library.dataset import Dataset
 from components.library.reports import data_is_built_in, kept
@@ -35,7 +36,7 @@ def contribute(reports: Sequence[Report], *, dataset: str, token: str | None = N
 
 
 def _public(report: Report, key: str) -> tuple[Result, str]:
-    text = report.model_dump_json()
+    text = printable_json(report.model_dump_json())
     name = quoted(next(iter(report.subject().values())))
     try:
         result = kept(text, key=key, created=now(), contributor="")

@@ -10,6 +10,7 @@ from typing import Any
 from analyzers.dtype_detection.labels import labelled_extremes, precision_of
 from analyzers.errors import InvalidRequest
 from analyzers.tables import safe
+from analyzers.terminal import printable_json
 from analyzers.whole_files import whole
 from components.library import labels, models, results
 from components.library.database import Database
@@ -136,4 +137,4 @@ def _cell(value: Any) -> Any:
 def _write_jsonl(path: Path, kind: str, batches: Iterator[list[dict[str, Any]]]) -> None:
     with path.open("w", encoding="utf-8") as file:
         for batch in batches:
-            file.writelines(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in batch)
+            file.writelines(printable_json(json.dumps(row, ensure_ascii=False, allow_nan=False)) + "\n" for row in batch)

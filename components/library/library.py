@@ -13,6 +13,7 @@ from analyzers import limits
 from analyzers.base import Data, Report, request_error
 from analyzers.dtype_detection.classifier import Fit
 from analyzers.errors import InvalidRequest, MantissaError
+from analyzers.terminal import printable_json
 from components.library import labels, models, results, shapes
 from components.library.availability import Availability
 from components.library.checks import hub_id, now, one_line
@@ -188,7 +189,7 @@ class Library:
         """
         if not public:
             return None
-        text = report.model_dump_json()
+        text = printable_json(report.model_dump_json())
         try:
             result = kept(text, key=key, created=created or now(), contributor=contributor)
         except (MantissaError, ValidationError, LookupError, TypeError, ValueError, AttributeError):

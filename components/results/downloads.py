@@ -18,6 +18,7 @@ from typing import NamedTuple
 from analyzers import limits
 from analyzers.base import Report
 from analyzers.tables import safe_text
+from analyzers.terminal import printable_json
 from components.results.export import document
 
 _NAME_LENGTH = 80
@@ -81,7 +82,7 @@ class Downloads:
 def write_files(folder: Path, name: str, text: str, tables: bytes, page: str) -> Files:
     """Write JSON, zip and page under ``name`` into ``folder``. Raises OSError if writing fails."""
     files = Files(str(folder / f"{name}.json"), str(folder / f"{name}-tables.zip"), str(folder / f"{name}.html"))
-    Path(files.json).write_text(text + "\n", encoding="utf-8")
+    Path(files.json).write_text(printable_json(text) + "\n", encoding="utf-8")
     Path(files.csv).write_bytes(tables)
     Path(files.html).write_text(page, encoding="utf-8")
     return files

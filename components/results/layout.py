@@ -76,7 +76,7 @@ class Layout(Generic[_Report]):
     pages; permalink: the query that shows the report again;
     command: the same on the command line. overview: HTML above several reports.
     summary: the report's own headline, with what the library knows; plain text. related: names and addresses of further pages of the app.
-    markdown: the result as GitHub Markdown, for an issue; None: it has none.
+    markdown: the lines of the result as GitHub Markdown, for an issue; None: it has none.
     """
 
     title: str
@@ -88,7 +88,7 @@ class Layout(Generic[_Report]):
     overview: Callable[[Sequence[_Report]], str] | None = None
     summary: Callable[[_Report], str] = lambda report: report.headline()
     related: Callable[[_Report], Sequence[tuple[str, str]]] = lambda report: ()
-    markdown: Callable[[_Report], str] | None = None
+    markdown: Callable[[_Report], list[str]] | None = None
 
     def document(self, reports: Sequence[_Report], figures: bool = True) -> standalone.Page:
         """A page with the headline, the tables and the figures of each report; without ``figures`` as in `article`."""

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 import gradio as gr
 
 from analyzers.base import Report
+from analyzers.terminal import joined
 from components.results.layout import Layout, Part, Piece, Plot, Rows, Said, Tab
 from components.results.share import Share, downloads
 from components.results.standalone import saving
@@ -51,7 +52,7 @@ class Result(Generic[_Report]):
                 updates[shown] = gr.update(visible=tab.shows(report))
             updates |= {component: _content(part, report if tab.shows(report) else None) for part, component in parts}
         links = self.layout.permalink(report), self.layout.command(report)
-        markdown = self.layout.markdown(report) if self.layout.markdown is not None else ""
+        markdown = joined(self.layout.markdown(report)) if self.layout.markdown is not None else ""
         return updates | self.share.show(*links, downloads.write(report), report, markdown)
 
 

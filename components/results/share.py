@@ -7,6 +7,7 @@ import gradio as gr
 from gradio.utils import get_upload_folder
 
 from analyzers.base import Report
+from analyzers.terminal import joined
 from components.results.downloads import Downloads, Files
 from components.site import addresses
 from components.site.embed import HERE, Embed
@@ -53,7 +54,7 @@ class Share:
         """Updates that fill the components. report: the report to embed and to summarize; None for several. markdown: of the result."""
         embedded = self.embed.show(report) if self.embed is not None and report is not None else {}
         return {
-            self.summary: "" if report is None else _summary(report),
+            self.summary: "" if report is None else summary(report),
             self.link: link,
             self.command: command,
             self.markdown: markdown,
@@ -64,7 +65,7 @@ class Share:
         }
 
 
-def _summary(report: Report) -> str:
+def summary(report: Report) -> str:
     """The subject, the answer with what the library knows, and the address of the page."""
     answer = addresses.layout(report.analyzer).summary(report)
-    return f"{' -> '.join(report.subject().values())}: {answer}\n{HERE}{addresses.again(report)}"
+    return joined([f"{' -> '.join(report.subject().values())}: {answer}", f"{HERE}{addresses.again(report)}"])

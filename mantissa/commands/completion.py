@@ -2,7 +2,7 @@
 
 import argparse
 
-from analyzers.command_line import Parser, print_answer
+from analyzers.command_line import Parser, print_text
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -25,5 +25,5 @@ def run(options: argparse.Namespace) -> int:
     from analyzers.__main__ import build_parser
 
     script: str = shtab.complete(build_parser({*ANALYZERS, *options.tools}, options.tools), shell=options.shell)
-    print_answer(script, True, "The script")
+    print_text(script, "The script")
     return 0

@@ -1,11 +1,10 @@
 """``mantissa library import DIR``."""
 
 import argparse
-import sys
 from pathlib import Path
 
-from analyzers.command_line import Parser, print_answer
-from analyzers.terminal import printable
+from analyzers.command_line import Parser, print_lines
+from analyzers.terminal import print_line
 
 
 def add_options(parser: Parser) -> None:
@@ -27,12 +26,12 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         with open_library(background=False) as library:
-            counts = import_scan(library, options.folder, lambda sentence: print(f"error: {printable(sentence)}", file=sys.stderr))
-            print_answer(counts.text, False, "The summary")
+            counts = import_scan(library, options.folder, lambda sentence: print_line(f"error: {sentence}"))
+            print_lines([counts.text], "The summary")
             library.publish()
             state = library.state()
             if state.dataset:
-                print(printable(state.problem) or f"published: {state.dataset} is up to date", file=sys.stderr)
+                print_line(state.problem or f"published: {state.dataset} is up to date")
     except KeyboardInterrupt as error:
         error.args = ("what was imported is kept; run the same command again to continue",)
         raise

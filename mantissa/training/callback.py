@@ -1,11 +1,13 @@
 """`MantissaCallback`: the monitor in transformers' Trainer, and in TRL's trainers, which inherit it."""
 
 import re
+import sys
 from typing import Any, Literal
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from analyzers.errors import InvalidRequest
+from analyzers.terminal import print_line
 from mantissa.training.look import Look
 from mantissa.training.monitor import UpdateMonitor
 
@@ -62,7 +64,7 @@ class MantissaCallback(TrainerCallback):
                 kind = re.sub(r"\d[\d.,]*", "", message)  # the same with other numbers is not new
                 if kind not in self._said:
                     self._said.add(kind)
-                    print(f"mantissa: {message}")
+                    print_line(f"mantissa: {message}", sys.stdout)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Free the monitor's copies."""

@@ -14,7 +14,6 @@ from analyzers.gradient_conflict import ConflictReport
 from analyzers.gradient_conflict.published import published
 from analyzers.gradient_conflict.rates import TAU
 from analyzers.gradient_conflict.report import LayerRate, MeasuredProgress
-from analyzers.gradient_conflict.text import one
 from components.conflict import methods, tables
 from components.conflict.page import LayerMeter
 from components.conflict.result import headline
@@ -65,7 +64,7 @@ def test_top_k_is_compared_with_the_original_and_no_clear_difference_is_said_to_
     sizes = [f"{side.dominance.effective_samples:.3g} of 8" for side in (found.original, found)]
     assert f"Whole gradients {whole[0]} → {whole[1]} with top-k" in said
     assert f"Dominance {sizes[0]} → {sizes[1]} with top-k" in said
-    for shown in (one(found), document([found])):
+    for shown in (found.text(), document([found])):
         assert all(sentence in unescape(shown) for sentence in found.more_findings())
     first = found.differences[0]
     assert first.interval is not None

@@ -4,7 +4,6 @@ import csv
 import io
 import re
 import zipfile
-from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,14 @@ from analyzers.account import coverage_tables, missed
 from analyzers.base import Report
 from analyzers.check import CheckReport
 from analyzers.check.text import markdown as check_markdown
-from analyzers.check.text import one as check_text
 from analyzers.coverage import NotRead
 from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.text import one as passport_text
 from analyzers.dtype_detection.text import several
 from analyzers.parents import ParentsReport
 from analyzers.parents.markdown import markdown
-from analyzers.parents.text import one as parents_text
 from analyzers.scan import tables
+from analyzers.terminal import joined
 from analyzers.update_sparsity import SparsityReport
-from analyzers.update_sparsity.text import one as sparsity_text
 from components.dtype.tables import Outcome, comparison
 from components.library import Library, Query
 from components.library.reports import kept
@@ -86,12 +82,7 @@ def four(passport: DtypeReport, difference: SparsityReport, copied: ParentsRepor
     }
 
 
-TEXTS: dict[str, Callable[[Any], str]] = {
-    "dtype": passport_text,
-    "sparsity": sparsity_text,
-    "parents": parents_text,
-    "check": check_text,
-}
+FOUR = ("dtype", "sparsity", "parents", "check")
 # What needs the whole.
 WHOLE = re.compile(
     r"holds only|loses nothing|should lose nothing|half the memory|the weights fit|[Nn]othing (was )?(trained|wrong)|Use either|"
@@ -99,7 +90,7 @@ WHOLE = re.compile(
 )
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", FOUR)
 def test_below_full_coverage_every_answer_says_its_reach(name: str, four: dict[str, Report]) -> None:
     report = four[name]
     verb, layout = report.covers, addresses.layout(name)
@@ -109,7 +100,7 @@ def test_below_full_coverage_every_answer_says_its_reach(name: str, four: dict[s
     step = report.next_step()
     said = [report.headline(), step.advice if step else "", *report.more_findings(), layout.summary(report), report.summary]
     said += [text_of(layout.headline(report, links)) for links in (True, False)]
-    said += [TEXTS[name](report), unescape(document([report])), previews.of_report(report).description]
+    said += [report.text(), unescape(document([report])), previews.of_report(report).description]
     for each in said[:1] + said[3:]:
         assert "25% of the weights" in each
     for each in said[:-2]:
@@ -117,7 +108,7 @@ def test_below_full_coverage_every_answer_says_its_reach(name: str, four: dict[s
     assert layout.headline(report, True).count("25% of the weights") == 1
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", FOUR)
 def test_at_full_coverage_and_without_an_account_nothing_changes(name: str, four: dict[str, Report]) -> None:
     without = four[name].model_copy(update={"coverage": ()})
     shares = [1.0] * len(getattr(four[name], "coverage", ()))
@@ -172,7 +163,7 @@ def test_a_check_with_findings_says_its_reach_too() -> None:
     report: CheckReport = _last(check.analyze(check.CheckRequest(model=SAME)))
     partial = covering(report, 0.25)
     assert re.match(r"2 warnings\. .* could be saved\. Read: 25% of the weights\.", partial.headline())
-    assert "25% of the weights" in check_markdown(partial)
+    assert "25% of the weights" in joined(check_markdown(partial))
 
 
 def test_badges_lists_and_tables_of_several_models_have_the_share(passport: DtypeReport, clean: CheckReport, library: Library) -> None:
@@ -190,7 +181,11 @@ def test_badges_lists_and_tables_of_several_models_have_the_share(passport: Dtyp
     assert part == ("checked", "nothing wrong, 25% read", "#855600")
     rows = comparison(["org/part", "org/whole"], [Outcome("org/part", partial), Outcome("org/whole", whole)])
     assert text_of(rows).count("25% read") == 1 and "Weights read fit" in text_of(rows)
-    assert "Coverage" in several([partial, whole]) and "25% read" in several([partial, whole]) and "Coverage" not in several([whole])
+    assert (
+        "Coverage" in joined(several([partial, whole]))
+        and "25% read" in joined(several([partial, whole]))
+        and "Coverage" not in joined(several([whole]))
+    )
     stored = kept(partial.model_dump_json(), key="", created=STAMP, contributor="")
     assert stored is not None and stored.reach == "25% read"
 
@@ -244,27 +239,26 @@ def test_text_of_checkpoints_is_text(four: dict[str, Report], copied: ParentsRep
     report = copied.model_copy(update={"conversion": (row,), "coverage": (hostile_coverage(),)})
     page = document([report])
     assert "<img" not in page and "How each tensor got here" in page
-    assert re.sub(r"\\<", "", markdown(report)).count("<img") == 0
+    assert re.sub(r"\\<", "", joined(markdown(report))).count("<img") == 0
 
 
 def test_a_conversion_is_shown_damage_first_and_downloaded(copied: ParentsReport, tmp_path: Path) -> None:
     rows = (converted("a"), converted("b", "rounded", to="bf16"), converted("c", "zeroed", exceptions=64), converted("d", "differs"))
     report = copied.model_copy(update={"conversion": rows})
     said = "2 of 4 tensors are the source's: 1 bit for bit and 1 rounded; damaged: c (zeros); not the same: d (differs)."
-    assert said in unescape(document([report])) and said in parents_text(report) and said in markdown(report)
+    assert said in unescape(document([report])) and said in report.text() and said in joined(markdown(report))
     with zipfile.ZipFile(io.BytesIO(tables_zip([report]))) as packed:
         listed_rows = list(csv.DictReader(io.StringIO(packed.read("conversion.csv").decode())))
     assert [row["name"] for row in listed_rows] == ["c", "d", "a", "b"] and listed_rows[0]["sources"] == "c"
-    assert "38 of 38 tensors are the source's bit for bit." in markdown(
-        copied.model_copy(update={"conversion": tuple(converted(f"t{n}") for n in range(38))})
-    )
+    faithful = copied.model_copy(update={"conversion": tuple(converted(f"t{n}") for n in range(38))})
+    assert "38 of 38 tensors are the source's bit for bit." in joined(markdown(faithful))
 
 
 def test_the_proof_as_markdown_fits_an_issue(copied: ParentsReport) -> None:
     broken = tuple(converted(f"{'x' * 200}{n}", "constant") for n in range(3))
     rows = (*(converted(f"{'y' * 200}{n}") for n in range(1_000)), *broken)
     report = covering(copied.model_copy(update={"conversion": rows}), 0.25, 1.0, 1.0)
-    said = markdown(report)
+    said = joined(markdown(report))
     assert len(said) < 65_000 and "more tensors in the report." in said and said.index("(damaged)") < said.index("bit for bit |")
     for expected in (
         "**same-weights**",
@@ -281,7 +275,7 @@ def test_the_proof_as_markdown_fits_an_issue(copied: ParentsReport) -> None:
 def test_a_stack_has_its_map_everywhere(copied: ParentsReport) -> None:
     first, second = copied.candidates[0].ref, copied.candidates[1].ref
     report = stacked(copied, first, second)
-    for said in (parents_text(report), markdown(report), unescape(document([report]))):
+    for said in (report.text(), joined(markdown(report)), unescape(document([report]))):
         assert f"ayers 0 to 3 are layers 0 to 3 of {first}" in said and f"ayers 4 to 5 are layers 2 to 3 of {second}" in said
         assert f"hat is outside the layers is that of {first}" in said
     drawn = {plot.label: plot.draw(report) for plot in addresses.layout("parents").plots(report)}
@@ -293,7 +287,7 @@ def test_a_stack_has_its_map_everywhere(copied: ParentsReport) -> None:
 
 
 def test_markdown_is_below_the_result_of_parents_and_check() -> None:
-    made = {name: addresses.layout(name).markdown is not None for name in TEXTS}
+    made = {name: addresses.layout(name).markdown is not None for name in FOUR}
     assert made == {"dtype": False, "sparsity": False, "parents": True, "check": True}
 
 

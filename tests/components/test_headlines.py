@@ -9,16 +9,9 @@ import pytest
 
 from analyzers import ANALYZERS, check, dtype_detection, parents, update_sparsity
 from analyzers.check import CheckReport, CheckRequest
-from analyzers.check.text import one as check_text
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
-from analyzers.dtype_detection.text import one as passport_text
-from analyzers.exit_feedback.text import one as exit_text
-from analyzers.gradient_conflict.text import one as conflict_text
 from analyzers.parents import ParentsReport, ParentsRequest
-from analyzers.parents.text import one as parents_text
-from analyzers.precision_variants.text import one as precision_text
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
-from analyzers.update_sparsity.text import one as sparsity_text
 from components.results.export import document
 from components.site import addresses
 from components.site.methods_page import content
@@ -58,20 +51,20 @@ def checked(model: str, base: str = "") -> CheckReport:
     return last
 
 
-CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], str]]] = {
-    "dtype": (lambda: passport("tiny-bf16-as-fp32"), passport_text),
-    "sparsity": (lambda: difference("tiny-bf16", "tiny-tuned"), sparsity_text),
-    "conflict": (conflict_report, conflict_text),
-    "precision": (precision_report, precision_text),
-    "exit": (exit_report, exit_text),
-    "parents": (lambda: family("tiny-tuned", "tiny-bf16"), parents_text),
-    "check": (lambda: checked("tiny-bf16-as-fp32"), check_text),
+CASES: dict[str, Callable[[], Any]] = {
+    "dtype": lambda: passport("tiny-bf16-as-fp32"),
+    "sparsity": lambda: difference("tiny-bf16", "tiny-tuned"),
+    "conflict": conflict_report,
+    "precision": precision_report,
+    "exit": exit_report,
+    "parents": lambda: family("tiny-tuned", "tiny-bf16"),
+    "check": lambda: checked("tiny-bf16-as-fp32"),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_headline_is_the_same_everywhere(name: str) -> None:
-    report, terminal = CASES[name][0](), CASES[name][1]
+    report = CASES[name]()
     said, step = report.headline(), report.next_step()
     assert re.search(r"[A-Z0-9].*\.$", said) and len(said) <= 300 and step is not None
     layout = addresses.layout(name)
@@ -84,13 +77,13 @@ def test_the_headline_is_the_same_everywhere(name: str) -> None:
         assert plain in text_of(place).replace("\u00a0", " ") or plain in unescape(place)
     page = result_page(report, "2026-11-24T00:00:00+00:00", "../plotly.js", embedded=False)
     assert f'property="og:description" content="{said}"' in unescape(page)
-    lines = terminal(report).splitlines()
+    lines = report.text().splitlines()
     assert said in lines and f"What now: {step.advice}" in lines
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_to_do_now_links_to_the_next_page_of_the_same_model_where_there_are_pages(name: str) -> None:
-    report = CASES[name][0]()
+    report = CASES[name]()
     step = report.next_step()
     assert step.analyzer in ANALYZERS and step.analyzer != name and step.model in report.subject().values()
     address = addresses.next_page(step)

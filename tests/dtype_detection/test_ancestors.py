@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analyzers.dtype_detection.report import DtypeReport, TensorRow
-from analyzers.dtype_detection.text import one
 from tests.dtype_detection.checkpoints import through, write
 from tests.dtype_detection.quantized import FP4, NF4, Values, coded, e2m1, fp8, integers, mxfp4, nvfp4, weights
 from tests.dtype_detection.reports import exact, inspect, parsed
@@ -222,7 +221,7 @@ def test_one_scale_for_all_leaves_bf16_open_in_fp16(tmp_path: Path) -> None:
 
 def told(report: DtypeReport) -> str:
     parsed(report)
-    return one(report)
+    return report.text()
 
 
 def test_how_it_is_told(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from torchao.quantization.quant_primitives import dequantize_affine, quantize_af
 
 from analyzers.dtype_detection import DtypeRequest, quantize
 from analyzers.dtype_detection.report import DtypeReport, QuantizationFormat
-from analyzers.dtype_detection.text import one
 from tests.dtype_detection.checkpoints import normal, write
 from tests.dtype_detection.quantized import E2M1, nearest
 from tests.dtype_detection.quantized_samples import STRUCTURES, covered
@@ -178,7 +177,7 @@ def test_a_sample_has_intervals_that_hold(tmp_path: Path) -> None:
                 assert row.low <= row.rms_rel <= row.high
                 held.append(row.low <= (whole[row.role, row.format] or 0) <= row.high)
     assert np.mean(held) > 0.85
-    text = one(report)
+    text = report.text()
     assert "not known from a sample" in text and " to " in text
 
 

@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import save
 
 from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.text import one
 from analyzers.errors import NoWeights, UnsupportedWeights
 from tests.dtype_detection.checkpoints import from_fp8, normal, write
 from tests.dtype_detection.reports import exact, parsed
@@ -47,7 +46,7 @@ NOUNS = "tensors|parameters|values|runs|blocks|rows|weights|files|buffers|bytes|
 
 
 def said(report: DtypeReport) -> Iterator[str]:
-    yield from (one(report), report.lineage.statement, *report.fp16_risk.reasons, *report.notes)
+    yield from (report.text(), report.lineage.statement, *report.fp16_risk.reasons, *report.notes)
     yield from (e.conclusion for e in report.lineage.evidence)
 
 
@@ -81,10 +80,10 @@ def test_each_question_says_which_values_it_was_put_to(tmp_path: Path) -> None:
     assert all(e.stored == row.dtype for row in report.tensors for e in row.lineage.evidence)
     # The statement on bf16 values rests on those.
     assert "No narrower format survives in the bf16 values: 128 of 128 runs rule fp8_e4m3 out" in report.lineage.statement
-    lines = one(report).splitlines()
+    lines = report.text().splitlines()
     (heading,) = (line for line in lines if line.startswith("Test "))
     assert heading.split()[1] == "Stored" and sum(line[heading.index("Stored") :].startswith("BF16 ") for line in lines) == 2
-    assert "Stored  " not in one(exact(write(tmp_path / "one", {"a.weight": normal(64, 64)})))
+    assert "Stored  " not in exact(write(tmp_path / "one", {"a.weight": normal(64, 64)})).text()
 
 
 def test_reports_from_before_evidence_named_its_dtype_are_read(tmp_path: Path) -> None:
@@ -92,7 +91,7 @@ def test_reports_from_before_evidence_named_its_dtype_are_read(tmp_path: Path) -
     for evidence in (*value["lineage"]["evidence"], *value["tensors"][0]["lineage"]["evidence"]):
         del evidence["stored"]
     report = DtypeReport.model_validate(value | {"analysis_version": 2})
-    assert {e.stored for e in report.lineage.evidence} == {""} and "Conclusion" in one(report)
+    assert {e.stored for e in report.lineage.evidence} == {""} and "Conclusion" in report.text()
 
 
 def test_scales_that_do_not_fit_are_no_weights_and_no_contradiction(tmp_path: Path) -> None:
@@ -157,7 +156,7 @@ def test_an_adapter_beside_weights_is_said_to_be_one(tmp_path: Path) -> None:
 def test_weights_that_are_not_finite_do_not_fit_fp16(value: float, tmp_path: Path) -> None:
     report = exact(write(tmp_path, {"a.weight": spoiled(value)}))
     assert report.fp16_risk.level == "broken" and not any("fit" in reason for reason in report.fp16_risk.reasons)
-    assert "weights not finite" in one(report) and "weights fit" not in one(report)
+    assert "weights not finite" in report.text() and "weights fit" not in report.text()
 
 
 @pytest.mark.parametrize(("stated", "shown"), [("half", "float16"), ("torch.double", "float64"), ("BF16", "bfloat16"), ("auto", "auto")])

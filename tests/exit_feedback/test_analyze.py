@@ -19,7 +19,7 @@ from transformers import LlamaForCausalLM
 
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access
-from analyzers.exit_feedback import ExitProgress, ExitReport, ExitRequest, analyze, text
+from analyzers.exit_feedback import ExitProgress, ExitReport, ExitRequest, analyze
 from analyzers.exit_feedback.heads import HEADS, HeadSettings, build_head
 from analyzers.exit_feedback.heads.random_codes import RandomCodesHead
 from analyzers.exit_feedback.model_head import ModelHead
@@ -250,7 +250,7 @@ def test_costs_stand_beside_the_exact_gradient() -> None:
     assert all(row.time_ratio == row.seconds / fastest.seconds for row in rows.values())
     practical = min(row.seconds for row in rows.values() if row.method not in ("exact", *CEILINGS))
     assert (found.cost.statement == "No practical signal is faster here.") == (practical >= fastest.seconds)
-    assert found.cost.statement in text.one(found)
+    assert found.cost.statement in found.text()
     logits = 4 * found.cost.tokens * found.head.vocabulary
     assert exact.peak_bytes >= 2 * logits and rows["exact", "chunked"].peak_bytes < exact.peak_bytes
     for name, method in found.methods.items():
@@ -280,7 +280,7 @@ def test_tables_and_text_hold_the_same_numbers() -> None:
     assert len(tables["sweep"]) == len(found.sweep)
     (dense,) = tables["methods"].query("method == 'dense' and at == 'head'").to_dict("records")
     assert found.methods["dense"].cosine is not None and dense["cosine_mean"] == found.methods["dense"].cosine.mean and dense["rank"] == 32
-    said = text.one(found)
+    said = found.text()
     assert all(sentence in said for sentence in (found.headline(), found.id, *found.notes)) and "nan" not in said.lower()
     small = report(methods=("parallel",)).tables()
     assert small["sweep"].empty and list(small["sweep"]) == list(tables["sweep"])

@@ -28,7 +28,6 @@ from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPai
 from analyzers.gradient_conflict.report import MeasuredProgress
 from analyzers.gradient_conflict.request import COMBINED_BLOCKS
 from analyzers.gradient_conflict.summaries import LayerRow, Measurement
-from analyzers.gradient_conflict.text import one
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.grouping import groups, padded
 from analyzers.language_models.load import open_model
@@ -396,7 +395,7 @@ def test_tables_and_text_hold_the_same_numbers(analysed: Analysed) -> None:
         assert len(tables["blocks"]) == sides * 5 * (len(found.ffn.blocks) + (3 if found.ffn.unit == "ffn" else 0))
         assert len(tables["cosines"]) == sides * len(PAIRS) * (len(PAIRS) - 1) // 2
         assert tables["published"].empty
-        said = one(found)
+        said = found.text()
         assert all(line in said for line in found.answer_lines()) and found.id in said and "nan" not in said.lower()
         assert all(note in said for note in found.notes)
 

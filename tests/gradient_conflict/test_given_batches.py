@@ -16,7 +16,6 @@ import mantissa
 from analyzers.base import Progress
 from analyzers.errors import InvalidData, InvalidRequest, MantissaError, UnknownArchitecture
 from analyzers.gradient_conflict import ConflictReport
-from analyzers.gradient_conflict.text import one
 from tests.language_models.architectures import ARCHITECTURES, build
 
 BATCHES, LAYERS = 6, 2
@@ -225,7 +224,7 @@ def test_a_report_of_batches_names_no_tokens(capsys: pytest.CaptureFixture[str])
     assert (report.data.source, report.data.samples, report.data.tokens, report.dtype) == ("batches", 6, None, "bfloat16")
     assert report.request.samples == 6 and all(each.token_ids is None for each in report.samples)
     assert report.headline().startswith("The gradients of two batches in the same neuron conflict in")
-    assert "24 neurons" not in one(report) and "6 batches of the caller, bfloat16" in one(report)
+    assert "24 neurons" not in report.text() and "6 batches of the caller, bfloat16" in report.text()
     read = mantissa.read_report(report.model_dump_json())
     assert read.model_dump() == report.model_dump() and read.text() == report.text()
     assert report.tables()["samples"]["tokens"].isna().all()

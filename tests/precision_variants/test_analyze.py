@@ -245,7 +245,7 @@ def test_tables_and_text() -> None:
     assert list(tables) == ["summary", "variants", "tensors", "parameter_kinds", "headroom", "logprobs"]
     assert len(tables["summary"]) == 1 and list(tables["variants"]["variant"]) == list(standard().variants)
     assert set(tables["headroom"]["variant"]) == {"reference", *standard().variants}
-    lines = text.one(standard()).splitlines()
+    lines = standard().text().splitlines()
     row = next(line for line in lines if line.startswith("bf16 "))
     assert row.split()[2].count(".") == 1
     first = next(place for place, line in enumerate(lines) if line.startswith("fp16 headroom"))

@@ -7,7 +7,6 @@ import torch
 
 from analyzers.base import Interval
 from analyzers.numerics import PairCounts
-from analyzers.update_sparsity import text
 from analyzers.update_sparsity.words import statement
 from tests.dtype_detection.checkpoints import normal, write
 from tests.update_sparsity.checkpoints import pair
@@ -58,13 +57,13 @@ def test_one_of_anything(tmp_path: Path) -> None:
     ):
         assert part in said
     alone = compare(*pair(tmp_path / "alone", {"a.weight": normal(1)}, {"a.weight": normal(1)}))
-    assert re.search(r"^Compared +1 parameter$", text.one(alone), re.MULTILINE)
+    assert re.search(r"^Compared +1 parameter$", alone.text(), re.MULTILINE)
 
 
 def test_a_name_stays_on_its_line_and_looks_the_same_everywhere(tmp_path: Path) -> None:
     base, tuned = {"a.weight": normal(4, 4), "b\n\u202e.weight": normal(1)}, {"a.weight": normal(4, 4)}
     report = compare(*pair(tmp_path, base, tuned))
-    assert "\nOnly in the base: b<U+000A><U+202E>.weight\n" in text.one(report)
+    assert "\nOnly in the base: b<U+000A><U+202E>.weight\n" in report.text()
     assert '1 parameter ("b<U+000A><U+202E>.weight").' in report.notes[0]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from analyzers.check.report import CheckReport, Level
 from analyzers.check.text import markdown, names
+from analyzers.outside_json import parse_model
 from analyzers.terminal import printable
 
 _COMMANDS: dict[Level, str] = {"error": "error", "warning": "warning", "info": "notice"}
@@ -20,7 +21,7 @@ def main(path: str) -> None:
     if not text.strip():
         print(_command("error", "Not checked", sys.stdin.read().strip()))
         return
-    report = CheckReport.model_validate_json(text)
+    report = parse_model(CheckReport, text)
     with Path(os.environ["GITHUB_STEP_SUMMARY"]).open("a", encoding="utf-8") as summary:
         summary.write(f"{markdown(report)}\n")
     for each in report.findings:

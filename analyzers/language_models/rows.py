@@ -10,6 +10,7 @@ from typing import Any
 from analyzers import limits
 from analyzers.checkpoints import RangeFile, quoted, read_range
 from analyzers.errors import InvalidData, LimitExceeded
+from analyzers.outside_json import InvalidJson, parse_json
 
 ENDINGS = (".parquet", ".jsonl", ".json")
 _PIECE = 1 << 20
@@ -108,13 +109,15 @@ def _first_character(file: RangeFile) -> bytes:
 
 def _parsed(content: bytes, where: str) -> Any:
     try:
-        return json.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data" and error.doc.lstrip()[:1] == "[":
+        return parse_json(content, lenient=True)
+    except InvalidJson as error:
+        fault = error.__cause__
+        if isinstance(fault, json.JSONDecodeError) and fault.msg == "Extra data" and fault.doc.lstrip()[:1] == "[":
             raise InvalidData(
-                f"{where} begins with a JSON list, and more follows in line {error.lineno}: give one JSON object per line."
+                f"{where} begins with a JSON list, and more follows in line {fault.lineno}: give one JSON object per line."
             ) from None
-        raise InvalidData(f"{where[:1].upper()}{where[1:]} is not JSON: give one JSON object per line.") from None
+        why = "is not JSON" if isinstance(fault, json.JSONDecodeError) else str(error)
+        raise InvalidData(f"{where[:1].upper()}{where[1:]} {why}: give one JSON object per line.") from None
 
 
 class ParquetRows:

@@ -258,6 +258,7 @@ def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
     """
     from analyzers.errors import InvalidRequest
     from analyzers.outside_json import parse_json, parse_model
+    from analyzers.terminal import printable
 
     try:
         text = _read_bounded(Path(source)) if isinstance(source, os.PathLike) else source
@@ -269,14 +270,14 @@ def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
     from analyzers import ANALYZERS
 
     name = content.get("analyzer") if isinstance(content, dict) else None
-    if name not in ANALYZERS:
+    if not isinstance(name, str) or name not in ANALYZERS:
         raise InvalidRequest("This is not a report: its JSON names no analyzer of Mantissa.")
     with extras_explained():
         kind = ANALYZERS[name].report_model()
     reads, version = kind.model_fields["schema_version"].default, content.get("schema_version")
     if version != reads:
         raise InvalidRequest(
-            f"This report has schema version {str(version)[:20]}, and this Mantissa reads {reads}: ask the question again."
+            f"This report has schema version {printable(str(version)[:20])}, and this Mantissa reads {reads}: ask the question again."
         )
     from pydantic import ValidationError
 

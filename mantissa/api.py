@@ -285,7 +285,7 @@ def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
         report: Report = parse_model(kind, text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "its contents"
+        where = printable(".".join(map(str, first["loc"]))[:200]) or "its contents"
         raise InvalidRequest(f"This {name} report does not fit this version of Mantissa ({where}): ask the question again.") from None
     return report
 

@@ -84,7 +84,7 @@ def fuzz(target: Target, seed: int, until: Callable[[int], bool]) -> Tally:
             examine(target, data, tally)
         except Broken as broken:
             name = hashlib.sha256(data).hexdigest()[:12]
-            again = f"repeat with: python -m tests.fuzz {target.name} --seed {seed} --number {number}; keep it as tests/fuzz/corpus/{name}"
-            raise Broken(f"{target.name}: {broken}; {again}", data) from broken
+            again = f"repeat with: python -m tests.fuzz {target.name} --seed {seed} --number {number}"
+            raise Broken(f"{target.name}: {broken}; {again}; keep it as tests/fuzz/corpus/{target.name}/{name}", data) from broken
         number += 1
     return tally

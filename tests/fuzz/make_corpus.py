@@ -39,10 +39,13 @@ def files() -> Iterator[tuple[str, str, bytes]]:
         yield "pickle", f"{name}.protocol_4", saved(state, protocol=4)
     yield "gguf", "plain", _gguf(32)
     yield "gguf", "aligned", _gguf(8)
-    index = {"metadata": {"total_size": 32}, "weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    index = {
+        "metadata": {"total_size": 32},
+        "weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"},
+    }
     yield "index", "plain", json.dumps(index, indent=2).encode()
     yield "index", "bare", b'{"weight_map": {"a": "model-00001-of-00002.safetensors"}}'
-    yield "json", "plain", json.dumps([index, 1.5, -0.0, 1 << 70, None, True, "\U0001f917 \\u00e9\"", {"": []}]).encode()
+    yield "json", "plain", json.dumps([index, 1.5, -0.0, 1 << 70, None, True, '\U0001f917 \\u00e9"', {"": []}]).encode()
     yield "json", "text", '\ufeff{"é\u4e00": "\U0001f917"}'.encode()
     quantized = {"quant_method": "fp8", "weight_block_size": [128, 128], "ignored_layers": ["lm_head"], "modules_to_not_convert": None}
     config: dict[str, Any] = {
@@ -54,7 +57,11 @@ def files() -> Iterator[tuple[str, str, bytes]]:
     yield "config", "limits", b'{"model_type": "mamba2", "time_step_limit": [0.0, Infinity], "dtype": "float32"}'
     yield "config", "adapter", b'{"peft_type": "LORA", "r": 8, "target_modules": ["q_proj"], "base_model_name_or_path": "org/base"}'
     yield "config", "generation", b'{"eos_token_id": [1, 2], "do_sample": true, "temperature": 0.6, "max_length": 10}'
-    yield "config", "modules", b'[{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}, {"idx": 1, "path": "1_Pooling"}]'
+    yield (
+        "config",
+        "modules",
+        b'[{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}, {"idx": 1, "path": "1_Pooling"}]',
+    )
     yield "config", "pipeline", b'{"_class_name": "FluxPipeline", "vae": ["diffusers", "AutoencoderKL"], "safety_checker": [null, null]}'
     rows = [{"instruction": "Say a.", "input": "", "output": "a"}, {"instruction": "Say \U0001f917.", "output": "b"}]
     chat = {"messages": [{"role": "user", "content": "Say c."}, {"role": "assistant", "content": [{"type": "text", "text": "c"}]}]}

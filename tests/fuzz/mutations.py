@@ -2,16 +2,18 @@
 
 import json
 import struct
-from copy import deepcopy
 from collections.abc import Sequence
+from copy import deepcopy
 from random import Random
 from typing import Any
 
 # What parsers stumble over, for formats in JSON and for binary ones.
 JSON_TOKENS: tuple[bytes, ...] = (
     b"{", b"}", b"[", b"]", b",", b":", b'"', b'\\"', b"\\", b"null", b"true", b"-0", b"1e999", b"1e-999", b"NaN", b"-Infinity", b"0.1",
-    b'""', b"{}", b"[]", b"[" * 60, b"]" * 60, b"[" * 2000, b"{" * 2000, b"\xef\xbb\xbf", b"\xff\xfe", b"\xed\xa0\x80", b'"\\ud800"', b"\\u0000",
-    b"\\u202e", b"9" * 19, b"9" * 400, b"9" * 5000, b"18446744073709551615", b"-1", b"\0", b"\n", b"\r", b"\xe2\x80\xae", b"\xf0\x9f\xa4\x97",
+    b'""', b"{}", b"[]", b"[" * 60, b"]" * 60, b"[" * 2000, b"{" * 2000, b"\xef\xbb\xbf", b"\xff\xfe", b"\xed\xa0\x80", b'"\\ud800"',
+    b"\\u0000",
+    b"\\u202e", b"9" * 19, b"9" * 400, b"9" * 5000, b"18446744073709551615", b"-1", b"\0", b"\n", b"\r", b"\xe2\x80\xae",
+    b"\xf0\x9f\xa4\x97",
     b'"__metadata__":', b'"dtype":', b'"a":1,"a":2', b"..", b"/", b"../", b".safetensors",
 )  # fmt: skip
 BINARY_TOKENS: tuple[bytes, ...] = (
@@ -21,11 +23,15 @@ BINARY_TOKENS: tuple[bytes, ...] = (
 )  # fmt: skip
 # Opcodes of pickles: memo, marks, containers, calls, numbers, ends.
 PICKLE_TOKENS: tuple[bytes, ...] = (
-    b"(", b")", b"t", b"l", b"d", b"}", b"]", b"a", b"e", b"s", b"u", b"0", b"1", b"2", b"R", b"b", b"Q", b".", b"N", b"\x81", b"\x85", b"\x86",
-    b"\x88", b"\x8f", b"\x90", b"\x91", b"\x94", b"q\0", b"q\1", b"h\0", b"h\1", b"h\xff", b"r\xff\xff\xff\xff", b"K\x04", b"K\0", b"J\xff\xff\xff\xff",
-    b"M\xff\xff", b"\x8a\x01\xff", b"\x8b\xff\xff\xff\x7f", b"G\x7f\xf8\0\0\0\0\0\0", b"I01\n", b"I9999999999999999999\n", b"L5L\n", b"F1e999\n",
+    b"(", b")", b"t", b"l", b"d", b"}", b"]", b"a", b"e", b"s", b"u", b"0", b"1", b"2", b"R", b"b", b"Q", b".", b"N", b"\x81", b"\x85",
+    b"\x86",
+    b"\x88", b"\x8f", b"\x90", b"\x91", b"\x94", b"q\0", b"q\1", b"h\0", b"h\1", b"h\xff", b"r\xff\xff\xff\xff", b"K\x04", b"K\0",
+    b"J\xff\xff\xff\xff",
+    b"M\xff\xff", b"\x8a\x01\xff", b"\x8b\xff\xff\xff\x7f", b"G\x7f\xf8\0\0\0\0\0\0", b"I01\n", b"I9999999999999999999\n", b"L5L\n",
+    b"F1e999\n",
     b"V\\ud800\n", b"X\x01\0\0\0a", b"X\xff\xff\xff\x7f", b"\x8c\x01a", b"\x8d" + b"\xff" * 8, b"ccollections\nOrderedDict\n",
-    b"ctorch\nFloatStorage\n", b"ctorch\nbfloat16\n", b"ctorch._utils\n_rebuild_tensor_v2\n", b"ctorch._utils\n_rebuild_parameter\n", b"cos\nsystem\n",
+    b"ctorch\nFloatStorage\n", b"ctorch\nbfloat16\n", b"ctorch._utils\n_rebuild_tensor_v2\n", b"ctorch._utils\n_rebuild_parameter\n",
+    b"cos\nsystem\n",
     b"c__builtin__\nset\n", b"\x95" + b"\xff" * 8, b"\x82\1", b"\x93", b"(" * 300, b"]" * 300, b"}" * 300,
 )  # fmt: skip
 
@@ -74,8 +80,10 @@ def mutated_json(random: Random, seeds: Sequence[bytes]) -> bytes:
 
 
 _ODD: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1.5, 2**31, 2**63, 2**64, 10**30, 10**300, float("nan"), float("inf"), 1e308, "", "a", "\ud800", "\0", "a\nb", "\u202e",
-    "../..", "/etc/passwd", "x" * 5000, [], {}, [[]], [None], {"": None}, ["a", 1], {"a": {"a": {"a": {}}}}, list(range(300)), "model.safetensors",
+    None, True, False, 0, -1, 1.5, 2**31, 2**63, 2**64, 10**30, 10**300, float("nan"), float("inf"), 1e308, "", "a", "\ud800", "\0",
+    "a\nb", "\u202e",
+    "../..", "/etc/passwd", "x" * 5000, [], {}, [[]], [None], {"": None}, ["a", 1], {"a": {"a": {"a": {}}}}, list(range(300)),
+    "model.safetensors",
     "float16", "bfloat16", "auto", "\U0001f917",
 )  # fmt: skip
 

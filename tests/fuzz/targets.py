@@ -1,9 +1,10 @@
 """What is fuzzed: for each parser of outside bytes how it is called, and what the library that users load with reads of the same bytes.
 
-A target reads bytes and returns what it found, as plain data; a `MantissaError` is a refusal. Where an oracle is given and both accept, both
+A target reads bytes and returns what it found, as plain data; a `MantissaError` is a refusal. If there is an oracle and both accept, both
 must agree; the oracle returns None for what it refuses or what cannot be compared.
 """
 
+import asyncio
 import io
 import json
 import signal
@@ -138,7 +139,10 @@ def _vary_pickle(random: Random, seeds: Sequence[bytes]) -> bytes:
         return mutated(random, seeds, BINARY_TOKENS)
     changed = random.choice(["data.pkl", "data.pkl", "data.pkl", "", "byteorder", "data/0", "version"])
     return archive(
-        [Entry(name, mutated(random, [raw], PICKLE_TOKENS, 3) if changed and name.endswith(changed) else raw) for name, raw in entries.items()]
+        [
+            Entry(name, mutated(random, [raw], PICKLE_TOKENS, 3) if changed and name.endswith(changed) else raw)
+            for name, raw in entries.items()
+        ]
     )
 
 
@@ -266,11 +270,15 @@ def _app() -> Any:
     def inspect(model: str, mode: str = "quick", seed: int = 0) -> str:
         return model
 
-    with gr.Blocks() as app:
-        gr.api(inspect, api_name="inspect")
-        gr.Textbox().submit(inspect, gr.Textbox(), gr.Textbox(), api_name=False)
-    limit_queue(app)
-    return app
+    async def build() -> gr.Blocks:
+        """Built while an event loop runs: elsewhere Gradio leaves one open."""
+        with gr.Blocks() as app:
+            gr.api(inspect, api_name="inspect")
+            gr.Textbox().submit(inspect, gr.Textbox(), gr.Textbox(), api_name=False)
+        limit_queue(app)
+        return app
+
+    return asyncio.run(build())
 
 
 _PATHS = ("/gradio_api/call/inspect", "/gradio_api/call/v2/inspect", "/gradio_api/queue/join", "/gradio_api/run/inspect")

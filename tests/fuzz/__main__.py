@@ -32,7 +32,7 @@ def main() -> int:
             examine(target, data, Tally())
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, used + _MEMORY))
-    end = time.monotonic() + asked.seconds
+    end: float = time.monotonic() + asked.seconds
     print(f"{target.name}: seed {seed}", flush=True)
     if asked.number is not None:
         data = target.vary(Random(f"{target.name} {seed} {asked.number}"), target.corpus())

@@ -99,7 +99,7 @@ def _changed(random: Random, value: Any) -> Any:
     elif random.random() < 0.4:
         del value[key]
     elif isinstance(value, dict):
-        value[random.choice((key + "x", "", "\ud800", "a.b", "__class__", "model_type"))] = deepcopy(value[key])
+        value[random.choice((f"{key}x", "", "\ud800", "a.b", "__class__", "model_type"))] = deepcopy(value[key])
     else:
         value.insert(key, deepcopy(random.choice((value[key], value, [value[key]], random.choice(_ODD)))))
     return value

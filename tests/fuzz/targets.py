@@ -264,17 +264,18 @@ def _read_report(data: bytes) -> Any:
 @cache
 def _app() -> Any:
     import gradio as gr
+    from gradio.events import api
 
     from components.running.queue_limits import limit_queue
 
     def inspect(model: str, mode: str = "quick", seed: int = 0) -> str:
         return model
 
-    async def build() -> gr.Blocks:
+    async def build() -> Any:
         """Built while an event loop runs: elsewhere Gradio leaves one open."""
         with gr.Blocks() as app:
-            gr.api(inspect, api_name="inspect")
-            gr.Textbox().submit(inspect, gr.Textbox(), gr.Textbox(), api_name=False)
+            api(inspect, api_name="inspect")
+            gr.Textbox().submit(inspect, gr.Textbox(), gr.Textbox(), api_visibility="private")
         limit_queue(app)
         return app
 

@@ -4,7 +4,8 @@
 
 Every file accepted by this module is accepted by the safetensors library, with the same names, dtypes and shapes: of two entries of one
 name the last counts, and undefined fields of an entry are ignored. This module is stricter with what is repeated: both entries must be
-valid, and none may be named like a field. It refuses entries that are lists, which the library reads as objects.
+valid, and none may be named like a field. It refuses entries that are lists, which the library reads as objects, and empty tensors whose
+other lengths make more than 2^64 bits.
 """
 
 import sys

@@ -50,6 +50,8 @@ METADATA_BYTES = _limit("METADATA_BYTES", 16_000_000, "bytes", "Metadata of a sa
 UNICODE_HEADER_BYTES = _limit("UNICODE_HEADER_BYTES", 32_000_000, "bytes", "A header beyond ASCII: decoded, up to four times its bytes.")
 GGUF_ENTRIES = _limit("GGUF_ENTRIES", 65_536, "entries", "Entries of a GGUF header are parsed one by one; real ones have under 100.")
 GGUF_STRINGS = _limit("GGUF_STRINGS", 4_000_000, "strings", "Strings in lists of a GGUF header; a vocabulary has under 600,000.")
+JSON_VALUES = _limit("JSON_VALUES", 2_000_000, "values", "Values of one JSON text from outside: each takes up to 100 bytes in memory.")
+JSON_DEPTH = _limit("JSON_DEPTH", 100, "levels", "Nesting of lists and objects in JSON from outside; real files have under 10 levels.")
 INDEX_BYTES = _limit("INDEX_BYTES", 100_000_000, "bytes", "An index of shards (model.safetensors.index.json) is parsed in memory.")
 COMPONENTS_BYTES = _limit(
     "COMPONENTS_BYTES", 1_000_000, "bytes", "modules.json and model_index.json are parsed in memory; real ones have 2 kB."
@@ -148,6 +150,7 @@ QUEUE = _limit("QUEUE", 32, "calls", "Analyses that may wait, with and without a
 READER_SECONDS = _limit("READER_SECONDS", 10, "seconds", "An analysis on the page ends when nobody has read its progress for so long.")
 BODY_SECONDS = _limit("BODY_SECONDS", 15, "seconds", "A request's body must arrive within this time, plus a second for each 100 kB.")
 REQUEST_BYTES = _limit("REQUEST_BYTES", 8_000_000, "bytes", "Size of one request to the app, which is read into memory.")
+REQUEST_VALUES = _limit("REQUEST_VALUES", 100_000, "values", "Values in the JSON of one call, which Gradio copies and checks one by one.")
 SESSIONS = _limit("SESSIONS", 300, "visitors", "Gradio keeps about 0.2 MB for each visitor or API caller until others come.")
 GPU_SECONDS = _limit("GPU_SECONDS", 300, "seconds", "Of its quota that one run asks of ZeroGPU: what a free account has for a day.")
 JOB_SECONDS = _limit("JOB_SECONDS", 900, "seconds", "Longest run of one analysis started from the page.")

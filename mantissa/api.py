@@ -1,6 +1,5 @@
 """One function for each question. They load what they need when they are called."""
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -255,38 +254,51 @@ def exit(
 def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
     """A report from its JSON (``report.model_dump_json()``, ``--json``, the page's download), given as text or as the path of a file.
 
-    Raises InvalidRequest for anything but a report, and for one of another version of Mantissa.
+    Raises InvalidRequest for anything but a report, and for one of another version of Mantissa; LimitExceeded for a larger file.
     """
     from analyzers.errors import InvalidRequest
+    from analyzers.outside_json import parse_json, parse_model
+    from analyzers.terminal import printable
 
     try:
-        text = Path(source).read_bytes() if isinstance(source, os.PathLike) else source
-        content = json.loads(text)
+        text = _read_bounded(Path(source)) if isinstance(source, os.PathLike) else source
+        content = parse_json(text)
     except OSError as error:
         raise InvalidRequest(f"The report cannot be read: {error.strerror or 'the system refuses it'}.") from None
-    except (ValueError, RecursionError):
-        raise InvalidRequest("This is not a report: it is not JSON.") from None
+    except ValueError as error:
+        raise InvalidRequest(f"This is not a report: it {error}.") from None
     from analyzers import ANALYZERS
 
     name = content.get("analyzer") if isinstance(content, dict) else None
-    if name not in ANALYZERS:
+    if not isinstance(name, str) or name not in ANALYZERS:
         raise InvalidRequest("This is not a report: its JSON names no analyzer of Mantissa.")
     with extras_explained():
         kind = ANALYZERS[name].report_model()
     reads, version = kind.model_fields["schema_version"].default, content.get("schema_version")
     if version != reads:
         raise InvalidRequest(
-            f"This report has schema version {str(version)[:20]}, and this Mantissa reads {reads}: ask the question again."
+            f"This report has schema version {printable(str(version)[:20])}, and this Mantissa reads {reads}: ask the question again."
         )
     from pydantic import ValidationError
 
     try:
-        report: Report = kind.model_validate_json(text)
+        report: Report = parse_model(kind, text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "its contents"
+        where = printable(".".join(map(str, first["loc"]))[:200]) or "its contents"
         raise InvalidRequest(f"This {name} report does not fit this version of Mantissa ({where}): ask the question again.") from None
     return report
+
+
+def _read_bounded(path: Path) -> bytes:
+    from analyzers import limits
+    from analyzers.errors import LimitExceeded
+
+    with path.open("rb") as file:
+        text = file.read(limits.RESULT_BYTES + 1)
+    if len(text) > limits.RESULT_BYTES:
+        raise LimitExceeded(f"The file has more than {limits.RESULT_BYTES:,} bytes (MANTISSA_RESULT_BYTES), and no report has.")
+    return text
 
 
 def _ask(

@@ -22,6 +22,7 @@ ANALYZER_PARTS = {
     "errors": set[str](),
     "extras": {"errors"},
     "limits": {"errors"},
+    "outside_json": {"limits"},
     "base": {"coverage", "errors", "extras", "formatting", "limits", "terminal"},
     "formatting": {"base", "errors"},
     "coverage": {"base", "formatting", "numerics"},
@@ -33,12 +34,23 @@ ANALYZER_PARTS = {
     "whole_files": {"terminal"},
     "command_line": {"base", "errors", "formatting", "limits", "tables", "terminal"},
     "numerics": {"errors", "limits"},
-    "checkpoints": {"base", "coverage", "errors", "formatting", "limits", "numerics", "terminal", "watched"},
-    "language_models": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "terminal", "whole_files"},
+    "checkpoints": {"base", "coverage", "errors", "formatting", "limits", "numerics", "outside_json", "terminal", "watched"},
+    "language_models": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "outside_json", "terminal", "whole_files"},
 }
 # Tools use an analyzer, or act on what one finds. They are not analyzers, and no analyzer imports them but check, which turns the reports
 # of others into findings, counts what shrink would save, and asks transformers, in a process of `language_models`, what it would load.
-_FOR_TOOLS = {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "command_line", "terminal", "whole_files"}
+_FOR_TOOLS = {
+    "base",
+    "errors",
+    "formatting",
+    "limits",
+    "checkpoints",
+    "numerics",
+    "command_line",
+    "outside_json",
+    "terminal",
+    "whole_files",
+}
 RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS}
 _FOR_CHECK = {
     "account",

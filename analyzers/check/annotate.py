@@ -10,6 +10,7 @@ from pathlib import Path
 from analyzers.check.report import CheckReport, Level
 from analyzers.check.text import markdown, names
 from analyzers.command_line import print_text
+from analyzers.outside_json import parse_model
 from analyzers.terminal import joined, printable
 
 _COMMANDS: dict[Level, str] = {"error": "error", "warning": "warning", "info": "notice"}
@@ -21,7 +22,7 @@ def main(path: str) -> None:
     if not text.strip():
         print_text(_command("error", "Not checked", sys.stdin.read().strip()), "The annotation")
         return
-    report = CheckReport.model_validate_json(text)
+    report = parse_model(CheckReport, text)
     with Path(os.environ["GITHUB_STEP_SUMMARY"]).open("a", encoding="utf-8") as summary:
         summary.write(f"{joined(markdown(report))}\n")
     for each in report.findings:

@@ -1,6 +1,5 @@
 """The rule `loads` on files: what transformers looks for in a folder, and does not find or cannot read, whatever the tensors are."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from analyzers.checkpoints.adapters import is_adapter
 from analyzers.checkpoints.weight_names import GGUF, INDEX, PICKLED, SHARD, VARIANT, file_name, folder, stem
 from analyzers.formatting import plural
 from analyzers.language_models.loading import loaded_tensors
+from analyzers.outside_json import InvalidJson, JsonTooLarge, parse_json
 
 _SAFE, _PICKLE = "model.safetensors", "pytorch_model.bin"
 # In the order in which transformers looks for them.
@@ -55,7 +55,10 @@ def look_for_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
         return [_refused("config.json is not in the files, and transformers needs it: save the whole model with save_pretrained.")], ""
     if files[path] > limits.CONFIG_BYTES:
         return [], f"{path} has more than {limits.CONFIG_BYTES:,} bytes (MANTISSA_CONFIG_BYTES)."
-    fault = _unreadable(_read(checkpoint, path))
+    try:
+        fault = _unreadable(_read(checkpoint, path))
+    except JsonTooLarge as error:
+        return [], f"{path} {error}."
     if fault:
         return [_refused(f"{quoted(path, 200)} {fault}, and transformers refuses to read it: write it again.")], ""
     config = checkpoint.config or {}
@@ -75,7 +78,7 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
         stored = [file.path for file in checkpoint.files if file.path not in checkpoint.outside_index]
         sought = f"{quoted(_SAFE)} or {quoted(_PICKLE)}, or the index of one," if names is _NAMES else quoted(names[0], 200)
         yield _refused(f"transformers looks for {sought} beside config.json, and does not find it. {_mend(stored, place, beside)}")
-    elif found.endswith(INDEX) and place == beside and not isinstance(json.loads(_read(checkpoint, found)).get("metadata"), dict):
+    elif found.endswith(INDEX) and place == beside and not _has_metadata(checkpoint, found):
         yield _refused(f'{quoted(found, 200)} has no metadata, and transformers fails without it: add "metadata": {{}} to the index.')
     yield from _adapter(checkpoint, beside)
     refused = {path: why for path, why in checkpoint.refused.items() if path not in checkpoint.outside_index}
@@ -98,9 +101,20 @@ def generation_settings(checkpoint: Checkpoint) -> Any:
     if not path or checkpoint.repository.files[path] > limits.CONFIG_BYTES:
         return None
     try:
-        return json.loads(_read(checkpoint, path).decode())
-    except (ValueError, RecursionError):
+        return parse_json(_read(checkpoint, path).decode(), lenient=True)
+    except ValueError:
         return None
+
+
+def _has_metadata(checkpoint: Checkpoint, path: str) -> bool:
+    """Whether an index has metadata; True for one that is not judged."""
+    if checkpoint.repository.files[path] > limits.INDEX_BYTES:
+        return True
+    try:
+        index = parse_json(_read(checkpoint, path), lenient=True)
+    except InvalidJson:
+        return True
+    return not isinstance(index, dict) or isinstance(index.get("metadata"), dict)
 
 
 def _adapter(checkpoint: Checkpoint, place: str) -> Iterator[Finding]:
@@ -108,7 +122,10 @@ def _adapter(checkpoint: Checkpoint, place: str) -> Iterator[Finding]:
     files, path = checkpoint.repository.files, _in(place, "adapter_config.json")
     if path not in files or files[path] > limits.CONFIG_BYTES:
         return
-    fault = _unreadable(_read(checkpoint, path))
+    try:
+        fault = _unreadable(_read(checkpoint, path))
+    except JsonTooLarge:
+        return
     if not fault and not any(_in(place, name) in files for name in _ADAPTER_WEIGHTS):
         fault = f"has no {quoted(_ADAPTER_WEIGHTS[0])} beside it"
     if fault:
@@ -136,7 +153,7 @@ def _mend(stored: list[str], place: str, beside: str) -> str:
 
 
 def _unreadable(raw: bytes) -> str:
-    """Why transformers does not read a config.json; empty if it does."""
+    """Why transformers does not read a config.json; empty if it does. Raises JsonTooLarge."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -144,8 +161,10 @@ def _unreadable(raw: bytes) -> str:
     if text.startswith("\ufeff"):
         return "begins with a byte order mark"
     try:
-        return "" if isinstance(json.loads(text), dict) else "is not a JSON object"
-    except (ValueError, RecursionError):
+        return "" if isinstance(parse_json(text, lenient=True), dict) else "is not a JSON object"
+    except JsonTooLarge:
+        raise
+    except InvalidJson:
         return "is not JSON"
 
 

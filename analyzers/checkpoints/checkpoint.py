@@ -26,6 +26,7 @@ from analyzers.checkpoints.scales import pair_scales
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.unknown_files import unknown_files
 from analyzers.errors import CheckpointError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
+from analyzers.outside_json import InvalidJson, JsonTooLarge, parse_json
 
 if TYPE_CHECKING:
     from analyzers.base import CheckpointFacts
@@ -261,11 +262,14 @@ def _read_config(repository: Repository, weights: WeightFiles, name: str, notes:
         notes.append(f"{path} has more than {limits.CONFIG_BYTES:,} bytes (MANTISSA_CONFIG_BYTES) and was not read.")
         return None
     try:
-        config = json.loads(_read_small(repository, path))
+        config = parse_json(_read_small(repository, path), lenient=True)
         text = json.dumps(config, ensure_ascii=False)
         if not text.isascii():  # JSON can express lone surrogates, which cannot be encoded
-            config = json.loads(text.encode(errors="replace"))
-    except (ValueError, RecursionError):
+            config = parse_json(text.encode(errors="replace"), lenient=True)
+    except JsonTooLarge as error:
+        notes.append(f"{path} {error} and was not read.")
+        return None
+    except InvalidJson:
         config = None
     if not isinstance(config, dict):
         notes.append(f"{path} is not a JSON object and was ignored.")

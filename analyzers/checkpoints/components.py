@@ -4,7 +4,6 @@ modules.json      [{"idx": 0, "path": "", "type": "sentence_transformers.models.
 model_index.json  {"_class_name": "FluxPipeline", "vae": ["diffusers", "AutoencoderKL"], "safety_checker": [null, null], ...}
 """
 
-import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.checkpoints.reference import quoted
+from analyzers.outside_json import InvalidJson, JsonTooLarge, parse_json
 
 MODULES, PIPELINE = "modules.json", "model_index.json"
 _ROUTERS, _ROUTE = (".Router", ".Asym"), re.compile(r"\w+_\d+_\w+")
@@ -73,8 +73,11 @@ def _read(path: str, files: Mapping[str, int], read_small: Callable[[str], bytes
         notes.append(f"{quoted(path, 200)} has more than {limits.COMPONENTS_BYTES:,} bytes (MANTISSA_COMPONENTS_BYTES) and was ignored.")
         return None
     try:
-        found = json.loads(read_small(path))
-    except (ValueError, RecursionError):
+        found = parse_json(read_small(path), lenient=True)
+    except JsonTooLarge as error:
+        notes.append(f"{quoted(path, 200)} {error} and was ignored.")
+        return None
+    except InvalidJson:
         found = None
     if not isinstance(found, list if path.endswith(MODULES) else dict):
         notes.append(f"{quoted(path, 200)} is damaged and was ignored: it does not list the parts of a model.")

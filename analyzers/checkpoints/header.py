@@ -4,21 +4,22 @@
 
 Every file accepted by this module is accepted by the safetensors library, with the same names, dtypes and shapes: of two entries of one
 name the last counts, and undefined fields of an entry are ignored. This module is stricter with what is repeated: both entries must be
-valid, and none may be named like a field. It refuses entries that are lists, which the library reads as objects.
+valid, and none may be named like a field. It refuses entries that are lists, which the library reads as objects, and empty tensors whose
+other lengths make more than 2^64 bits.
 """
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from analyzers import limits
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.errors import InvalidCheckpoint, LimitExceeded
+from analyzers.outside_json import InvalidJson, parse_json
 from analyzers.terminal import plural
 
 FIRST_READ = 64 << 10
@@ -177,19 +178,11 @@ def _decode(raw: bytes | bytearray, stop: int) -> dict[str, Any]:
         text = str(memoryview(raw)[_LENGTH:stop], "utf-8")
         # The library parses "-0" as a float, Python as the integer 0. Hooked only if "-0" occurs: that costs 0.4 s per million numbers.
         whole = _whole if b"-0" in raw else None
-        pairs = json.loads(text, object_pairs_hook=_object, parse_int=whole, parse_constant=_constant)
-        if "\\u" in text:  # json accepts lone surrogates, which are not characters; the library refuses them
-            json.dumps(pairs, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise _Malformed("it holds half a surrogate pair") from None
+        pairs = parse_json(text, values=None, object_pairs_hook=_object, parse_int=whole)
     except UnicodeDecodeError as error:
-        raise _Malformed(f"byte {error.start:,} of it is not UTF-8") from None
-    except RecursionError:
-        raise _Malformed("its JSON is nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise _Malformed(f"it is not JSON ({error.msg} at character {error.pos:,})") from None
-    except ValueError:  # the interpreter's own limit on the digits of a number
-        raise _Malformed("it holds a number of thousands of digits") from None
+        raise _Malformed(f"it is not UTF-8 at byte {error.start:,}") from None
+    except InvalidJson as error:
+        raise _Malformed(f"it {error}") from None
     if not isinstance(pairs, dict):
         raise _Malformed("it does not describe tensors by name")
     if len(pairs) > limits.TENSORS + 1:
@@ -218,10 +211,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | tuple[Any, Any, An
 
 def _whole(text: str) -> float:
     return float(text) if text[0] == "-" else int(text)
-
-
-def _constant(text: str) -> NoReturn:
-    raise _Malformed(f"{quoted(text, 30)} is no number of JSON")
 
 
 def _metadata(value: Any) -> dict[str, str]:

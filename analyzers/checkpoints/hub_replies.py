@@ -1,7 +1,6 @@
 """Interpreting the Hub's replies: refusals become our errors, redirects are followed explicitly, JSON is limited in size."""
 
 import ipaddress
-import json
 import re
 import socket
 import time
@@ -12,6 +11,8 @@ from typing import Any
 
 import httpx2
 from huggingface_hub import __version__, constants, get_token
+
+from analyzers.outside_json import InvalidJson, parse_json
 
 from .. import limits
 from ..errors import (
@@ -117,9 +118,9 @@ class Hub:
                             f"The Hub's answer is longer than {limits.HUB_REPLY_BYTES:,} bytes (the limit MANTISSA_HUB_REPLY_BYTES)."
                         )
                 try:
-                    return json.loads(content), self._next(url, response)
-                except (ValueError, RecursionError):
-                    raise HubMisbehaved("The Hub's answer is not JSON; try again later.") from None
+                    return parse_json(content), self._next(url, response)
+                except InvalidJson as error:
+                    raise HubMisbehaved(f"The Hub's answer {error}; try again later.") from None
         raise HubMisbehaved("The Hub redirects in circles.")
 
     def _next(self, url: httpx2.URL, response: httpx2.Response) -> str | None:

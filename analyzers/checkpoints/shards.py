@@ -9,6 +9,7 @@ from analyzers import limits
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.weight_names import is_weights, missing_parts, numbered, plain, renumbered
 from analyzers.errors import InvalidCheckpoint, LimitExceeded
+from analyzers.outside_json import InvalidJson, JsonTooLarge, parse_json
 from analyzers.terminal import plural
 
 
@@ -63,9 +64,11 @@ def read_index(
     if files[path] > limits.INDEX_BYTES:
         raise LimitExceeded(f"{quoted(path, 200)} has {files[path]:,} bytes, more than {limits.INDEX_BYTES:,} (MANTISSA_INDEX_BYTES).")
     try:
-        index: Any = json.loads(read_small(path))
-    except (ValueError, RecursionError):
-        raise InvalidCheckpoint(f"{quoted(path, 200)} is not JSON: the index of the weight files is damaged.") from None
+        index: Any = parse_json(read_small(path), lenient=True)
+    except JsonTooLarge as error:
+        raise LimitExceeded(f"{quoted(path, 200)} {error}.") from None
+    except InvalidJson as error:
+        raise InvalidCheckpoint(f"{quoted(path, 200)} {error}: the index of the weight files is damaged.") from None
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(shard, str) for shard in weight_map.values()):
         raise InvalidCheckpoint(f"{quoted(path, 200)} has no weight_map from tensor names to files.")

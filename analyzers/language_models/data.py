@@ -149,10 +149,11 @@ def pair_of(row: Any, where: str) -> Pair:
 def _first_exchange(messages: Any, where: str) -> tuple[Any, str, Any]:
     said: dict[str, list[Any]] = {"system": [], "user": [], "assistant": []}
     for message in messages if isinstance(messages, list) else ():
-        if not isinstance(message, dict) or message.get("role") not in said or not isinstance(message.get("content"), str):
+        role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
+        if not isinstance(role, str) or role not in said or not isinstance(content, str):
             break
-        said[message["role"]].append(message["content"])
-        if message["role"] == "assistant":
+        said[role].append(content)
+        if role == "assistant":
             break
     if not said["user"] or not said["assistant"]:
         raise InvalidData(f"{_capital(where)} has messages that do not begin with a user's question and its answer.")

@@ -1,15 +1,20 @@
 """Rows of data files: one JSON object per line, a JSON list of objects, or Parquet. Reads no more than requested."""
 
+import faulthandler
 import io
 import json
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+import os
+import signal
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
 
 from analyzers import limits
 from analyzers.checkpoints import RangeFile, quoted, read_range
 from analyzers.errors import InvalidData, LimitExceeded
+from analyzers.outside_json import InvalidJson, parse_json
 
 ENDINGS = (".parquet", ".jsonl", ".json")
 _PIECE = 1 << 20
@@ -17,6 +22,7 @@ _LINE_BYTES = 16 * limits.PAIR_CHARACTERS
 _LINES = 1_000_000
 _FOOTER_BYTES = 10_000_000
 _BATCH_ROWS = 64
+_LOOK_SECONDS = 20
 _BATCH_BYTES = 32 << 20
 
 
@@ -108,13 +114,15 @@ def _first_character(file: RangeFile) -> bytes:
 
 def _parsed(content: bytes, where: str) -> Any:
     try:
-        return json.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data" and error.doc.lstrip()[:1] == "[":
+        return parse_json(content, lenient=True)
+    except InvalidJson as error:
+        fault = error.__cause__
+        if isinstance(fault, json.JSONDecodeError) and fault.msg == "Extra data" and fault.doc.lstrip()[:1] == "[":
             raise InvalidData(
-                f"{where} begins with a JSON list, and more follows in line {error.lineno}: give one JSON object per line."
+                f"{where} begins with a JSON list, and more follows in line {fault.lineno}: give one JSON object per line."
             ) from None
-        raise InvalidData(f"{where[:1].upper()}{where[1:]} is not JSON: give one JSON object per line.") from None
+        why = "is not JSON" if isinstance(fault, json.JSONDecodeError) else str(error)
+        raise InvalidData(f"{where[:1].upper()}{where[1:]} {why}: give one JSON object per line.") from None
 
 
 class ParquetRows:
@@ -139,6 +147,8 @@ class ParquetRows:
             # each dictionary entry is stored once, also in lists, until its expanded size is known
             texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL"]
             self._table = parquet.ParquetFile(_Seekable(file), **options, metadata=self._metadata, read_dictionary=texts)
+        if not _survives(self._look):
+            raise InvalidData(f"{quoted(file.path)} is not a Parquet file that can be read: its footer is damaged.")
         self._wanted = [name for name in self._fields if name in columns]
 
     def groups(self) -> list[tuple[int, int]]:
@@ -169,6 +179,12 @@ class ParquetRows:
                         if chosen is None or self._done - 1 in chosen:
                             yield f"row {self._done} of {quoted(self._path)}", row
 
+    def _look(self) -> None:
+        """Look at the footer's description of every column chunk."""
+        for group in map(self._metadata.row_group, range(self._metadata.num_row_groups)):
+            for number in range(group.num_columns):
+                group.column(number)
+
     def _leaves(self, group: Any) -> Iterator[Any]:
         """The wanted columns' chunks in a row group."""
         leaves = map(group.column, range(group.num_columns))
@@ -183,6 +199,24 @@ class ParquetRows:
             yield
         except (ArrowException, OSError, ValueError):
             raise InvalidData(f"{quoted(self._path)} is not a Parquet file that can be read (after {self._done:,} rows).") from None
+
+
+def _survives(look: Callable[[], None]) -> bool:
+    """Whether ``look`` leaves a process alive, tried in a fork: pyarrow ends the process on some damaged footers, without an exception."""
+    if not hasattr(os, "fork"):
+        return True
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork among threads: it waits for none of them
+        child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(_LOOK_SECONDS)
+            faulthandler.disable()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            look()
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def _rows(batch: Any, path: str) -> Iterator[dict[str, Any]]:

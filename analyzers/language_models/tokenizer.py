@@ -11,6 +11,7 @@ from analyzers import limits
 from analyzers.checkpoints import LocalRepository, MemoryRepository, Repository, quoted, read_range
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded
 from analyzers.language_models.bounded_process import ProgramFailed, open_bounded
+from analyzers.outside_json import InvalidJson, JsonTooLarge, parse_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -147,8 +148,10 @@ def _read(repository: Repository, path: str) -> bytes:
 
 def _cleaned(content: bytes) -> bytes:
     try:
-        settings = json.loads(content)
-    except (ValueError, RecursionError):
+        settings = parse_json(content, lenient=True)
+    except JsonTooLarge as error:
+        raise LimitExceeded(f"{_SETTINGS} {error}.") from None
+    except InvalidJson:
         settings = None
     if not isinstance(settings, dict):
         raise InvalidCheckpoint(f"{_SETTINGS} is not a JSON object.")

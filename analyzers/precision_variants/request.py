@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from analyzers import limits
 from analyzers.errors import InvalidData
 from analyzers.language_models.given_tokens import Device, TokensRequest
+from analyzers.outside_json import InvalidJson, parse_json
 from analyzers.precision_variants.variants import DEFAULT, PRESETS, Settings, parse_variant
 
 Loss = Literal["ce", "gspo", "grpo"]
@@ -44,8 +45,8 @@ def written(rows: tuple[tuple[float, ...], ...]) -> str:
 
 def _row(number: int, line: str, source: str) -> tuple[float, ...]:
     try:
-        row: Any = json.loads(line)
-    except (ValueError, RecursionError):
+        row: Any = parse_json(line, lenient=True)
+    except InvalidJson:
         row = None
     if not isinstance(row, list) or not row or any(isinstance(value, bool) or not isinstance(value, int | float) for value in row):
         raise InvalidData(f"Line {number} of {source} is not a JSON list of numbers, such as [-0.12, -3.4].")

@@ -12,6 +12,7 @@ from typing import Self
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from analyzers.errors import InvalidRequest, MantissaError
+from analyzers.outside_json import parse_json
 from analyzers.scan.journal import Journal, writable
 from analyzers.scan.listing import Listed
 from analyzers.scan.request import ScanRequest
@@ -55,7 +56,7 @@ class ScanFolder:
         asked = request.each.model_dump(mode="json", exclude={"model"}) | {"analysis_version": ANALYSIS_VERSION}
         stored = self.journal.setting("options")
         new = DtypeRequest(model="").model_dump(mode="json", exclude={"model"})  # an option added later was at its default
-        options = new | json.loads(stored) if stored is not None else {}
+        options = new | parse_json(stored) if stored is not None else {}
         if options != asked and self.journal.entries:
             changed = sorted(name for name in options.keys() | asked.keys() if options.get(name) != asked.get(name))
             named = ", ".join(f"{name} was {options.get(name)!r}, now {asked.get(name)!r}" for name in changed)
@@ -68,7 +69,7 @@ class ScanFolder:
         name = f"list {kind}:{text} {limit}"
         if (stored := self.journal.setting(name)) is None:
             self.journal.set(name, stored := json.dumps(ask(kind, text, limit)))
-        return [str(each) for each in json.loads(stored)]
+        return [str(each) for each in parse_json(stored)]
 
     def missing(self, listed: Sequence[Listed]) -> list[str]:
         """Keys of the checkpoints to scan: those without an outcome, or with a transient error."""

@@ -3,7 +3,6 @@
 The same list and options on the same checkpoints give the same bytes, whenever, wherever and by however many processes they are made.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from analyzers.dtype_detection.labels import PRECISIONS
 from analyzers.dtype_detection.report import Counts, Extremes, Representable
+from analyzers.outside_json import parse_json
 from analyzers.scan.journal import Journal
 from analyzers.scan.listing import Listed
 from analyzers.whole_files import whole
@@ -89,7 +89,7 @@ def write_tables(folder: Path, listed: Sequence[Listed], journal: Journal) -> tu
             if not outcome.report:
                 checkpoints.add(row | {"status": "error", "error": outcome.error, "message": outcome.message})
                 continue
-            report = json.loads(outcome.report)
+            report = parse_json(outcome.report)
             checkpoints.add(row | {"status": "ok", "report": outcome.report} | _cells(_CHECKPOINT, report))
             of = {"position": position, "ref": report["checkpoint"]["ref"], "commit": report["checkpoint"]["commit"]}
             for tensor in report["tensors"]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from analyzers.checkpoints.stated_dtype import plain_dtype
+from analyzers.outside_json import InvalidJson, parse_json
 
 _NAMES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
 _WIDTH = {"bfloat16": 16, "float16": 16, "float32": 32, "float64": 64}
@@ -25,8 +26,8 @@ def narrowed_config(text: bytes, dtype: str) -> tuple[bytes, str] | None:
     Where none is stated, ``dtype`` is added: a loader would take that of the first tensor for all. None if it is not a JSON object.
     """
     try:
-        config: Any = json.loads(text)
-    except (ValueError, RecursionError):
+        config: Any = parse_json(text, lenient=True)
+    except InvalidJson:
         return None
     if not isinstance(config, dict):
         return None

@@ -9,6 +9,7 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint, read_header, read_range
+from analyzers.outside_json import InvalidJson, parse_json
 from analyzers.shrink.plan import Planned
 
 _SAFETENSORS = ".safetensors"
@@ -107,7 +108,7 @@ def _read_json(checkpoint: Checkpoint, path: str) -> dict[str, Any]:
     if not 0 < checkpoint.repository.files.get(path, 0) <= limits.INDEX_BYTES:
         return {}
     try:
-        found = json.loads(read_whole(checkpoint, path))
-    except (ValueError, RecursionError):
+        found = parse_json(read_whole(checkpoint, path), lenient=True)
+    except InvalidJson:
         return {}
     return found if isinstance(found, dict) else {}

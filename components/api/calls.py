@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
+from analyzers import limits
+from analyzers.outside_json import InvalidJson, parse_json
 from components.running.gradio_internals import has_session, session_of
 from components.running.queue_limits import RESTARTING, accepts, is_closing
 from components.site.identity import Client
@@ -41,8 +43,8 @@ def check_call(app: gr.Blocks, path: str, body: bytes, client: Client) -> Refusa
     """The body of a call of ``app`` by a client, completed where last values with defaults are missing; or why it is not accepted."""
     match = _CALL.fullmatch(path)
     try:
-        call: Any = json.loads(body)
-    except (ValueError, RecursionError):
+        call: Any = parse_json(body, values=limits.REQUEST_VALUES)
+    except InvalidJson:
         call = None
     if match is None or not isinstance(call, dict):
         return Refusal(422, NOT_A_CALL)

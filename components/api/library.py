@@ -1,6 +1,5 @@
 """The library for programs and agents: search it, read it, add to it. Nothing here reads weights."""
 
-import json
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -13,6 +12,7 @@ from analyzers.checkpoints.tensor import PACKED_BITS
 from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.report import RiskLevel, Verdict
 from analyzers.errors import InvalidRequest
+from analyzers.outside_json import parse_json
 from components.api.answers import one_sentence, register
 from components.api.parameters import named_arguments, parameters, with_parameters
 from components.forms.form import validated_json
@@ -132,7 +132,7 @@ def stored_result(id: str) -> dict[str, Any]:
         found = ours.result(name) if row is not None and ours.is_available(row.result.models) else None
         if found is None:
             raise InvalidRequest("There is no stored result with this id: check it, or run the analysis again.")
-        answer: dict[str, Any] = json.loads(found)
+        answer: dict[str, Any] = parse_json(found)
         return answer
 
 

@@ -9,6 +9,7 @@ from analyzers import limits
 from analyzers.errors import InvalidData, LimitExceeded
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest
 from analyzers.language_models.data import pair_of
+from analyzers.outside_json import InvalidJson, parse_json
 from components.forms import form as forms
 
 ABOUT = (
@@ -158,9 +159,10 @@ def _rows(text: str) -> Iterator[tuple[str, Any]]:
 
 def _parsed(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise InvalidData(f"{where[:1].upper()}{where[1:]} is not JSON: check its quotes, commas and braces.") from None
+        return parse_json(text)
+    except InvalidJson as error:
+        why = str(error).partition(" (")[0]
+        raise InvalidData(f"{where[:1].upper()}{where[1:]} {why}: check its quotes, commas and braces.") from None
 
 
 def _columns(line: str, where: str) -> dict[str, str]:

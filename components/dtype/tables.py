@@ -9,6 +9,7 @@ from analyzers.base import Interval
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import between, ignored, untouched
 from analyzers.dtype_detection.report import TensorRow
+from analyzers.outside_json import parse_model
 from components.dtype.form import permalink
 from components.dtype.text import answers
 from components.plots.several_models import FIGURES
@@ -196,7 +197,7 @@ class Outcome:
         """The full report. Raises OSError if its file no longer exists."""
         if self.file is None:
             raise FileNotFoundError
-        return DtypeReport.model_validate_json(self.file.read_text(encoding="utf-8"))
+        return parse_model(DtypeReport, self.file.read_text(encoding="utf-8"))
 
 
 def reports_of(outcomes: Sequence[Outcome]) -> list[DtypeReport]:

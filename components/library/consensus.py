@@ -1,12 +1,12 @@
 """The consensus of the labels of one model. Disagreement is shown, never resolved silently."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from analyzers.base import Data
 from analyzers.dtype_detection.labels import precision_of
+from analyzers.outside_json import parse_json
 from analyzers.terminal import plural
 from components.library.schema import Label
 
@@ -30,7 +30,7 @@ def label_row(row: Any) -> LabelRow:
     record, current, flags, published = row
     state = "published" if published else "saved here"
     # Validated when it was written.
-    label = Label.model_construct(**json.loads(record))
+    label = Label.model_construct(**parse_json(record))
     return LabelRow.model_construct(label=label, current=bool(current), flags=flags, state=state, commit=published)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from analyzers.dtype_detection.labels import labelled_extremes, precision_of
 from analyzers.errors import InvalidRequest
+from analyzers.outside_json import parse_json
 from analyzers.tables import safe
 from analyzers.terminal import printable_json
 from analyzers.whole_files import whole
@@ -58,7 +59,7 @@ def training_set(database: Database, path: Path) -> int:
         for model, precision, record in _labelled(database):
             if precision_of(precision) is None:
                 continue
-            found = json.loads(record) if record else {}
+            found = parse_json(record) if record else {}
             magnitudes = [found.get(name) for name in _MAGNITUDES]
             if model.lower() in known:
                 writer.writerow((model, precision, "", "", "", ""))
@@ -104,7 +105,7 @@ def _flat(kind: str, row: Any) -> dict[str, Any]:
         return models.facts(row)
     record, *standing, published = row
     state: dict[str, Any] = {"state": "published" if published else "saved here", "commit": published}
-    found = json.loads(record)
+    found = parse_json(record)
     if kind == "labels":
         state = {"current": bool(standing[0]), "flags": standing[1]} | state
     return {name: found[name] for name in (LABEL_FIELDS if kind == "labels" else RESULT_FACTS)} | state

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest, LimitExceeded
+from analyzers.outside_json import parse_model
 from components.library import models
 from components.library.checks import after, now, stamp
 from components.library.consensus import LabelRow, label_row
@@ -79,7 +80,7 @@ def add_flag(connection: sqlite3.Connection, who: Identity, label_id: str, reaso
     flag = Flag.of(who, label_id, reason, text, created=now())
     row = connection.execute("SELECT record FROM flags WHERE id = ?", (flag.id,)).fetchone()
     if row is not None:
-        return Flag.model_validate_json(row[0])
+        return parse_model(Flag, row[0])
     check_rate(connection, who)
     take_flags(connection, [flag], "")
     return flag
@@ -142,14 +143,14 @@ def find(connection: sqlite3.Connection, label_id: str) -> LabelRow | None:
 def flags_of(connection: sqlite3.Connection, label_id: str) -> list[Flag]:
     """The flags of a label, the oldest first."""
     asked = "SELECT record FROM flags WHERE label = ? ORDER BY created, id LIMIT 1000"
-    return [Flag.model_validate_json(row[0]) for row in connection.execute(asked, (label_id,))]
+    return [parse_model(Flag, row[0]) for row in connection.execute(asked, (label_id,))]
 
 
 def _current(connection: sqlite3.Connection, key: str, who: Identity) -> Label | None:
     row = connection.execute(
         "SELECT record FROM labels WHERE model_key = ? AND contributor = ? AND provenance = ? AND current", (key, who.name, who.provenance)
     ).fetchone()
-    return None if row is None else Label.model_validate_json(row[0])
+    return None if row is None else parse_model(Label, row[0])
 
 
 def _count_flags(connection: sqlite3.Connection, label: Label) -> None:

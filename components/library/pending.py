@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzers import limits
+from analyzers.outside_json import parse_model
 from components.library import labels, results
 from components.library.database import Database
 from components.library.rows import TABLES, Table, Taken, known, path_of, result_row, take, to_parquet
@@ -99,12 +100,12 @@ def _begin(connection: sqlite3.Connection, table: Table) -> str:
 
 def _row(connection: sqlite3.Connection, table: Table, record: str, item: str) -> dict[str, Any]:
     if table == "labels":
-        return Label.model_validate_json(record).model_dump()
+        return parse_model(Label, record).model_dump()
     if table == "flags":
-        return Flag.model_validate_json(record).model_dump()
+        return parse_model(Flag, record).model_dump()
     report = results.report(connection, item)
     assert report is not None
-    return result_row(Result.model_validate_json(record), report.decode())
+    return result_row(parse_model(Result, record), report.decode())
 
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from analyzers.base import Data
 from analyzers.dtype_detection.classifier import Fit, fitted
 from analyzers.dtype_detection.labels import examples
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
+from analyzers.outside_json import parse_model
 from analyzers.whole_files import scratch, whole
 from components.library.checks import now
 from components.library.database import Database
@@ -151,13 +152,13 @@ class Refit:
             raise InvalidRequest(said.decode(errors="replace").strip().splitlines()[-1])
         if process.returncode:
             raise LibraryUnavailable("The classifier could not be fitted on the library's labels: its process ended early.")
-        return Fit.model_validate_json(out.read_bytes())
+        return parse_model(Fit, out.read_bytes())
 
     def _recent(self) -> bool:
         return self._tried is not None and time.monotonic() - self._tried < limits.REFIT_SECONDS
 
     def _read(self) -> _Kept | None:
         try:
-            return _Kept.model_validate_json((self._folder / _KEPT).read_bytes())
+            return parse_model(_Kept, (self._folder / _KEPT).read_bytes())
         except (OSError, ValidationError):  # of another version, or none
             return None

@@ -1,6 +1,5 @@
 """What the library stores about a report, and whether it may: nothing that is not public leaves a trace."""
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from analyzers import limits
 from analyzers.coverage import Coverage
 from analyzers.formatting import share
+from analyzers.outside_json import parse_json
 from components.library.checks import SECRET
 from components.library.schema import Result
 
@@ -24,7 +24,7 @@ def kept(text: str, *, key: str, created: str, contributor: str) -> Result | Non
     size = len(text.encode())
     if size > limits.RESULT_BYTES or SECRET.search(text):
         return None
-    report = json.loads(text, parse_constant=_no_number)
+    report = parse_json(text)
     checkpoints = list(_checkpoints(report))
     if not checkpoints or not all(_public(each) for each in checkpoints) or _given(report.get("request")):
         return None
@@ -42,13 +42,9 @@ def kept(text: str, *, key: str, created: str, contributor: str) -> Result | Non
     )
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(name)
-
-
 def data_is_built_in(text: str) -> bool:
     """Whether a report's JSON is about built-in text and data only."""
-    request = json.loads(text).get("request", {})
+    request = parse_json(text).get("request", {})
     return request.get("data", "") in _BUILT_IN and not _given(request)
 
 

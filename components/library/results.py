@@ -1,6 +1,5 @@
 """Results in the database: a report's JSON byte for byte, under its content id; the oldest are deleted when there are too many."""
 
-import json
 import sqlite3
 import zlib
 from collections.abc import Iterable
@@ -8,6 +7,7 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.base import Data
+from analyzers.outside_json import parse_json, parse_model
 from components.library import models
 from components.library.database import ORDERS
 from components.library.query import List
@@ -123,7 +123,7 @@ def add_key(connection: sqlite3.Connection, result_id: str, key: str) -> None:
     """Add the key to a result without one."""
     row = connection.execute("SELECT record FROM results WHERE id = ? AND key = ''", (result_id,)).fetchone()
     if row is not None and key:
-        record = Result.model_validate_json(row[0]).model_copy(update={"key": key}).model_dump_json()
+        record = parse_model(Result, row[0]).model_copy(update={"key": key}).model_dump_json()
         connection.execute("UPDATE results SET key = ?, record = ? WHERE id = ?", (key, record, result_id))
 
 
@@ -153,7 +153,7 @@ def naming(connection: sqlite3.Connection, analyzer: str, model: str, most: int)
 def result_row(row: Any) -> ResultRow:
     """A row of `COLUMNS`."""
     record, _, published = row
-    fields = json.loads(record)
+    fields = parse_json(record)
     fields |= {"models": tuple(fields["models"]), "commits": tuple(fields["commits"])}
     # Validated when it was written.
     result = Result.model_construct(**fields)

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from analyzers.outside_json import parse_json
+
 # Vocabularies are resized, and heads tied or replaced, between a model and what is made of it.
 _RESIZED = ("embedding", "head")
 
@@ -19,7 +21,7 @@ def fingerprint(report: str | bytes) -> str:
     make no difference, nor whether the report has a row for each tensor.
     """
     try:
-        return _fingerprint(json.loads(report)["tensors"])
+        return _fingerprint(parse_json(report)["tensors"])
     except (LookupError, TypeError, ValueError):  # reports of the dataset are untrusted
         return ""
 

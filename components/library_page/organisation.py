@@ -1,11 +1,11 @@
 """A page per organisation, rendered on the server: its models in the library, their bytes, their lineage, and what could be saved."""
 
-import json
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from analyzers.formatting import day, size
+from analyzers.outside_json import parse_json
 from components.library import Library, ModelRow, Query
 from components.library_page.lists import fp16, passed
 from components.look.navigation import navigation
@@ -132,7 +132,7 @@ def stored_bytes(library: Library, identifier: str) -> Stored:
     Not validated as a whole, which would take ten times as long.
     """
     try:
-        report = json.loads(library.result(identifier) or b"{}")
+        report = parse_json(library.result(identifier) or b"{}")
         if "saving_bytes" in report:
             wasted = int(report["saving_bytes"])
         else:

@@ -15,6 +15,7 @@ from analyzers.checkpoints import Access, LocalRepository, parse_reference
 from analyzers.checkpoints.hub import open_hub
 from analyzers.errors import HubError, MantissaError
 from analyzers.language_models.samples import sample_folder
+from analyzers.outside_json import parse_model
 
 if TYPE_CHECKING:
     from components.library import Consensus, Library
@@ -182,7 +183,7 @@ def read(analyzer: str, stored: bytes) -> Report:
     """Parse ``stored``, the JSON of a report of that analyzer. Raises ValueError (also pydantic's)."""
     if analyzer not in ANALYZERS:
         raise ValueError(analyzer)
-    report: Report = ANALYZERS[analyzer].report_model().model_validate_json(stored)
+    report: Report = parse_model(ANALYZERS[analyzer].report_model(), stored)
     return report
 
 

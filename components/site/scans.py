@@ -14,6 +14,7 @@ from analyzers.checkpoints import quoted
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from analyzers.errors import InvalidRequest
+from analyzers.outside_json import parse_json, parse_model
 from analyzers.scan import JOURNAL, Journal
 from components.library import Library
 from components.library.checks import hub_id, stamp
@@ -64,7 +65,7 @@ def _import(library: Library, journal: Journal, key: str) -> str:
         "timing": Timing(seconds=seconds, reading_seconds=seconds, bytes_per_second=None).model_dump(),
         "environment": Environment(python="", machine="", device="", libraries={}).model_dump(),
     }
-    report = DtypeReport.model_validate_json(json.dumps(json.loads(text) | unrecorded))
+    report = parse_model(DtypeReport, json.dumps(parse_json(text) | unrecorded))
     ref = report.checkpoint.ref
     if not report.checkpoint.public or ref.startswith("sample:"):
         return "skipped"

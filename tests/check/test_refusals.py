@@ -201,3 +201,11 @@ def test_what_is_no_folder_of_transformers_is_not_faulted(name: str, tmp_path: P
         writer.close()
     found, notes = checked(path / "weights.safetensors" if name == "file" else path)
     assert found == [] and any(note.startswith("Whether transformers would load it was not judged: ") for note in notes)
+
+
+def test_a_configuration_that_is_not_read_here_is_not_faulted(tmp_path: Path) -> None:
+    save_file(llama(), tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA)[:-1] + ', "x": ' + "[" * 150 + "]" * 150 + "}")
+    found, notes = checked(tmp_path)
+    assert found == [] and not transformers_faults(tmp_path)
+    assert any("was not judged: config.json is nested more than 100 levels deep" in note for note in notes), notes

@@ -108,13 +108,13 @@ def test_pairs_are_read_in_every_form_and_written_as_json() -> None:
         ("Say a.\ta\nSay b.", "^Line 2 of the pairs has no tab"),
         ("a\tb\tc\td", "^Line 1 of the pairs has 3 tabs"),
         ('{"instruction": "a", "output": "b"}\n{"instruction": "a", }', "^Line 2 of the pairs is not JSON"),
-        ("{" * 100_000, "^Line 1 of the pairs is not JSON"),
-        ("[" * 100_000, "^The list of pairs is not JSON"),
+        ("{" * 100_000, "^Line 1 of the pairs is nested more than 100 levels deep"),
+        ("[" * 100_000, "^The list of pairs is nested more than 100 levels deep"),
         ("[1, 2]", "^Entry 1 of the pairs is not a JSON object"),
         ('{"question": "a"}', "^Line 1 of the pairs has \"?'?question"),
         ('{"instruction": "a", "output": " "}', "^Line 1 of the pairs has no text for its answer"),
         ("Say a.\t", "^Line 1 of the pairs has no text for its answer"),
-        ('{"instruction": "a", "output": "\\ud800"}', "lone surrogate"),
+        ('{"instruction": "a", "output": "\\ud800"}', "half a surrogate pair"),
     ],
 )
 def test_a_bad_pair_is_named(text: str, said: str) -> None:

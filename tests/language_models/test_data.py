@@ -84,9 +84,9 @@ def test_a_name_without_folder_is_a_file_here(tmp_path: Path, monkeypatch: pytes
     ("content", "sentence"),
     [
         (lines(ROWS[:2]) + b'\n{"instruction": "a", "output"\n', 'Line 3 of "a.jsonl" is not JSON: give one JSON object per line.'),
-        (b"\n\n\xff\xfe{}", 'Line 3 of "a.jsonl" is not JSON'),
-        (b"[" * 100_000, '"a.jsonl" is not JSON'),
-        (b'{"a": ' * 100_000, 'Line 1 of "a.jsonl" is not JSON'),
+        (b"\n\n\xff\xfe{}", 'Line 3 of "a.jsonl" is not UTF-8 at byte 0'),
+        (b"[" * 100_000, '"a.jsonl" is nested more than 100 levels deep'),
+        (b'{"a": ' * 100_000, 'Line 1 of "a.jsonl" is nested more than 100 levels deep'),
         (b"[1, 2]\n" + lines(ROWS[:1]), '"a.jsonl" begins with a JSON list, and more follows in line 2: give one JSON object per line.'),
         (b"12\n", 'Line 1 of "a.jsonl" is not a JSON object; needed are instruction and output'),
         (b'[["a"]]', 'Entry 1 of "a.jsonl" is not a JSON object'),

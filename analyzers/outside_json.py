@@ -1,0 +1,115 @@
+"""JSON that a file, a repository or a visitor brings: bounded before it is parsed, since parsed values take 30 times their text.
+
+Nothing else in this program parses JSON that it did not write itself a moment ago (`tests/test_outside_json.py`).
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import numpy as np
+
+from analyzers import limits
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_Model = TypeVar("_Model", bound="BaseModel")
+
+_DIGITS = 308  # float64 holds every number of so many digits
+_LONG = re.compile(rb"[0-9]{%d}|[0-9.][eE]\+?[0-9]{3}" % _DIGITS)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class InvalidJson(ValueError):
+    """A text that is not accepted as JSON. ``str(error)`` is a clause: "is not UTF-8 at byte 7"."""
+
+
+class JsonTooLarge(InvalidJson):
+    """JSON beyond limits.JSON_VALUES or limits.JSON_DEPTH, which another program may well read."""
+
+
+def parse_json(
+    text: str | bytes | bytearray | memoryview,
+    *,
+    values: int | None = limits.JSON_VALUES,
+    lenient: bool = False,
+    object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None,
+    parse_int: Callable[[str], Any] | None = None,
+) -> Any:
+    """Parse JSON in UTF-8, with or without a byte order mark; of two values of one name the last counts, as in every library.
+
+    values: the most that it may hold; None if the caller has bounded it. lenient: accept what Python's json does, and with it
+    transformers: NaN, infinities, numbers of any size, half surrogate pairs. The hooks are those of `json.loads`.
+    Raises InvalidJson, of which JsonTooLarge is one kind.
+    """
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
+    if values is not None:
+        check_counts(raw, values)
+    try:
+        decoded = text if isinstance(text, str) else str(raw, "utf-8-sig")
+        hooks: dict[str, Any] = {"object_pairs_hook": object_pairs_hook, "parse_int": parse_int}
+        if not lenient:
+            hooks["parse_constant"] = _constant
+            if _LONG.search(raw):
+                hooks |= {"parse_int": parse_int or _whole, "parse_float": _float}
+        parsed = json.loads(decoded, **hooks)
+        if not lenient and _SURROGATE.search(raw):
+            json.dumps(parsed, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InvalidJson("holds half a surrogate pair") from None
+    except UnicodeDecodeError as error:
+        raise InvalidJson(f"is not UTF-8 at byte {error.start:,}") from None
+    except RecursionError:
+        raise _too_deep() from None
+    except json.JSONDecodeError as error:
+        raise InvalidJson(f"is not JSON ({error.msg} at character {error.pos:,})") from error
+    except InvalidJson:
+        raise
+    except ValueError:  # the interpreter's own limit on the digits of a number
+        raise InvalidJson("holds a number of thousands of digits") from None
+    return parsed
+
+
+def parse_model(kind: type[_Model], text: str | bytes) -> _Model:
+    """Parse JSON as a pydantic model, which is several times as fast as parsing and validating. Raises InvalidJson and pydantic's error."""
+    check_counts(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
+    return kind.model_validate_json(text)
+
+
+def check_counts(raw: bytes, values: int = limits.JSON_VALUES) -> None:
+    """Raise JsonTooLarge if JSON holds more than ``values`` values, or lists and objects nested more than limits.JSON_DEPTH deep."""
+    opened = raw.count(b"[") + raw.count(b"{")
+    if opened <= limits.JSON_DEPTH and opened + raw.count(b",") < values:
+        return
+    text = np.frombuffer(raw.replace(rb"\\", b"").replace(rb"\"", b""), np.uint8)
+    bare = text[np.bitwise_xor.accumulate((text == ord('"')).view(np.uint8)) == 0]  # what is not inside a string
+    opens, closes = (bare == ord("[")) | (bare == ord("{")), (bare == ord("]")) | (bare == ord("}"))
+    if np.count_nonzero(opens) + np.count_nonzero(bare == ord(",")) >= values:
+        raise JsonTooLarge(f"holds more than {values:,} values (MANTISSA_JSON_VALUES)")
+    steps = opens.view(np.int8) - closes.view(np.int8)
+    if np.cumsum(steps[steps != 0], dtype=np.int32).max(initial=0) > limits.JSON_DEPTH:
+        raise _too_deep()
+
+
+def _whole(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise InvalidJson(f"holds a number of {len(text):,} digits")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise InvalidJson("holds a number beyond the range of float64")
+    return value
+
+
+def _constant(text: str) -> NoReturn:
+    raise InvalidJson(f"holds {text}, which is no number of JSON")
+
+
+def _too_deep() -> JsonTooLarge:
+    return JsonTooLarge(f"is nested more than {limits.JSON_DEPTH:,} levels deep (MANTISSA_JSON_DEPTH)")

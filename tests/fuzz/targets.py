@@ -1,0 +1,313 @@
+"""What is fuzzed: for each parser of outside bytes how it is called, and what the library that users load with reads of the same bytes.
+
+A target reads bytes and returns what it found, as plain data; a `MantissaError` is a refusal. If there is an oracle and both accept, both
+must agree; the oracle returns None for what it refuses or what cannot be compared.
+"""
+
+import asyncio
+import io
+import json
+import signal
+import struct
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from analyzers.checkpoints.gguf import read_gguf
+from analyzers.checkpoints.header import read_header
+from analyzers.checkpoints.pickles import read_pickled
+from analyzers.checkpoints.shards import read_index
+from analyzers.errors import InvalidRequest
+from analyzers.outside_json import InvalidJson, parse_json
+from tests.attacks.pickles import Entry, archive
+from tests.checkpoints.memory import MemoryFile
+from tests.fuzz.mutations import BINARY_TOKENS, JSON_TOKENS, PICKLE_TOKENS, mutated, mutated_json
+
+CORPUS = Path(__file__).with_name("corpus")
+_ELEMENTS = 100_000  # larger tensors are not compared element by element
+
+
+@dataclass(frozen=True)
+class Target:
+    """read: the parser; vary: makes an input from the corpus; oracle: what the library reads, None if it reads nothing."""
+
+    name: str
+    read: Callable[[bytes], Any]
+    vary: Callable[[Random, Sequence[bytes]], bytes]
+    oracle: Callable[[bytes], Any] = lambda data: None
+
+    def files(self) -> list[Path]:
+        """Its files in the repository."""
+        return sorted((CORPUS / self.name).iterdir())
+
+    def corpus(self) -> list[bytes]:
+        """Their contents."""
+        return [path.read_bytes() for path in self.files()]
+
+
+def _bytes(tokens: Sequence[bytes]) -> Callable[[Random, Sequence[bytes]], bytes]:
+    return lambda random, seeds: mutated(random, seeds, tokens)
+
+
+def _json(random: Random, seeds: Sequence[bytes]) -> bytes:
+    return mutated_json(random, seeds) if random.random() < 0.5 else mutated(random, seeds, JSON_TOKENS, 3)
+
+
+# safetensors
+
+
+def _read_safetensors(data: bytes) -> Any:
+    header = read_header(MemoryFile(data))
+    tensors = {found.name: (found.dtype, list(found.shape), data[found.start : found.stop]) for found in header.tensors}
+    return tensors
+
+
+def _safetensors(data: bytes) -> Any:
+    import safetensors
+
+    deserialize: Any = safetensors.deserialize
+    try:
+        return {name: (info["dtype"], list(info["shape"]), bytes(info["data"])) for name, info in deserialize(data)}
+    except safetensors.SafetensorError:
+        return None
+
+
+def _vary_safetensors(random: Random, seeds: Sequence[bytes]) -> bytes:
+    """Mostly a changed header with the right length in front, so that it is read."""
+    whole = random.choice(seeds)
+    stop = 8 + int.from_bytes(whole[:8], "little")
+    if random.random() < 0.2 or stop > len(whole):
+        return mutated(random, seeds, BINARY_TOKENS)
+    header = mutated_json(random, [whole[8:stop]]) if random.random() < 0.5 else mutated(random, [whole[8:stop]], JSON_TOKENS, 3)
+    return struct.pack("<Q", len(header)) + header + whole[stop:]
+
+
+# PyTorch
+
+
+def _read_pickle(data: bytes) -> Any:
+    from tests.checkpoints.pickles.files import contents
+
+    file = MemoryFile(data, "pytorch_model.bin")
+    header = read_pickled(file)
+    small = sum(_count(found.shape) for found in header.tensors) <= _ELEMENTS
+    return {"refused": header.refused, "tensors": dict(contents(file, header)) if small else [tuple(found) for found in header.tensors]}
+
+
+def _count(shape: Sequence[int]) -> int:
+    count = 1
+    for length in shape:
+        count *= length
+    return count
+
+
+def _torch(data: bytes) -> Any:
+    """A flat state dict that torch.load reads with weights_only."""
+    import torch
+
+    from tests.checkpoints.pickles.files import DTYPES, expected
+
+    try:
+        state = torch.load(io.BytesIO(data), weights_only=True)
+    except Exception:
+        return None
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        return None
+    tensors = [value for value in state.values() if isinstance(value, torch.Tensor)]
+    if not tensors or len(tensors) != len(state) or not all(each.layout == torch.strided and each.dtype in DTYPES for each in tensors):
+        return None
+    if any(each.device.type != "cpu" or each.is_quantized for each in tensors) or sum(each.numel() for each in tensors) > _ELEMENTS:
+        return None
+    return {"refused": "", "tensors": expected(state)}
+
+
+def _vary_pickle(random: Random, seeds: Sequence[bytes]) -> bytes:
+    """Mostly a changed pickle in a whole archive, so that it is read."""
+    whole = random.choice(seeds)
+    if whole[:2] != b"PK" or random.random() < 0.2:
+        return mutated(random, [whole], PICKLE_TOKENS, 3)
+    try:
+        with zipfile.ZipFile(io.BytesIO(whole)) as packed:
+            entries = {name: packed.read(name) for name in packed.namelist()}
+    except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError):
+        return mutated(random, seeds, BINARY_TOKENS)
+    changed = random.choice(["data.pkl", "data.pkl", "data.pkl", "", "byteorder", "data/0", "version"])
+    return archive(
+        [
+            Entry(name, mutated(random, [raw], PICKLE_TOKENS, 3) if changed and name.endswith(changed) else raw)
+            for name, raw in entries.items()
+        ]
+    )
+
+
+# GGUF
+
+
+def _read_gguf(data: bytes) -> Any:
+    header = read_gguf(MemoryFile(data, "model.gguf"))
+    return {t.name: (t.dtype.removeprefix("GGML_"), list(t.shape), t.start, t.stop - t.start) for t in header.tensors}
+
+
+def _gguf(data: bytes) -> Any:
+    import gguf
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 1)  # it loops over as many values as a damaged file claims
+    with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
+        file.write(data)
+        file.flush()
+        try:
+            reader = gguf.GGUFReader(file.name)
+            tensors = {
+                t.name: (t.tensor_type.name, [int(n) for n in t.shape][::-1], int(t.data_offset), int(t.n_bytes)) for t in reader.tensors
+            }
+        except Exception:
+            return None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    return tensors if len(tensors) == len(reader.tensors) else None
+
+
+# JSON files of a repository
+
+_SHARDS = {"model-00001-of-00002.safetensors": 100, "model-00002-of-00002.safetensors": 100}
+
+
+def _read_index(data: bytes) -> Any:
+    name = "model.safetensors.index.json"
+    index = read_index(name, [*_SHARDS, name], (".safetensors",), {**_SHARDS, name: len(data)}, lambda path: data)
+    return dict(index.weight_map)
+
+
+def _index(data: bytes) -> Any:
+    try:
+        return json.loads(data)["weight_map"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _read_json(data: bytes) -> Any:
+    try:
+        return repr(parse_json(data))
+    except InvalidJson as error:
+        raise InvalidRequest(str(error)) from None
+
+
+def _python_json(data: bytes) -> Any:
+    try:
+        return repr(json.loads(data))
+    except (ValueError, RecursionError):
+        return None
+
+
+@contextmanager
+def _folder(name: str, data: bytes) -> Iterator[Path]:
+    """A small model whose file ``name`` is ``data``."""
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
+        (folder / "model.safetensors").write_bytes((CORPUS / "safetensors" / "plain").read_bytes())
+        (folder / "config.json").write_bytes(b'{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}')
+        (folder / name).write_bytes(data)
+        yield folder
+
+
+def _read_config(data: bytes) -> Any:
+    from analyzers.check.files import generation_settings, look_for_files
+    from analyzers.checkpoints import Access, open_checkpoint
+    from analyzers.shrink.configuration import narrowed_config
+
+    found: list[Any] = []
+    for name in ("config.json", "generation_config.json", "adapter_config.json", "modules.json", "model_index.json"):
+        with _folder(name, data) as folder, open_checkpoint(str(folder), Access(local=True)) as checkpoint:
+            findings, why = look_for_files(checkpoint)
+            found += [json.dumps(checkpoint.config), [t.name for t in checkpoint.tensors], why, repr(generation_settings(checkpoint))]
+            found += [checkpoint.notes, *(each.detail for each in findings), narrowed_config(data, "bfloat16")]
+    return repr(found).replace(str(folder.parent), "")
+
+
+def _read_rows(data: bytes) -> Any:
+    from analyzers.language_models.data import pair_of
+    from analyzers.language_models.rows import JsonRows, read_rows
+
+    file = MemoryFile(data, "data.jsonl")
+    pairs = [repr(pair_of(row, where)) for where, row in read_rows(file, ("instruction", "output"))]
+    JsonRows(file)
+    return pairs
+
+
+def _read_parquet(data: bytes) -> Any:
+    from analyzers.language_models.rows import read_rows
+
+    return repr(list(read_rows(MemoryFile(data, "data.parquet"), ("instruction", "output"))))
+
+
+def _read_report(data: bytes) -> Any:
+    import mantissa
+
+    report = mantissa.read_report(data)
+    report.model_dump_json()
+    return report.id
+
+
+# Calls over HTTP
+
+
+@cache
+def _app() -> Any:
+    import gradio as gr
+    from gradio.events import api
+
+    from components.running.queue_limits import limit_queue
+
+    def inspect(model: str, mode: str = "quick", seed: int = 0) -> str:
+        return model
+
+    async def build() -> Any:
+        """Built while an event loop runs: elsewhere Gradio leaves one open."""
+        with gr.Blocks() as app:
+            api(inspect, api_name="inspect")
+            gr.Textbox().submit(inspect, gr.Textbox(), gr.Textbox(), api_visibility="private")
+        limit_queue(app)
+        return app
+
+    return asyncio.run(build())
+
+
+_PATHS = ("/gradio_api/call/inspect", "/gradio_api/call/v2/inspect", "/gradio_api/queue/join", "/gradio_api/run/inspect")
+
+
+def _read_call(data: bytes) -> Any:
+    from components.api.calls import check_call
+    from components.site.identity import Client
+
+    answers = [check_call(_app(), path, data, Client("visitor", "address")) for path in _PATHS]
+    for answer in answers:
+        if isinstance(answer, bytes):
+            assert isinstance(json.loads(answer), dict)
+    return answers
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("safetensors", _read_safetensors, _vary_safetensors, _safetensors),
+        Target("pickle", _read_pickle, _vary_pickle, _torch),
+        Target("gguf", _read_gguf, _bytes(BINARY_TOKENS), _gguf),
+        Target("index", _read_index, _json, _index),
+        Target("json", _read_json, _json, _python_json),
+        Target("config", _read_config, _json),
+        Target("rows", _read_rows, _json),
+        Target("parquet", _read_parquet, _bytes(BINARY_TOKENS)),
+        Target("report", _read_report, _json),
+        Target("call", _read_call, _json),
+    )
+}

@@ -13,8 +13,13 @@ def one(report: CheckReport) -> str:
     lines = [f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}", "", *report.answer_lines()]
     for each in report.findings:
         lines += ["", f"{each.level} [{each.rule}] {each.title}", f"  {each.detail}", *([f"  {names(each)}"] if _named(each) else [])]
-    notes = ["", *report.notes] if report.notes else []
+    notes = ["", *_notes(report)] if _notes(report) else []
     return clean("\n".join([*lines, *notes, *coverage_lines(report), "", f"report {report.id}"]))
+
+
+def _notes(report: CheckReport) -> list[str]:
+    """The notes without those on files that were not read, which findings name."""
+    return [note for note in report.notes if not note.startswith("Not read")]
 
 
 def _named(finding: Finding) -> bool:
@@ -36,4 +41,4 @@ def markdown(report: CheckReport) -> str:
     for each in report.findings:
         of = f" ({names(each)})" if _named(each) else ""
         lines.append(f"| {each.level} | {each.rule} | **{md.plain(each.title)}**: {md.plain(each.detail + of)} |")
-    return "\n".join([*lines, *(["", *map(md.plain, report.notes)] if report.notes else [])])
+    return "\n".join([*lines, *(["", *map(md.plain, _notes(report))] if _notes(report) else [])])

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+__version__ = "0.1.0"
+
 
 @dataclass(frozen=True, slots=True)
 class Analyzer:

@@ -70,24 +70,25 @@ def covered(coverage: Coverage, verb: str) -> str:
     return f"{verb.capitalize()}: {count(coverage.covered)} of {plural(coverage.weights, 'weight')} ({share(coverage.share)})."
 
 
-def missed(coverage: Coverage) -> Iterator[str]:
-    """The first parts that were left out, a line each, and the files that were not read, a line for each reason."""
+def missed(coverage: Coverage, files: bool = True) -> Iterator[str]:
+    """The first parts that were left out, a line each, and the ``files`` that were not read, a line for each reason."""
     for part in coverage.left_out[:_SHOWN]:
         parameters = f", {plural(part.parameters, 'parameter')}" if part.parameters else ""
         yield f"Left out: {part.what} ({plural(part.tensors, 'tensor')}{parameters}): {part.why}"
     if more := coverage.left_out[_SHOWN:]:
         yield f"Left out: {plural(len(more), 'more part')}"
-    yield from not_read((file.path, file.why) for file in coverage.missed_files)
+    if files:
+        yield from not_read((file.path, file.why) for file in coverage.missed_files)
 
 
 def coverage_lines(report: Report) -> list[str]:
     """The account of each checkpoint that the answer does not reach as a whole, for a terminal; nothing if there is none."""
     partial = [each for each in report.accounts() if not each.whole]
-    lines = [line for each in partial for line in _lines(each)]
+    lines = [line for each in partial for line in _lines(each, report.names_files)]
     return ["", *lines] if lines else []
 
 
-def _lines(coverage: Coverage) -> Iterator[str]:
+def _lines(coverage: Coverage, files: bool) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [(f"Coverage of {coverage.ref}", "Tensors", "Parameters", "Share", "Bytes")]
     yield from columns([*rows, *class_rows(coverage)], right=(1, 2, 3, 4))
-    yield from missed(coverage)
+    yield from missed(coverage, files)

@@ -184,6 +184,8 @@ class Report(Data):
 
     # What an analyzer does with the weights that its answer covers.
     covers: ClassVar[Literal["read", "compared"]] = "read"
+    # Whether its account names the files that were not read; else a finding does.
+    names_files: ClassVar[bool] = True
 
     analyzer: str
     schema_version: int
@@ -203,6 +205,13 @@ class Report(Data):
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
         """`tables` with a row for every tensor, if this object came from the analyzer; a report read from JSON may have fewer."""
         return self.tables()
+
+    @property
+    def outdated(self) -> bool:
+        """Whether an older version of its analysis made it: the present one may not repeat what that inferred."""
+        from analyzers import ANALYZERS
+
+        return self.analysis_version < ANALYZERS[self.analyzer].analysis_version()
 
     def accounts(self) -> "Sequence[Coverage]":
         """The coverage of each checkpoint that the answer depends on; empty if the report has none, as those made before it was added."""
@@ -225,7 +234,7 @@ class Report(Data):
         partial = self._partial()
         if not partial:
             return ""
-        said = partial[0].sentence(self.covers, partial[0].ref if len(self.accounts()) > 1 else "")
+        said = partial[0].sentence(self.covers, partial[0].ref if len(self.accounts()) > 1 else "", self.names_files)
         others = len(partial) - 1
         return said + (f" {plural(others, 'more checkpoint is', 'more checkpoints are')} covered in part." if others else "")
 

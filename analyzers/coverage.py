@@ -82,8 +82,10 @@ class Coverage(Data):
             return ""
         return f"{share(self.share)} {verb}" if self.covered < self.weights else f"not all {verb}"
 
-    def sentence(self, verb: str = "compared", subject: str = "") -> str:
-        """What a verdict reaches, with the largest part left out; "" where it reaches all. subject: names the checkpoint."""
+    def sentence(self, verb: str = "compared", subject: str = "", files: bool = True) -> str:
+        """What a verdict reaches, with the largest part left out; "" where it reaches all. subject: names the checkpoint; files: name a
+        file that was not read, else their number.
+        """
         if self.whole:
             return ""
         of = f" of {subject}" if subject else ""
@@ -95,7 +97,9 @@ class Coverage(Data):
             more = f"; {plural(others, 'more part is', 'more parts are')} listed under coverage" if others else ""
             parameters = f", {plural(first.parameters, 'parameter')}" if first.parameters else ""
             said.append(f"Left out{'' if said else of}: {first.what} ({plural(first.tensors, 'tensor')}{parameters}), {first.why}{more}.")
-        if self.missed_files:
+        if self.missed_files and not files:
+            said.append(f"Not read{'' if said else of}: {plural(len(self.missed_files), 'file')}.")
+        elif self.missed_files:
             first_file, why = self.missed_files[0], self.missed_files[0].why
             alike = sum(each.why == why for each in self.missed_files) - 1
             others = len(self.missed_files) - 1 - alike

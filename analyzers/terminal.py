@@ -38,7 +38,8 @@ _ODD_IN_JSON = re.compile(rf"[^ -~\n]|{_COMMAND}")
 def columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> list[str]:
     """Lines of ``rows`` with aligned columns; those numbered in ``right`` are right-aligned.
 
-    On a terminal that is too narrow, the columns that do not fit follow below, next to the first column again.
+    On a terminal that is too narrow, the columns that do not fit follow below, next to the first column again; where that leaves no room
+    for one of them, each first cell has a line of its own, above the rest of its row.
     """
     rows = [tuple(map(printable, row)) for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -46,14 +47,19 @@ def columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> lis
     def line(row: tuple[str, ...], block: Sequence[int]) -> str:
         return "  ".join(row[i].rjust(widths[i]) if i in right else row[i].ljust(widths[i]) for i in block).rstrip()
 
-    return [line(row, block) for block in _blocks(widths, terminal_width()) for row in rows]
+    available = terminal_width()
+    needed = [*widths[:-1], min(widths[-1], _SENTENCE)]  # a wide last column is a sentence, which `fitted` wraps
+    if len(widths) > 2 and widths[0] + 2 + max(needed[1:]) > available:
+        widths[0] = needed[0] = 0
+        below = list(_blocks(needed, available))
+        return [text for row in rows for text in (row[0], *(line(("", *row[1:]), block) for block in below))]
+    return [line(row, block) for block in _blocks(needed, available) for row in rows]
 
 
-def _blocks(widths: Sequence[int], available: float) -> Iterator[list[int]]:
-    """The columns that fit next to each other, the first one in each block. A wide last column is a sentence, which `fitted` wraps."""
-    needed = [*widths[:-1], min(widths[-1], _SENTENCE)]
+def _blocks(needed: Sequence[int], available: float) -> Iterator[list[int]]:
+    """The columns that fit next to each other, the first one in each block."""
     block = [0]
-    for i in range(1, len(widths)):
+    for i in range(1, len(needed)):
         if len(block) > 1 and sum(needed[j] + 2 for j in block) + needed[i] > available:
             yield block
             block = [0]

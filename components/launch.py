@@ -19,7 +19,7 @@ import gradio as gr
 
 from analyzers import ANALYZERS, limits
 from analyzers.errors import MantissaError
-from components.api import endpoints
+from components.api import endpoints, tools
 from components.api import library as library_api
 from components.library import Library, open_library
 from components.look import theme
@@ -126,8 +126,8 @@ def _serve(port: str | None, on_space: bool) -> bool:
         show_error=False,
         footer_links=["api"],
         run_history=False,
-        mcp_server=True,
-        app_kwargs={"routes": routes(), "middleware": middleware(app), "exception_handlers": exception_handlers()},
+        mcp_server=False,  # `tools` is ours
+        app_kwargs={"routes": [*tools.routes(), *routes()], "middleware": middleware(app), "exception_handlers": exception_handlers()},
         ssr_mode=False,
         enable_monitoring=False,
         max_file_size=_UPLOAD_BYTES,

@@ -8,7 +8,7 @@ from mantissa.shadowing import check_packages
 
 check_packages()
 
+from analyzers import __version__ as __version__  # noqa: E402
 from mantissa.api import check, conflict, dtype, exit, parents, precision, read_report, shrink, sparsity  # noqa: E402
 
-__version__ = "0.1.0"
 __all__ = ["check", "conflict", "dtype", "exit", "parents", "precision", "read_report", "shrink", "sparsity"]

@@ -305,7 +305,7 @@ def test_a_terminal_gets_lines_of_its_width(words: tuple[str, ...]) -> None:
     assert process.returncode == 0
     if words[0] == "dtype":
         assert "Trained in bf16" in text
-        text = "\n\n".join(text.split("\n\n")[:3])
+        text = "\n\n".join(text.split("\n\n")[:4])
     else:
         assert len(re.findall(r"^Role ", text, re.MULTILINE)) == 2 and text.count("attention") == 2
     assert all(len(line) <= 60 for line in text.split("\n") if not re.fullmatch("[0-9a-f]{64}", line)), "but the id"

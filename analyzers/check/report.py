@@ -80,6 +80,8 @@ class CheckReport(Report):
     loading_judged: whether it was judged in full how transformers loads it.
     """
 
+    names_files = False
+
     analyzer: Literal["check"] = "check"
     schema_version: int = 1
     request: CheckRequest
@@ -112,7 +114,10 @@ class CheckReport(Report):
         if self.findings == beside:
             limit = "" if self.loading_judged else "; how transformers loads it was not judged in full"
             what = f"{plural(self.checkpoint.tensors, 'tensor')}{' of an adapter' if self.adapter else ''}{limit}."
-            return f"Nothing found in what was read, {what} {beside[0].detail}" if beside else f"Nothing found in {what}"
+            if not beside:
+                return f"Nothing found in {what}"
+            others = plural(len(beside[0].tensors), "other file that may hold weights was", "other files that may hold weights were")
+            return f"Nothing found in what was read, {what} {others} not judged."
         words = {"error": "error", "warning": "warning", "info": "remark"}
         found = ", ".join(plural(self.count(level), words[level]) for level in LEVELS[::-1] if self.count(level))
         saved = f" {self.saving_bytes:,} of {self.checkpoint.bytes:,} bytes could be saved." if self.saving_bytes else ""

@@ -11,9 +11,19 @@ def one(report: CheckReport) -> list[str]:
     """The headline and what to do, then each finding with what to do about it, and notes."""
     lines = [f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}", "", *report.answer_lines()]
     for each in report.findings:
-        lines += ["", f"{each.level} [{each.rule}] {each.title}", f"  {each.detail}", *([f"  {names(each)}"] if each.tensors else [])]
-    notes = ["", *report.notes] if report.notes else []
+        lines += ["", f"{each.level} [{each.rule}] {each.title}", f"  {each.detail}", *([f"  {names(each)}"] if _named(each) else [])]
+    notes = ["", *_notes(report)] if _notes(report) else []
     return [*lines, *notes, *coverage_lines(report), "", f"report {report.id}"]
+
+
+def _notes(report: CheckReport) -> list[str]:
+    """The notes without those on files that were not read, which findings name."""
+    return [note for note in report.notes if not note.startswith("Not read")]
+
+
+def _named(finding: Finding) -> bool:
+    """Whether names follow the details; those of files that were not read are in the details."""
+    return bool(finding.tensors) and finding.rule != "not-read"
 
 
 def names(finding: Finding) -> str:
@@ -28,6 +38,6 @@ def markdown(report: CheckReport) -> list[str]:
     if report.findings:
         lines += ["", "| level | rule | what was found |", "| --- | --- | --- |"]
     for each in report.findings:
-        of = f" ({names(each)})" if each.tensors else ""
+        of = f" ({names(each)})" if _named(each) else ""
         lines.append(f"| {each.level} | {each.rule} | **{md.plain(each.title)}**: {md.plain(each.detail + of)} |")
-    return [*lines, *(["", *map(md.plain, report.notes)] if report.notes else [])]
+    return [*lines, *(["", *map(md.plain, _notes(report))] if _notes(report) else [])]

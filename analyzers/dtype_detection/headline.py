@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from analyzers.coverage import unseen
-from analyzers.dtype_detection.classifier import CONFIDENT
 from analyzers.formatting import plural
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ def _trained(report: "DtypeReport") -> str:
         return f"Trained in {training.verdict} ({'known' if report.checkpoint.ref.startswith('sample:') else 'documented'})."
     if claimed(report):
         return f"Probably trained in {training.verdict} (inferred)."
+    if report.outdated and training.verdict != "undecided":
+        return "An older version of the analysis inferred the training precision: run it again."
     why = f" {untold(report.lineage)}" if training.basis in ("classifier", "lineage") else ""
     return f"The training precision cannot be told from the weights.{why}"
 
@@ -37,9 +38,8 @@ def untold(lineage: "Lineage") -> str:
 
 
 def claimed(report: "DtypeReport") -> bool:
-    """Whether the training precision is inferred. Older reports have inferences that do not hold, which are not repeated."""
-    training = report.training
-    return training.verdict != "undecided" and training.basis != "lineage" and max(training.probabilities.values(), default=0) >= CONFIDENT
+    """Whether the training precision is inferred; what an older version of the analysis inferred is not repeated."""
+    return report.training.verdict != "undecided" and not report.outdated
 
 
 def _held(report: "DtypeReport") -> str:

@@ -27,9 +27,11 @@ def one(report: DtypeReport) -> list[str]:
         ("Passed through", path if lineage.passed_through and lineage.verdict != "mixed" else lineage.verdict, proof, lineage.statement),
         (
             "Trained in",
-            training.verdict,
+            training.verdict if training.basis == "label" or claimed(report) else "undecided",
             "label" if training.basis == "label" else "inference",
-            f"{likely + '. ' if likely else ''}{training.explanation} {training.source or ''}".strip(),
+            "inferred by an older version of the analysis: run it again"
+            if report.outdated and training.basis != "label"
+            else f"{likely + '. ' if likely else ''}{training.explanation} {training.source or ''}".strip(),
         ),
         (
             "Safe in fp16",

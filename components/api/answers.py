@@ -1,22 +1,45 @@
-"""Answers for programs: an error is one sentence, and MCP tools answer in JSON."""
+"""Endpoints: what they answer, and their registration with Gradio. An error is one sentence."""
 
 import inspect
-import json
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 from gradio.events import api
 
-from analyzers.terminal import printable_json
 from components.running.background import in_background
 from components.running.jobs import sentence
+from components.running.queue_limits import JobQueue
 
-# Added to the headers of a request of an MCP client, which Gradio passes on to the endpoint that is called.
-FROM_MCP = (b"x-mantissa-answer", b"json")
-_MCP = "/gradio_api/mcp"
+
+class Endpoint(NamedTuple):
+    """A function for programs, registered under its name.
+
+    about: what it answers; parameters: a description of each, on one line; returns: what its output is called; queue: of its jobs, None
+    if it answers at once; former: kept for clients of an earlier version, and hidden from agents. A generator yields progress, and its
+    answer last.
+    """
+
+    function: Callable[..., Any]
+    about: str
+    parameters: Mapping[str, str]
+    returns: str
+    queue: JobQueue | None = None
+    former: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.function.__name__
+
+    def signature(self) -> dict[str, inspect.Parameter]:
+        """The described parameters, by name."""
+        signature = inspect.signature(self.function, eval_str=True).parameters
+        return {name: parameter for name, parameter in signature.items() if name in self.parameters}
+
+
+_YIELDS = 'Yields progress ({"done", "total", "unit", "note"}); the last item is the answer.'
 
 
 @contextmanager
@@ -28,59 +51,28 @@ def one_sentence() -> Iterator[None]:
         raise gr.Error(sentence(error), print_exception=False) from None
 
 
-def register(app: gr.Blocks, function: Callable[..., Any], about: str, parameters: Mapping[str, str], returns: str, **options: Any) -> None:
-    """Register ``function`` as a public endpoint and MCP tool of its name. Call inside the Blocks.
-
-    about: what it answers; parameters: a description of each, on one line; returns: what its output is called; options: of `gradio.api`.
-    """
-    endpoint = json_over_mcp(function)
-    names = [name for name in inspect.signature(function).parameters if name in parameters]
-    # MCP reads the descriptions of parameters from the docstring, /gradio_api/info those of components from their labels
-    endpoint.__doc__ = "\n".join([about, "", "Parameters:", *(f"    {name}: {parameters[name]}" for name in names)])
-    made = api(endpoint, api_name=function.__name__, api_description=about, api_visibility="public", **options)
-    for number, label in zip([*made["inputs"], *made["outputs"]], [*(parameters[name] for name in names), returns], strict=True):
+def register(app: gr.Blocks, endpoint: Endpoint) -> None:
+    """Register ``endpoint`` with ``app``, publicly. Call inside the Blocks."""
+    options: dict[str, Any] = {"queue": False}
+    if endpoint.queue is not None:  # the job itself waits for its turn
+        options = {"concurrency_limit": None, "concurrency_id": endpoint.queue.name}
+    function, about = endpoint.function, endpoint.about
+    if inspect.isgeneratorfunction(function):
+        function, about = _background(function), f"{about} {_YIELDS}"
+    made = api(function, api_name=endpoint.name, api_description=about, api_visibility="public", **options)
+    labels = [*(endpoint.parameters[name] for name in endpoint.signature()), endpoint.returns]
+    for number, label in zip([*made["inputs"], *made["outputs"]], labels, strict=True):
         if isinstance(component := app.blocks[number], gr.components.Component):  # as all inputs and outputs are
             component.label = label
 
 
-def is_mcp(path: str) -> bool:
-    """Whether a request comes from an MCP client."""
-    return path == _MCP or path.startswith(f"{_MCP}/")
-
-
-def json_over_mcp(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` as an endpoint that answers MCP clients with JSON text; Gradio would write an object as Python's repr.
-
-    The endpoint has the same parameters, and takes the request first if ``function`` does not; that of a generator, the login too.
-    """
-    signature = inspect.signature(function, eval_str=True)
-    takes_request = next(iter(signature.parameters)) == "request"
-
-    def given(request: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (request, *values) if takes_request else values
-
-    @wraps(function)
-    def answer(request: Any, *values: Any) -> Any:
-        return _written(function(*given(request, values)), request)
-
-    @wraps(function)
-    def answers(request: Any, login: Any, *values: Any) -> Generator[Any, None, None]:
-        for item in function(*given(request, values)):
-            yield _written(item, request)
-
-    endpoint: Any = in_background(answers) if inspect.isgeneratorfunction(function) else answer
-    if not takes_request:
-        first: dict[str, Any] = {"request": gr.Request}
-        if inspect.isgeneratorfunction(function):
-            first["login"] = gr.OAuthToken | None
-        added = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind) for name, kind in first.items()]
-        endpoint.__signature__ = signature.replace(parameters=[*added, *signature.parameters.values()])
-        endpoint.__annotations__ = first | function.__annotations__
-    made: Callable[..., Any] = endpoint
+def _background(function: Callable[..., Any]) -> Any:
+    """``function``, a generator, as an asynchronous one that takes the request and the login first."""
+    made: Any = in_background(lambda request, login, *values: function(*values))
+    first = {"request": gr.Request, "login": gr.OAuthToken | None}
+    added = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind) for name, kind in first.items()]
+    signature = inspect.signature(function)
+    made.__name__ = function.__name__
+    made.__signature__ = signature.replace(parameters=[*added, *signature.parameters.values()])
+    made.__annotations__ = first | function.__annotations__
     return made
-
-
-def _written(answer: Any, request: Any) -> Any:
-    name, value = (part.decode() for part in FROM_MCP)
-    over_mcp = (getattr(request, "headers", None) or {}).get(name) == value
-    return printable_json(json.dumps(answer, ensure_ascii=False)) if over_mcp and not isinstance(answer, str) else answer

@@ -13,20 +13,19 @@ import gradio as gr
 from analyzers import ANALYZERS, Analyzer, limits
 from analyzers.base import Progress, Report, describe
 from analyzers.errors import InvalidRequest
-from components.api.answers import one_sentence, register
+from components.api.answers import Endpoint, one_sentence, register
 from components.api.parameters import REQUIRED, Parameters, named_arguments, parameters, with_parameters
 from components.forms.form import validated_json
 from components.running.jobs import job, kind_of, sentence
 from components.site import addresses
 
-_YIELDS = 'Yields progress ({"done", "total", "unit", "note"}); the last item is the report.'
 _SUMMARY = (
     "The short form, enough for most questions: the answer in a few sentences (headline), its numbers (facts), caveats (notes), the id of "
-    "the report, and the page of the app that shows it. Yields progress; the last item is the summary."
+    "the report, and the page of the app that shows it."
 )
 _MANY = (
-    f"The same for up to {limits.MODELS} models, one after the other. Yields progress; the last item is a list in the order of the "
-    'ids, without duplicates: a report, or {"model", "error"} with the reason why there is none.'
+    f"The same for up to {limits.MODELS} models, one after the other. The answer is a list in the order of the ids, without duplicates: a "
+    'report, or {"model", "error"} with the reason why there is none.'
 )
 _READ_AS = (
     "Gated and private models need your own Hub token, as the header Authorization: Bearer hf_...; it is used for this call only, and the "
@@ -36,19 +35,26 @@ _READ_AS = (
 _EVERY_SECONDS = 0.25
 
 
-def add_endpoints(app: gr.Blocks) -> None:
-    """Register ``/NAME`` and ``/NAME_summary`` of each analyzer, ``/NAME_many`` where it takes several models, and former names.
-
-    Call inside the Blocks.
-    """
+def endpoints() -> Iterator[Endpoint]:
+    """``NAME`` and ``NAME_summary`` of each analyzer, ``NAME_many`` where it takes several models, and the same by former names."""
     for analyzer in ANALYZERS.values():
-        about = analyzer.component("form").ABOUT
-        long = f"The full report is long: agents, call {analyzer.name}_summary first."
-        _add(app, analyzer, endpoint(analyzer, f"{analyzer.name}_summary", in_short), f"{about} {_SUMMARY}", "summary")
+        form = analyzer.component("form")
+        described = {"models": f"A list of at most {limits.MODELS} checkpoints, such as org/name, org/name@revision or sample:tiny-bf16."}
+        described |= {name: describe(analyzer.request_model(), name) for name in form.PARAMETERS}
+        about, queue = f"{form.ABOUT} {_READ_AS}", kind_of(analyzer.name)
+        long = f"{about} The full report is long: agents, call {analyzer.name}_summary first."
+        yield Endpoint(endpoint(analyzer, f"{analyzer.name}_summary", in_short), f"{about} {_SUMMARY}", described, "summary", queue)
         for name in (analyzer.name, *analyzer.aliases):
-            _add(app, analyzer, endpoint(analyzer, name), f"{about} {_YIELDS} {long}", "report")
+            former = name != analyzer.name
+            yield Endpoint(endpoint(analyzer, name), long, described, "report", queue, former)
             if analyzer.many:
-                _add(app, analyzer, many(analyzer, f"{name}_many"), f"{about} {_MANY} {long}", "reports")
+                yield Endpoint(many(analyzer, f"{name}_many"), f"{long} {_MANY}", described, "reports", queue, former)
+
+
+def add_endpoints(app: gr.Blocks) -> None:
+    """Register the endpoints. Call inside the Blocks."""
+    for each in endpoints():
+        register(app, each)
 
 
 def in_full(report: Report) -> dict[str, Any]:
@@ -120,13 +126,6 @@ def paced(items: Iterable[Any]) -> Iterator[Any]:
                 continue
             last = now
         yield item
-
-
-def _add(app: gr.Blocks, analyzer: Analyzer, function: Callable[..., Any], about: str, returns: str) -> None:
-    described = {"models": f"A list of at most {limits.MODELS} checkpoints, such as org/name, org/name@revision or sample:tiny-bf16."}
-    described |= {name: describe(analyzer.request_model(), name) for name in analyzer.component("form").PARAMETERS}
-    # the job itself waits for its turn
-    register(app, function, f"{about} {_READ_AS}", described, returns, concurrency_limit=None, concurrency_id=kind_of(analyzer.name).name)
 
 
 def _parameters(analyzer: Analyzer) -> Parameters:

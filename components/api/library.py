@@ -1,6 +1,6 @@
 """The library for programs and agents: search it, read it, add to it. Nothing here reads weights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
 import gradio as gr
@@ -13,7 +13,7 @@ from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.report import RiskLevel, Verdict
 from analyzers.errors import InvalidRequest
 from analyzers.outside_json import parse_json
-from components.api.answers import one_sentence, register
+from components.api.answers import Endpoint, one_sentence, register
 from components.api.parameters import named_arguments, parameters, with_parameters
 from components.forms.form import validated_json
 from components.library import DECISIONS, FLAG_REASONS, PRECISIONS, Library, Query, model_id
@@ -162,19 +162,24 @@ def flag_label(
         return answer
 
 
-def add_endpoints(app: gr.Blocks) -> None:
-    """Register the endpoints. Call inside the Blocks."""
-    endpoints = (
+def endpoints() -> Iterator[Endpoint]:
+    """The endpoints of the library, which answer at once."""
+    for function, about in (
         (finder("models"), FIND_MODELS),
         (finder("labels"), FIND_LABELS),
         (finder("results"), FIND_RESULTS),
         (consensus, CONSENSUS),
         (stored_result, STORED),
         (add_label, ADD),
-    )
-    for function, about in endpoints:
-        register(app, function, about, PARAMETERS, "answer", queue=False)
-    register(app, flag_label, FLAG, FLAG_PARAMETERS, "answer", queue=False)
+    ):
+        yield Endpoint(function, about, PARAMETERS, "answer")
+    yield Endpoint(flag_label, FLAG, FLAG_PARAMETERS, "answer")
+
+
+def add_endpoints(app: gr.Blocks) -> None:
+    """Register the endpoints. Call inside the Blocks."""
+    for each in endpoints():
+        register(app, each)
 
 
 def _texts(**values: Any) -> list[str]:

@@ -94,7 +94,7 @@ def with_library(found: "Fitting | None", labels: int) -> str:
             said.append("Its labels of models with known magnitudes are those of the classifier above, so the figures are the same.")
     titles = ("On held-out families", "Models", "Families", "Likeliest right", "Log-loss", "As of")
     scores = table(titles, rows, frozenset(range(1, 5)))
-    return render("dtype/templates/library_fit.html", said=" ".join(said), scores=scores, command=fitted().command)
+    return render("dtype/templates/library_fit.html", said=" ".join(said), scores=scores)
 
 
 def _judgement(fit: Fit) -> tuple[str, ...]:

@@ -91,6 +91,8 @@ def inferred(report: DtypeReport) -> tuple[str, str, str]:
     training = report.training
     if training.basis == "label":
         return training.verdict, "label", "label"
+    if report.outdated and training.verdict != "undecided":
+        return "Run it again", "undecided", "older version"
     return (f"{training.verdict}, likely", "inference", "inference") if claimed(report) else ("Cannot tell", "undecided", "not decided")
 
 

@@ -4,6 +4,7 @@ import sqlite3
 from typing import Any
 
 from analyzers.base import Data
+from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from components.library.consensus import consensus, label_row
 from components.library.database import ORDERS
 from components.library.query import List
@@ -22,14 +23,15 @@ MOST = 1_000  # of the models of one organisation
 _STORED = (
     "model, storage, passed_through, trained_in, fp16_risk, result, commit_id, precision, contributors, disputed, labels, results, updated"
 )
-COLUMNS = f"{_STORED}, (SELECT json_extract(record, '$.reach') FROM results WHERE results.id = models.result)"  # noqa: S608 - our own names
+_OF_RESULT = "(SELECT json_extract(record, '$.{}') FROM results WHERE results.id = models.result)"
+COLUMNS = ", ".join((_STORED, _OF_RESULT.format("reach"), _OF_RESULT.format("analysis_version")))
 
 
 class ModelRow(Data):
     """A model. storage to commit: of its newest dtype result of the whole checkpoint, or empty. precision: the consensus.
 
     result: its id. contributors: who agree with ``precision``. labels: current ones; results: of any analyzer, as the subject.
-    updated: of the newest label or result. reach: that of the dtype result.
+    updated: of the newest label or result. reach: that of the dtype result, and its version if that is older.
     """
 
     model: str
@@ -54,8 +56,12 @@ def model_row(row: Any) -> ModelRow:
 
 
 def facts(row: Any) -> dict[str, Any]:
-    """The fields of a row of `COLUMNS`."""
-    return dict(zip(ModelRow.model_fields, row, strict=True)) | {"disputed": bool(row[9]), "reach": row[-1] or ""}
+    """The fields of a row of `COLUMNS`. What an older version of the analysis inferred is left out; its other answers name the version."""
+    *values, reach, version = row
+    made = dict(zip(ModelRow.model_fields, (*values, reach or ""), strict=True)) | {"disputed": bool(row[9])}
+    if version is None or version >= ANALYSIS_VERSION:
+        return made
+    return made | {"trained_in": "", "reach": f"{reach or ''}, analysis version {version}".removeprefix(", ")}
 
 
 def find(connection: sqlite3.Connection, key: str) -> ModelRow | None:

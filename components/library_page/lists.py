@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from analyzers.formatting import day
 from components.library import Library, ModelRow, Query, Result, ResultRow
 from components.library_page.labels import PIECES, contributor, evidence, state
@@ -83,7 +84,7 @@ def _result(row: ResultRow) -> Sequence[str]:
         str(PIECES.result_link(addresses.stored(result.id), result.analyzer)),
         html(result.storage) or numbers.NOTHING,
         html(passed(result)) if result.analyzer == "dtype" else numbers.NOTHING,
-        html(result.trained_in) or numbers.NOTHING,
+        html(result.trained_in if result.analysis_version >= ANALYSIS_VERSION else "") or numbers.NOTHING,
         html(fp16(result)),
         html(result.contributor) or numbers.NOTHING,
         html(day(result.created)),

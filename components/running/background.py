@@ -6,9 +6,9 @@ last read of an analysis.
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from contextvars import copy_context
 from functools import wraps
 from typing import Any
@@ -32,22 +32,30 @@ def in_background(function: Callable[..., Generator[Any, None, None]]) -> Callab
     @wraps(function)
     async def steps(request: gr.Request, login: gr.OAuthToken | None, *values: Any) -> AsyncIterator[Any]:
         session = str(getattr(request, "session_hash", None) or "")
-        work = _Work(function(request, login, *values), Caller(client_of(request), session, access_of(request, login)))
-        loop = asyncio.get_running_loop()
-        try:
-            while True:
-                step = loop.run_in_executor(_threads, work.step)
-                while not (await asyncio.wait((step,), timeout=_LOOK_SECONDS))[0]:
-                    if is_closing():  # the step may be waiting for the Hub
-                        raise gr.Error(RESTARTING, print_exception=False)
-                if (item := step.result()) is _END:
-                    return
+        who = Caller(client_of(request), session, access_of(request, login))
+        async with aclosing(stepped(function(request, login, *values), who)) as items:
+            async for item in items:
                 yield item
-        finally:
-            with suppress(RuntimeError):  # no new thread can be started: one of the others will close it
-                _threads.submit(work.close)
 
     return steps
+
+
+async def stepped(generator: Generator[Any, None, None], who: Caller) -> AsyncGenerator[Any, None]:
+    """The items of ``generator``, which runs in other threads for its caller."""
+    work = _Work(generator, who)
+    loop = asyncio.get_running_loop()
+    try:
+        while True:
+            step = loop.run_in_executor(_threads, work.step)
+            while not (await asyncio.wait((step,), timeout=_LOOK_SECONDS))[0]:
+                if is_closing():  # the step may be waiting for the Hub
+                    raise gr.Error(RESTARTING, print_exception=False)
+            if (item := step.result()) is _END:
+                return
+            yield item
+    finally:
+        with suppress(RuntimeError):  # no new thread can be started: one of the others will close it
+            _threads.submit(work.close)
 
 
 class _Work:

@@ -54,6 +54,8 @@ class Pages(gr.Blocks):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.default_config = Components(self)
+        # Else a page on a Space asks the Hub and Google for a header of its own, which the content policy blocks.
+        self.space_id = None
 
     def add_page(self, name: str, path: str) -> None:
         """From here on components belong to the page at this path, as in the context of `route`."""

@@ -2,13 +2,20 @@
 
 import json
 import logging
+import threading
+import time
 import traceback
+from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import Any
 
 _log = logging.getLogger("mantissa")
 # Packages of the server, which log what a visitor's request has raised; mcp also writes what it was sent into its messages.
 _SERVER = ("uvicorn", "asyncio", "mcp", "starlette", "fastapi")
+# A line is logged once in so many seconds, however often visitors cause it; of so many different lines.
+_REPEAT_SECONDS, _LINES = 60.0, 1000
+_logged: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
+_lock = threading.Lock()
 
 
 def log_unexpected(error: BaseException) -> None:
@@ -35,7 +42,10 @@ def log_as_json() -> None:
 
 
 def redact_user_input() -> None:
-    """Log exceptions of the server's packages as `log_unexpected` does, and its other messages only where they cannot quote a request."""
+    """Log exceptions of the server's packages as `log_unexpected` does, and its other messages only where they cannot quote a request.
+
+    A line that is repeated is logged once a minute, with its count.
+    """
     plain = logging.getLogRecordFactory()
 
     def redacted(*arguments: Any, **named: Any) -> logging.LogRecord:
@@ -47,9 +57,27 @@ def redact_user_input() -> None:
                 record.msg, record.args, record.exc_info = f"unexpected {type(error).__name__}\n{_frames(error)}", (), None
             elif package == "mcp" and record.levelno >= logging.WARNING:
                 record.msg, record.args = f"a message of {record.name}, line {record.lineno}", ()
+        _collapse(record)
         return record
 
     logging.setLogRecordFactory(redacted)
+
+
+def _collapse(record: logging.LogRecord) -> None:
+    """Drop a record that repeats one of the last minute, and count it in the next one that is logged."""
+    line, now = (record.name, record.getMessage()), time.monotonic()
+    with _lock:
+        since, dropped = _logged.get(line, (float("-inf"), 0))
+        if now - since < _REPEAT_SECONDS:
+            _logged[line] = since, dropped + 1
+            record.levelno = logging.NOTSET - 1  # below the level of every handler
+            return
+        _logged[line] = now, 0
+        _logged.move_to_end(line)
+        if len(_logged) > _LINES:
+            _logged.popitem(last=False)
+    if dropped:
+        record.msg, record.args = f"{line[1]}\n  (and {dropped:,} times more since this was last logged)", ()
 
 
 def _frames(error: BaseException) -> str:

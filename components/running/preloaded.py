@@ -5,8 +5,9 @@ None of it starts threads of torch's, which a forked process would lack.
 
 from analyzers import ANALYZERS
 from analyzers.checkpoints import hub as hub
+from analyzers.language_models import load as load
 from analyzers.numerics.warm_up import warm_up
 
 for analyzer in ANALYZERS.values():
-    analyzer.load().analyze  # noqa: B018 - imports torch on first use
+    analyzer.load()
 warm_up()

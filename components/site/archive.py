@@ -167,16 +167,17 @@ def is_kept(report: Report) -> bool:
 
 
 def newest(analyzer: str, model: str) -> Report | None:
-    """The newest stored report of an analyzer on a model; None if there is none, or only one of another version of this program."""
+    """The newest stored report of an analyzer on a model; None if there is none, or only one of another version of the analysis."""
     from components.library.query import Query
 
     ours = library()
     rows = ours.results(Query.of(analyzer=analyzer, model=model, per_page=1)).rows if ours is not None else ()
     stored = ours.result(rows[0].result.id) if ours is not None and rows else None
     try:
-        return read(analyzer, stored) if stored is not None else None
+        report = read(analyzer, stored) if stored is not None else None
     except ValueError:
         return None
+    return None if report is None or report.outdated else report
 
 
 def read(analyzer: str, stored: bytes) -> Report:

@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from analyzers import limits
 from analyzers.errors import MantissaError
-from components.api.answers import FROM_MCP, is_mcp
 from components.api.calls import NOT_A_CALL, Refusal, check_call, is_call, stream
 from components.running.exhausted import is_exhausted
 from components.running.jobs import sentence
@@ -105,8 +104,6 @@ class Front:
         elif scope["method"] == "GET":
             sessions = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash")
             found = stream(self._blocks, path, sessions[0] if sessions else None)
-        elif is_mcp(path):
-            scope = {**scope, "headers": [*scope["headers"], FROM_MCP]}
         if isinstance(found, Refusal):
             await _refused(found)(scope, receive, send)
             return

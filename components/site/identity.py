@@ -71,7 +71,7 @@ def identity(profile: Mapping[str, Any] | None, request: gr.Request | None) -> I
     return ours.local_identity(secret, client_of(request).address)
 
 
-def access_of(request: gr.Request | None, login: gr.OAuthToken | None) -> Access:
+def access_of(request: gr.Request | Request | None, login: gr.OAuthToken | None) -> Access:
     """What may be read for who sent ``request``: with the Hub token in its Authorization header, otherwise with that of the login.
 
     login: as Gradio read it from the session or the body of the call. Not used for a request from a page of another site, which the
@@ -107,7 +107,7 @@ def _elsewhere(headers: Mapping[str, str]) -> bool:
 
 
 _KEY = secrets.token_bytes(16)
-# `Front` adds it to each request. Its name is secret, so that nobody else can: calls of MCP clients come again from this machine with it.
+# `Front` adds it to each request. Its name is secret, so that nobody else can.
 _HEADER = f"x-mantissa-client-{secrets.token_hex(16)}"
 
 
@@ -120,8 +120,6 @@ class Client(NamedTuple):
 
 def with_client(scope: Scope) -> Scope:
     """``scope`` with its client in a header."""
-    if any(name == _HEADER.encode() for name, _ in scope["headers"]):
-        return scope
     return {**scope, "headers": [*scope["headers"], (_HEADER.encode(), " ".join(_client(scope)).encode())]}
 
 

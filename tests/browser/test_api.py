@@ -1,6 +1,5 @@
 """The endpoint for programs, called as programs do: with gradio's own client over HTTP."""
 
-import asyncio
 import json
 import re
 import time
@@ -13,9 +12,6 @@ from urllib.error import HTTPError
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
-from mcp import ClientSession
-from mcp.client.streamable_http import streamable_http_client
-from mcp.types import TextContent
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.update_sparsity import SparsityReport
@@ -275,34 +271,6 @@ def test_a_full_queue_of_one_kind_leaves_room_in_the_others(tmp_path: Path) -> N
         assert _status(f"{url}/gradio_api/call/conflict", data)[0] == 200  # there is room again
 
 
-def test_agents_find_every_endpoint_as_a_tool_that_says_what_it_does(offline: str) -> None:
-    async def ask() -> tuple[str, dict[str, Any], list[str]]:
-        async with streamable_http_client(f"{offline}/gradio_api/mcp/") as (read, write, _), ClientSession(read, write) as session:
-            name = (await session.initialize()).serverInfo.name
-            tools = {tool.name: tool for tool in (await session.list_tools()).tools}
-            answers = []
-            calls = [("consensus", "EleutherAI/pythia-1b"), ("inspect", "sample:tiny-bf16"), ("dtype_summary", "sample:tiny-bf16")]
-            for tool, model in calls:
-                (content,) = (await session.call_tool(tool, {"model": model})).content
-                assert isinstance(content, TextContent)
-                answers.append(content.text)
-            return name, tools, answers
-
-    with ThreadPoolExecutor(1) as thread:  # in this one Playwright's event loop may be running
-        name, tools, (answer, report, short) = thread.submit(asyncio.run, ask()).result()
-    assert name == "Mantissa"
-    assert DtypeReport.model_validate_json(report).checkpoint.ref == "sample:tiny-bf16"  # one is answered at once, the other queued
-    reading = {"find_models", "find_labels", "find_results", "consensus", "stored_result", "add_label", "flag_label"}
-    assert reading | {"dtype", "dtype_many", "inspect", "inspect_many", "sparsity", "conflict", "precision"} <= set(tools)
-    assert all(len(tool.description) > 60 for tool in tools.values())
-    assert all(each["description"] for tool in tools.values() for each in tool.inputSchema["properties"].values())
-    assert tools["dtype"].inputSchema["required"] == ["model"] and "dtype_summary" in tools["dtype"].description
-    assert json.loads(short)["headline"].startswith("Trained in bf16 (known). ") and 20 * len(short) < len(report)
-    assert list(tools["add_label"].inputSchema["properties"]) == ["model", "precision", "evidence", "quote"]
-    said = Client(offline, verbose=False).predict(model="EleutherAI/pythia-1b", api_name="/consensus")
-    assert json.loads(answer) == said and said["disputed"] is False and said["model"] == "EleutherAI/pythia-1b"
-
-
 def _sent(url: str, body: object) -> bytes:
     """Send what may be no call at all, as a program with a token does, and return what is answered; an empty answer to what is refused."""
     status, answer = _status(url, body)
@@ -349,4 +317,6 @@ def test_nothing_of_a_malformed_call_is_in_the_log(offline: str, offline_folder:
         assert b"close_stream" in answer.read()  # all that joined the queue is over
     logged = log.read_bytes()[before:].decode()
     assert CANARY not in logged and "Traceback" not in logged
-    assert "unexpected " in logged  # something was malformed, and that much is logged
+    lines = re.split(r"^(?! )", logged, flags=re.MULTILINE)
+    unexpected = [line for line in lines if "unexpected " in line]
+    assert 0 < len(unexpected) == len(set(unexpected))  # something was malformed: that much is logged, and once

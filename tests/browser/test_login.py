@@ -15,8 +15,9 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 from playwright.sync_api import BrowserContext, Page, expect
 
+from analyzers import ANALYZERS
 from analyzers.language_models.samples import sample_folder
-from tests.browser.conftest import ROOT, serve
+from tests.browser.conftest import ROOT, OpenPage, serve
 from tests.hub import LocalHub
 
 TOKEN = "hf_oauth_" + "canaryCANARY" * 3
@@ -71,7 +72,7 @@ def _no_trace(site: Site) -> None:
 
 @pytest.fixture
 def page(chromium: BrowserContext, site: Site) -> Iterator[Page]:
-    """A page of a new visitor. Not `open_page`: on a Space, Gradio's header asks hosts that the content policy blocks."""
+    """A page of a new visitor. Not `open_page`: a login goes to the public address of the Space."""
     page = chromium.new_page()
     page.set_default_timeout(60_000)
     # what the proxy in front of a Space does with its public address
@@ -82,6 +83,12 @@ def page(chromium: BrowserContext, site: Site) -> Iterator[Page]:
     yield page
     page.close()
     chromium.clear_cookies()
+
+
+def test_no_page_of_a_space_asks_what_its_policy_blocks(site: Site, open_page: OpenPage) -> None:
+    addresses = ["library", *(each.address for each in ANALYZERS.values()), "?view=api", "org/EleutherAI", "methods"]
+    for address in addresses:
+        open_page(f"{site.url}/{address}").close()  # a page that asks another host, or logs an error, fails the test
 
 
 def test_ann_logs_in_and_analyzes_a_gated_model(site: Site, page: Page) -> None:

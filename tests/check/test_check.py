@@ -377,7 +377,7 @@ def test_rows_that_only_the_model_has_are_left_out(tmp_path: Path, capsys: pytes
 
 
 def test_files_that_were_not_opened_are_not_vouched_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A pickle of NaN beside sound weights: one remark, which the headline repeats."""
+    """A pickle of NaN beside sound weights: one remark, whose file the headline counts."""
     folder = write(tmp_path / "model", healthy(), CONFIG)
     torch.save({name: value * torch.nan for name, value in healthy().items()}, folder / "pytorch_model.bin")
     (found,) = check(capsys, folder)["findings"]
@@ -385,8 +385,14 @@ def test_files_that_were_not_opened_are_not_vouched_for(tmp_path: Path, capsys: 
     assert main(["check", str(folder)]) == 0
     said = capsys.readouterr().out
     assert "Nothing found in what was read, 4 tensors; how transformers" in said
-    assert "pytorch_model.bin, by name without weights of its own, was not judged" in said
+    assert "pytorch_model.bin, by name without weights of its own, was not judged" in said and said.count("pytorch_model.bin") == 1
     assert "Load it before you rely on it" in said and "Nothing needs to be changed." not in said
+
+
+def test_a_file_that_was_not_read_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(with_projector(tmp_path / "model"))]) == 0
+    said = capsys.readouterr().out
+    assert said.count("projector/model.safetensors") == 1 and "Not read: 1 file." in said
 
 
 def test_two_models_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

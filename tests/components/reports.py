@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from analyzers.base import Environment, Report, Timing
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from analyzers.dtype_detection.report import ANALYSIS_VERSION
 
 COMMIT = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c"
 _Report = TypeVar("_Report", bound=Report)
@@ -76,7 +77,7 @@ def report(model: str = "sample:tiny-bf16-as-fp32", **changes: Any) -> DtypeRepo
         for r in ("embedding", "head")
     ]
     fields: dict[str, Any] = {
-        "analysis_version": 1,
+        "analysis_version": ANALYSIS_VERSION,
         "id": "0" * 64,
         "timing": Timing(seconds=0.31, reading_seconds=0.31, bytes_per_second=2.1e7),
         "environment": Environment(python="3.11.2", machine="Linux x86_64", device="cpu", libraries={"numpy": "2.4.6"}),

@@ -23,6 +23,12 @@ def test_nothing_is_known_of_an_unknown_model(library: Library) -> None:
     assert _said(library) == {"trained in": "unknown", "passed through": "unknown", "fp16": "unknown"}
 
 
+def test_an_older_analysis_is_named_and_its_inference_left_out(library: Library) -> None:
+    library.add_result(report("org/name", id="1" * 64, analysis_version=1), public=True)
+    older = "sampled, analysis version 1"
+    assert _said(library) == {"trained in": "unknown", "passed through": f"bf16, {older}", "fp16": f"weights fit, {older}"}
+
+
 def test_a_passport_is_an_inference_and_a_label_beats_it(library: Library) -> None:
     assert library.add_result(report("org/name", id="1" * 64), public=True) is not None
     assert _said(library) == {"trained in": "bf16, inferred", "passed through": "bf16, sampled", "fp16": "weights fit, sampled"}

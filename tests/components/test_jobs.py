@@ -195,6 +195,23 @@ def test_the_servers_own_loggers_do_not_quote_a_request(name: str, caplog: pytes
     assert "kept: 5" in caplog.text
 
 
+@pytest.mark.usefixtures("redacted")
+def test_a_repeated_line_is_logged_once_a_minute_with_its_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", lambda record: lines.append(record.getMessage()))
+    logger = logging.getLogger("mantissa.repeated")
+    logger.addHandler(handler)
+    for number in range(1000):
+        logger.warning("the same %s", "cause")
+        logger.error("another cause: %d", number % 2)
+    assert lines == ["the same cause", "another cause: 0", "another cause: 1"]
+    monkeypatch.setattr("components.running.log._REPEAT_SECONDS", 0)
+    for _ in range(2):
+        logger.warning("the same %s", "cause")
+    assert lines[3:] == ["the same cause\n  (and 999 times more since this was last logged)", "the same cause"]
+
+
 def test_suggestions_keep_their_length_and_have_the_samples() -> None:
     asked: list[str] = []
 

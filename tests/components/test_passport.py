@@ -9,7 +9,7 @@ import pytest
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.rule import rule
 from components.dtype.result import passport
-from components.dtype.tables import evidence
+from components.dtype.tables import Outcome, comparison, evidence
 from components.dtype.text import among, summary
 from components.library import Identity, Library
 from components.look.theme import DARK, LIGHT
@@ -152,12 +152,12 @@ def test_where_the_rule_contradicts_a_label_it_is_said_which_wins_and_why() -> N
     assert "wins over" not in among(report())  # an inference
 
 
-def test_what_older_reports_infer_from_the_format_of_a_copy_is_not_repeated() -> None:
-    older = report(training=report().training.model_dump() | {"basis": "lineage"})
-    assert older.headline().startswith(
-        "The training precision cannot be told from the weights. Every kind of training can be saved in bf16. "
-    )
-    assert "Cannot tell" in passport(older) and "bf16, likely" not in passport(older)
+def test_what_an_older_analysis_inferred_is_not_repeated() -> None:
+    older = report(analysis_version=1)
+    assert older.headline().startswith("An older version of the analysis inferred the training precision: run it again. ")
+    assert "Run it again" in passport(older) and "bf16, likely" not in passport(older)
+    assert "Run it again" in comparison(["org/name"], [Outcome("org/name", older)])
+    assert "inferred by an older version of the analysis: run it again" in older.text()
 
 
 def test_a_label_of_the_library_wins_over_the_inference_that_contradicts_it(library: Library) -> None:

@@ -1,6 +1,7 @@
 """The Python API: the answers are those of the command line, of models in memory too, and a report draws itself."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from html import unescape
@@ -192,11 +193,23 @@ def test_a_report_draws_itself() -> None:
 
 
 def test_asking_about_files_loads_no_torch() -> None:
-    import subprocess
-
     program = "import sys, mantissa; mantissa.dtype('sample:tiny-bf16'); print('torch' in sys.modules, 'transformers' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280, check=True)
     assert run.stdout == "False False\n"
+
+
+def test_no_module_takes_the_name_of_a_function() -> None:
+    """Importing a submodule binds its name in the package, where a function of the same name may not be bound yet."""
+    program = (
+        "import analyzers, importlib, mantissa, pkgutil, types\n"
+        "for package in (analyzers, mantissa):\n"
+        "    names = [each.name for each in pkgutil.walk_packages(package.__path__, package.__name__ + '.')]\n"
+        "    for module in [package, *(importlib.import_module(name) for name in names if '__main__' not in name)]:\n"
+        "        for name in getattr(module, '__all__', ()):\n"
+        "            if isinstance(getattr(module, name), types.ModuleType): print(module.__name__, name)"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=True)
+    assert run.stdout == ""
 
 
 def test_an_unknown_option_is_named_with_the_one_it_resembles() -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from analyzers.base import Interval
@@ -183,20 +182,12 @@ TENSORS: DataTable[DtypeReport] = DataTable("Tensors", "m-tensors", _COLUMNS, la
 class Outcome:
     """One of several requested models.
 
-    report: without tensor rows, to limit memory per visitor; None if the model failed, in which case ``error`` is set. file: the full
-    report as JSON.
+    report: without tensor rows, to limit memory per visitor; None if the model failed, in which case ``error`` is set.
     """
 
     model: str
     report: DtypeReport | None = None
     error: str = ""
-    file: Path | None = None
-
-    def whole(self) -> DtypeReport:
-        """The full report. Raises OSError if its file no longer exists."""
-        if self.file is None:
-            raise FileNotFoundError
-        return DtypeReport.model_validate_json(self.file.read_text(encoding="utf-8"))
 
 
 def reports_of(outcomes: Sequence[Outcome]) -> list[DtypeReport]:

@@ -8,7 +8,7 @@ import gradio as gr
 
 from analyzers.base import Report
 from components.results.layout import Layout, Part, Piece, Plot, Rows, Said, Tab
-from components.results.share import Share, downloads
+from components.results.share import Share, Source
 from components.results.standalone import saving
 
 _Report = TypeVar("_Report", bound=Report)
@@ -40,8 +40,8 @@ class Result(Generic[_Report]):
         """Updates that hide the result."""
         return {self.card: gr.update(visible=False)}
 
-    def show(self, report: _Report) -> dict[Any, Any]:
-        """Updates that show ``report``. Raises OSError when its downloads cannot be written."""
+    def show(self, report: _Report, source: Source) -> dict[Any, Any]:
+        """Updates that show ``report``. source: of its downloads."""
         updates: dict[Any, Any] = {self.card: gr.update(visible=True), self.headline: self.layout.headline(report, True)}
         if self.tabs is not None:
             # the open tab may be hidden for this report
@@ -52,7 +52,7 @@ class Result(Generic[_Report]):
             updates |= {component: _content(part, report if tab.shows(report) else None) for part, component in parts}
         links = self.layout.permalink(report), self.layout.command(report)
         markdown = self.layout.markdown(report) if self.layout.markdown is not None else ""
-        return updates | self.share.show(*links, downloads.write(report), report, markdown)
+        return updates | self.share.show(*links, source, report, markdown)
 
 
 def build_result(layout: Layout[_Report]) -> Result[_Report]:

@@ -58,7 +58,7 @@ def _held(made: DtypeReport, visitor: str = "", token: str | None = None) -> Hel
 def test_what_was_read_with_a_token_is_for_its_visitor_only() -> None:
     held, public = _held(report(), "ann", "hf_x"), _held(report(), "ann")
     assert held.report(Client("ann", "elsewhere")) == public.report(Client("bob", "address")) == report()
-    with pytest.raises(LimitExceeded, match="^This result is no longer kept here: open its link"):
+    with pytest.raises(LimitExceeded, match=r"^This result is no longer kept here: open its link"):
         held.file("json", Client("bob", "address"))
 
 

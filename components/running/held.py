@@ -19,7 +19,7 @@ _all: "WeakSet[Held]" = WeakSet()
 
 
 class Held:
-    """A report in the state of a session, with which it ends; earlier if newer ones need the memory (HELD_BYTES).
+    """A report in the state of a session, with which it ends; earlier if newer ones need the memory (RESULTS_MEMORY).
 
     One that was read with a visitor's token is handed to that visitor only.
     """
@@ -36,7 +36,7 @@ class Held:
             _all.add(self)
             total = sum(len(held._content) for held in _all)
             for oldest in sorted(_all, key=lambda held: held._number):
-                if total <= limits.HELD_BYTES:
+                if total <= limits.RESULTS_MEMORY:
                     break
                 total -= len(oldest._content)
                 oldest._content = b""

@@ -10,6 +10,7 @@ from analyzers.dtype_detection.advice import between, ignored, untouched
 from analyzers.dtype_detection.report import TensorRow
 from components.dtype.form import permalink
 from components.dtype.text import answers
+from components.forms.form import as_read
 from components.plots.several_models import FIGURES
 from components.results import standalone
 from components.results.data_table import Column, DataTable, optional
@@ -204,7 +205,7 @@ def comparison(asked: Sequence[str], outcomes: Sequence[Outcome], rest: str = "w
     for index, model in enumerate(asked):
         outcome = outcomes[index] if index < len(outcomes) else None
         if outcome is not None and outcome.report is not None:
-            rows.append(_compared(outcome.report, f"#report-{index + 1}" if anchors else permalink(outcome.report)))
+            rows.append(_compared(outcome.report, f"#report-{index + 1}" if anchors else permalink(as_read(outcome.report))))
         else:
             rows.append({"name": model, "cells": (), "error": outcome.error if outcome else "", "rest": rest})
     sampled = any(not report.extremes.exact for report in reports_of(outcomes))

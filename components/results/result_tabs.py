@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 import gradio as gr
 
 from analyzers.base import Report
+from components.forms.form import as_read
 from components.results.layout import Layout, Part, Piece, Plot, Rows, Said, Tab
 from components.results.share import Share, Source
 from components.results.standalone import saving
@@ -50,7 +51,7 @@ class Result(Generic[_Report]):
             if tab.when:
                 updates[shown] = gr.update(visible=tab.shows(report))
             updates |= {component: _content(part, report if tab.shows(report) else None) for part, component in parts}
-        links = self.layout.permalink(report), self.layout.command(report)
+        links = self.layout.permalink(as_read(report)), self.layout.command(as_read(report, found=True))
         markdown = self.layout.markdown(report) if self.layout.markdown is not None else ""
         return updates | self.share.show(*links, source, report, markdown)
 

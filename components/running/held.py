@@ -2,6 +2,7 @@
 
 import threading
 import zlib
+from itertools import count
 from typing import Any
 from weakref import WeakSet
 
@@ -14,7 +15,7 @@ from components.site import archive
 from components.site.identity import Client
 
 _lock = threading.Lock()
-_number = 0
+_numbers = count()
 _all: "WeakSet[Held]" = WeakSet()
 
 
@@ -25,14 +26,12 @@ class Held:
     """
 
     def __init__(self, report: Report, who: Caller | None = None) -> None:
-        global _number
         who = who or caller.get()
         self._owner = who.client.visitor if who.access.token is not None else None
         self._analyzer = report.analyzer
         self._content = zlib.compress(report.model_dump_json().encode(), 1)
         with _lock:
-            _number += 1
-            self._number = _number
+            self._number = next(_numbers)
             _all.add(self)
             total = sum(len(held._content) for held in _all)
             for oldest in sorted(_all, key=lambda held: held._number):
@@ -43,9 +42,10 @@ class Held:
 
     def report(self, client: Client) -> Any:
         """The report. Raises LimitExceeded if it is no longer held for this client."""
-        if not self._content or self._owner not in (None, client.visitor):
+        content = self._content  # another thread may take it away
+        if not content or self._owner not in (None, client.visitor):
             raise LimitExceeded(GONE)
-        return archive.read(self._analyzer, zlib.decompress(self._content))
+        return archive.read(self._analyzer, zlib.decompress(content))
 
     def file(self, ending: str, client: Client) -> File:
         """The file with this ending. Raises LimitExceeded as `report` does."""

@@ -39,7 +39,7 @@ _WHY = (
     f"return [+stopped > +started ? '{_STOPPED}' : Date.now() - stopped < 5000 ? '{_PREVIOUS}' : '{_FULL}', ...shown] }}"
 )
 _QUERY_KEYS = 1_000
-# Drawn at once: each takes up to a second of a core, and some times its size of memory.
+# Drawn at the same time: each takes up to a second of a core, and several times its size in memory.
 _FILES = 2
 # The server keeps no file that could be asked for: the bytes came with the answer to the click.
 _SAVE = (

@@ -4,6 +4,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -20,7 +21,7 @@ from analyzers.check.text import markdown
 from analyzers.checkpoints import Access
 from analyzers.terminal import fitted, joined, printable, printable_json
 from components.check.result import RESULT
-from components.results.downloads import Downloads
+from components.results.downloads import file_of
 from components.results.share import summary
 from mantissa.commands import COMMANDS
 from tests.dtype_detection.checkpoints import normal, write
@@ -213,15 +214,14 @@ def test_an_error_is_one_line(words: str, sources: Sources, capfd: pytest.Captur
         assert not odd(err) and not list(commands(err))
 
 
-def test_the_page_shows_and_writes_no_name_that_forges_or_hides(sources: Sources, tmp_path: Path) -> None:
+def test_the_page_shows_and_writes_no_name_that_forges_or_hides(sources: Sources) -> None:
     """The result above its tabs, its summary and Markdown to copy, and its downloads."""
-    for kind, paths in sources.items():
+    for paths in sources.values():
         report = checked(paths["model"])
-        files = Downloads(tmp_path / kind).write(report)
-        assert CheckReport.model_validate_json(Path(files.json).read_text()) == report
-        written = [Path(files.json).read_text()] + [
-            archive.read(name).decode() for archive in [ZipFile(files.csv)] for name in archive.namelist()
-        ]
+        text = file_of(report, "json").content.decode()
+        assert CheckReport.model_validate_json(text) == report
+        archive = ZipFile(BytesIO(file_of(report, "zip").content))
+        written = [text, *(archive.read(name).decode() for name in archive.namelist())]
         texts = [RESULT.headline(report, True), summary(report), report.summary, report.text(), joined(markdown(report)), *written]
         assert not any(odd(text) or list(commands(text)) for text in texts)
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from analyzers.check.report import CheckReport, CheckRequest
-from components.forms.form import Cost, Query, command_line, link, one_model, pinned, queried, validated
+from analyzers.check.report import CheckRequest
+from components.forms.form import Cost, Query, command_line, link, one_model, queried, validated
 
 ABOUT = (
     "Whether an upload is what it claims to be, and what it wastes, as JSON: findings, each with its level (error, warning, info), what to "
@@ -33,11 +33,15 @@ def form(query: Query) -> Form:
     return Form(**queried(query, Form, ("model", "base")))
 
 
-def permalink(report: CheckReport) -> str:
-    """The query that reproduces this report, pinned to the commits: ``?model=...&base=...``."""
-    return link([("model", pinned(report.checkpoint)), *([("base", pinned(report.base))] if report.base else [])], {})
+def permalink(request: CheckRequest) -> str:
+    """The query that asks for the same: ``?model=...&base=...``."""
+    return link([("model", request.model)], _base(request))
 
 
-def command(report: CheckReport) -> str:
+def command(request: CheckRequest) -> str:
     """The shell command for the same check."""
-    return command_line(["check", pinned(report.checkpoint)], {"base": pinned(report.base)} if report.base else {})
+    return command_line(["check", request.model], _base(request))
+
+
+def _base(request: CheckRequest) -> dict[str, str]:
+    return {"base": request.base} if request.base else {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.errors import InvalidData, LimitExceeded
-from analyzers.gradient_conflict import ConflictReport, ConflictRequest
+from analyzers.gradient_conflict import ConflictRequest
 from analyzers.language_models.data import pair_of
 from analyzers.outside_json import InvalidJson, parse_json
 from components.forms import form as forms
@@ -86,35 +86,27 @@ def form(query: forms.Query) -> Form:
     return Form(**known | forms.queried_data(query))
 
 
-def permalink(report: ConflictReport) -> str:
-    """The query that shows this report again, pinned to the commits: ``?model=...&data=...``. Pairs too long for it are omitted."""
-    request, options = report.request, forms.changed(report.request, OPTIONS)
-    keys = [("model", forms.pinned(report.checkpoint))]
+def permalink(request: ConflictRequest) -> str:
+    """The query that asks for the same: ``?model=...&data=...``. Pairs too long for it are omitted."""
+    options = forms.changed(request, OPTIONS)
+    keys = [("model", request.model)]
     if request.pairs:
         text = lines(pair.model_dump(exclude_defaults=True) for pair in request.pairs)
         keys += [("pairs", forms.linked(text)), ("samples", str(options.pop("samples", request.samples)))]
     elif request.data != forms.BUILTIN:
-        keys.append(("data", _pinned_data(report)))
+        keys.append(("data", request.data))
     return forms.link(keys, options)
 
 
-def command(report: ConflictReport) -> str:
+def command(request: ConflictRequest) -> str:
     """The shell command for the same analysis; given pairs have to be saved as pairs.jsonl first."""
     from analyzers.gradient_conflict import TOPK_OPTIONS
 
-    request = report.request
     idle = TOPK_OPTIONS if request.ffn != "topk" else ()  # the command refuses them
     data = {}
     if request.pairs or request.data != forms.BUILTIN:
-        data["data"] = "pairs.jsonl" if request.pairs else _pinned_data(report)
-    return forms.command_line(
-        ["conflict", forms.pinned(report.checkpoint)], data | forms.changed(request, (name for name in OPTIONS if name not in idle))
-    )
-
-
-def _pinned_data(report: ConflictReport) -> str:
-    """The data with its commit; batches of the caller have none."""
-    return report.data.source if report.data.commit is None else f"{report.data.source}@{report.data.commit}"
+        data["data"] = "pairs.jsonl" if request.pairs else request.data
+    return forms.command_line(["conflict", request.model], data | forms.changed(request, (name for name in OPTIONS if name not in idle)))
 
 
 def pasted(text: str) -> tuple[dict[str, str], ...]:

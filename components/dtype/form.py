@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from analyzers import limits
-from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from analyzers.dtype_detection import DtypeRequest
 from analyzers.dtype_detection.report import QuantizationFormat
 from analyzers.errors import InvalidRequest
 from components.forms import form as forms
@@ -59,16 +59,13 @@ def options(request: DtypeRequest) -> dict[str, str]:
     return {"quantize": ",".join(request.quantize)} if request.quantize else {}
 
 
-def permalink(report: DtypeReport) -> str:
-    """The query that reproduces this report, pinned to its commit: ``?model=...&revision=...&mode=...``."""
-    checkpoint = report.checkpoint
-    keys = [("model", checkpoint.ref)]
-    if not checkpoint.ref.startswith("sample:"):
-        keys.append(("revision", checkpoint.commit))
-    return forms.link_to_reading([*keys, *options(report.request).items()], report.request)
+def permalink(request: DtypeRequest) -> str:
+    """The query that asks for the same: ``?model=...&revision=...&mode=...``."""
+    model, _, revision = request.model.partition("@")
+    keys = [("model", model), *([("revision", revision)] if revision else [])]
+    return forms.link_to_reading([*keys, *options(request).items()], request)
 
 
-def command(report: DtypeReport) -> str:
+def command(request: DtypeRequest) -> str:
     """The shell command for the same analysis."""
-    asked = forms.changed(report.request, forms.READING) | options(report.request)
-    return forms.command_line(["dtype", forms.pinned(report.checkpoint)], asked)
+    return forms.command_line(["dtype", request.model], forms.changed(request, forms.READING) | options(request))

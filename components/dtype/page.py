@@ -23,6 +23,7 @@ from components.running.jobs import job, sentence
 from components.running.progress import Meter
 from components.running.runs import Runs, Updates, failed, status
 from components.site.archive import STORED
+from components.site.identity import client_of
 
 _LABEL = "Model id (org/name) or sample:tiny-bf16; several separated by commas or spaces"
 _THREE = "sample:tiny-fp32, sample:tiny-bf16-as-fp32, sample:tiny-overflow"
@@ -74,7 +75,7 @@ class PassportRuns(Runs):
     def work(self, form: Form, again: bool) -> Iterator[Updates]:
         """Analyze the models named in ``form``. Raises what the analysis of a single one raises."""
         requests = form.requests()
-        return super().work(form, again) if len(requests) == 1 else self._work_on_several(Batch.of(requests))
+        return super().work(form, again) if len(requests) == 1 else self._work_on_several(Batch(requests))
 
     def cleared(self, said: str) -> Updates:
         """Updates that clear the page except for the message ``said``."""
@@ -119,15 +120,13 @@ class PassportRuns(Runs):
         except Exception as error:
             return {self.status: failed(sentence(error))}
 
-    def open(self, batch: Batch | None, event: gr.EventData) -> Updates:
+    def open(self, batch: Batch | None, request: gr.Request, event: gr.EventData) -> Updates:
         """Show the full result of the clicked table row below the table."""
-        outcome = opened(batch, event)
-        if outcome is None:
+        held = opened(batch, event)
+        if held is None:
             return {self.status: gr.skip()}
         try:
-            return self.result.show(outcome.whole())
-        except FileNotFoundError:
-            return {self.status: failed("This result is no longer kept here: open its link in a new tab to read the model again.")}
+            return self.result.show(held.report(client_of(request)), held)
         except Exception as error:
             return {self.status: failed(sentence(error))}
 

@@ -2,23 +2,25 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from analyzers.terminal import printable_json
 from components.dtype.form import options
 from components.dtype.result import RESULT
 from components.dtype.tables import Outcome, comparison, overview_of, reports_of
 from components.forms.form import READING, changed, command_line, link_to_reading, pinned
 from components.plots.several_models import FIGURES
-from components.results.downloads import Files, file_name, tables_zip, write_files
+from components.results.downloads import File, file_name, named, tables_zip
 from components.results.result_tabs import build_plot
-from components.results.share import Share, downloads
+from components.results.share import Share
 from components.results.standalone import Page, report_page
+from components.running.held import Held
+from components.site.identity import Client
 from components.text import numbers
 from components.text.markup import caption
 
@@ -45,28 +47,31 @@ def document(outcomes: Sequence[Outcome]) -> Page:
     return report_page(RESULT.title, names, [overview_of(outcomes), *(RESULT.article(row, report) for row, report in read)])
 
 
-def kept(model: str, report: DtypeReport, file: Path) -> Outcome:
-    """The outcome for a report; the full report is written to ``file``. Raises OSError if writing fails."""
-    file.write_text(report.model_dump_json(), encoding="utf-8")
-    light = report.model_copy(update={"tensors": (), "buffers": ()})
-    light.keep_full_rows(tuple)  # else the copy would keep the closure that produces the full rows alive
-    return Outcome(model, light, file=file)
+def light(report: DtypeReport) -> DtypeReport:
+    """The report without its tensors."""
+    copy = report.model_copy(update={"tensors": (), "buffers": ()})
+    copy.keep_full_rows(tuple)  # else the copy would keep the closure that produces the full rows alive
+    return copy
 
 
-def write_several(folder: Path, outcomes: Sequence[Outcome]) -> Files:
-    """Write the files into ``folder``. The JSON is a list, with ``{"model", "error"}`` for failures. Raises OSError if writing fails."""
-    wholes = [None if outcome.report is None else outcome.whole() for outcome in outcomes]
-    pairs = list(zip(outcomes, wholes, strict=True))
-    each = [
-        whole.model_dump_json(indent=2) if whole else json.dumps({"model": outcome.model, "error": outcome.error})
-        for outcome, whole in pairs
-    ]
-    failed = [(outcome.model, outcome.error) for outcome, whole in pairs if not whole]
-    reports = [whole for whole in wholes if whole]
-    page = document([Outcome(outcome.model, whole, outcome.error) for outcome, whole in pairs]).alone()
+def file_of_several(outcomes: Sequence[Outcome], ending: str) -> File:
+    """The file of full reports with this ending. The JSON is a list, with ``{"model", "error"}`` for failures."""
+    failed = [(outcome.model, outcome.error) for outcome in outcomes if outcome.report is None]
+    match ending:
+        case "json":
+            items = [
+                json.dumps({"model": outcome.model, "error": outcome.error})
+                if outcome.report is None
+                else outcome.report.model_dump_json(indent=2)
+                for outcome in outcomes
+            ]
+            content = printable_json("[" + ",\n".join(items) + "]\n").encode()
+        case "zip":
+            content = tables_zip(reports_of(outcomes), failed)
+        case _:
+            content = document(outcomes).alone().encode()
     others = f"-and-{len(outcomes) - 1}-more" if len(outcomes) > 1 else ""
-    name = file_name([f"{outcomes[0].model}{others}"], "dtype")
-    return write_files(folder, name, "[" + ",\n".join(each) + "]", tables_zip(reports, failed), page)
+    return named(file_name([f"{outcomes[0].model}{others}"], "dtype"), ending, content)
 
 
 _NOWHERE = "None of these models could be read."
@@ -81,26 +86,26 @@ _OPEN = (
 
 @dataclass(slots=True)
 class Batch:
-    """A run over several models: the requests and the outcomes so far. The full reports are in ``folder``."""
+    """A run over several models: the requests and the outcomes so far, and the full reports by their rows."""
 
     requests: list[DtypeRequest]
-    folder: Path
     outcomes: list[Outcome] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, requests: list[DtypeRequest]) -> "Batch":
-        """A batch that has not started. Raises OSError if its folder cannot be created."""
-        return cls(requests, downloads.folder())
+    held: dict[int, Held] = field(default_factory=dict)
 
     def add(self, report: DtypeReport) -> None:
-        """Add the next model's report. Raises OSError if writing fails."""
-        downloads.used(self.folder)
+        """Add the next model's report."""
         number = len(self.outcomes)
-        self.outcomes.append(kept(self.requests[number].model, report, self.folder / f"{number}.json"))
+        self.held[number] = Held(report)
+        self.outcomes.append(Outcome(self.requests[number].model, light(report)))
 
     def fail(self, error: str) -> None:
         """Record that the next model failed with ``error``."""
         self.outcomes.append(Outcome(self.requests[len(self.outcomes)].model, error=error))
+
+    def file(self, ending: str, client: Client) -> File:
+        """The file of all outcomes with this ending. Raises LimitExceeded if one of the reports is no longer held for this client."""
+        wholes = {row: held.report(client) for row, held in self.held.items()}
+        return file_of_several([replace(outcome, report=wholes.get(row)) for row, outcome in enumerate(self.outcomes)], ending)
 
     def summary(self) -> str:
         """How many of the models were read, as a sentence."""
@@ -141,11 +146,9 @@ class Several:
         return {**self.rows(batch), self.tabs: gr.update(visible=False)}
 
     def end(self, batch: Batch) -> dict[Any, Any]:
-        """Updates for a finished or stopped run, with its files. Raises OSError if the files cannot be written or read."""
+        """Updates for a finished or stopped run."""
         done = batch.outcomes
         places = [(row, outcome.report) for row, outcome in enumerate(done, 1) if outcome.report is not None]
-        downloads.used(batch.folder)
-        files = write_several(batch.folder, done)
         request = batch.requests[0]
         rows, reports = [row for row, _ in places], [report for _, report in places]
         drawn: dict[Any, Any] = {}
@@ -155,13 +158,11 @@ class Several:
             **self.rows(batch, "not read: stopped"),
             self.tabs: gr.update(visible=True),
             **drawn,
-            **self.share.show(permalink(done, request), command(done, request), files),
+            **self.share.show(permalink(done, request), command(done, request), batch),
         }
 
 
-def opened(batch: Batch | None, event: gr.EventData) -> Outcome | None:
-    """The outcome of the clicked table row; None if the row has no report."""
+def opened(batch: Batch | None, event: gr.EventData) -> Held | None:
+    """The report of the clicked table row; None if it has none."""
     row = event._data.get("row") if isinstance(event._data, dict) else None
-    if batch is None or not isinstance(row, int) or not 0 <= row < len(batch.outcomes):
-        return None
-    return batch.outcomes[row] if batch.outcomes[row].report is not None else None
+    return batch.held.get(row) if batch is not None and isinstance(row, int) else None

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from analyzers.base import Interval
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import between, ignored, untouched
 from analyzers.dtype_detection.report import TensorRow
-from analyzers.outside_json import parse_model
 from components.dtype.form import permalink
 from components.dtype.text import answers
+from components.forms.form import as_read
 from components.plots.several_models import FIGURES
 from components.results import standalone
 from components.results.data_table import Column, DataTable, optional
@@ -184,20 +183,12 @@ TENSORS: DataTable[DtypeReport] = DataTable("Tensors", "m-tensors", _COLUMNS, la
 class Outcome:
     """One of several requested models.
 
-    report: without tensor rows, to limit memory per visitor; None if the model failed, in which case ``error`` is set. file: the full
-    report as JSON.
+    report: without tensor rows, to limit memory per visitor; None if the model failed, in which case ``error`` is set.
     """
 
     model: str
     report: DtypeReport | None = None
     error: str = ""
-    file: Path | None = None
-
-    def whole(self) -> DtypeReport:
-        """The full report. Raises OSError if its file no longer exists."""
-        if self.file is None:
-            raise FileNotFoundError
-        return parse_model(DtypeReport, self.file.read_text(encoding="utf-8"))
 
 
 def reports_of(outcomes: Sequence[Outcome]) -> list[DtypeReport]:
@@ -214,7 +205,7 @@ def comparison(asked: Sequence[str], outcomes: Sequence[Outcome], rest: str = "w
     for index, model in enumerate(asked):
         outcome = outcomes[index] if index < len(outcomes) else None
         if outcome is not None and outcome.report is not None:
-            rows.append(_compared(outcome.report, f"#report-{index + 1}" if anchors else permalink(outcome.report)))
+            rows.append(_compared(outcome.report, f"#report-{index + 1}" if anchors else permalink(as_read(outcome.report))))
         else:
             rows.append({"name": model, "cells": (), "error": outcome.error if outcome else "", "rest": rest})
     sampled = any(not report.extremes.exact for report in reports_of(outcomes))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzers.errors import InvalidRequest
-from analyzers.exit_feedback import ExitReport, ExitRequest
+from analyzers.exit_feedback import ExitRequest
 from analyzers.exit_feedback.signals import METHODS as DEFAULT
 from components.forms import form as forms
 
@@ -82,19 +82,18 @@ def form(query: forms.Query) -> Form:
     return Form(**known)
 
 
-def permalink(report: ExitReport) -> str:
-    """The query for this report, pinned to its commits: ``?model=...&methods=...``."""
-    return forms.link([("model", forms.pinned(report.checkpoint))], _changed(report))
+def permalink(request: ExitRequest) -> str:
+    """The query that asks for the same: ``?model=...&methods=...``."""
+    return forms.link([("model", request.model)], _changed(request))
 
 
-def command(report: ExitReport) -> str:
+def command(request: ExitRequest) -> str:
     """The same analysis on the command line."""
-    return forms.command_line(["exit", forms.pinned(report.checkpoint)], _changed(report))
+    return forms.command_line(["exit", request.model], _changed(request))
 
 
-def _changed(report: ExitReport) -> dict[str, Any]:
+def _changed(request: ExitRequest) -> dict[str, Any]:
     """Methods, data and options that are not at their default."""
-    request = report.request
     options = {} if request.methods == DEFAULT else {"methods": ",".join(request.methods)}
-    options |= {} if request.data == forms.BUILTIN else {"data": f"{report.inputs.source}@{report.inputs.commit}"}
+    options |= {} if request.data == forms.BUILTIN else {"data": request.data}
     return options | forms.changed(request, OPTIONS)

@@ -22,7 +22,7 @@ from analyzers.errors import InvalidRequest
 Query = Sequence[tuple[str, str]]
 SHOWN = 60
 # Sources of text; an analyzer may add more.
-BUILTIN, DATASET = "builtin", "dataset"
+BUILTIN, DATASET, RANDOM = "builtin", "dataset", "random"
 # Longer texts are omitted from links: browsers and proxies truncate long URLs.
 LINKED_CHARACTERS = 4_000
 # Fields of `WeightsRequest` on every form about weights, in the order of links and endpoints.
@@ -219,6 +219,25 @@ def revised(query: Query) -> Query:
 def pinned(checkpoint: CheckpointFacts) -> str:
     """The reference with its commit; samples have none."""
     return checkpoint.ref if checkpoint.ref.startswith("sample:") else f"{checkpoint.ref}@{checkpoint.commit}"
+
+
+def as_read(report: Any, found: bool = False) -> Any:
+    """The request of ``report``, naming the commits that were read: links and commands are made of it.
+
+    found: with the candidates that nobody named, too; a link finds them again.
+    """
+    request = report.request
+    names: dict[str, Any] = {}
+    for field, facts in (("model", "checkpoint"), ("base", "base")):
+        if getattr(report, facts, None) is not None:
+            names[field] = pinned(getattr(report, facts))
+    for field in ("tuned", "candidates"):
+        if found or getattr(request, field, None):
+            names[field] = tuple(map(pinned, getattr(report, field, ())))
+    if getattr(request, "data", BUILTIN) not in (BUILTIN, RANDOM):
+        text = getattr(report, "data", None) or report.inputs
+        names["data"] = text.source if text.commit is None else f"{text.source}@{text.commit}"
+    return request.model_copy(update={field: value for field, value in names.items() if hasattr(request, field)})
 
 
 def changed(request: Request, names: Iterable[str]) -> dict[str, Any]:

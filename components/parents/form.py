@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from analyzers import limits
-from analyzers.parents.report import ParentsReport, ParentsRequest
+from analyzers.parents.report import ParentsRequest
 from components.forms.form import (
     READING,
     Cost,
@@ -13,7 +13,6 @@ from components.forms.form import (
     command_line,
     link_to_reading,
     one_model,
-    pinned,
     queried,
     references,
     validated,
@@ -51,23 +50,11 @@ def form(query: Query) -> Form:
     return Form(candidates=" ".join(candidates[: limits.CANDIDATES + 1]), **queried(query, Form, ("model", *READING)))
 
 
-def permalink(report: ParentsReport) -> str:
-    """The query that reproduces this report, pinned to the commits: ``?model=...&candidate=...&candidate=...&mode=...``."""
-    named = _refs(report) if report.request.candidates else []  # those of the card and the library are found again
-    keys = [("model", pinned(report.checkpoint)), *(("candidate", _pinned(report, ref)) for ref in named)]
-    return link_to_reading(keys, report.request)
+def permalink(request: ParentsRequest) -> str:
+    """The query that asks for the same: ``?model=...&candidate=...&candidate=...&mode=...``."""
+    return link_to_reading([("model", request.model), *(("candidate", name) for name in request.candidates)], request)
 
 
-def command(report: ParentsReport) -> str:
+def command(request: ParentsRequest) -> str:
     """The shell command for the same analysis."""
-    words = ["parents", pinned(report.checkpoint), *(_pinned(report, ref) for ref in _refs(report))]
-    return command_line(words, changed(report.request, READING))
-
-
-def _refs(report: ParentsReport) -> list[str]:
-    return [each.ref for each in report.candidates]
-
-
-def _pinned(report: ParentsReport, ref: str) -> str:
-    commit = next(each.commit for each in report.candidates if each.ref == ref)
-    return ref if ref.startswith("sample:") else f"{ref}@{commit}"
+    return command_line(["parents", request.model, *request.candidates], changed(request, READING))

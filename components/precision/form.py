@@ -5,7 +5,7 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest
-from analyzers.precision_variants import PrecisionReport, PrecisionRequest
+from analyzers.precision_variants import PrecisionRequest
 from analyzers.precision_variants.variants import DEFAULT
 from components.forms import form as forms
 
@@ -18,7 +18,7 @@ PARAMETERS = (
     "model", "variants", "data", "text", "sequences", "sequence_length", "loss", "advantages", "old_logprobs", "clip_low", "clip_high",
     "random_init", "pre_rounded", "inside", "attention", "seed",
 )  # fmt: skip
-TEXT, RANDOM = "text", "random"
+TEXT, RANDOM = "text", forms.RANDOM
 PRETRAINED = "pretrained"
 _OPTIONS = ("sequences", "sequence_length", "seed", "loss", "attention")
 _FLAGS = ("pre_rounded", "inside")
@@ -117,34 +117,32 @@ def form(query: forms.Query) -> Form:
     return Form(**known | ({"source": RANDOM} if texts.get("data") == RANDOM else forms.queried_data(query)))
 
 
-def permalink(report: PrecisionReport) -> str:
-    """The query that shows this report again, pinned to its commits: ``?model=...&variants=...``. Texts that are too long are omitted."""
+def permalink(request: PrecisionRequest) -> str:
+    """The query that asks for the same: ``?model=...&variants=...``. Texts that are too long are omitted."""
     from analyzers.precision_variants.request import written
 
-    request = report.request
     presets, own = _sorted(request)
-    keys = [("model", forms.pinned(report.checkpoint))]
+    keys = [("model", request.model)]
     if request.variants != DEFAULT:
         keys += [("variants", ",".join(presets)), *(("variant", text) for text in own)]
     if request.text is not None:
         keys.append(("text", forms.linked(request.text)))
     elif request.data != forms.BUILTIN:
-        keys.append(("data", _data(report)))
+        keys.append(("data", request.data))
     if request.old_logprobs:
         keys.append(("old_logprobs", forms.linked(written(request.old_logprobs))))
     return forms.link(keys, _changed(request))
 
 
-def command(report: PrecisionReport) -> str:
+def command(request: PrecisionRequest) -> str:
     """The command that makes the same analysis; a pasted text or old log-probabilities must be saved as the named file first."""
-    request = report.request
     presets, own = _sorted(request)
-    words = ["precision", forms.pinned(report.checkpoint)]
+    words = ["precision", request.model]
     if request.variants != DEFAULT:
         words += ["--variants", ",".join(presets)] if presets else []
         words += [word for text in own for word in ("--variant", text)]
     if request.text is not None or request.data != forms.BUILTIN:
-        words += ["--data", "text.txt" if request.text is not None else _data(report)]
+        words += ["--data", "text.txt" if request.text is not None else request.data]
     words += ["--old-logprobs", "old-logprobs.jsonl"] if request.old_logprobs else []
     return forms.command_line(words, _changed(request))
 
@@ -153,10 +151,6 @@ def _sorted(request: PrecisionRequest) -> tuple[list[str], list[str]]:
     """Presets, and the visitor's own variants."""
     own = [text for text in request.variants if ":" in text]
     return [text for text in request.variants if ":" not in text], own
-
-
-def _data(report: PrecisionReport) -> str:
-    return RANDOM if report.inputs.source == RANDOM else f"{report.inputs.source}@{report.inputs.commit}"
 
 
 def _changed(request: PrecisionRequest) -> dict[str, Any]:

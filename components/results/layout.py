@@ -73,7 +73,7 @@ class Layout(Generic[_Report]):
     """The parts of a result, each computed from a report.
 
     title: of the document; name: of a report within it; headline: the first card, HTML, where True with links that work only on the app's
-    pages; permalink: the query that shows the report again;
+    pages; permalink: the query that asks for what a request asks for;
     command: the same on the command line. overview: HTML above several reports.
     summary: the report's own headline, with what the library knows; plain text. related: names and addresses of further pages of the app.
     markdown: the lines of the result as GitHub Markdown, for an issue; None: it has none.
@@ -82,8 +82,8 @@ class Layout(Generic[_Report]):
     title: str
     name: Callable[[_Report], str]
     headline: Callable[[_Report, bool], str]
-    permalink: Callable[[_Report], str]
-    command: Callable[[_Report], str]
+    permalink: Callable[[Any], str]
+    command: Callable[[Any], str]
     tabs: Sequence[Tab[_Report]]
     overview: Callable[[Sequence[_Report]], str] | None = None
     summary: Callable[[_Report], str] = lambda report: report.headline()

@@ -8,8 +8,9 @@ import gradio as gr
 
 from analyzers.base import Report
 from analyzers.terminal import joined
+from components.forms.form import as_read
 from components.results.layout import Layout, Part, Piece, Plot, Rows, Said, Tab
-from components.results.share import Share, downloads
+from components.results.share import Share, Source
 from components.results.standalone import saving
 
 _Report = TypeVar("_Report", bound=Report)
@@ -41,8 +42,8 @@ class Result(Generic[_Report]):
         """Updates that hide the result."""
         return {self.card: gr.update(visible=False)}
 
-    def show(self, report: _Report) -> dict[Any, Any]:
-        """Updates that show ``report``. Raises OSError when its downloads cannot be written."""
+    def show(self, report: _Report, source: Source) -> dict[Any, Any]:
+        """Updates that show ``report``. source: of its downloads."""
         updates: dict[Any, Any] = {self.card: gr.update(visible=True), self.headline: self.layout.headline(report, True)}
         if self.tabs is not None:
             # the open tab may be hidden for this report
@@ -51,9 +52,9 @@ class Result(Generic[_Report]):
             if tab.when:
                 updates[shown] = gr.update(visible=tab.shows(report))
             updates |= {component: _content(part, report if tab.shows(report) else None) for part, component in parts}
-        links = self.layout.permalink(report), self.layout.command(report)
+        links = self.layout.permalink(as_read(report)), self.layout.command(as_read(report, found=True))
         markdown = joined(self.layout.markdown(report)) if self.layout.markdown is not None else ""
-        return updates | self.share.show(*links, downloads.write(report), report, markdown)
+        return updates | self.share.show(*links, source, report, markdown)
 
 
 def build_result(layout: Layout[_Report]) -> Result[_Report]:

@@ -1,18 +1,26 @@
 """Sharing a result: a link, the command line, and the files. Used for one model and for several."""
 
-from pathlib import Path
-from typing import Any
+from base64 import b64encode
+from typing import Any, Protocol
 
 import gradio as gr
-from gradio.utils import get_upload_folder
 
 from analyzers.base import Report
+from analyzers.errors import LimitExceeded, MantissaError
 from analyzers.terminal import joined
-from components.results.downloads import Downloads, Files
+from components.results.downloads import GONE, File
 from components.site import addresses
 from components.site.embed import HERE, Embed
+from components.site.identity import Client, client_of
 
-downloads = Downloads(Path(get_upload_folder()))
+_LABELS = {"json": "JSON", "zip": "Tables (CSV)", "html": "Page (HTML)"}
+
+
+class Source(Protocol):
+    """What a session holds of a result, in memory, to draw its files from."""
+
+    def file(self, ending: str, client: Client) -> File:
+        """The file with this ending, for a client. Raises MantissaError."""
 
 
 class Share:
@@ -40,29 +48,41 @@ class Share:
                 visible=markdown,
             )
             with gr.Row(elem_classes="m-downloads"):
-                self.json = gr.DownloadButton("JSON", size="md", elem_id=f"{prefix}-json")
-                self.csv = gr.DownloadButton("Tables (CSV)", size="md", elem_id=f"{prefix}-csv")
-                self.html = gr.DownloadButton("Page (HTML)", size="md", elem_id=f"{prefix}-html")
+                self.buttons = {ending: gr.Button(label, size="md", elem_id=f"{prefix}-{ending}") for ending, label in _LABELS.items()}
             self.embed = Embed(prefix) if embeds else None
+        self.source = gr.State()
+        self.file = gr.JSON(visible=False)
 
     def components(self) -> list[Any]:
         """All components, as the outputs of an event."""
-        own = [self.summary, self.link, self.command, self.markdown, self.json, self.csv, self.html]
+        own = [self.summary, self.link, self.command, self.markdown, self.source]
         return own + (self.embed.components() if self.embed is not None else [])
 
-    def show(self, link: str, command: str, files: Files, report: Report | None = None, markdown: str = "") -> dict[Any, Any]:
-        """Updates that fill the components. report: the report to embed and to summarize; None for several. markdown: of the result."""
+    def show(self, link: str, command: str, source: Source, report: Report | None = None, markdown: str = "") -> dict[Any, Any]:
+        """Updates that fill the components.
+
+        source: of the downloads; report: the report to embed and to summarize; None for several. markdown: of the result.
+        """
         embedded = self.embed.show(report) if self.embed is not None and report is not None else {}
         return {
             self.summary: "" if report is None else summary(report),
             self.link: link,
             self.command: command,
             self.markdown: markdown,
-            self.json: gr.update(value=files.json),
-            self.csv: gr.update(value=files.csv),
-            self.html: gr.update(value=files.html),
+            self.source: source,
             **embedded,
         }
+
+    def taken(self, source: Source | None, request: gr.Request, event: gr.EventData) -> dict[str, str]:
+        """The file that the pressed button asks for, for the browser to save. Raises gr.Error with a sentence."""
+        ending = next(ending for ending, button in self.buttons.items() if button == event.target)
+        try:
+            if source is None:
+                raise LimitExceeded(GONE)
+            file = source.file(ending, client_of(request))
+        except MantissaError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+        return {"name": file.name, "type": file.kind, "content": b64encode(file.content).decode("ascii")}
 
 
 def summary(report: Report) -> str:

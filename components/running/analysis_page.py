@@ -16,7 +16,7 @@ from components.results.layout import Layout
 from components.running.jobs import kind_of
 from components.running.progress import Meter
 from components.running.runs import Runs, failed
-from components.running.wiring import wire_address, wire_links, wire_runs
+from components.running.wiring import wire_address, wire_runs, wire_shares
 
 _Form = TypeVar("_Form", bound=Form)
 
@@ -68,7 +68,7 @@ class AnalysisPage(Generic[_Form]):
         gr.HTML(above + questions(ANALYZERS[self.name].title), elem_classes="m-plain m-start")
         if self.gallery is not None:
             page.load(self.gallery, None, gr.HTML(elem_classes="m-plain m-start"), queue=False, **QUIET)
-        wire_links(runs.shares())
+        wire_shares(runs.shares())
         wire_address(page, self.key, lambda query: self.prefill(query, fields.subject), [*fields.filled, status], runs, self.asked)
 
     def asked(self, query: Query) -> _Form:

@@ -15,6 +15,7 @@ from components.results.layout import Layout
 from components.results.result_tabs import build_result
 from components.results.share import Share
 from components.running import estimate
+from components.running.held import Held
 from components.running.jobs import job, sentence
 from components.running.log import log_unexpected
 from components.running.progress import Meter
@@ -96,9 +97,9 @@ class Runs:
                 yield {self.status: said}
 
     def show(self, report: Any, made: str) -> Updates:
-        """Updates that show ``report``. made: when it was stored, empty if it was computed now. Raises OSError."""
+        """Updates that show ``report``. made: when it was stored, empty if it was computed now."""
         free = {**self.controls.busy(False), self.controls.again: gr.update(visible=bool(made))}
-        return {self.status: done(report, made), **self.result.show(report), **free}
+        return {self.status: done(report, made), **self.result.show(report, Held(report)), **free}
 
     def show_stored(self, form: Form) -> Updates:
         """Updates that show the stored result of a request that names its commits, if there is one. Never waits, never raises."""

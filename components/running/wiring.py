@@ -39,6 +39,14 @@ _WHY = (
     f"return [+stopped > +started ? '{_STOPPED}' : Date.now() - stopped < 5000 ? '{_PREVIOUS}' : '{_FULL}', ...shown] }}"
 )
 _QUERY_KEYS = 1_000
+# Drawn at the same time: each takes up to a second of a core, and several times its size in memory.
+_FILES = 2
+# The server keeps no file that could be asked for: the bytes came with the answer to the click.
+_SAVE = (
+    "({name, type, content}) => { const bytes = Uint8Array.from(atob(content), (each) => each.charCodeAt(0)); "
+    "const link = document.createElement('a'); link.href = URL.createObjectURL(new Blob([bytes], {type})); link.download = name; "
+    "link.click(); setTimeout(() => URL.revokeObjectURL(link.href), 60000); return null }"
+)
 # A form may be longer than the screen: scroll to the outcome. Inside a frame the page around it must not scroll.
 _SHOW = (
     "() => { const status = document.querySelector('#m-status'); "
@@ -139,9 +147,12 @@ def _pairs(query: str) -> Query:
         return []
 
 
-def wire_links(shares: Sequence[Share]) -> None:
-    """Make links summaries and embed codes absolute, with the address of this page."""
+def wire_shares(shares: Sequence[Share]) -> None:
+    """Make links, summaries and embed codes absolute, with the address of this page, and let the buttons save files."""
     for share in shares:
+        presses = [button.click for button in share.buttons.values()]
+        taken = gr.on(presses, share.taken, share.source, share.file, concurrency_limit=_FILES, concurrency_id="files", **QUIET)
+        taken.success(None, share.file, share.file, js=_SAVE, **QUIET)
         share.link.change(None, share.link, share.link, js=_WHOLE_LINK, **QUIET)
         for code in (share.summary, *(share.embed.codes() if share.embed is not None else [])):
             code.change(None, code, code, js=WHOLE_CODE, **QUIET)

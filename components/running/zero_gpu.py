@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from importlib import import_module
@@ -67,13 +68,14 @@ def gpu_seconds(parameters: int, nbytes: int, tokens: int) -> int:
     return math.ceil(_START_SECONDS + nbytes / _BYTES_PER_SECOND + working)
 
 
-def borrowed(request: Request, seconds: int, access: Access) -> Iterator[Any]:
-    """Analyze in the process that has the GPU. seconds: the time requested; ZeroGPU reads it before this begins."""
+def borrowed(request: Request, seconds: int, access: Access, folder: str) -> Iterator[Any]:
+    """Analyze in the process that has the GPU, with temporary files in ``folder``. seconds: the time requested; ZeroGPU reads it first."""
+    tempfile.tempdir = folder
     yield Progress(done=0, total=0, unit="", note="Starting")
     yield from analysis_process.answers(request, limits.WEB_MODEL_WORK, access)
 
 
-def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access], Iterator[Any]]) -> Generator[Any, None, None]:
+def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access, str], Iterator[Any]]) -> Generator[Any, None, None]:
     """`borrowed`, after everything that needs no GPU: checks, then downloads, then the estimate. Raises GpuRefused."""
     from analyzers.language_models.load import open_model
 
@@ -96,11 +98,13 @@ def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access
     yield Progress(done=0, total=0, unit="turns", note=note)
     lent_at: float | None = None
     try:
-        for item in lend(request.model_copy(update={"device": "cuda"}), seconds, access):
-            lent_at = lent_at or time.monotonic()
-            if isinstance(item, Exception):
-                raise item
-            yield item
+        # A process that ZeroGPU kills deletes nothing, and its folder may have weights of a gated model.
+        with tempfile.TemporaryDirectory(prefix="mantissa-run-", ignore_cleanup_errors=True) as folder:
+            for item in lend(request.model_copy(update={"device": "cuda"}), seconds, access, folder):
+                lent_at = lent_at or time.monotonic()
+                if isinstance(item, Exception):
+                    raise item
+                yield item
     except gr.Error as error:
         is_over = lent_at is not None and time.monotonic() - lent_at >= seconds
         raise GpuRefused(f"{_meaning(error, seconds, is_over)} use {cost.less}, or the command line on a machine of your own.") from None
@@ -116,6 +120,6 @@ def _meaning(error: gr.Error, seconds: int, is_over: bool) -> str:
     return "The GPU was taken back before the run ended: try again,"
 
 
-_lend: Callable[[Request, int, Access], Iterator[Any]] | None = None
+_lend: Callable[[Request, int, Access, str], Iterator[Any]] | None = None
 if os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"):  # as the package `spaces` reads it, which only a Space has
-    _lend = import_module("spaces").GPU(duration=lambda _, seconds, access: seconds)(borrowed)
+    _lend = import_module("spaces").GPU(duration=lambda _, seconds, *others: seconds)(borrowed)

@@ -1,19 +1,14 @@
 """Addresses on the site, relative to its root: the page that computes a report again, the stored report, its badge."""
 
-import re
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from analyzers import ANALYZERS, analyzer_of
 from analyzers.base import NextStep, Report
+from components.forms.form import as_read
 
 if TYPE_CHECKING:
     from components.results.layout import Layout
-
-
-# What a permalink or a command has in place of a commit that is not known yet.
-_NO_COMMIT = re.compile(r"%40(?=&|$)|&revision=(?=&|$)|@(?=\s|$)")
 
 
 def layout(analyzer: str) -> "Layout[Any]":
@@ -24,31 +19,18 @@ def layout(analyzer: str) -> "Layout[Any]":
 
 def again(report: Report) -> str:
     """The page that computes this report again, filled in: ``sparsity?base=...``; of the passport, ``?model=...``."""
-    return ANALYZERS[report.analyzer].address + layout(report.analyzer).permalink(report)
+    return asked(as_read(report))
 
 
 def asked(request: Any) -> str:
-    """The page that computes this request, filled in: `again` before there is a report, with commits only where the request names them."""
+    """The page that computes this request, filled in."""
     analyzer = analyzer_of(request)
-    return analyzer.address + _NO_COMMIT.sub("", layout(analyzer.name).permalink(_before(request)))
+    return analyzer.address + layout(analyzer.name).permalink(request)
 
 
 def command(request: Any) -> str:
-    """The command that computes this request, with commits only where the request names them."""
-    return _NO_COMMIT.sub("", layout(analyzer_of(request).name).command(_before(request)))
-
-
-def _before(request: Any) -> Any:
-    """What links and commands need of the report on ``request``, before there is one."""
-
-    def named(reference: str) -> SimpleNamespace:
-        name, _, commit = reference.partition("@")
-        return SimpleNamespace(ref=name, source=name, commit=commit)
-
-    data = named(getattr(request, "data", ""))
-    several = {field: tuple(map(named, getattr(request, field, ()))) for field in ("tuned", "candidates")}
-    base, checkpoint = (named(name) if (name := getattr(request, field, "")) is not None else None for field in ("base", "model"))
-    return SimpleNamespace(request=request, checkpoint=checkpoint, base=base, data=data, inputs=data, **several)
+    """The command that computes this request."""
+    return layout(analyzer_of(request).name).command(request)
 
 
 def passport(model: str) -> str:

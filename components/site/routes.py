@@ -1,6 +1,6 @@
 """Routes in addition to Gradio's: badges, stored results, and the library as files. They precede Gradio's own and compute nothing.
 
-/badge/ORG/NAME.svg[?show=trained,passed,fp16,checked]     /result/ID     /result/ID.json
+/badge/ORG/NAME.svg[?show=trained,passed,fp16,checked]     /result/ID[.json, .zip, .html]
 /library/{labels,results,models}.{parquet,csv,jsonl}     /library/training.csv     /library/family/ORG/NAME
 /org/NAME[?sort=COLUMN]     /card/ID.png     /card/org/NAME.png     /assets/NAME
 /methods[/ANALYZER]     /dtype, which is the first page
@@ -25,6 +25,7 @@ from analyzers.checkpoints import parse_reference
 from analyzers.errors import InvalidReference
 from components.library import FILES, Result
 from components.library_page.organisation import card_of, no_models_page, organisation_page
+from components.results.downloads import File, file_of
 from components.site import archive, badges, previews, share_card
 from components.site.assets import FOREVER, asset
 from components.site.exports import TYPES, Exports
@@ -44,6 +45,9 @@ _RENDERED = 64
 _rendered: OrderedDict[tuple[str, str, bool, str], str | None] = OrderedDict()
 # One at a time, and once for all who wait for it: in the threads that badges share, 40 at once would hold up everything else.
 _rendering = asyncio.Lock()
+# Files take longer, and nobody waits for them to see something.
+_drawing = asyncio.Lock()
+_NOT_STORED = "There is no stored result with this id."
 _NO_PICTURE = "There is no such picture here."
 exports = Exports()
 
@@ -54,6 +58,7 @@ def routes() -> list[Route]:
     return [
         Route("/badge/{model:path}.svg", badge),
         Route("/result/{id}.json", result_json),
+        *(Route(f"/result/{{id}}.{ending}", result_file, name=ending) for ending in ("zip", "html")),
         Route("/result/{id}", result),
         Route("/methods", methods),
         Route("/methods/{name}", methods),
@@ -197,12 +202,32 @@ def result_json(request: Request) -> Response:
     """A stored report, byte for byte as it was stored."""
     found = _stored(request.path_params["id"])
     if found is None:
-        return PlainTextResponse("There is no stored result with this id.", 404)
+        return PlainTextResponse(_NOT_STORED, 404)
     answer = _not_modified(request, f'"{request.path_params["id"]}"') or Response(found[2], media_type="application/json")
     answer.headers["ETag"] = f'"{request.path_params["id"]}"'
     answer.headers["Cache-Control"] = _RESULT_CACHE
     answer.headers["Access-Control-Allow-Origin"] = "*"
     return answer
+
+
+async def result_file(request: Request) -> Response:
+    """A stored report as the file that its page offers for download."""
+    ending = request.url.path.rpartition(".")[2]
+    async with _drawing:
+        file = await run_in_threadpool(_file, request.path_params["id"], ending)
+    if file is None:
+        return PlainTextResponse(_NOT_STORED, 404)
+    headers = {
+        "Content-Disposition": f'attachment; filename="{file.name}"',
+        "Content-Security-Policy": _POLICY,
+        "Cache-Control": _RESULT_CACHE,
+    }
+    return Response(file.content, media_type=file.kind, headers=headers)
+
+
+def _file(identifier: str, ending: str) -> File | None:
+    report = _report(identifier)
+    return file_of(report, ending) if report is not None else None
 
 
 def export(request: Request) -> Response:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest
-from analyzers.update_sparsity.report import SparsityReport, SparsityRequest
+from analyzers.update_sparsity.report import SparsityRequest
 from components.forms import form as forms
 
 ABOUT = (
@@ -44,13 +44,11 @@ def form(query: forms.Query) -> Form:
     return Form(tuned=tuned[: limits.TRAJECTORY + 1], **forms.queried(query, Form, ("base", *forms.READING, *_OWN)))
 
 
-def permalink(report: SparsityReport) -> str:
-    """The query that reproduces this report, pinned to the commits: ``?base=...&tuned=...&tuned=...&mode=...``."""
-    keys = [("base", forms.pinned(report.base)), *(("tuned", forms.pinned(each)) for each in report.tuned)]
-    return forms.link_to_reading(keys, report.request, _OWN)
+def permalink(request: SparsityRequest) -> str:
+    """The query that asks for the same: ``?base=...&tuned=...&tuned=...&mode=...``."""
+    return forms.link_to_reading([("base", request.base), *(("tuned", name) for name in request.tuned)], request, _OWN)
 
 
-def command(report: SparsityReport) -> str:
+def command(request: SparsityRequest) -> str:
     """The shell command for the same analysis."""
-    words = ["sparsity", forms.pinned(report.base), *map(forms.pinned, report.tuned)]
-    return forms.command_line(words, forms.changed(report.request, (*_OWN, *forms.READING)))
+    return forms.command_line(["sparsity", request.base, *request.tuned], forms.changed(request, (*_OWN, *forms.READING)))

@@ -34,7 +34,7 @@ def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: 
     """The address of an app that keeps what it keeps in ``folder``, its log too, and reads from ``hub``. more: of its
     environment; program: what Python runs.
 
-    In the end its log has neither a traceback nor a token.
+    In the end its log has neither a traceback nor a token, and Gradio has no file that it could serve.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:
@@ -66,6 +66,7 @@ def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: 
             pytest.fail(f"the app did not start:\n{log.read_text()}")
         yield url
         assert not re.search(r"Traceback|hf_[A-Za-z0-9]{20}", log.read_text())
+        assert not [path for path in (folder / "gradio").rglob("*") if path.is_file()]
     finally:
         process.send_signal(signal.SIGINT)
         try:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.error import HTTPError
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -18,6 +19,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from analyzers import ANALYZERS
 from analyzers.language_models.samples import sample_folder
 from tests.browser.conftest import ROOT, OpenPage, serve
+from tests.browser.steps import downloaded, json_of
 from tests.hub import LocalHub
 
 TOKEN = "hf_oauth_" + "canaryCANARY" * 3
@@ -56,17 +58,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         hub.user(OWN_TOKEN, "bob", ["org/gated"])
         with serve(folder, hub.url, TMPDIR=str(folder), **SPACE, **login) as url:
             yield Site(url, hub, folder)
-        _no_trace(Site(url, hub, folder))
+            _no_trace(Site(url, hub, folder))
 
 
-def _no_trace(site: Site) -> None:
-    """No file of the app has a token, and the Hub alone was sent one."""
-    for token in (TOKEN, OWN_TOKEN):
-        written = [token.encode(), base64.b64encode(token.encode())]
-        for path in site.folder.rglob("*"):
-            if path.is_file():
-                content = path.read_bytes()
-                assert not any(each in content for each in written), path
+def _no_trace(site: Site, *secrets: str) -> None:
+    """No file of the app has a token, the name of a closed model, or one of ``secrets``, and the Hub alone was sent a token."""
+    written = [each.encode() for each in ("org/gated", "org-gated", "org/private", TOKEN, OWN_TOKEN, *secrets)]
+    written += [base64.b64encode(token.encode()) for token in (TOKEN, OWN_TOKEN)]
+    for path in site.folder.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert not any(each in content for each in written), path
+            assert _status(f"{site.url}/gradio_api/file={path}") in (403, 404), path
     assert not any(request.authorized for request in site.hub.requests if request.origin == "cdn")
 
 
@@ -102,7 +105,20 @@ def test_ann_logs_in_and_analyzes_a_gated_model(site: Site, page: Page) -> None:
     assert "include=mlp" in page.url
     expect(status).to_contain_text("Not stored: org/gated is gated or private.")
     assert TOKEN not in page.content()
-    _no_trace(site)
+    page.get_by_role("tab", name="Share").click()
+    with page.expect_request(lambda request: "trigger_id" in (request.post_data or "")) as pressed:
+        report = json.loads(json_of(page, "org-gated-dtype.json"))
+    for button, name in (("m-zip", "org-gated-dtype-tables.zip"), ("m-html", "org-gated-dtype.html")):
+        assert downloaded(page, button).suggested_filename == name
+    assert report["checkpoint"]["ref"] == "org/gated"
+    _no_trace(site, report["id"], report["checkpoint"]["commit"], *_figures(report))
+    for address in ("", ".json", ".zip", ".html"):
+        assert _status(f"{site.url}/result/{report['id']}{address}") == 404
+    cookies = "; ".join(f"{each['name']}={each['value']}" for each in page.context.cookies())
+    call = json.loads(pressed.value.post_data or "")
+    assert "org/gated" in _answer(site.url, call, cookies)
+    assert "no longer kept here" in _answer(site.url, call, "")
+    assert "no longer kept here" in _answer(site.url, {**call, "session_hash": "another"}, cookies)
     site.hub.revoke(TOKEN)  # the session still has it
     page.reload()
     expect(status).to_contain_text("The Hub refuses your login or token, which has expired or was revoked: log in again,")
@@ -111,6 +127,30 @@ def test_ann_logs_in_and_analyzes_a_gated_model(site: Site, page: Page) -> None:
     page.locator("#authorize").click()
     expect(page.locator("#m-result")).to_contain_text("bf16")
     _no_trace(site)
+
+
+def _figures(report: Any) -> list[str]:
+    """The numbers of a report with many digits, which no other file has by chance."""
+    return [text for text in re.findall(r"-?\d\.\d+(?:e-?\d+)?", json.dumps(report)) if len(text) > 15]
+
+
+def _status(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        return error.code
+
+
+def _answer(url: str, call: dict[str, Any], cookies: str) -> str:
+    """What a call of the page brings who sends it again: the last message, with the bytes of a file as text."""
+    headers = {"Content-Type": "application/json", "Cookie": cookies}
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/gradio_api/queue/join", json.dumps(call).encode(), headers), timeout=60):
+        pass
+    with urllib.request.urlopen(f"{url}/gradio_api/queue/data?session_hash={call['session_hash']}", timeout=60) as stream:
+        said = next(line for line in stream if b"process_completed" in line).decode()
+    output = json.loads(said.removeprefix("data:"))["output"]
+    return str(output["error"]) if "error" in output else base64.b64decode(output["data"][0]["content"]).decode()
 
 
 def test_previews_and_the_login_have_the_public_address_of_the_space(site: Site) -> None:

@@ -56,7 +56,7 @@ def test_several_models_are_a_table_a_figure_and_files(open_page: OpenPage, offl
     listed = json.loads(download.path().read_text(encoding="utf-8"))
     assert [item.get("model") or item["checkpoint"]["ref"] for item in listed] == [THREE[0], "no!such", *THREE[1:]]
     assert len(listed[0]["tensors"]) == 38
-    download = downloaded(page, "m-all-csv")
+    download = downloaded(page, "m-all-zip")
     with zipfile.ZipFile(download.path()) as archive:
         assert len(archive.read("summary.csv").splitlines()) == 4
         assert b"no!such" in archive.read("errors.csv")

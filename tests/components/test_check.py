@@ -12,6 +12,7 @@ from analyzers.errors import InvalidRequest, LimitExceeded
 from components.check.form import Form, command, form, permalink
 from components.check.result import RESULT
 from components.check.text import RULES, WITH_BASE
+from components.forms.form import as_read
 from components.library.reports import kept
 from components.site import addresses, archive
 
@@ -47,11 +48,11 @@ def test_the_form_makes_the_request() -> None:
 
 def test_link_and_command_ask_again(wide: CheckReport, tuned: CheckReport) -> None:
     for report in (wide, tuned):
-        query = [tuple(pair.split("=", 1)) for pair in permalink(report).removeprefix("?").replace("%3A", ":").split("&")]
+        query = [tuple(pair.split("=", 1)) for pair in permalink(as_read(report)).removeprefix("?").replace("%3A", ":").split("&")]
         assert form([(key, value) for key, value in query]).request() == report.request
         assert addresses.asked(report.request) == addresses.again(report)
-    assert command(wide) == "mantissa check sample:tiny-bf16-as-fp32"
-    assert command(tuned) == "mantissa check sample:tiny-tuned --base=sample:tiny-bf16"
+    assert command(as_read(wide)) == "mantissa check sample:tiny-bf16-as-fp32"
+    assert command(as_read(tuned)) == "mantissa check sample:tiny-tuned --base=sample:tiny-bf16"
 
 
 def test_a_document_shows_findings_rules_and_the_bytes_to_save(wide: CheckReport, tuned: CheckReport) -> None:

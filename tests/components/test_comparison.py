@@ -5,7 +5,6 @@ import io
 import json
 import re
 import zipfile
-from pathlib import Path
 from urllib.parse import parse_qsl
 
 import pytest
@@ -14,9 +13,9 @@ from analyzers import limits
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.errors import InvalidRequest
 from components.dtype.form import Form, form, models
-from components.dtype.several import command, document, kept, permalink, write_several
+from components.dtype.several import Batch, command, document, permalink
 from components.dtype.tables import Outcome, comparison
-from components.results.downloads import Downloads
+from components.site.identity import Client
 from tests.components.reports import HOSTILE, hostile_report, report
 
 
@@ -97,38 +96,20 @@ def test_the_page_taken_along_links_to_each_report() -> None:
     assert figure["data"][-1]["text"] == ["1, 3", ""]
 
 
-def test_what_is_kept_for_a_visitor_is_light_and_the_file_is_whole(tmp_path: Path) -> None:
-    outcome = kept("m", report(), tmp_path / "0.json")
-    assert outcome.report is not None
-    assert outcome.report.tensors == ()
-    assert outcome.whole() == report()
-
-
-def test_the_files_of_several_hold_all_of_them(tmp_path: Path) -> None:
-    downloads = Downloads(tmp_path, keep=2)
-    folder = downloads.folder()
-    outcomes = [
-        kept("a", report(), folder / "0.json"),
-        Outcome("no/such", error="=gone"),
-        kept("org/b", report("org/b"), folder / "2.json"),
-    ]
-    files = write_several(folder, outcomes)
-    listed = json.loads(Path(files.json).read_text(encoding="utf-8"))
+def test_several_are_light_and_their_files_hold_all_of_them() -> None:
+    batch = Batch([DtypeRequest(model=name) for name in ("a/a", "no/such", "org/b")])
+    batch.add(report())
+    batch.fail("=gone")
+    batch.add(report("org/b"))
+    assert [outcome.report.tensors for outcome in batch.outcomes if outcome.report] == [(), ()]
+    listed = json.loads(batch.file("json", Client("", "")).content)
     assert DtypeReport.model_validate(listed[0]) == report()
     assert listed[1] == {"model": "no/such", "error": "=gone"}
-    archive = zipfile.ZipFile(files.csv)
+    archive = zipfile.ZipFile(io.BytesIO(batch.file("zip", Client("", "")).content))
     summary = list(csv.DictReader(io.StringIO(archive.read("summary.csv").decode())))
     assert [row["model"] for row in summary] == ["sample:tiny-bf16-as-fp32", "org/b"]
     tensors = list(csv.DictReader(io.StringIO(archive.read("tensors.csv").decode())))
     assert {row["model"] for row in tensors} == {"sample:tiny-bf16-as-fp32", "org/b"}
     assert archive.read("errors.csv").decode().splitlines()[1] == "no/such,'=gone"
-    assert "org/b" in Path(files.html).read_text(encoding="utf-8")
-
-
-def test_a_folder_in_use_outlives_newer_ones(tmp_path: Path) -> None:
-    downloads = Downloads(tmp_path, keep=2)
-    first, second = downloads.folder(), downloads.folder()
-    downloads.used(first)
-    downloads.folder()
-    assert first.exists()
-    assert not second.exists()
+    page = batch.file("html", Client("", ""))
+    assert page.name == "a-a-and-2-more-dtype.html" and b"org/b" in page.content

@@ -16,7 +16,7 @@ from analyzers.gradient_conflict.command import add_options
 from components.api.endpoints import endpoint
 from components.conflict.form import PAIRS, Form, command, form, lines, pasted, permalink
 from components.conflict.page import EXAMPLES, PAGE
-from components.forms.form import DATASET, LINKED_CHARACTERS, form_of, values
+from components.forms.form import DATASET, LINKED_CHARACTERS, as_read, form_of, values
 from components.running.jobs import job
 from tests.components.conflict_reports import conflict_report
 from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
@@ -151,8 +151,8 @@ def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[s
 def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[str, Any]) -> None:
     report = _asked(of_model("org/name", conflict_report()), **changes)
     pinned = report.request.model_copy(update={"model": f"org/name@{COMMIT}"})
-    assert _again(permalink(report)) == pinned
-    options = parsed(command(report), "conflict", add_options)
+    assert _again(permalink(as_read(report))) == pinned
+    options = parsed(command(as_read(report)), "conflict", add_options)
     if report.request.pairs:
         assert options.pop("data") == "pairs.jsonl"
         options["pairs"] = report.request.pairs
@@ -161,17 +161,17 @@ def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[s
 
 def test_a_dataset_is_pinned_and_the_default_link_is_short() -> None:
     report = conflict_report()
-    link = permalink(_asked(report, pairs=(), data="org/data"))
+    link = permalink(as_read(_asked(report, pairs=(), data="org/data")))
     assert link == f"?model=sample%3Atiny-bf16&data=org%2Fdata%40{COMMIT}"
     assert _again(link).data == f"org/data@{COMMIT}"
-    assert permalink(_asked(report, pairs=())) == "?model=sample%3Atiny-bf16"
+    assert permalink(as_read(_asked(report, pairs=()))) == "?model=sample%3Atiny-bf16"
     for unused in ({}, {"topk": 0.5, "topk_layers": "all", "select": "up"}):
-        assert command(_asked(report, pairs=(), **unused)) == "mantissa conflict sample:tiny-bf16"
+        assert command(as_read(_asked(report, pairs=(), **unused))) == "mantissa conflict sample:tiny-bf16"
 
 
 def test_pairs_that_are_too_long_for_a_link_are_left_out_and_asked_for_again() -> None:
     long = ({"instruction": "a", "output": "b" * LINKED_CHARACTERS}, {"instruction": "a", "output": "b"})
-    link = permalink(_asked(conflict_report(), pairs=long))
+    link = permalink(as_read(_asked(conflict_report(), pairs=long)))
     assert len(link) < 100
     query = query_of(link)
     assert form(query).source == PAIRS

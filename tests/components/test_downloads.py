@@ -1,15 +1,21 @@
-"""What a visitor takes along: names, formulas, and how much is kept."""
+"""What a visitor takes along: names, formulas, how much is held and for whom."""
 
 import csv
+import gc
 import io
 import json
 import zipfile
-from pathlib import Path
 
 import pytest
 
+from analyzers import limits
+from analyzers.checkpoints import Access
 from analyzers.dtype_detection import DtypeReport
-from components.results.downloads import Downloads, file_name, tables_zip
+from analyzers.errors import LimitExceeded
+from components.results.downloads import file_name, file_of, tables_zip
+from components.running.held import Held
+from components.running.queue_limits import Caller
+from components.site.identity import Client
 from tests.components.reports import hostile_report, report
 
 
@@ -37,25 +43,34 @@ def test_no_cell_is_a_formula() -> None:
     assert not [cell for cell in cells if cell.startswith(("=", "@", "+"))]
 
 
-def test_the_files_hold_the_report_and_only_the_latest_are_kept(tmp_path: Path) -> None:
-    downloads = Downloads(tmp_path, keep=2)
-    first = downloads.write(report())
-    assert DtypeReport.model_validate(json.loads(Path(first[0]).read_text(encoding="utf-8"))) == report()
-    later = [downloads.write(hostile_report()), downloads.write(report(model="org/other"))]
-    assert not Path(first[0]).exists()
-    assert all(Path(path).is_file() and Path(path).is_relative_to(tmp_path) for paths in later for path in paths)
-    assert len(list(tmp_path.iterdir())) == 2
+def test_the_files_hold_the_report() -> None:
+    files = {ending: file_of(report(), ending) for ending in ("json", "zip", "html")}
+    assert [file.name.partition("-dtype")[2] for file in files.values()] == [".json", "-tables.zip", ".html"]
+    assert DtypeReport.model_validate(json.loads(files["json"].content)) == report()
+    assert "tensors.csv" in zipfile.ZipFile(io.BytesIO(files["zip"].content)).namelist()
+    assert b"tiny-bf16-as-fp32" in files["html"].content
 
 
-def test_the_files_of_a_report_that_was_shown_before_are_there_and_count_as_used(tmp_path: Path) -> None:
-    downloads = Downloads(tmp_path, keep=2)
-    first = downloads.write(report())
-    written = [Path(path).stat().st_mtime_ns for path in first]
-    downloads.write(report(model="org/other"))
-    assert downloads.write(report()) == first and [Path(path).stat().st_mtime_ns for path in first] == written
-    downloads.write(hostile_report())
-    assert Path(first.json).is_file()  # the one unused for longest went
-    Path(first.csv).unlink()  # as Gradio does with what is old
-    again = downloads.write(report())
-    assert again != first and all(Path(path).is_file() for path in again)
-    assert downloads.write(report(bytes_read=1)) != again
+def _held(made: DtypeReport, visitor: str = "", token: str | None = None) -> Held:
+    return Held(made, Caller(Client(visitor, "address"), "session", Access(token=token)))
+
+
+def test_what_was_read_with_a_token_is_for_its_visitor_only() -> None:
+    held, public = _held(report(), "ann", "hf_x"), _held(report(), "ann")
+    assert held.report(Client("ann", "elsewhere")) == public.report(Client("bob", "address")) == report()
+    with pytest.raises(LimitExceeded, match=r"^This result is no longer kept here: open its link"):
+        held.file("json", Client("bob", "address"))
+
+
+def test_the_oldest_reports_make_room_and_closed_pages_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    size = len(_held(report())._content)
+    monkeypatch.setattr(limits, "RESULTS_MEMORY", 2 * size + size // 2)
+    first, second, third = _held(report()), _held(report()), _held(report())
+    assert second.report(Client("", "")) == third.report(Client("", "")) == report()
+    with pytest.raises(LimitExceeded):
+        first.report(Client("", ""))
+    del second
+    gc.collect()
+    fourth = _held(report())
+    assert third.report(Client("", "")) == fourth.report(Client("", "")) == report()

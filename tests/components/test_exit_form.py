@@ -19,7 +19,7 @@ from components.api.endpoints import endpoint
 from components.exit import text
 from components.exit.form import COST, Form, command, form, permalink
 from components.exit.page import EXAMPLES, PAGE
-from components.forms.form import DATASET, form_of, values
+from components.forms.form import DATASET, as_read, form_of, values
 from components.running import jobs, zero_gpu
 from components.running.jobs import job
 from tests.components.exit_reports import at_a_glance
@@ -113,8 +113,8 @@ def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[s
 def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[str, Any]) -> None:
     found = _asked(of_model("org/name", at_a_glance()), **changes)
     pinned = found.request.model_copy(update={"model": f"org/name@{COMMIT}"})
-    assert form(query_of(permalink(found))).request() == pinned
-    words = parsed(command(found), "exit", add_options)
+    assert form(query_of(permalink(as_read(found)))).request() == pinned
+    words = parsed(command(as_read(found)), "exit", add_options)
     options = {name: value for name, value in words.items() if name in ExitRequest.model_fields}
     if "methods" in options:
         options["methods"] = tuple(options["methods"].split(","))
@@ -123,8 +123,8 @@ def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[s
 
 def test_the_default_link_is_short() -> None:
     found = _asked(at_a_glance())
-    assert permalink(found) == "?model=sample%3Atiny-bf16"
-    assert command(found) == "mantissa exit sample:tiny-bf16"
+    assert permalink(as_read(found)) == "?model=sample%3Atiny-bf16"
+    assert command(as_read(found)) == "mantissa exit sample:tiny-bf16"
 
 
 def test_an_address_fills_the_fields_or_says_why_not() -> None:
@@ -210,7 +210,7 @@ def test_a_gpu_is_asked_for_by_signals_and_tokens() -> None:
     seconds = [zero_gpu.gpu_seconds(facts.parameters, facts.bytes, COST.tokens(each)) for each in (one, every)]
     assert 15 < seconds[0] <= seconds[1] < 120
 
-    def lend(request: Any, seconds: int, access: Access) -> Any:
+    def lend(request: Any, seconds: int, access: Access, folder: str) -> Any:
         yield request.device, seconds
 
     assert list(zero_gpu._with_gpu(every, Access(), lend))[-1] == ("cuda", seconds[1])

@@ -12,7 +12,7 @@ from analyzers import ANALYZERS, limits
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.errors import InvalidRequest
 from components.dtype.form import Form, command, form, permalink
-from components.forms.form import revised
+from components.forms.form import as_read, revised
 from components.site import addresses
 from tests.components.reports import HOSTILE, report
 
@@ -73,18 +73,18 @@ def test_any_query_is_a_form_and_then_a_request_or_one_error(query: dict[str, st
 def test_a_permalink_leads_back_to_the_same_request() -> None:
     asked = DtypeRequest(model="org/name", budget=5_000_000, include="mlp|attn&x=1", exclude="#", subfolder="a b", seed=7)
     made = report("org/name", request=asked.model_dump())
-    found = form(parse_qsl(permalink(made).removeprefix("?"))).request()
+    found = form(parse_qsl(permalink(as_read(made)).removeprefix("?"))).request()
     assert found == asked.model_copy(update={"model": f"org/name@{made.checkpoint.commit}"})
 
 
 def test_a_sample_is_linked_by_its_name() -> None:
-    assert permalink(report()) == "?model=sample%3Atiny-bf16-as-fp32&mode=quick"
-    assert command(report()) == "mantissa dtype sample:tiny-bf16-as-fp32"
+    assert permalink(as_read(report())) == "?model=sample%3Atiny-bf16-as-fp32&mode=quick"
+    assert command(as_read(report())) == "mantissa dtype sample:tiny-bf16-as-fp32"
 
 
 def test_a_hostile_name_stays_one_word_of_the_command() -> None:
     request = DtypeRequest(model=HOSTILE, include="-rf; rm $(x)")
-    line = command(report(HOSTILE, request=request.model_dump()))
+    line = command(as_read(report(HOSTILE, request=request.model_dump())))
     assert shlex.split(line)[2:] == [f"{HOSTILE}@{report().checkpoint.commit}", "--include=-rf; rm $(x)"]
 
 

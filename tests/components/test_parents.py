@@ -7,6 +7,7 @@ import pytest
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidRequest
 from analyzers.parents import ParentsReport, ParentsRequest, analyze
+from components.forms.form import as_read
 from components.library.reports import kept
 from components.parents.form import Form, command, form, permalink
 from components.parents.result import RESULT
@@ -38,11 +39,11 @@ def test_the_form_makes_the_request() -> None:
 
 
 def test_link_and_command_ask_again(derived: ParentsReport) -> None:
-    query = [tuple(pair.split("=", 1)) for pair in permalink(derived).removeprefix("?").replace("%3A", ":").split("&")]
+    query = [tuple(pair.split("=", 1)) for pair in permalink(as_read(derived)).removeprefix("?").replace("%3A", ":").split("&")]
     assert form([(key, value) for key, value in query]).request() == derived.request
     assert form([("model", "org/x"), ("candidates", "org/a org/b"), ("candidate", "org/c")]).candidates == "org/a org/b org/c"
     assert derived.next_step().advice == "Check that the model card names sample:tiny-bf16 under base_model."
-    assert command(derived) == "mantissa parents sample:tiny-tuned sample:tiny-bf16 sample:tiny-fp32"
+    assert command(as_read(derived, found=True)) == "mantissa parents sample:tiny-tuned sample:tiny-bf16 sample:tiny-fp32"
 
 
 def test_a_document_shows_evidence_weights_and_candidates(derived: ParentsReport, tmp_path: Path) -> None:

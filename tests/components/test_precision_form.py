@@ -17,7 +17,7 @@ from analyzers.precision_variants import PRESETS, PrecisionReport, PrecisionRequ
 from analyzers.precision_variants.command import add_options
 from analyzers.precision_variants.variants import DEFAULT
 from components.api.endpoints import endpoint
-from components.forms.form import DATASET, LINKED_CHARACTERS, form_of, values
+from components.forms.form import DATASET, LINKED_CHARACTERS, as_read, form_of, values
 from components.precision import text
 from components.precision.form import COST, RANDOM, TEXT, Form, command, form, permalink
 from components.precision.page import EXAMPLES, PAGE
@@ -146,8 +146,8 @@ def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[s
     if "@" in report.request.data:
         report = report.model_copy(update={"inputs": report.inputs.model_copy(update={"source": "org/data"})})
     pinned = report.request.model_copy(update={"model": f"org/name@{COMMIT}"})
-    assert _again(permalink(report)) == pinned
-    given_options = parsed(command(report), "precision", add_options)
+    assert _again(permalink(as_read(report))) == pinned
+    given_options = parsed(command(as_read(report)), "precision", add_options)
     options = {name: value for name, value in given_options.items() if name in PrecisionRequest.model_fields}
     presets = given_options["variants"].split(",") if "variants" in given_options else []
     named = (*presets, *given_options["variant"])
@@ -165,12 +165,12 @@ def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[s
 
 def test_the_default_link_is_short() -> None:
     report = _asked(precision_report(), variants=DEFAULT, sequence_length=512)
-    assert permalink(report) == "?model=sample%3Atiny-bf16"
-    assert command(report) == "mantissa precision sample:tiny-bf16"
+    assert permalink(as_read(report)) == "?model=sample%3Atiny-bf16"
+    assert command(as_read(report)) == "mantissa precision sample:tiny-bf16"
 
 
 def test_a_text_that_is_too_long_for_a_link_is_left_out_and_asked_for_again() -> None:
-    link = permalink(_asked(precision_report(), text="a" * (LINKED_CHARACTERS + 1), variants=DEFAULT))
+    link = permalink(as_read(_asked(precision_report(), text="a" * (LINKED_CHARACTERS + 1), variants=DEFAULT)))
     assert len(link) < 100
     query = query_of(link)
     assert form(query).source == TEXT
@@ -180,7 +180,7 @@ def test_a_text_that_is_too_long_for_a_link_is_left_out_and_asked_for_again() ->
 
 def test_old_log_probabilities_too_long_for_a_link_are_asked_for_again() -> None:
     rows = tuple((-1.0,) * 511 for _ in range(2))
-    link = permalink(_asked(precision_report(), loss="gspo", old_logprobs=rows, sequence_length=512))
+    link = permalink(as_read(_asked(precision_report(), loss="gspo", old_logprobs=rows, sequence_length=512)))
     assert len(link) < 200
     with pytest.raises(MantissaError, match="paste them into the options again"):
         _again(link)
@@ -268,7 +268,7 @@ def test_more_than_the_page_runs_is_refused_before_the_model_is_loaded(monkeypat
         list(jobs.job(asked))
 
 
-def _lend(request: Any, seconds: int, access: Access) -> Iterator[Any]:
+def _lend(request: Any, seconds: int, access: Access, folder: str) -> Iterator[Any]:
     yield request.device, seconds
 
 

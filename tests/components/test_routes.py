@@ -174,6 +174,9 @@ def test_the_json_is_what_was_stored_byte_for_byte(client: TestClient, library: 
     assert answer.content == made.model_dump_json().encode()
     assert answer.headers["access-control-allow-origin"] == "*"
     assert client.get(f"/result/{ID}.json", headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
+    for ending, begins in (("zip", b"PK"), ("html", b"<!doctype html>")):
+        file = client.get(f"/result/{ID}.{ending}")
+        assert file.content.startswith(begins) and "attachment" in file.headers["content-disposition"]
 
 
 @pytest.mark.parametrize("identifier", [ID, "x", "..%2f..%2fetc", "A" * 64, "<script>", "0" * 63])
@@ -181,7 +184,7 @@ def test_what_is_not_stored_is_said(client: TestClient, identifier: str) -> None
     answer = client.get(f"/result/{identifier}")
     assert answer.status_code == 404
     assert "<script>alert" not in answer.text
-    assert client.get(f"/result/{identifier}.json").status_code == 404
+    assert {client.get(f"/result/{identifier}.{ending}").status_code for ending in ("json", "zip", "html")} == {404}
 
 
 def test_text_from_outside_stays_text(client: TestClient, library: Library) -> None:

@@ -10,6 +10,7 @@ from analyzers.base import Progress, Report
 from analyzers.checkpoints import Access
 from analyzers.dtype_detection import DtypeRequest, analyze
 from analyzers.parents import ParentsReport, ParentsRequest
+from components.forms.form import as_read
 from components.library import Library, Query
 from components.parents.form import permalink
 from components.parents.suggestions import suggested
@@ -65,7 +66,7 @@ def test_they_are_compared_where_none_is_named(alike: LocalHub) -> None:
     assert report.verdict == "derived" and report.parents == ("org/first",)
     assert [(each.ref, each.source) for each in report.candidates] == [("org/first", "library"), ("org/second", "library")]
     assert report.request.suggested == () and archive.is_kept(report)
-    assert permalink(report) == f"?model=org%2Ftuned%40{report.checkpoint.commit}&mode=quick"
+    assert permalink(as_read(report)) == f"?model=org%2Ftuned%40{report.checkpoint.commit}&mode=quick"
     assert [item.unit for item in job(report.request) if isinstance(item, Progress)] == [archive.STORED]
     pinned = report.request.model_copy(update={"model": f"org/tuned@{report.checkpoint.commit}"})
     assert archive.find(pinned, ask=False) is not None

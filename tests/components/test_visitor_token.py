@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +31,7 @@ from tests.components.reports import report
 from tests.hub import LocalHub
 
 CANARY = "hf_" + "canaryCANARY" * 3
+CLOSED = ("gated", "private", "pairs")
 PAIRS = b'{"instruction": "Count.", "output": "One, two, three."}\n{"instruction": "Spell cat.", "output": "c, a, t."}\n'
 
 
@@ -99,8 +101,16 @@ REQUESTS: dict[str, Request] = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_what_the_visitor_may_read_is_analyzed_and_not_stored(
-    closed: LocalHub, library: Library, visitor: Access, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+    closed: LocalHub,
+    library: Library,
+    visitor: Access,
+    tmp_path: Path,
+    name: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     commit = closed.commit("org/pairs", {"README.md": b""}, kind="dataset")
     request = REQUESTS[name]
     if name == "private data":  # a commit is not looked up before the run
@@ -108,7 +118,16 @@ def test_what_the_visitor_may_read_is_analyzed_and_not_stored(
     made = _run(request)
     assert CANARY not in made.model_dump_json() + caplog.text
     assert library.results(Query()).total == 0
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
+    traces = [
+        CANARY.encode(),
+        made.id.encode(),
+        *PAIRS.splitlines(),
+        *(f"org{between}{name}".encode() for between in "/-" for name in CLOSED),
+    ]
+    weights = next(sample_folder("tiny-bf16").glob("*.safetensors")).read_bytes()[-1000:]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if any(trace in path.read_bytes() for trace in (*traces, weights))]
+    assert not [path for path in tmp_path.rglob("*") if any(name in path.name for name in CLOSED)]
     assert {each.token for each in closed.requests if each.authorized} == {CANARY}
 
 

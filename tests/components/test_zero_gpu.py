@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,13 @@ def test_a_gpu_is_asked_for_by_the_size_of_the_work() -> None:
     assert large < zero_gpu.gpu_seconds(6_738_415_616, 13_476_831_232, 50 * 2_000)
 
 
-def test_what_comes_from_the_process_with_the_gpu_can_be_sent_and_keeps_its_sentence() -> None:
-    sent = [pickle.loads(pickle.dumps(item)) for item in zero_gpu.borrowed(REQUEST, 60, Access())]
+def test_what_comes_from_the_process_with_the_gpu_can_be_sent_and_keeps_its_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)  # and put back
+    sent = [pickle.loads(pickle.dumps(item)) for item in zero_gpu.borrowed(REQUEST, 60, Access(), str(tmp_path))]
     assert isinstance(sent[-1], ConflictReport) and all(isinstance(item, Progress) for item in sent[:-1])
-    *_, last = zero_gpu.borrowed(REQUEST.model_copy(update={"model": "sample:none"}), 60, Access())
+    *_, last = zero_gpu.borrowed(REQUEST.model_copy(update={"model": "sample:none"}), 60, Access(), str(tmp_path))
     error = pickle.loads(pickle.dumps(last))
     assert isinstance(error, MantissaError) and "no built-in sample" in str(error)
 
@@ -56,7 +60,7 @@ def test_what_comes_from_the_process_with_the_gpu_can_be_sent_and_keeps_its_sent
 def test_on_zero_gpu_weights_are_fetched_first_and_errors_are_raised_here() -> None:
     asked: list[Any] = []
 
-    def lend(request: Any, seconds: int, access: Access) -> Any:
+    def lend(request: Any, seconds: int, access: Access, folder: str) -> Any:
         asked.append((request.device, seconds))
         yield Progress(done=1, total=2, unit="layers")
         yield ModelTooLarge("Needs more.")
@@ -73,7 +77,7 @@ def test_a_gpu_is_lent_on_zero_gpu_only(tmp_path: Path, zero: bool) -> None:
     # ZeroGPU's own package runs beside a CUDA torch only: this one has its decorator's signature
     package = tmp_path / "spaces.py"
     package.write_text("def GPU(*, duration):\n    return lambda task: lambda *given: [task.__name__, duration(*given)]\n")
-    program = "from components.running import zero_gpu; print(zero_gpu._lend and zero_gpu._lend('request', 42, None))"
+    program = "from components.running import zero_gpu; print(zero_gpu._lend and zero_gpu._lend('request', 42, None, ''))"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPACES")}
     variables = kept | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"} | ({"SPACES_ZERO_GPU": "true"} if zero else {})
     run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=110)

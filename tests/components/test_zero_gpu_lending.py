@@ -36,6 +36,7 @@ PROGRAM = """
 import json
 import os
 import sys
+import tempfile
 import time
 import spaces
 from components.running import zero_gpu
@@ -43,15 +44,17 @@ from analyzers.base import Progress
 from analyzers.checkpoints import Access
 from analyzers.gradient_conflict import ConflictRequest
 
-def task(request, seconds, access):
+def task(request, seconds, access, folder):
+    open(os.path.join(folder, "weights"), "w").close()
     yield Progress(done=1, total=2, unit="layers", note=f"{request.device} {access.token}")
     time.sleep(float(os.environ.get("TASK_SECONDS", "0")))
     if "TASK_FAILS" in os.environ:
         raise RuntimeError("of the task")
     yield Progress(done=2, total=2, unit="layers", note="done")
 
-lend = spaces.GPU(duration=lambda request, seconds, access: seconds)(task)
+lend = spaces.GPU(duration=lambda request, seconds, *others: seconds)(task)
 request = ConflictRequest(model="sample:tiny-bf16", samples=4, max_length=32)
+tempfile.tempdir = tempfile.mkdtemp()
 for line in sys.stdin:
     asked = json.loads(line)
     os.environ.update(asked)
@@ -61,6 +64,7 @@ for line in sys.stdin:
             print(item.unit, item.note)
     except zero_gpu.GpuRefused as error:
         print("refused:", error)
+    assert not os.listdir(tempfile.tempdir)
     print("over", flush=True)
     for name in asked:
         del os.environ[name]
@@ -138,7 +142,7 @@ def test_what_zero_gpu_refuses_is_a_sentence(
     assert len(lent) == lendings
 
 
-def _never(request: Any, seconds: int, access: Access) -> Iterator[Any]:
+def _never(request: Any, seconds: int, access: Access, folder: str) -> Iterator[Any]:
     raise AssertionError("a GPU was asked for")
     yield
 
@@ -171,7 +175,7 @@ def test_weights_are_on_disk_before_a_gpu_is_lent_and_gated_ones_are_not_left_th
     hub.user("hf_ann", "ann", ["org/gated"])
     kept: list[list[Path]] = []
 
-    def lend(request: Any, seconds: int, access: Access) -> Iterator[Any]:
+    def lend(request: Any, seconds: int, access: Access, folder: str) -> Iterator[Any]:
         kept.append([path for path in tmp_path.rglob("model.safetensors") if "models--org" in str(path)])
         yield Progress(done=1, total=1, unit="layers")
 

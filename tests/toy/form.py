@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from components.forms import form as forms
-from tests.toy import ToyReport, ToyRequest
+from tests.toy import ToyRequest
 
 ABOUT = "How many tensors a checkpoint has, as JSON."
 PARAMETERS = ("model", *forms.READING)
@@ -26,11 +26,11 @@ def form(query: forms.Query) -> Form:
     return Form(**forms.queried(query, Form, ("model", *forms.READING)))
 
 
-def permalink(report: ToyReport) -> str:
-    """The query that shows this report again."""
-    return forms.link_to_reading([("model", forms.pinned(report.checkpoint))], report.request)
+def permalink(request: ToyRequest) -> str:
+    """The query that asks for the same."""
+    return forms.link_to_reading([("model", request.model)], request)
 
 
-def command(report: ToyReport) -> str:
+def command(request: ToyRequest) -> str:
     """The shell command for the same analysis."""
-    return forms.command_line(["toy", forms.pinned(report.checkpoint)], {})
+    return forms.command_line(["toy", request.model], {})

@@ -25,6 +25,7 @@ STORED = "stored"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # Built-in data: any other name in a request is a dataset on the Hub.
 _OUR_TEXT = ("builtin", "random")
+NOT_RESTORED = "The library is still being read from its dataset, so it is not known yet whether this is stored here: try again in a minute."
 _log = logging.getLogger("mantissa")
 _open: "list[Library]" = []
 
@@ -37,6 +38,12 @@ def use(library: "Library | None") -> None:
 def library() -> "Library | None":
     """The library of this app, or None."""
     return _open[0] if _open else None
+
+
+def is_restored() -> bool:
+    """Whether what is not found in the library is not stored: its dataset, if there is one, was read."""
+    ours = library()
+    return ours is None or ours.wait_restored(0)
 
 
 def consensus(model: str) -> "Consensus | None":

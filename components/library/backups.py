@@ -211,5 +211,5 @@ def _readable(old: sqlite3.Connection, asked: str, read: Callable[..., Any], los
                     lost.add(type(error).__name__)
             return
         except sqlite3.Error as error:
-            failed += 1
+            failed = _GAP if error.sqlite_errorname == "SQLITE_NOTADB" else failed + 1
             lost.add(type(error).__name__)

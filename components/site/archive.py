@@ -25,7 +25,7 @@ STORED = "stored"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # Built-in data: any other name in a request is a dataset on the Hub.
 _OUR_TEXT = ("builtin", "random")
-NOT_RESTORED = "The library is still being read from its dataset, so it is not known yet whether this is stored here: try again in a minute."
+NOT_RESTORED = "The library is still being read from its dataset: whether this is stored here is not known yet. Try again in a moment."
 _log = logging.getLogger("mantissa")
 _open: "list[Library]" = []
 

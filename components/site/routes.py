@@ -246,7 +246,7 @@ def plots_version() -> str:
 
 def _not_kept(known: bool) -> dict[str, str]:
     """Headers of an answer that may be another one soon, unless it is ``known``."""
-    return {} if known else {"Cache-Control": "no-store", "Retry-After": "60"}
+    return {} if known else {"Cache-Control": "no-store", "Retry-After": "10"}
 
 
 def _stored_row(identifier: str) -> Result | None:

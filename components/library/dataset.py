@@ -88,8 +88,8 @@ class Dataset:
         with as_ours(self.name):
             self._api().create_repo(self.name, repo_type="dataset", private=False, exist_ok=True)
 
-    def commit(self, message: str, files: Mapping[str, bytes], parent: str, delete: tuple[str, ...] = ()) -> str:
-        """Add and delete files in one commit on ``parent``; returns the new commit.
+    def commit(self, message: str, files: Mapping[str, bytes], parent: str | None, delete: tuple[str, ...] = ()) -> str:
+        """Add and delete files in one commit on ``parent``, None for whatever the branch has; returns the new commit.
 
         Raises Conflict where the branch has another head, Retry for a temporary failure (it may have been committed nevertheless: read
         again), and AccessDenied, CheckpointNotFound or HubMisbehaved for a permanent one.

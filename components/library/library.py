@@ -101,8 +101,7 @@ class Library:
     def publish_last(self) -> None:
         """Publish new local items before the end, now, however long the Hub asks to wait. Raises as `publish`."""
         if self._publisher is not None:
-            self._publisher.hurry()
-            self._publisher.turn()
+            self._publisher.publish_last()
 
     def local_identity(self, session: str = "", address: str = "") -> Identity:
         """The identity of a visitor without a login: one for all, or one per secret of a browser, of which a salted hash is stored.

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _HOUR = 3600
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 30
-_LAST_WAIT = 0.5  # before the end
+_LAST_WAIT = 0.5  # between two tries before the end
 _JOIN_SECONDS = 10
 _log = logging.getLogger("mantissa")
 
@@ -52,7 +52,7 @@ class Publisher:
         self._commits: deque[float] = deque()
         self._proven = False  # by a commit, or a question: the token may write the dataset
         self._setback = ""  # why the current turn tries again
-        self._stop = threading.Event()
+        self._closed = threading.Event()
         self._ending = threading.Event()
         self._urgent = threading.Event()
         self._turning = threading.Lock()
@@ -65,14 +65,27 @@ class Publisher:
         self._thread = threading.Thread(target=self._run, name="library-publisher", daemon=True)
         self._thread.start()
 
-    def hurry(self) -> None:
-        """From now on, only publish: import nothing, and wait for nothing that the Hub or COMMITS_PER_HOUR asks for."""
+    def publish_last(self) -> None:
+        """Commit what waits before the end, until `close`: now, however long the Hub asks a turn in progress to wait. Raises as `turn`.
+
+        The dataset is not read first. Without a parent a commit cannot conflict with others, and its files have names of their own.
+        """
         self._ending.set()
+        while self._may_write and not self._closed.is_set():
+            try:
+                if not self._add({}, None):
+                    return
+            except CheckpointNotFound:
+                self._hub.create()
+            except HubError as error:
+                if not passes(error):
+                    raise
+                self._closed.wait(_LAST_WAIT)
 
     def close(self) -> None:
         """Stop after the current request. Idempotent."""
         self._ending.set()
-        self._stop.set()
+        self._closed.set()
         self._urgent.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
@@ -101,7 +114,7 @@ class Publisher:
         failures = 0
         with self._turning:
             self._setback = ""
-            while not self._stop.is_set():
+            while not self._ending.is_set():
                 try:
                     if not self._step():
                         return
@@ -125,8 +138,7 @@ class Publisher:
             self._hub.create()
             head = self._hub.head()
         with closing(head) as repository:
-            if not self._ending.is_set():
-                self._take_in(repository)
+            self._take_in(repository)
             return self._publish(repository)
 
     def _take_in(self, repository: "HubRepository") -> None:
@@ -157,7 +169,7 @@ class Publisher:
         self.restored.set()
 
     def _publish(self, repository: "HubRepository") -> bool:
-        if self._stop.is_set():
+        if self._ending.is_set():
             return False
         if not self._may_write:
             self.problem = "Nothing is published: set MANTISSA_TOKEN to a token that may write the dataset."
@@ -167,18 +179,24 @@ class Publisher:
                 f"{limits.COMMITS_PER_HOUR} commits were made within an hour (MANTISSA_COMMITS_PER_HOUR); the next follows later."
             )
             return False
+        if self._add(repository.files, repository.commit):
+            return True
+        if not self._proven or self._hub.refused:
+            self._hub.check_writable()
+            self._proven = True
+        self.problem = ""
+        return self._remove(repository) or self._merge(repository)
+
+    def _add(self, there: Collection[str], parent: str | None) -> bool:
+        """Commit waiting items; returns whether there were any. there: the files of the dataset, none if they are not known."""
         with self._database.write() as connection:
             batches = pending.settle(connection)
             files = {batch.path: pending.content(connection, batch) for batch in batches}
         if not batches:
-            if not self._proven or self._hub.refused:
-                self._hub.check_writable()
-                self._proven = True
-            self.problem = ""
-            return not self._ending.is_set() and (self._remove(repository) or self._merge(repository))
-        if CARD not in repository.files:
-            files |= card_files(self.dataset, [*repository.files, *files])
-        self._commit(f"Add {' and '.join(batch.table for batch in batches)}", files, repository)
+            return False
+        if parent is not None and CARD not in there:
+            files |= card_files(self.dataset, [*there, *files])
+        self._commit(f"Add {' and '.join(batch.table for batch in batches)}", files, parent)
         with self._database.write() as connection:
             for batch in batches:
                 pending.mark(connection, batch, self.head)
@@ -189,7 +207,7 @@ class Publisher:
         rest = pending.plan_removal(self._database, repository)
         if rest is None:
             return False
-        self._commit("Remove results of models that are not public", {rest.path: rest.content}, repository, rest.old)
+        self._commit("Remove results of models that are not public", {rest.path: rest.content}, repository.commit, rest.old)
         with self._database.write() as connection:
             pending.known_file(connection, rest.path, rest.items, 0, "")
         return True
@@ -198,20 +216,20 @@ class Publisher:
         merged = pending.plan_merge(self._database, repository)
         if merged is None:
             return False
-        self._commit(f"Merge {len(merged.old)} files", {merged.path: merged.content}, repository, merged.old)
+        self._commit(f"Merge {len(merged.old)} files", {merged.path: merged.content}, repository.commit, merged.old)
         with self._database.write() as connection:
             pending.known_file(connection, merged.path, merged.items, 0, "")
         return True
 
-    def _commit(self, message: str, files: Mapping[str, bytes], repository: "HubRepository", delete: tuple[str, ...] = ()) -> None:
-        self.head = self._hub.commit(message, files, repository.commit, delete)
+    def _commit(self, message: str, files: Mapping[str, bytes], parent: str | None, delete: tuple[str, ...] = ()) -> None:
+        self.head = self._hub.commit(message, files, parent, delete)
         self._proven = True
         self._commits.append(time.monotonic())
 
     def _may_commit(self) -> bool:
         while self._commits and self._commits[0] < time.monotonic() - _HOUR:
             self._commits.popleft()
-        return len(self._commits) < limits.COMMITS_PER_HOUR or self._ending.is_set()
+        return len(self._commits) < limits.COMMITS_PER_HOUR
 
     def _wait(self, error: HubError, failures: int) -> None:
         """Wait as long as the Hub asks, up to LIBRARY_WAIT_SECONDS, or until the end; otherwise with exponential backoff and jitter."""
@@ -220,13 +238,10 @@ class Publisher:
             first = _FIRST_WAIT / 4 if isinstance(error, Conflict) else _FIRST_WAIT
             asked = min(first * 2 ** min(failures, 10), _LONGEST_WAIT) * random.uniform(0.5, 1)
         self.problem = self._setback = str(error)
-        if self._ending.is_set():
-            self._stop.wait(min(asked, _LAST_WAIT))
-        else:
-            self._ending.wait(min(asked, limits.LIBRARY_WAIT_SECONDS))
+        self._ending.wait(min(asked, limits.LIBRARY_WAIT_SECONDS))
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._ending.is_set():
             self._urgent.clear()
             with self._served:
                 asked = self._asked

@@ -12,7 +12,8 @@ import pytest
 
 from analyzers import limits
 from analyzers.errors import LibraryUnavailable
-from components.library import FLAG_REASONS, Identity, Library, labels, restore
+from components.library import FLAG_REASONS, Identity, Library, labels
+from components.library.backups import restore
 from components.library.database import FILE
 from mantissa.__main__ import main
 from tests.components.reports import report

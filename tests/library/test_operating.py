@@ -63,8 +63,12 @@ def wait_until(condition: Callable[[], bool]) -> None:
         Fault(COMMIT, times=None, status=429, headers={"Retry-After": "86400"}),
         Fault("/preupload/", times=None, status=429, headers={"Retry-After": "86400"}),
         Fault(COMMIT, times=None, status=500),
+        pytest.param(
+            Fault(f"^/api/datasets/{DATASET}$", times=None, status=429, headers={"Retry-After": "8"}),
+            marks=pytest.mark.exhaustive,  # it is waited for, in a thread
+        ),
     ],
-    ids=["429", "429 before the upload", "500"],
+    ids=["429", "429 before the upload", "500", "429 to a reader"],
 )
 def test_the_end_does_not_wait_for_what_the_hub_asked_for(
     hub: LocalHub, opened: Callable[..., Library], fault: Fault, monkeypatch: pytest.MonkeyPatch
@@ -72,11 +76,13 @@ def test_the_end_does_not_wait_for_what_the_hub_asked_for(
     monkeypatch.setattr(limits, "PUBLISH_WAIT_SECONDS", 0.05)
     monkeypatch.setattr("components.library.publisher._FIRST_WAIT", 30)
     library = opened("one")
-    wait_until(lambda: library.counts().unpublished == 0)  # of the initial labels
+    publisher = library._publisher
+    assert publisher is not None
+    wait_until(lambda: library.counts().unpublished == 0 and not publisher._turning.locked())  # of the initial labels
     hub.fault(fault)
     saved = library.add_label("org/name", "bf16", LINK, ANN)
     assert saved.state == "saved here"
-    wait_until(lambda: library.state().problem != "")
+    wait_until(lambda: fault.hits > 0)
     hub.clear_faults()
     ending = threading.Thread(target=library.publish_last, daemon=True)  # as the app does
     ending.start()

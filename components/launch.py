@@ -106,7 +106,7 @@ def _library() -> Iterator[None]:
 def _publish(library: Library) -> None:
     """Publish what waits, before the disk may vanish."""
     try:
-        library.publish()
+        library.publish_last()
     except MantissaError as error:
         logging.getLogger("mantissa").warning("not published before the end: %s", error)
 

@@ -11,14 +11,14 @@ from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.tensor import PACKED_BITS
 from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.report import RiskLevel, Verdict
-from analyzers.errors import InvalidRequest
+from analyzers.errors import InvalidRequest, LibraryUnavailable
 from analyzers.outside_json import parse_json
 from components.api.answers import Endpoint, one_sentence, register
 from components.api.parameters import named_arguments, parameters, with_parameters
 from components.forms.form import validated_json
 from components.library import DECISIONS, FLAG_REASONS, PRECISIONS, Library, Query, model_id
 from components.library_page.contributing import add_label as add
-from components.site import addresses
+from components.site import addresses, archive
 from components.site.identity import identity, our_library
 
 _PAGED = 'Answers {"rows", "total", "page", "pages"}, 50 rows a page.'
@@ -130,6 +130,8 @@ def stored_result(id: str) -> dict[str, Any]:
         ours, name = our_library(), _texts(id=id)[0][:64]
         row = ours.result_row(name)
         found = ours.result(name) if row is not None and ours.is_available(row.result.models) else None
+        if found is None and not archive.is_restored():
+            raise LibraryUnavailable(archive.NOT_RESTORED)
         if found is None:
             raise InvalidRequest("There is no stored result with this id: check it, or run the analysis again.")
         answer: dict[str, Any] = parse_json(found)

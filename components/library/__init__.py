@@ -3,21 +3,23 @@
 import os
 from pathlib import Path
 
+from components.library.backups import Restored, restore
 from components.library.checks import model_id
 from components.library.consensus import Consensus, LabelRow, Vote
 from components.library.contribute import contribute
 from components.library.exports import FILES, KINDS
-from components.library.library import Counts, Library, LibraryState, Saved
+from components.library.library import Library
 from components.library.models import ModelRow
 from components.library.query import LAST_PAGE, Page, Query
 from components.library.refit import Fitting
 from components.library.results import ResultRow
 from components.library.schema import DECISIONS, FLAG_REASONS, PRECISIONS, Flag, Identity, Label, Result
+from components.library.states import Counts, LibraryState, Saved
 
 __all__ = [
-    "DECISIONS", "FILES", "FLAG_REASONS", "KINDS", "LAST_PAGE", "PRECISIONS", "Consensus", "Counts", "Fitting", "Flag", "Identity", "Label",
-    "LabelRow", "Library", "LibraryState", "ModelRow", "Page", "Query", "Result", "ResultRow", "Saved", "Vote", "contribute", "model_id",
-    "open_library",
+    "DECISIONS", "FILES", "FLAG_REASONS", "KINDS", "LAST_PAGE", "PRECISIONS", "Consensus", "Counts", "Fitting", "Flag", "Identity",
+    "Label", "LabelRow", "Library", "LibraryState", "ModelRow", "Page", "Query", "Restored", "Result", "ResultRow", "Saved", "Vote",
+    "contribute", "model_id", "open_library", "restore_library",
 ]  # fmt: skip
 
 
@@ -26,9 +28,14 @@ def open_library(background: bool = True) -> Library:
 
     background: restore and publish in a thread. Raises LibraryUnavailable, InvalidRequest.
     """
-    token = os.environ.get("MANTISSA_TOKEN") or os.environ.get("HF_TOKEN") or None
+    token = (os.environ.get("MANTISSA_TOKEN") or os.environ.get("HF_TOKEN") or "").strip() or None
     dataset = os.environ.get("MANTISSA_DATASET", "").strip()
     return Library.open(_folder(), dataset, token=token, ephemeral=_is_ephemeral(), background=background)
+
+
+def restore_library() -> Restored:
+    """`restore` the library that the environment configures, while no app runs. Raises LibraryUnavailable."""
+    return restore(_folder())
 
 
 def _folder() -> Path:

@@ -55,7 +55,7 @@ class Availability:
             return True
         if public:
             self._seen[model] = now
-        else:
+        elif not self._database.read_only:
             with self._database.write() as connection:
                 results.withdraw(connection, model.lower())
         return public

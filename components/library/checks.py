@@ -118,3 +118,16 @@ def checked_time(created: str) -> str:
     if datetime.fromisoformat(created) > datetime.now(UTC) + _TOMORROW:
         raise ValueError("a time is in the future")
     return created
+
+
+def evidence_of(evidence: str, quote: str) -> tuple[str, str]:
+    """The evidence of a label as a link and a text, "" for none of them. Raises InvalidRequest."""
+    given = evidence.strip() if len(evidence) <= 2 * limits.EVIDENCE_QUOTE_LENGTH else evidence
+    said = one_line(quote, limits.EVIDENCE_QUOTE_LENGTH, "quote")
+    if given.lower().startswith(("http://", "https://")):
+        scheme, rest = given.split("://", 1)
+        return f"{scheme.lower()}://{rest}", said
+    text = one_line(given, limits.EVIDENCE_QUOTE_LENGTH, "evidence")
+    if text and said:
+        raise InvalidRequest("Give a link and a quote, or one of the two: the evidence is neither http:// nor https://.")
+    return "", text or said

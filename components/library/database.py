@@ -1,19 +1,20 @@
 """The SQLite file of the library: for many processes at once, and durable: what was acknowledged survives a kill or a power cut."""
 
 import errno
+import os
 import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from analyzers import limits
 from analyzers.errors import LibraryUnavailable
 from components.library.shapes import add_column
 
-_FILE = "library.sqlite3"
+FILE = "library.sqlite3"
 _SCHEMA_VERSION = 2
 # WAL keeps its index in shared memory, which works on local file systems only. Elsewhere: a rollback journal.
 _LOCAL_MOUNTS = frozenset(
@@ -23,6 +24,12 @@ _LOCAL_MOUNTS = frozenset(
     ]
 )
 _RETRY_SECONDS = 0.02
+READ_ONLY = "The library is read-only here, because its folder or file cannot be written: it is shown, and nothing can be added."
+DAMAGED = (
+    "The library's file is damaged: stop the app, and run mantissa library restore, which brings back the newest backup and every row that "
+    "can still be read."
+)
+_REPLACED = "The library's file was deleted or replaced while this app ran: nothing is read or added until the app is restarted."
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
 # An index for each sort order of a list: a page is found without reading the rows, which are wide.
@@ -44,36 +51,37 @@ _INDICES = [
 class Database:
     """The library's file in ``folder``, created if necessary. Safe to use from several threads and processes; not across a fork.
 
-    Methods raise LibraryUnavailable if the disk or the file cannot be used.
+    read_only: the file exists and may not be written. Methods raise LibraryUnavailable if the disk or the file cannot be used.
     """
 
     def __init__(self, folder: Path) -> None:
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         self._closed = False
-        with _advice():
-            folder.mkdir(parents=True, exist_ok=True)
-            self._path = folder / _FILE
+        self._opened: list[tuple[int, int] | None] = []
+        self._path = folder / FILE
+        with advice():
+            self.read_only = self._path.is_file() and not all(os.access(path, os.W_OK) for path in (folder, self._path))
+            if not self.read_only:
+                folder.mkdir(parents=True, exist_ok=True)
             self.journal = journal_mode(folder)
-        with self.write() as connection:
+        if not self.read_only:
+            self._create_tables()
+        with self.read() as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                for statement in (*_SCHEMA.read_text(encoding="utf-8").strip().rstrip(";").split(";\n"), *_INDICES):
-                    connection.execute(statement)
-            elif version == 1:
-                add_column(connection)
-            if version < _SCHEMA_VERSION:
-                connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-        if version > _SCHEMA_VERSION:
+        if version != _SCHEMA_VERSION:
             self.close()
             raise LibraryUnavailable(
                 "The library was written by a later version of Mantissa: update Mantissa, or set MANTISSA_DATA to another folder."
+                if version > _SCHEMA_VERSION
+                else f"The library was written by an earlier version of Mantissa and must be updated, but not here: {READ_ONLY}"
             )
+        self._opened = self._on_disk()
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A connection for queries that all see the same state."""
-        with _advice(), self._connection() as connection:
+        with advice(), self._connection() as connection:
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -83,7 +91,9 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
         """A connection in a transaction that holds the write lock from the beginning. It is on the disk when this returns, or undone."""
-        with _advice(), self._connection() as connection:
+        if self.read_only:
+            raise LibraryUnavailable(READ_ONLY)
+        with advice(), self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -91,6 +101,19 @@ class Database:
             except BaseException:
                 connection.rollback()
                 raise
+            self._check_files()
+
+    def size(self) -> int:
+        """The bytes of the file."""
+        with advice():
+            return self._path.stat().st_size
+
+    def copy(self, path: Path, pages: int, check: Callable[[], None]) -> None:
+        """Copy the file to ``path``, as it is at one moment, calling ``check``, which may raise, after every so many pages."""
+        with self.read() as connection, closing(sqlite3.connect(path)) as copy:
+            connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()  # from here on this connection sees one state
+            connection.backup(copy, pages=pages, progress=lambda status, remaining, total: check())
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file: no log next to it
 
     def version(self) -> str:
         """A text that changes when something is added, or results are withdrawn."""
@@ -100,6 +123,18 @@ class Database:
                 "(SELECT COUNT(*) FROM results)"
             ).fetchone()
         return ".".join(str(number or 0) for number in row)
+
+    def _create_tables(self) -> None:
+        """Create the tables, or update those of an earlier version."""
+        with self.write() as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                for statement in (*_SCHEMA.read_text(encoding="utf-8").strip().rstrip(";").split(";\n"), *_INDICES):
+                    connection.execute(statement)
+            elif version == 1:
+                add_column(connection)
+            if version < _SCHEMA_VERSION:
+                connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -114,8 +149,9 @@ class Database:
         with self._lock:
             if self._closed:
                 raise LibraryUnavailable("The library is closed.")
+            self._check_files()
             connection = self._idle.pop() if self._idle else None
-        connection = connection or self._connect()
+        connection = connection or (self._connect_read_only() if self.read_only else self._connect())
         try:
             yield connection
         finally:
@@ -125,6 +161,22 @@ class Database:
                     self._idle.append(connection)
             if closed:
                 connection.close()
+
+    def _on_disk(self) -> list[tuple[int, int] | None]:
+        """Device and inode of the file and of its write-ahead log, which exists for as long as a connection of this process does."""
+        paths = [self._path] if self.read_only else [self._path, self._path.with_name(f"{FILE}-wal")]
+        return [(found.st_dev, found.st_ino) if (found := _stat(path)) else None for path in paths]
+
+    def _check_files(self) -> None:
+        """Raise LibraryUnavailable if the names stand for other files than were opened: SQLite would go on writing to those unnoticed."""
+        if self._opened and self._on_disk() != self._opened:
+            raise LibraryUnavailable(_REPLACED)
+
+    def _connect_read_only(self) -> sqlite3.Connection:
+        """A connection that can only read. Without its log, a file is opened as one that nobody changes: SQLite cannot make the log."""
+        options = [] if self._path.with_name(f"{FILE}-wal").exists() or not _is_wal(self._path) else ["immutable=1"]
+        address = f"{self._path.absolute().as_uri()}?{'&'.join(['mode=ro', *options])}"
+        return sqlite3.connect(address, uri=True, timeout=limits.LIBRARY_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=limits.LIBRARY_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -164,6 +216,12 @@ def mount_kind(folder: Path, mounts: str) -> str:
     return kind
 
 
+def _stat(path: Path) -> os.stat_result | None:
+    with suppress(FileNotFoundError):
+        return path.stat()
+    return None
+
+
 def _is_wal(path: Path) -> bool:
     """Whether the file of a database says that its journal is a write-ahead log."""
     with suppress(FileNotFoundError), path.open("rb") as file:
@@ -188,7 +246,7 @@ def _set_journal(connection: sqlite3.Connection, journal: str) -> None:
 
 
 @contextmanager
-def _advice() -> Iterator[None]:
+def advice() -> Iterator[None]:
     """Raise errors of SQLite and the disk as LibraryUnavailable, with advice."""
     try:
         yield
@@ -203,7 +261,7 @@ def _sentence(error: sqlite3.Error | OSError) -> str:
     if name.startswith(("SQLITE_FULL", "ENOSPC", "EDQUOT")):
         return "The library's disk is full: free some space, or set MANTISSA_DATA to another folder."
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return f"The library's file is damaged: move {_FILE} out of its folder (MANTISSA_DATA), and a new one is created."
+        return DAMAGED
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "EACCES", "EPERM", "EROFS", "ENOTDIR", "EEXIST")):
         return "The library's folder cannot be written: set MANTISSA_DATA to another one."
     return f"The library's file cannot be used ({name or type(error).__name__}): check the disk of its folder (MANTISSA_DATA)."

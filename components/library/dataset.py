@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers import limits
 from analyzers.checkpoints.repository import Access
-from analyzers.errors import AccessDenied, CheckpointNotFound, HubError, HubMisbehaved, HubThrottled, HubUnreachable
+from analyzers.errors import AccessDenied, CheckpointNotFound, HubError, HubMisbehaved, HubThrottled, HubUnreachable, TokenRefused
 
 if TYPE_CHECKING:
     from analyzers.checkpoints.hub import HubRepository
@@ -46,10 +46,14 @@ class Retry(HubError):
 
 
 class Dataset:
-    """A dataset repository. token: of the server, from its environment; goes to the Hub alone, and is in no message and no file."""
+    """A dataset repository. token: of the server, from its environment; goes to the Hub alone, and is in no message and no file.
+
+    refused: the last `head` was read without the token, which the Hub refuses.
+    """
 
     def __init__(self, name: str, token: str | None) -> None:
         self.name = name
+        self.refused = False
         self._token = token
         use_bounded_client()
 
@@ -60,15 +64,32 @@ class Dataset:
         """The repository at the newest commit of main, to be closed. Raises CheckpointNotFound, AccessDenied, HubError."""
         from analyzers.checkpoints.hub import open_hub
 
-        return open_hub(self.name, None, Access(token=self._token), kind="datasets")
+        try:
+            head = open_hub(self.name, None, Access(token=self._token), kind="datasets")
+            self.refused = False
+            return head
+        except TokenRefused:  # everybody may read a public dataset; what is wrong with the token is said when it should write
+            self.refused = True
+            return open_hub(self.name, None, Access(), kind="datasets")
+
+    def check_writable(self) -> None:
+        """Ask the Hub whether the token may write, which changes nothing. Raises AccessDenied, CheckpointNotFound, HubError."""
+        from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+        with as_ours(self.name):
+            try:
+                self._api().auth_check(self.name, repo_type="dataset", write=True)
+            except HfHubHTTPError as error:  # not found, but the repository is there: a mirror that does not answer this question
+                if isinstance(error, RepositoryNotFoundError) or error.response.status_code != 404:
+                    raise
 
     def create(self) -> None:
         """Create the repository, public, unless it exists. Raises as `commit`."""
         with as_ours(self.name):
             self._api().create_repo(self.name, repo_type="dataset", private=False, exist_ok=True)
 
-    def commit(self, message: str, files: Mapping[str, bytes], parent: str, delete: tuple[str, ...] = ()) -> str:
-        """Add and delete files in one commit on ``parent``; returns the new commit.
+    def commit(self, message: str, files: Mapping[str, bytes], parent: str | None, delete: tuple[str, ...] = ()) -> str:
+        """Add and delete files in one commit on ``parent``, None for whatever the branch has; returns the new commit.
 
         Raises Conflict where the branch has another head, Retry for a temporary failure (it may have been committed nevertheless: read
         again), and AccessDenied, CheckpointNotFound or HubMisbehaved for a permanent one.

@@ -1,12 +1,14 @@
 """Labels and flags in the database: added once, replaced but never deleted, imported from the dataset."""
 
 import sqlite3
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest, LimitExceeded
 from analyzers.outside_json import parse_model
+from analyzers.terminal import plural
 from components.library import models
 from components.library.checks import after, now, stamp
 from components.library.consensus import LabelRow, label_row
@@ -25,15 +27,21 @@ LIST = List(
 )
 COLUMNS = "record, current, flags, published"
 _HOUR = timedelta(hours=1)
-# When labels and flags without a login were added within the last hour, and from which address (a salted hash): in memory only.
-_by_address: list[tuple[datetime, str]] = []
+# When (`time.monotonic`) labels and flags without a login were added, and from which address (a salted hash): in memory only.
+_by_address: list[tuple[float, str]] = []
 
 
 def add_label(connection: sqlite3.Connection, who: Identity, model: str, precision: str, link: str, quote: str) -> Label:
     """Add a label in a write transaction; a label that exists already is returned.
 
-    Raises InvalidRequest and pydantic's ValidationError for invalid labels, LimitExceeded.
+    Raises InvalidRequest and pydantic's ValidationError for invalid labels, InvalidRequest for one that is hidden, LimitExceeded.
     """
+    hidden = "SELECT 1 FROM labels WHERE model_key = ? AND contributor = ? AND provenance = ? AND precision = ? AND flags >= ?"
+    if connection.execute(hidden, (model.lower(), who.name, who.provenance, precision, limits.FLAGS)).fetchone() is not None:
+        raise InvalidRequest(
+            f"Your label {precision} of this model was hidden, by flags or by a moderator, and stays hidden, whatever its evidence: "
+            "only a moderator can show it again."
+        )
     before = _current(connection, model.lower(), who)
     if before is not None and (before.precision, before.evidence_link, before.evidence_quote) == (precision, link, quote):
         return before
@@ -108,23 +116,28 @@ def take_flags(connection: sqlite3.Connection, flags: Iterable[Flag], published:
 
 def check_rate(connection: sqlite3.Connection, who: Identity) -> None:
     """Raise LimitExceeded for a contributor who added LABELS_PER_HOUR labels and flags within an hour, or an address LABELS_PER_ADDRESS."""
-    began = datetime.now(UTC) - _HOUR
-    since, local = stamp(began), who.provenance == "local"
-    same = "created > ? AND provenance = ? AND (? OR contributor = ?)"
-    counts = f"SELECT (SELECT COUNT(*) FROM labels WHERE {same}) + (SELECT COUNT(*) FROM flags WHERE {same})"  # noqa: S608 - our own names
-    (added,) = connection.execute(counts, 2 * (since, who.provenance, local, who.name)).fetchone()
-    if who.provenance != "seed" and added >= limits.LABELS_PER_HOUR:
-        raise LimitExceeded(
-            f"{limits.LABELS_PER_HOUR:,} labels and flags were added within an hour (MANTISSA_LABELS_PER_HOUR): continue later, or log in."
-        )
+    now, local = datetime.now(UTC), who.provenance == "local"
+    recent = "created > ? AND created <= ? AND provenance = ? AND (? OR contributor = ?)"  # made while a clock was ahead: not counted
+    both = f"SELECT created FROM labels WHERE {recent} UNION ALL SELECT created FROM flags WHERE {recent}"  # noqa: S608 - our own names
+    values = 2 * (stamp(now - _HOUR), stamp(now), who.provenance, local, who.name)
+    full = connection.execute(f"{both} ORDER BY 1 DESC LIMIT 1 OFFSET ?", (*values, limits.LABELS_PER_HOUR - 1)).fetchone()
+    if who.provenance != "seed" and full is not None:
+        added = f"{limits.LABELS_PER_HOUR:,} labels and flags were added within an hour (MANTISSA_LABELS_PER_HOUR)"
+        raise LimitExceeded(_later(added, datetime.fromisoformat(full[0]) + _HOUR - now, local))
     if who.address:
-        _by_address[:] = [(when, address) for when, address in _by_address if when > began]
-        if [address for _, address in _by_address].count(who.address) >= limits.LABELS_PER_ADDRESS:
-            raise LimitExceeded(
-                f"{limits.LABELS_PER_ADDRESS:,} labels and flags were added from this address within an hour "
-                "(MANTISSA_LABELS_PER_ADDRESS): continue later, or log in."
+        at = time.monotonic()
+        _by_address[:] = [(when, address) for when, address in _by_address if when > at - _HOUR.total_seconds()]
+        times = [when for when, address in _by_address if address == who.address]
+        if len(times) >= limits.LABELS_PER_ADDRESS:
+            added = (
+                f"{limits.LABELS_PER_ADDRESS:,} labels and flags were added from this address within an hour (MANTISSA_LABELS_PER_ADDRESS)"
             )
-        _by_address.append((datetime.now(UTC), who.address))
+            raise LimitExceeded(_later(added, timedelta(seconds=times[-limits.LABELS_PER_ADDRESS] - at) + _HOUR, local))
+        _by_address.append((at, who.address))
+
+
+def _later(added: str, wait: timedelta, local: bool) -> str:
+    return f"{added}: continue in {plural(-(-wait // timedelta(minutes=1)), 'minute')}{', or log in' if local else ''}."
 
 
 def labels_of(connection: sqlite3.Connection, key: str, *, current: bool) -> list[LabelRow]:

@@ -5,20 +5,21 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import ValidationError
 
 from analyzers import limits
-from analyzers.base import Data, Report, request_error
+from analyzers.base import Report, request_error
 from analyzers.dtype_detection.classifier import Fit
-from analyzers.errors import InvalidRequest, MantissaError
+from analyzers.errors import MantissaError
 from analyzers.terminal import printable_json
 from components.library import labels, models, results, shapes
 from components.library.availability import Availability
-from components.library.checks import hub_id, now, one_line
+from components.library.backups import Backups
+from components.library.checks import evidence_of, hub_id, now, one_line
 from components.library.consensus import Consensus, LabelRow, consensus, label_row
-from components.library.database import Database
+from components.library.database import READ_ONLY, Database
 from components.library.exports import export, training_set
 from components.library.models import ModelRow
 from components.library.publisher import Publisher
@@ -28,54 +29,11 @@ from components.library.reports import kept
 from components.library.results import ResultRow
 from components.library.schema import Flag, Identity, Label, Result
 from components.library.seed import GATHERED, seed_labels
+from components.library.states import Counts, LibraryState, Saved, State
 
 Item = TypeVar("Item")
 
-State = Literal["saved here", "published"]
-
 _LISTS = {"labels": labels.LIST, "results": results.LIST, "models": models.LIST}
-
-
-class Saved(Data, Generic[Item]):
-    """A saved contribution. commit: of the dataset, if published; note: why it is not published, if it should be."""
-
-    item: Item
-    state: State
-    commit: str = ""
-    note: str = ""
-
-
-class Counts(Data):
-    """Numbers of items.
-
-    current: labels neither replaced nor hidden; unpublished: items waiting for the dataset, if there is one; quarantined: rows of it that
-    were refused.
-    """
-
-    labels: int
-    current: int
-    models: int
-    contributors: int
-    results: int
-    flags: int
-    quarantined: int
-    unpublished: int
-    report_bytes: int
-
-
-class LibraryState(Data):
-    """The state of the library and its dataset.
-
-    dataset: "" for none. restored: everything that the dataset held at the start was read. ephemeral: the disk does not survive a restart.
-    head: the dataset's commit read last. problem: why nothing can be published, as a sentence. quarantined: refused rows and files.
-    """
-
-    dataset: str
-    restored: bool
-    ephemeral: bool
-    head: str
-    problem: str
-    quarantined: int
 
 
 class Library:
@@ -87,6 +45,7 @@ class Library:
         self._refit = Refit(database, folder)
         self._availability = publisher.availability if publisher else Availability(database)
         self._ephemeral = ephemeral
+        self._backups = Backups(database, folder)
 
     @classmethod
     def open(
@@ -95,30 +54,33 @@ class Library:
         """The library in ``folder``, created and seeded if necessary.
 
         dataset: the id of its dataset repository, "" for none; token: with the right to write it. ephemeral: the disk does not survive a
-        restart, so that a label is published before it is acknowledged. background: restore and publish in a thread, until `close`.
+        restart, so that a label is published before it is acknowledged, and there are no backups. background: restore, publish and back up
+        in threads, until `close`. A folder that may not be written is opened to be read.
         Raises LibraryUnavailable, and InvalidRequest for an invalid id.
         """
         if dataset:
             hub_id(dataset)
         database = Database(folder)
         try:
-            with database.write() as connection:
-                connection.execute("INSERT INTO meta VALUES ('salt', ?) ON CONFLICT DO NOTHING", (secrets.token_hex(32),))
-                if connection.execute("SELECT 1 FROM meta WHERE name = 'seeded' AND value = ?", (GATHERED,)).fetchone() is None:
-                    labels.take_labels(connection, seed_labels(), "")
-                    connection.execute("INSERT OR REPLACE INTO meta VALUES ('seeded', ?)", (GATHERED,))
-            publisher = Publisher(database, dataset, token) if dataset else None
+            if not database.read_only:
+                _seed(database)
+            publisher = Publisher(database, dataset, token) if dataset and not database.read_only else None
         except BaseException:
             database.close()
             raise
-        if publisher is not None and background:
-            publisher.start()
-        return cls(folder, database, publisher, bool(ephemeral))
+        opened = cls(folder, database, publisher, bool(ephemeral))
+        if background and not database.read_only:
+            if publisher is not None:
+                publisher.start()
+            if not ephemeral:
+                opened._backups.start()
+        return opened
 
     def close(self) -> None:
         """Stop publishing and fitting, and close the file. Idempotent. Unpublished items are published when the library is next opened."""
         if self._publisher is not None:
             self._publisher.close()
+        self._backups.close()
         self._refit.close()
         self._database.close()
 
@@ -137,6 +99,11 @@ class Library:
         if self._publisher is not None:
             self._publisher.turn()
 
+    def publish_last(self) -> None:
+        """Publish new local items before the end, now, however long the Hub asks to wait. Raises as `publish`."""
+        if self._publisher is not None:
+            self._publisher.publish_last()
+
     def local_identity(self, session: str = "", address: str = "") -> Identity:
         """The identity of a visitor without a login: one for all, or one per secret of a browser, of which a salted hash is stored.
 
@@ -154,7 +121,7 @@ class Library:
         model: the canonical id of a repository that is not private, checked by the caller. evidence: a link (http, https), never fetched,
         or a quote with its source; quote: in addition to a link. Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
         """
-        link, said = _evidence(evidence, quote)
+        link, said = evidence_of(evidence, quote)
         label = self._write(lambda connection: labels.add_label(connection, who, hub_id(model.strip()), precision, link, said))
         note = self._publish_at_once()
         row = self.label(label.id)
@@ -163,7 +130,7 @@ class Library:
 
     def check_label(self, model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> None:
         """Raise InvalidRequest for what `add_label` would refuse, whether or not the model exists."""
-        link, said = _evidence(evidence, quote)
+        link, said = evidence_of(evidence, quote)
         try:
             Label.of(who, hub_id(model.strip()), precision, link, said, created=now())
         except ValidationError as error:
@@ -324,9 +291,15 @@ class Library:
             restored=publisher is None or publisher.restored.is_set(),
             ephemeral=self._ephemeral,
             head=publisher.head if publisher else "",
-            problem=publisher.problem if publisher else "",
+            problem=self._problem(),
             quarantined=refused,
         )
+
+    def _problem(self) -> str:
+        if self._database.read_only:
+            return READ_ONLY
+        lost = "What is added is lost with the next restart: no dataset is configured (MANTISSA_DATASET)." if self._ephemeral else ""
+        return (self._publisher.problem if self._publisher else lost) or self._backups.problem
 
     def version(self) -> str:
         """A text that changes when something is added, as a key for caches."""
@@ -357,7 +330,8 @@ class Library:
 
     def refit_soon(self) -> None:
         """Run `refit` in the background if something was added since, at most once in REFIT_SECONDS."""
-        self._refit.start()
+        if not self._database.read_only:  # its result is stored
+            self._refit.start()
 
     def _page(self, wanted: List, query: Query, columns: str, made: Callable[[Any], Item]) -> Page[Item]:
         page, count, of_page, of_count = select(wanted, query, columns)
@@ -384,14 +358,10 @@ def _state(commit: str) -> State:
     return "published" if commit else "saved here"
 
 
-def _evidence(evidence: str, quote: str) -> tuple[str, str]:
-    """The evidence as a link and a text. Raises InvalidRequest."""
-    given = evidence.strip() if len(evidence) <= 2 * limits.EVIDENCE_QUOTE_LENGTH else evidence
-    said = one_line(quote, limits.EVIDENCE_QUOTE_LENGTH, "quote")
-    if given.lower().startswith(("http://", "https://")):
-        scheme, rest = given.split("://", 1)
-        return f"{scheme.lower()}://{rest}", said
-    text = one_line(given, limits.EVIDENCE_QUOTE_LENGTH, "evidence")
-    if text and said:
-        raise InvalidRequest("Give a link and a quote, or one of the two: the evidence is neither http:// nor https://.")
-    return "", text or said
+def _seed(database: Database) -> None:
+    """Add the secret of this library and the initial labels, unless they are there."""
+    with database.write() as connection:
+        connection.execute("INSERT INTO meta VALUES ('salt', ?) ON CONFLICT DO NOTHING", (secrets.token_hex(32),))
+        if connection.execute("SELECT 1 FROM meta WHERE name = 'seeded' AND value = ?", (GATHERED,)).fetchone() is None:
+            labels.take_labels(connection, seed_labels(), "")
+            connection.execute("INSERT OR REPLACE INTO meta VALUES ('seeded', ?)", (GATHERED,))

@@ -9,15 +9,15 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers import limits
 from analyzers.errors import CheckpointNotFound, HubError, MantissaError
 from components.library import pending
 from components.library.availability import Availability
+from components.library.card import CARD, card_files
 from components.library.database import Database
 from components.library.dataset import Conflict, Dataset, Retry, passes
 from components.library.rows import known, take
@@ -25,12 +25,10 @@ from components.library.rows import known, take
 if TYPE_CHECKING:
     from analyzers.checkpoints.hub import HubRepository
 
-# The card of the dataset: what it is, how to load it, and the configurations that the Hub's viewer shows.
-CARD = "README.md"
-_CARD = Path(__file__).with_name("templates") / "card.md"
 _HOUR = 3600
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 30
+_LAST_WAIT = 0.5  # between two tries before the end
 _JOIN_SECONDS = 10
 _log = logging.getLogger("mantissa")
 
@@ -52,7 +50,10 @@ class Publisher:
         self.availability = Availability(database)
         self._may_write = token is not None
         self._commits: deque[float] = deque()
-        self._stop = threading.Event()
+        self._proven = False  # by a commit, or a question: the token may write the dataset
+        self._setback = ""  # why the current turn tries again
+        self._closed = threading.Event()
+        self._ending = threading.Event()
         self._urgent = threading.Event()
         self._turning = threading.Lock()
         self._served = threading.Condition()
@@ -64,9 +65,27 @@ class Publisher:
         self._thread = threading.Thread(target=self._run, name="library-publisher", daemon=True)
         self._thread.start()
 
+    def publish_last(self) -> None:
+        """Commit what waits before the end, until `close`: now, however long the Hub asks a turn in progress to wait. Raises as `turn`.
+
+        The dataset is not read first. Without a parent a commit cannot conflict with others, and its files have names of their own.
+        """
+        self._ending.set()
+        while self._may_write and not self._closed.is_set():
+            try:
+                if not self._add({}, None):
+                    return
+            except CheckpointNotFound:
+                self._hub.create()
+            except HubError as error:
+                if not passes(error):
+                    raise
+                self._closed.wait(_LAST_WAIT)
+
     def close(self) -> None:
         """Stop after the current request. Idempotent."""
-        self._stop.set()
+        self._ending.set()
+        self._closed.set()
         self._urgent.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
@@ -84,7 +103,7 @@ class Publisher:
             mine = self._asked
             self._urgent.set()
             if not self._served.wait_for(lambda: self._answered >= mine, seconds):
-                return _not_yet(f"The Hub did not answer within {seconds:g} seconds.")
+                return _not_yet(self._setback or f"The Hub did not answer within {seconds:g} seconds.")
         return self.problem and _not_yet(self.problem)
 
     def turn(self) -> None:
@@ -94,7 +113,8 @@ class Publisher:
         """
         failures = 0
         with self._turning:
-            while not self._stop.is_set():
+            self._setback = ""
+            while not self._ending.is_set():
                 try:
                     if not self._step():
                         return
@@ -111,7 +131,10 @@ class Publisher:
             head = self._hub.head()
         except CheckpointNotFound:
             if not self._may_write:
-                raise
+                raise CheckpointNotFound(
+                    f"The dataset {self.dataset} was not found on the Hub, or is private: check MANTISSA_DATASET, or set MANTISSA_TOKEN to "
+                    "a token that may read it."
+                ) from None
             self._hub.create()
             head = self._hub.head()
         with closing(head) as repository:
@@ -124,7 +147,7 @@ class Publisher:
         with self._database.read() as connection:
             seen = {path for (path,) in connection.execute("SELECT path FROM dataset_files")}
         for table, path in known([path for path in sizes if path not in seen]):
-            if self._stop.is_set():
+            if self._ending.is_set():
                 return
             batch = pending.Batch(table, path)
             with self._database.write() as connection:
@@ -146,7 +169,7 @@ class Publisher:
         self.restored.set()
 
     def _publish(self, repository: "HubRepository") -> bool:
-        if self._stop.is_set():
+        if self._ending.is_set():
             return False
         if not self._may_write:
             self.problem = "Nothing is published: set MANTISSA_TOKEN to a token that may write the dataset."
@@ -156,15 +179,24 @@ class Publisher:
                 f"{limits.COMMITS_PER_HOUR} commits were made within an hour (MANTISSA_COMMITS_PER_HOUR); the next follows later."
             )
             return False
+        if self._add(repository.files, repository.commit):
+            return True
+        if not self._proven or self._hub.refused:
+            self._hub.check_writable()
+            self._proven = True
+        self.problem = ""
+        return self._remove(repository) or self._merge(repository)
+
+    def _add(self, there: Collection[str], parent: str | None) -> bool:
+        """Commit waiting items; returns whether there were any. there: the files of the dataset, none if they are not known."""
         with self._database.write() as connection:
             batches = pending.settle(connection)
             files = {batch.path: pending.content(connection, batch) for batch in batches}
         if not batches:
-            self.problem = ""
-            return self._remove(repository) or self._merge(repository)
-        if CARD not in repository.files:
-            files[CARD] = _CARD.read_text(encoding="utf-8").replace("{name}", self.dataset).encode()
-        self._commit(f"Add {' and '.join(batch.table for batch in batches)}", files, repository)
+            return False
+        if parent is not None and CARD not in there:
+            files |= card_files(self.dataset, [*there, *files])
+        self._commit(f"Add {' and '.join(batch.table for batch in batches)}", files, parent)
         with self._database.write() as connection:
             for batch in batches:
                 pending.mark(connection, batch, self.head)
@@ -175,7 +207,7 @@ class Publisher:
         rest = pending.plan_removal(self._database, repository)
         if rest is None:
             return False
-        self._commit("Remove results of models that are not public", {rest.path: rest.content} if rest.items else {}, repository, rest.old)
+        self._commit("Remove results of models that are not public", {rest.path: rest.content}, repository.commit, rest.old)
         with self._database.write() as connection:
             pending.known_file(connection, rest.path, rest.items, 0, "")
         return True
@@ -184,13 +216,14 @@ class Publisher:
         merged = pending.plan_merge(self._database, repository)
         if merged is None:
             return False
-        self._commit(f"Merge {len(merged.old)} files", {merged.path: merged.content}, repository, merged.old)
+        self._commit(f"Merge {len(merged.old)} files", {merged.path: merged.content}, repository.commit, merged.old)
         with self._database.write() as connection:
             pending.known_file(connection, merged.path, merged.items, 0, "")
         return True
 
-    def _commit(self, message: str, files: Mapping[str, bytes], repository: "HubRepository", delete: tuple[str, ...] = ()) -> None:
-        self.head = self._hub.commit(message, files, repository.commit, delete)
+    def _commit(self, message: str, files: Mapping[str, bytes], parent: str | None, delete: tuple[str, ...] = ()) -> None:
+        self.head = self._hub.commit(message, files, parent, delete)
+        self._proven = True
         self._commits.append(time.monotonic())
 
     def _may_commit(self) -> bool:
@@ -199,16 +232,16 @@ class Publisher:
         return len(self._commits) < limits.COMMITS_PER_HOUR
 
     def _wait(self, error: HubError, failures: int) -> None:
-        """Wait as long as the Hub asks, up to LIBRARY_WAIT_SECONDS; otherwise with exponential backoff and jitter."""
+        """Wait as long as the Hub asks, up to LIBRARY_WAIT_SECONDS, or until the end; otherwise with exponential backoff and jitter."""
         asked = error.wait if isinstance(error, Retry) else None
         if asked is None:
             first = _FIRST_WAIT / 4 if isinstance(error, Conflict) else _FIRST_WAIT
             asked = min(first * 2 ** min(failures, 10), _LONGEST_WAIT) * random.uniform(0.5, 1)
-        self.problem = str(error)
-        self._stop.wait(min(asked, limits.LIBRARY_WAIT_SECONDS))
+        self.problem = self._setback = str(error)
+        self._ending.wait(min(asked, limits.LIBRARY_WAIT_SECONDS))
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._ending.is_set():
             self._urgent.clear()
             with self._served:
                 asked = self._asked
@@ -216,7 +249,8 @@ class Publisher:
                 try:
                     self.turn()
                 finally:
-                    self.availability.sweep()
+                    if not self._ending.is_set():
+                        self.availability.sweep()
             except MantissaError as error:
                 self.problem = str(error)
                 _log.warning("the library: %s", error)

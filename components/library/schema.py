@@ -120,15 +120,18 @@ class Identity(Data):
 
 
 class Contribution(Data):
-    """An item of a contributor. created: UTC. Its id is the SHA-256 of the fields that `said` names: usually not the time."""
+    """An item of a contributor. Its id is the SHA-256 of the fields that `said` names: usually not the time.
+
+    Descriptions of fields, here and below, are also those of the columns in the card of the dataset.
+    """
 
     kind: ClassVar[str]
 
-    id: Id
-    version: Literal[1] = 1
-    contributor: str
-    provenance: Provenance
-    created: Time
+    id: Id = Field(description="SHA-256 of the content")
+    version: Literal[1] = Field(default=1, description="of this table; rows of a later one are ignored")
+    contributor: str = Field(description="user name on the Hub; local:... without a login; seed:... for the initial labels")
+    provenance: Provenance = Field(description="how the contributor is known: login (of the Hub), local (no login) or seed")
+    created: Time = Field(description="when it was added, UTC")
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -151,22 +154,20 @@ class Contribution(Data):
 
 
 class Label(Contribution):
-    """A contributor's statement about the precision a model was trained in, with evidence.
-
-    model: canonical id. evidence_link: an address, never fetched; evidence_quote: text; at least one of them. author: the contributor
-    belongs to the model's organisation. replaces: id of the contributor's previous label, empty for the first.
-    """
+    """A contributor's statement about the precision a model was trained in, with evidence: a link, a quote, or both."""
 
     kind = "label"
 
-    model: Annotated[str, Field(max_length=200), AfterValidator(hub_id)]
-    precision: Annotated[str, _one_of("precision", PRECISIONS)]
+    model: Annotated[str, Field(max_length=200), AfterValidator(hub_id)] = Field(description="canonical id on the Hub")
+    precision: Annotated[str, _one_of("precision", PRECISIONS)] = Field(description="what the model was trained in, by this contributor")
     evidence_link: Annotated[
         str, Field(max_length=limits.EVIDENCE_LINK_LENGTH), AfterValidator(lambda link: link and checked_link(link))
-    ] = ""
-    evidence_quote: Annotated[Quote, AfterValidator(lambda quote: quote and readable(quote))] = ""
-    author: bool = False
-    replaces: OptionalId = ""
+    ] = Field(default="", description="address of the evidence, never opened by Mantissa")
+    evidence_quote: Annotated[Quote, AfterValidator(lambda quote: quote and readable(quote))] = Field(
+        default="", description="quoted evidence; a label has a link, a quote, or both"
+    )
+    author: bool = Field(default=False, description="the contributor belongs to the model's organisation")
+    replaces: OptionalId = Field(default="", description="id of the contributor's previous label of the model; empty for the first")
 
     @model_validator(mode="after")
     def _has_evidence(self) -> Self:
@@ -192,9 +193,11 @@ class Flag(Contribution):
 
     kind = "flag"
 
-    label: Id
-    reason: Annotated[str, _one_of("reason", FLAG_REASONS + DECISIONS)]
-    text: Annotated[Quote, AfterValidator(visible)] = ""
+    label: Id = Field(description="id of the label in doubt")
+    reason: Annotated[str, _one_of("reason", FLAG_REASONS + DECISIONS)] = Field(
+        description="what is wrong with the label, or what a moderator decided about it"
+    )
+    text: Annotated[Quote, AfterValidator(visible)] = Field(default="", description="details")
 
     @classmethod
     def said(cls, item: dict[str, Any]) -> set[str]:
@@ -207,38 +210,39 @@ class Flag(Contribution):
 
 
 class Result(Data):
-    """A stored report: its subject, and the facts that lists show. Its JSON is stored separately, byte for byte.
+    """A stored report: its subject, and the facts that lists show. Its JSON is stored separately, byte for byte."""
 
-    id: that of the report. key: the caller's key for looking requests up. models: the subject first, a base last; commits: theirs.
-    size: bytes of JSON. whole: of every tensor, without filters. mode to fp16_risk: empty if the analyzer has no such fact;
-    passed_through: the proven ancestors, else the verdict ("native", "undecided"). abs_min to norm_max: over the base model (see
-    `dtype_detection.labels.Example`), of exact reports with a row for every tensor. reach: how much the report covers, if that is not the
-    whole checkpoint and known; and of a sample, how much of the checkpoint may differ.
-    """
-
-    id: Id
-    version: Literal[1] = 1
-    key: OptionalId = ""
-    analyzer: str = Field(pattern=r"[a-z]{1,20}")
-    analysis_version: int = Field(ge=1, le=10**6)
+    id: Id = Field(description="id of the report: SHA-256 of the request and of what it was made of")
+    version: Literal[1] = Field(default=1, description="of this table; rows of a later one are ignored")
+    key: OptionalId = Field(default="", description="by which the same request finds the report; may be empty")
+    analyzer: str = Field(pattern=r"[a-z]{1,20}", description="which analysis")
+    analysis_version: int = Field(ge=1, le=10**6, description="of the analysis")
     models: tuple[Annotated[str, AfterValidator(lambda model: model if model.startswith("sample:") else hub_id(model))], ...] = Field(
-        min_length=1, max_length=limits.TRAJECTORY + 1
+        min_length=1, max_length=limits.TRAJECTORY + 1, description="the models read: the subject first, a base last"
     )
-    commits: tuple[Annotated[str, AfterValidator(_commit)], ...] = Field(min_length=1, max_length=limits.TRAJECTORY + 1)
-    created: Time
-    contributor: Annotated[str, AfterValidator(_user)] = ""
-    size: int = Field(ge=2, le=limits.RESULT_BYTES)
-    whole: bool = True
-    mode: Visible = Field(default="", max_length=20)
-    storage: Visible = Field(default="", max_length=200)
-    passed_through: Visible = Field(default="", max_length=200)
-    trained_in: Visible = Field(default="", max_length=40)
-    fp16_risk: Visible = Field(default="", max_length=20)
-    abs_min: float | None = None
-    abs_max: float | None = None
-    norm_min: float | None = None
-    norm_max: float | None = None
-    reach: Visible = Field(default="", max_length=40)
+    commits: tuple[Annotated[str, AfterValidator(_commit)], ...] = Field(
+        min_length=1, max_length=limits.TRAJECTORY + 1, description="their commits, in the same order"
+    )
+    created: Time = Field(description="when the report was made, UTC")
+    contributor: Annotated[str, AfterValidator(_user)] = Field(default="", description="who contributed it; empty for the app")
+    size: int = Field(ge=2, le=limits.RESULT_BYTES, description="bytes of the report")
+    whole: bool = Field(default=True, description="it is about every tensor: no filter was set")
+    mode: Visible = Field(default="", max_length=20, description="exact or quick; this and the next four are empty where not applicable")
+    storage: Visible = Field(default="", max_length=200, description="dtypes that the weights are stored in")
+    passed_through: Visible = Field(
+        default="", max_length=200, description="formats that the values provably passed through; else the verdict, native or undecided"
+    )
+    trained_in: Visible = Field(default="", max_length=40, description="training precision that the magnitudes resemble")
+    fp16_risk: Visible = Field(default="", max_length=20, description="whether the weights fit fp16")
+    abs_min: float | None = Field(
+        default=None, description="smallest magnitude; this and the next three: of exact reports, of the base model"
+    )
+    abs_max: float | None = Field(default=None, description="largest magnitude")
+    norm_min: float | None = Field(default=None, description="smallest norm of a tensor")
+    norm_max: float | None = Field(default=None, description="largest norm of a tensor")
+    reach: Visible = Field(
+        default="", max_length=40, description="how much the report covers, and how much of a sample may differ; empty for all of it"
+    )
 
     @property
     def sample(self) -> bool:

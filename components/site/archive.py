@@ -26,6 +26,7 @@ STORED = "stored"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # Built-in data: any other name in a request is a dataset on the Hub.
 _OUR_TEXT = ("builtin", "random")
+NOT_RESTORED = "The library is still being read from its dataset: whether this is stored here is not known yet. Try again in a moment."
 _log = logging.getLogger("mantissa")
 _open: "list[Library]" = []
 
@@ -38,6 +39,12 @@ def use(library: "Library | None") -> None:
 def library() -> "Library | None":
     """The library of this app, or None."""
     return _open[0] if _open else None
+
+
+def is_restored() -> bool:
+    """Whether what is not found in the library is not stored: its dataset, if there is one, was read."""
+    ours = library()
+    return ours is None or ours.wait_restored(0)
 
 
 def consensus(model: str) -> "Consensus | None":

@@ -22,14 +22,19 @@ def operations() -> list[Route]:
 
 
 def health(request: Request) -> Response:
-    """200 while the app takes requests and reads its library; 503 with a sentence otherwise."""
+    """503 with a sentence where only a restart or the operator helps the visitors: the app ends, or has no library that can be read.
+
+    Otherwise 200: ``ok``; ``restoring: ...`` while the dataset is read; ``degraded: ...`` with the reason why what is added is not safe.
+    A restart would mend none of these, so that a probe must not ask for one.
+    """
     if is_closing():
         return PlainTextResponse(RESTARTING, 503, _NOT_KEPT)
     ours = archive.library()
     if ours is None:
         return PlainTextResponse("The library is not open: analyses work, and nothing is stored.", 503, _NOT_KEPT)
-    ours.version()  # reads the database; what it raises is answered with 503
-    return PlainTextResponse("ok", headers=_NOT_KEPT)
+    state = ours.state()  # reads the database; what it raises is answered with 503
+    said = f"degraded: {state.problem}" if state.problem else "ok" if state.restored else f"restoring: {archive.NOT_RESTORED}"
+    return PlainTextResponse(said, headers=_NOT_KEPT)
 
 
 def version(request: Request) -> Response:

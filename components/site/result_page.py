@@ -5,7 +5,7 @@ from analyzers.formatting import day
 from components.look.navigation import navigation
 from components.results.export import page_of
 from components.results.standalone import Page
-from components.site import addresses, previews
+from components.site import addresses, archive, previews
 from components.text.render import macros
 
 _PARTS = macros("site/templates/result.html")
@@ -28,9 +28,10 @@ def result_page(report: Report, made: str, plots: str, embedded: bool, origin: s
     return page.served(plots, meta, navigation("../") + page._replace(body=body).titled())
 
 
-def missing_page() -> str:
-    """The page for an unknown id."""
-    page = Page("Not stored here", "no such result", str(_PARTS.missing(_MISSING)))
+def missing_page(restored: bool = True) -> str:
+    """The page for an unknown id. restored: the library was read from its dataset, so that the result is not stored."""
+    said = ("Not stored here", "no such result", _MISSING) if restored else ("Not read yet", "library being restored", archive.NOT_RESTORED)
+    page = Page(said[0], said[1], str(_PARTS.missing(said[2])))
     return page.served("", str(_PARTS.not_indexed()), navigation("../") + page.titled())
 
 

@@ -93,7 +93,8 @@ def badge(request: Request) -> Response:
     ours = archive.library()
     row = ours.model(name) if ours is not None else None
     check: Any = archive.newest("check", name) if badges.CHECKED in kinds else None
-    return _cached(request, badges.svg(badges.parts(row, kinds, check), name), "image/svg+xml", _BADGE_CACHE)
+    drawing = badges.svg(badges.parts(row, kinds, check), name)
+    return _cached(request, drawing, "image/svg+xml", _BADGE_CACHE if archive.is_restored() else "no-store")
 
 
 async def result(request: Request) -> Response:
@@ -102,7 +103,8 @@ async def result(request: Request) -> Response:
     embedded, origin = request.query_params.get("embed") == "1", previews.origin_of(request)
     page = await _page(found.id, found.created, embedded, origin) if found is not None else None
     if page is None:
-        return HTMLResponse(missing_page(), 404, {"Content-Security-Policy": _POLICY})
+        known = archive.is_restored()
+        return HTMLResponse(missing_page(known), 404 if known else 503, {"Content-Security-Policy": _POLICY} | _not_kept(known))
     return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"})
 
 
@@ -140,6 +142,8 @@ def organisation(request: Request) -> Response:
     origin = previews.origin_of(request)
     page = organisation_page(ours, name, asked.get("sort", ""), asked.get("embed") == "1", origin) if ours is not None else None
     headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
+    if page is None and not archive.is_restored():
+        return PlainTextResponse(archive.NOT_RESTORED, 503, _not_kept(False))
     return HTMLResponse(page or no_models_page(name), 404 if page is None else 200, headers)
 
 
@@ -202,7 +206,9 @@ def result_json(request: Request) -> Response:
     """A stored report, byte for byte as it was stored."""
     found = _stored(request.path_params["id"])
     if found is None:
-        return PlainTextResponse(_NOT_STORED, 404)
+        known = archive.is_restored()
+        said = _NOT_STORED if known else archive.NOT_RESTORED
+        return PlainTextResponse(said, 404 if known else 503, _not_kept(known))
     answer = _not_modified(request, f'"{request.path_params["id"]}"') or Response(found[2], media_type="application/json")
     answer.headers["ETag"] = f'"{request.path_params["id"]}"'
     answer.headers["Cache-Control"] = _RESULT_CACHE
@@ -261,6 +267,11 @@ def plots_version() -> str:
     import plotly
 
     return re.sub(r"[^0-9a-z.]", "", str(plotly.__version__))
+
+
+def _not_kept(known: bool) -> dict[str, str]:
+    """Headers of an answer that may be another one soon, unless it is ``known``."""
+    return {} if known else {"Cache-Control": "no-store", "Retry-After": "10"}
 
 
 def _stored_row(identifier: str) -> Result | None:

@@ -1,9 +1,11 @@
-"""``mantissa library import DIR``."""
+"""``mantissa library import DIR`` and ``mantissa library restore``."""
 
 import argparse
 from pathlib import Path
 
 from analyzers.command_line import Parser, print_lines
+from analyzers.errors import InvalidRequest
+from analyzers.formatting import plural
 from analyzers.terminal import print_line
 
 
@@ -11,16 +13,22 @@ def add_options(parser: Parser) -> None:
     """Add the command's options."""
     parser.describe(
         "Add the results of a scan to the library in MANTISSA_DATA, and publish them to MANTISSA_DATASET if that is set. What is there "
-        "already is not added twice; samples, local files, and models that are not public are skipped.",
+        "already is not added twice; samples, local files, and models that are not public are skipped. Or restore a damaged or lost "
+        "library, while the app is stopped: from its newest backup, and from every row that can still be read.",
         ("import scan", "the folder that mantissa scan wrote"),
         ("import /data/scan", "again after an interruption, to continue"),
+        ("restore", "the library in MANTISSA_DATA"),
     )
-    parser.add_argument("action", choices=["import"], help="add the results of a scan")
-    parser.add_argument("folder", metavar="DIR", type=Path, help="the folder of a scan")
+    parser.add_argument("action", choices=["import", "restore"], help="add the results of a scan, or restore the library")
+    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", help="the folder of a scan, to import")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Import the results; returns 2 if one is invalid, else 0. Raises MantissaError."""
+    """Import the results; returns 2 if one is invalid, else 0. Or restore. Raises MantissaError."""
+    if (options.action == "import") == (options.folder is None):
+        raise InvalidRequest("Give the folder of a scan: mantissa library import DIR. To restore the library, give none.")
+    if options.action == "restore":
+        return _restore()
     from components.library import open_library
     from components.site.scans import import_scan
 
@@ -36,3 +44,16 @@ def run(options: argparse.Namespace) -> int:
         error.args = ("what was imported is kept; run the same command again to continue",)
         raise
     return 2 if counts.refused else 0
+
+
+def _restore() -> int:
+    from components.library import restore_library
+
+    made = restore_library()
+    source = f"the backup of {made.backup}" if made.backup else "no backup: there is none"
+    said = f"restored: {plural(made.labels, 'label')}, {plural(made.flags, 'flag')}, {plural(made.results, 'result')}, from {source}"
+    print_lines([said], "The library is restored, but this sentence")
+    if made.aside:
+        read = "All of the old file was read" if made.whole else "Some of the old file cannot be read: the rest of it was added"
+        print_line(f"{read}. It is kept in {made.aside}, next to the new one.")
+    return 0

@@ -15,6 +15,7 @@ from tests.browser.conftest import serve
 from tests.hub import LocalHub
 from tests.hub.architectures import llama
 from tests.hub.faults import Fault
+from tests.library.test_publishing import published
 
 DATASET, TOKEN = "org/library", "hf_" + "canaryCANARY" * 3
 
@@ -56,3 +57,23 @@ def test_sigterm_ends_streams_with_a_sentence_refuses_calls_and_publishes(hub: L
             stream.close()
     written = hub.files(DATASET, kind="dataset")
     assert any(path.startswith("labels") for path in written), written
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("status", [429, 500])
+def test_a_label_is_published_at_the_end_though_the_hub_asked_to_wait(hub: LocalHub, tmp_path: Path, status: int) -> None:
+    dataset = {"MANTISSA_DATASET": DATASET, "MANTISSA_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}
+    lost = {"MANTISSA_EPHEMERAL": "1", "MANTISSA_PUBLISH_WAIT_SECONDS": "3"}
+    with serve(tmp_path, hub.url, **dataset, **lost) as url:
+        while urllib.request.urlopen(f"{url}/healthz", timeout=60).read() != b"ok":
+            time.sleep(0.1)
+        hub.fault(Fault("/commit/main$", times=None, status=status, headers={"Retry-After": "86400"}))
+        saved = result(url, "add_label", ["org/name", "bf16", "section 3 of the paper", ""], {"Cookie": "mantissa=contributor"})
+        assert saved["state"] == "saved here" and "did not answer" not in saved["note"]
+        health = urllib.request.urlopen(f"{url}/healthz", timeout=60).read()
+        assert health.startswith(b"degraded: The Hub ")
+        hub.clear_faults()
+        app = process_of(url)
+        app.send_signal(signal.SIGTERM)
+        assert app.wait(timeout=60) is not None
+    assert saved["item"]["id"] in published(hub)

@@ -55,7 +55,7 @@ def test_a_kill_while_publishing_neither_loses_nor_doubles(hub: LocalHub, tmp_pa
     done = forked("publishing", str(tmp_path), "org/library")
     assert done["wrong"] == [] and done["kills"] == 8
     for dataset in done["datasets"]:
-        ids: dict[str, list[str]] = {"labels": [], "results": []}
+        ids: dict[str, list[str]] = {"labels": [], "flags": [], "results": []}
         for path, content in hub.files(dataset, kind="dataset").items():
             if path.endswith(".parquet"):
                 table = path.split("/")[0]

@@ -1,0 +1,215 @@
+"""Daily backups of the library's file, in its folder, and the way back from a damaged or lost file.
+
+A backup is made with SQLite's backup API and counts only if SQLite finds no damage in it: a damaged file never replaces a good backup.
+"""
+
+import logging
+import os
+import shutil
+import sqlite3
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from analyzers import limits
+from analyzers.errors import LibraryUnavailable, MantissaError
+from components.library import labels, results
+from components.library.database import DAMAGED, FILE, Database, advice
+from components.library.reports import kept
+from components.library.schema import Flag, Label, Result
+
+BACKUPS = "backups"
+_UNFINISHED = ".unfinished-"
+_DAY = 86_400
+_FIRST_SECONDS, _EVERY_SECONDS = 60, 3600  # until it is seen whether there is one of today: after the start, and then
+_PAGES = 4_096  # copied between two looks at whether to stop
+_CHUNK = 500
+# Numbers in a row under which no row can be read: beyond a damaged page of an index, which names some hundred pages of some ten rows.
+_GAP = 20_000
+_log = logging.getLogger("mantissa")
+
+
+class Backups:
+    """Backs up the library in ``folder`` once a day, and keeps LIBRARY_BACKUPS. problem: why there is none of today, or ""."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        self.problem = ""
+        self._database = database
+        self._folder = folder / BACKUPS
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="library-backup", daemon=True)
+
+    def start(self) -> None:
+        """Look every hour whether a backup is due, in a thread, until `close`."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; a backup in progress is given up. Idempotent."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def make(self) -> None:
+        """Make the backup of today, unless it is there, and delete the oldest. Raises LibraryUnavailable."""
+        with advice():
+            self._make()
+
+    def _make(self) -> None:
+        path = self._folder / f"library-{datetime.now(UTC):%Y-%m-%d}.sqlite3"
+        if limits.LIBRARY_BACKUPS == 0 or path.exists():
+            return
+        self._folder.mkdir(exist_ok=True)
+        for left in self._folder.glob(f"{_UNFINISHED}*"):
+            if time.time() - left.stat().st_mtime > _DAY:  # of a process that was killed
+                shutil.rmtree(left)
+        if shutil.disk_usage(self._folder).free < 2 * self._database.size():
+            raise LibraryUnavailable("The library is not backed up: its disk has less free space than twice its size.")
+        with TemporaryDirectory(dir=self._folder, prefix=_UNFINISHED) as unfinished:
+            copy = Path(unfinished) / FILE
+            self._database.copy(copy, _PAGES, self._check_stop)
+            if not _is_sound(copy):
+                raise LibraryUnavailable(DAMAGED)
+            with copy.open("rb") as file:
+                os.fsync(file.fileno())
+            copy.replace(path)
+        for old in _newest_first(self._folder)[limits.LIBRARY_BACKUPS :]:
+            old.unlink()
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise LibraryUnavailable("The library is closed.")
+
+    def _run(self) -> None:
+        wait = _FIRST_SECONDS
+        while not self._stop.wait(wait):
+            wait = _EVERY_SECONDS
+            try:
+                self.make()
+                self.problem = ""
+            except MantissaError as error:
+                self.problem = str(error)
+                if not self._stop.is_set():
+                    _log.warning("the library: %s", self.problem)
+
+
+class Restored(NamedTuple):
+    """A restored library: its numbers of items.
+
+    backup: the day of the backup used, "" for none; whole: all of the old file was read; aside: the folder that keeps it, "" if there was
+    none.
+    """
+
+    labels: int
+    flags: int
+    results: int
+    backup: str
+    whole: bool
+    aside: str
+
+
+def restore(folder: Path) -> Restored:
+    """Put a new file in the place of the library's: the newest sound backup, and every row that can be read in the old file.
+
+    The old file is kept, in a folder of its own. What the dataset has is read again at the next start. Raises LibraryUnavailable.
+    """
+    current = folder / FILE
+    backup = next((path for path in _newest_first(folder / BACKUPS) if _is_sound(path)), None)
+    if backup is None and not current.is_file():
+        raise LibraryUnavailable(f"There is neither a library nor a backup of one in {folder} (MANTISSA_DATA).")
+    with advice(), TemporaryDirectory(dir=folder, prefix=".restore-") as name:
+        work = Path(name)
+        if backup is not None:
+            shutil.copyfile(backup, work / FILE)
+        whole = True
+        with closing(Database(work)) as database:
+            if current.is_file():
+                whole = _rescue(current, work / "old", database)
+            with database.write() as connection:
+                connection.execute("DELETE FROM dataset_files")
+            with database.read() as connection:
+                asked = "SELECT (SELECT COUNT(*) FROM labels), (SELECT COUNT(*) FROM flags), (SELECT COUNT(*) FROM results)"
+                said, flags, stored = connection.execute(asked).fetchone()
+        aside = folder / f"replaced-{datetime.now(UTC):%Y-%m-%dT%H%M%S}"
+        if old := [path for suffix in ("", "-wal", "-shm") if (path := current.with_name(FILE + suffix)).exists()]:
+            aside.mkdir()
+        for path in old:  # the log too: SQLite would apply it to the new file
+            path.rename(aside / path.name)
+        (work / FILE).replace(current)
+    day = backup.stem.removeprefix("library-") if backup else ""
+    return Restored(said, flags, stored, day, whole, aside.name if old else "")
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("library-*.sqlite3"), reverse=True)
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            return bool(connection.execute("PRAGMA quick_check").fetchall() == [("ok",)])
+    except sqlite3.Error:
+        return False
+
+
+def _rescue(damaged: Path, work: Path, database: Database) -> bool:
+    """Take what can be read in a ``damaged`` file, by way of a copy in ``work``; returns whether that is all of it."""
+    work.mkdir()
+    for path in (damaged, damaged.with_name(f"{FILE}-wal")):
+        if path.exists():
+            shutil.copyfile(path, work / path.name)
+    lost = set[str]()
+    with closing(sqlite3.connect(work / FILE)) as old:
+
+        def take(asked: str, read: Callable[..., Any], insert: Callable[[sqlite3.Connection, list[Any], str], int]) -> None:
+            rows = _readable(old, asked, read, lost)
+            while chunk := list(islice(rows, _CHUNK)):
+                with database.write() as connection:
+                    for published in {published for published, _ in chunk}:
+                        insert(connection, [item for commit, item in chunk if commit == published], published)
+
+        def result(record: str, number: int) -> tuple[Result, str]:
+            known = Result.model_validate_json(record)
+            (packed,) = old.execute("SELECT packed FROM reports WHERE number = ?", (number,)).fetchone()
+            text = zlib.decompress(packed).decode()
+            found = kept(text, key=known.key, created=known.created, contributor=known.contributor)
+            if found is None or found.id != known.id:
+                raise ValueError(known.id)
+            return found, text
+
+        take("SELECT rowid, published, record FROM labels", Label.model_validate_json, labels.take_labels)
+        take("SELECT rowid, published, record FROM flags", Flag.model_validate_json, labels.take_flags)
+        take("SELECT rowid, published, record, number FROM results", result, results.take_results)
+        try:
+            meta = old.execute("SELECT name, value FROM meta").fetchall()
+            with database.write() as connection:
+                connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta)
+        except sqlite3.Error as error:
+            lost.add(type(error).__name__)
+    return not lost
+
+
+def _readable(old: sqlite3.Connection, asked: str, read: Callable[..., Any], lost: set[str]) -> Iterator[tuple[str, Any]]:
+    """Commit and item of each row that can be read and is valid, in the order of their numbers; names of errors are added to ``lost``.
+
+    A damaged page ends a query: the next one begins one number later, until a page that can be read.
+    """
+    last = failed = 0
+    while failed < _GAP:
+        try:
+            for number, published, *values in old.execute(f"{asked} WHERE rowid > ? ORDER BY rowid", (last + failed,)):
+                last, failed = number, 0
+                try:
+                    yield published, read(*values)
+                except Exception as error:  # whatever a damaged row holds
+                    lost.add(type(error).__name__)
+            return
+        except sqlite3.Error as error:
+            failed = _GAP if error.sqlite_errorname == "SQLITE_NOTADB" else failed + 1
+            lost.add(type(error).__name__)

@@ -1,0 +1,206 @@
+"""Backups: one a day, some of them; and what comes back from a library that was deleted, replaced, damaged or may not be written."""
+
+import ctypes
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from analyzers import limits
+from analyzers.errors import LibraryUnavailable
+from components.library import FLAG_REASONS, Identity, Library, labels
+from components.library.backups import restore
+from components.library.database import FILE
+from mantissa.__main__ import main
+from tests.components.reports import report
+
+ROOT = Path(__file__).parents[2]
+ANN, BOB = Identity.login("ann"), Identity.login("bob")
+LINK = "https://example.org/paper"
+LABELS = 400
+_DROP_CAPABILITY, _OVERRIDE_MODES = 24, 1  # numbers of Linux: root may write everywhere unless this is taken from it
+
+
+def fill(library: Library, first: int = 0) -> None:
+    """Add LABELS labels, faster than one by one."""
+    with library._database.write() as connection:
+        for number in range(first, first + LABELS):
+            labels.add_label(connection, Identity.login(f"user{number}"), f"org/m{number}", "bf16", LINK, "a quote " * 20)
+
+
+def backed_up(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "backups").iterdir())
+
+
+def test_a_backup_a_day_is_made_and_the_oldest_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Library.open(tmp_path) as library:
+        library.add_label("org/name", "bf16", LINK, ANN)
+        library._backups.make()
+        (today,) = backed_up(tmp_path)
+        for day in range(1, 6):
+            shutil.copy(tmp_path / "backups" / today, tmp_path / "backups" / f"library-2026-01-0{day}.sqlite3")
+        (tmp_path / "backups" / today).unlink()
+        library._backups.make()
+        assert backed_up(tmp_path) == ["library-2026-01-04.sqlite3", "library-2026-01-05.sqlite3", today]
+        library._backups.make()
+    with closing(sqlite3.connect(tmp_path / "backups" / today)) as copy:
+        assert copy.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert copy.execute("SELECT COUNT(*) FROM labels").fetchone() == (54,)
+    monkeypatch.setattr(limits, "LIBRARY_BACKUPS", 0)
+    with Library.open(tmp_path / "none") as library:
+        library._backups.make()
+    assert not (tmp_path / "none" / "backups").exists()
+
+
+def test_the_thread_makes_the_backup_and_an_ephemeral_disk_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("components.library.backups._FIRST_SECONDS", 0)
+    with Library.open(tmp_path / "stays") as library, Library.open(tmp_path / "lost", ephemeral=True):
+        while not (tmp_path / "stays" / "backups").exists() or not any(
+            name.startswith("library-") for name in backed_up(tmp_path / "stays")
+        ):
+            library._backups._stop.wait(0.02)
+    assert not (tmp_path / "lost" / "backups").exists()
+
+
+def damage(path: Path, fraction: float, pages: int) -> None:
+    """Overwrite ``pages`` pages from this fraction of the file on."""
+    content = bytearray(path.read_bytes())
+    start = int(len(content) * fraction) // 4096 * 4096
+    content[start : start + 4096 * pages] = b"\xa5" * (4096 * pages)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("fraction", [0.5, *(pytest.param(fraction / 20, marks=pytest.mark.exhaustive) for fraction in range(1, 20))])
+def test_a_damaged_library_comes_back_with_what_is_new_since_the_backup(tmp_path: Path, fraction: float) -> None:
+    with Library.open(tmp_path) as library:
+        library.add_result(report("org/m0", id="a" * 64), public=True)
+        fill(library)
+        library._backups.make()
+        fill(library, LABELS)
+        flag = library.add_flag(library.history("org/m0")[0].label.id, FLAG_REASONS[0], BOB).item
+        local = library.local_identity("secret")
+    (backup,) = (tmp_path / "backups").iterdir()
+    good = backup.read_bytes()
+    damage(tmp_path / FILE, fraction, 12)
+    with Library.open(tmp_path) as library:
+        backup.unlink()
+        with pytest.raises(LibraryUnavailable, match="mantissa library restore"):
+            library._backups.make()
+        assert backed_up(tmp_path) == []  # a copy of what is damaged is no backup
+    backup.write_bytes(good)
+    made = restore(tmp_path)
+    assert made.backup in backup.name and made.results == 1
+    assert not made.whole or made.labels == 53 + 2 * LABELS  # indices only were damaged
+    with Library.open(tmp_path) as library:
+        assert 53 + 1.5 * LABELS < library.counts().labels == made.labels <= 53 + 2 * LABELS
+        assert all(library.consensus(f"org/m{number}").precision == "bf16" for number in range(LABELS))
+        assert library.result("a" * 64) == report("org/m0", id="a" * 64).model_dump_json().encode()
+        assert library.flags(flag.label) in ((flag,), ()) and library.local_identity("secret") == local
+        library.add_label("org/new", "bf16", LINK, ANN)
+    with closing(sqlite3.connect(tmp_path / FILE)) as restored:
+        assert restored.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert (tmp_path / made.aside / FILE).is_file()
+
+
+def test_nothing_is_lost_by_restoring_what_is_sound(tmp_path: Path) -> None:
+    with Library.open(tmp_path) as library:
+        library.add_label("org/name", "bf16", LINK, ANN)
+        library.add_result(report("org/name", id="a" * 64), "cd" * 32, public=True)
+        before, history = library.counts(), library.history("org/name")
+    made = restore(tmp_path)
+    assert made.whole and made.backup == ""
+    with Library.open(tmp_path) as library:
+        assert (library.counts(), library.history("org/name")) == (before, history)
+        assert [row.result.id for row in library.find("cd" * 32)] == ["a" * 64]
+
+
+def test_what_cannot_be_read_at_all_and_what_is_gone_come_back_from_the_newest_sound_backup(tmp_path: Path) -> None:
+    with pytest.raises(LibraryUnavailable, match="neither a library nor a backup"):
+        restore(tmp_path)
+    with Library.open(tmp_path) as library:
+        library.add_label("org/name", "bf16", LINK, ANN)
+        library._backups.make()
+    (tmp_path / "backups" / "library-9999-01-01.sqlite3").write_bytes(b"no database " * 1000)
+    (tmp_path / FILE).write_bytes(b"no database " * 1000)
+    for whole in (False, True):
+        assert restore(tmp_path).whole == whole
+        with Library.open(tmp_path) as library:
+            assert library.consensus("org/name").precision == "bf16"
+        (tmp_path / FILE).unlink()
+
+
+def test_the_command_restores_the_configured_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Library.open(tmp_path) as library:
+        library._backups.make()
+    damage(tmp_path / FILE, 0, 1)
+    monkeypatch.setenv("MANTISSA_DATA", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["mantissa", "library", "restore"])
+    assert main() == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("restored: 53 labels, 0 flags, 0 results, from the backup of 20") and "cannot be read" in said.err
+    for words in (["restore", "scan"], ["import"]):
+        monkeypatch.setattr(sys, "argv", ["mantissa", "library", *words])
+        assert main() == 2
+        assert "Give the folder of a scan" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])
+@pytest.mark.parametrize("suffix", ["", "-wal"], ids=["file", "log"])
+def test_a_file_that_was_deleted_or_replaced_takes_nothing_more(tmp_path: Path, suffix: str, replaced: bool) -> None:
+    with Library.open(tmp_path) as library:
+        library.add_label("org/name", "bf16", LINK, ANN)
+        path = tmp_path / f"{FILE}{suffix}"
+        content = path.read_bytes()
+        path.unlink()
+        if replaced:
+            path.write_bytes(content)
+        for use in (lambda: library.add_label("org/other", "bf16", LINK, ANN), library.state, lambda: library.consensus("org/name")):
+            with pytest.raises(LibraryUnavailable, match="deleted or replaced"):
+                use()
+
+
+def test_a_library_that_may_not_be_written_is_shown(tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from analyzers.errors import LibraryUnavailable
+from components.library import Identity, Library
+ann = Identity.login("ann")
+for folder in sys.argv[1:]:
+    with Library.open(Path(folder), "org/library", token="hf_x") as library:
+        print(library.consensus("org/name").precision, library.counts().labels, library.state().problem)
+        for add in (lambda: library.add_label("org/name", "fp16", "quote", ann), lambda: library.add_flag("0" * 64, "another model", ann)):
+            try:
+                add()
+            except LibraryUnavailable as error:
+                print(error)
+        library.refit_soon()
+        library.publish()
+"""
+    folders = [tmp_path / "closed", tmp_path / "killed"]
+    libraries = [Library.open(folder) for folder in folders]
+    for library, folder in zip(libraries, folders, strict=True):
+        library.add_label("org/name", "bf16", LINK, ANN)
+        if folder.name == "closed":
+            library.close()
+        for path in (*folder.iterdir(), folder):
+            path.chmod(0o555)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *map(str, folders)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        preexec_fn=lambda: ctypes.CDLL(None).prctl(_DROP_CAPABILITY, _OVERRIDE_MODES, 0, 0, 0),
+    )
+    libraries[1].close()
+    said = ran.stdout.splitlines()
+    assert len(said) == 6, ran.stderr
+    for shown, *refused in (said[:3], said[3:]):
+        assert shown.startswith("bf16 54 The library is read-only") and all("nothing can be added" in line for line in refused)

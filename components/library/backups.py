@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 
 from analyzers import limits
 from analyzers.errors import LibraryUnavailable, MantissaError
+from analyzers.outside_json import parse_model
 from components.library import labels, results
 from components.library.database import DAMAGED, FILE, Database, advice
 from components.library.reports import kept
@@ -175,7 +177,7 @@ def _rescue(damaged: Path, work: Path, database: Database) -> bool:
                         insert(connection, [item for commit, item in chunk if commit == published], published)
 
         def result(record: str, number: int) -> tuple[Result, str]:
-            known = Result.model_validate_json(record)
+            known = parse_model(Result, record)
             (packed,) = old.execute("SELECT packed FROM reports WHERE number = ?", (number,)).fetchone()
             text = zlib.decompress(packed).decode()
             found = kept(text, key=known.key, created=known.created, contributor=known.contributor)
@@ -183,8 +185,8 @@ def _rescue(damaged: Path, work: Path, database: Database) -> bool:
                 raise ValueError(known.id)
             return found, text
 
-        take("SELECT rowid, published, record FROM labels", Label.model_validate_json, labels.take_labels)
-        take("SELECT rowid, published, record FROM flags", Flag.model_validate_json, labels.take_flags)
+        take("SELECT rowid, published, record FROM labels", partial(parse_model, Label), labels.take_labels)
+        take("SELECT rowid, published, record FROM flags", partial(parse_model, Flag), labels.take_flags)
         take("SELECT rowid, published, record, number FROM results", result, results.take_results)
         try:
             meta = old.execute("SELECT name, value FROM meta").fetchall()

@@ -206,9 +206,7 @@ def result_json(request: Request) -> Response:
     """A stored report, byte for byte as it was stored."""
     found = _stored(request.path_params["id"])
     if found is None:
-        known = archive.is_restored()
-        said = _NOT_STORED if known else archive.NOT_RESTORED
-        return PlainTextResponse(said, 404 if known else 503, _not_kept(known))
+        return _missing()
     answer = _not_modified(request, f'"{request.path_params["id"]}"') or Response(found[2], media_type="application/json")
     answer.headers["ETag"] = f'"{request.path_params["id"]}"'
     answer.headers["Cache-Control"] = _RESULT_CACHE
@@ -222,13 +220,19 @@ async def result_file(request: Request) -> Response:
     async with _drawing:
         file = await run_in_threadpool(_file, request.path_params["id"], ending)
     if file is None:
-        return PlainTextResponse(_NOT_STORED, 404)
+        return _missing()
     headers = {
         "Content-Disposition": f'attachment; filename="{file.name}"',
         "Content-Security-Policy": _POLICY,
         "Cache-Control": _RESULT_CACHE,
     }
     return Response(file.content, media_type=file.kind, headers=headers)
+
+
+def _missing() -> Response:
+    """The answer for a report that is not here, or not yet: the library is being restored."""
+    known = archive.is_restored()
+    return PlainTextResponse(_NOT_STORED if known else archive.NOT_RESTORED, 404 if known else 503, _not_kept(known))
 
 
 def _file(identifier: str, ending: str) -> File | None:

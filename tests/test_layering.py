@@ -22,22 +22,23 @@ ANALYZER_PARTS = {
     "errors": set[str](),
     "extras": {"errors"},
     "limits": {"errors"},
-    "base": {"coverage", "errors", "extras", "formatting", "limits"},
-    "formatting": {"base", "errors"},
-    "coverage": {"base", "formatting", "numerics"},
-    "tables": {"base", "limits", "terminal"},
+    "data": set[str](),
+    "base": {"coverage", "data", "errors", "extras", "formatting", "limits"},
+    "formatting": {"data", "errors"},
+    "coverage": {"data", "formatting"},
+    "tables": {"base", "data", "limits", "terminal"},
     "terminal": {"formatting"},
-    "account": {"base", "coverage", "formatting", "tables", "terminal"},
+    "account": {"base", "coverage", "data", "formatting", "tables", "terminal"},
     "markdown": {"terminal"},
     "watched": set[str](),
     "command_line": {"base", "errors", "formatting", "limits", "tables", "terminal"},
     "numerics": {"errors", "limits"},
-    "checkpoints": {"base", "coverage", "errors", "formatting", "limits", "numerics", "terminal", "watched"},
-    "language_models": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "terminal"},
+    "checkpoints": {"base", "coverage", "data", "errors", "formatting", "limits", "numerics", "terminal", "watched"},
+    "language_models": {"base", "data", "errors", "formatting", "limits", "checkpoints", "numerics", "terminal"},
 }
 # Tools use an analyzer, or act on what one finds. They are not analyzers, and no analyzer imports them but check, which turns the reports
 # of others into findings, counts what shrink would save, and asks transformers, in a process of `language_models`, what it would load.
-_FOR_TOOLS = {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "command_line", "terminal"}
+_FOR_TOOLS = {"base", "data", "errors", "formatting", "limits", "checkpoints", "numerics", "command_line", "terminal"}
 RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS}
 _FOR_CHECK = {
     "account",
@@ -221,13 +222,10 @@ def loads(start: str, eager: Mapping[str, list[Import]]) -> Iterator[Import]:
 
 
 def circles(found: Mapping[str, list[Import]]) -> list[str]:
-    """Modules that import each other, in functions too; a report may import the module of its own tables there."""
+    """Modules that import each other, also in functions and for types only."""
     graph: dict[str, set[str]] = {}
     for name, group in found.items():
-        targets = {each.target for each in group if each.target in found and not each.types_only}
-        if name.endswith(".report"):
-            targets.discard(name.removesuffix("report") + "tables")
-        graph[name] = targets - {name}
+        graph[name] = {each.target for each in group if each.target in found} - {name}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -332,16 +330,18 @@ def test_a_breach_is_found(module: str, source: str, message: str) -> None:
     assert any(breach.startswith(f"{module}:") and message in breach for breach in breaches), breaches
 
 
-@pytest.mark.parametrize("second", ["import analyzers.parents.analyze", "def f():\n    from .analyze import analyze"])
+@pytest.mark.parametrize(
+    "second",
+    [
+        "import analyzers.parents.analyze",
+        "def f():\n    from .analyze import analyze",
+        "if TYPE_CHECKING:\n    from .analyze import analyze",
+    ],
+)
 def test_a_circle_is_found(second: str) -> None:
     sources = {"analyzers.parents.analyze": "from .fit import fit", "analyzers.parents.fit": second}
     (breach,) = violations(sources)
     assert "analyzers.parents.analyze" in breach and "in a circle" in breach
-
-
-def test_a_report_may_import_its_own_tables() -> None:
-    report, tables = "def f():\n    from .tables import tables", "from .report import Report"
-    assert violations({"analyzers.parents.report": report, "analyzers.parents.tables": tables}) == []
 
 
 def test_a_heavy_library_is_found_through_other_modules() -> None:

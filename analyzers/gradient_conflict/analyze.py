@@ -27,8 +27,7 @@ from analyzers.language_models.ffn import FFN, Attention, attention_projections,
 from analyzers.language_models.grouping import tokens
 from analyzers.language_models.head import check_logits
 from analyzers.language_models.layer_capture import Places
-from analyzers.language_models.load import OpenModel, open_model
-from analyzers.language_models.memory import check_work
+from analyzers.language_models.load import OpenModel, check_work, open_model
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.language_models.recording import Mask
 from analyzers.language_models.templates import Template, resolved

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analyzers.base import Interval
+from analyzers.data import Interval
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import between, ignored, untouched
 from analyzers.dtype_detection.report import TensorRow

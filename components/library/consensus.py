@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from analyzers.base import Data
+from analyzers.data import Data
 from analyzers.dtype_detection.labels import precision_of
 from analyzers.terminal import plural
 from components.library.schema import Label

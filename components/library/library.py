@@ -10,7 +10,8 @@ from typing import Any, Generic, Literal, Self, TypeVar
 from pydantic import ValidationError
 
 from analyzers import limits
-from analyzers.base import Data, Report, request_error
+from analyzers.base import Report, request_error
+from analyzers.data import Data
 from analyzers.dtype_detection.classifier import Fit
 from analyzers.errors import InvalidRequest, MantissaError
 from components.library import labels, models, results, shapes

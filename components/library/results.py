@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from analyzers import limits
-from analyzers.base import Data
+from analyzers.data import Data
 from components.library import models
 from components.library.database import ORDERS
 from components.library.query import List

@@ -17,7 +17,8 @@ class Analyzer:
     """One analyzer. Its modules are named as text and loaded when they are needed: no command imports torch or Gradio without using it.
 
     name: the command, the API endpoint, the key in the library and the address of its page. question: what it answers, for ``--help``.
-    package: exports ``analyze``, ``NameRequest`` and ``NameReport``; its module ``command`` has the options of the command line.
+    package: exports ``analyze``, ``NameRequest`` and ``NameReport``. Its modules: ``command``, the options of the command line; for its
+    reports ``sentences`` (``headline``, ``next_step``), ``tables`` (``tables``, as pandas) and ``text`` (``one``, for a terminal).
     title, short: of its page, on a wide and on a narrow screen. home: its page is the app's first.
     components: the package, by default ``components.name``, with the modules ``form`` (as typed, as a link, as a command, for programs, the
     ``COST`` of a run), ``page``, ``result`` (the layout of the page and of documents) and ``methods``.
@@ -58,13 +59,9 @@ class Analyzer:
         version: int = vars(sys.modules[self.request_model().__module__])["ANALYSIS_VERSION"]
         return version
 
-    def command(self) -> Any:
-        """The module with its options of the command line."""
-        return import_module(f"{self.package}.command")
-
-    def text(self) -> Any:
-        """The module whose ``one`` is the lines of a report as text."""
-        return import_module(f"{self.package}.text")
+    def module(self, name: str) -> Any:
+        """A module of the package: "command", "sentences", "tables" or "text"."""
+        return import_module(f"{self.package}.{name}")
 
     def component(self, name: str) -> Any:
         """A module of ``components``: "form", "page", "result" or "methods"."""

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ def build_parser(chosen: Collection[str], tools: Tools = TOOLS) -> "Parser":
     # a command line reaches up, as app.py does; analyzers do not
     parser.set_defaults(write_html=_write_html, contribute_to=_contribute, pull_request_on=_pull_request_on, tools=tools)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    known = {each.name: (each.question, each.command) for each in ANALYZERS.values()} | {**tools}
+    known = {each.name: (each.question, partial(each.module, "command")) for each in ANALYZERS.values()} | {**tools}
     for name, (question, module) in known.items():
         options = commands.add_parser(name, help=wrapped(question, 14))
         options.set_defaults(parser=options, module=module)

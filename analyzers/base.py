@@ -15,9 +15,11 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from analyzers import limits
+from analyzers.coverage import Coverage
+from analyzers.data import Data
 from analyzers.errors import InvalidRequest, LimitExceeded, MissingExtra
 from analyzers.extras import extras_explained
 from analyzers.formatting import parse_bytes, plural, size
@@ -26,14 +28,6 @@ from analyzers.terminal import joined, printable
 if TYPE_CHECKING:
     import pandas
     from plotly.graph_objects import Figure
-
-    from analyzers.coverage import Coverage
-
-
-class Data(BaseModel):
-    """Immutable plain data. Refuses unknown fields, and numbers that JSON cannot represent (NaN, infinities)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Progress(Data):
@@ -132,20 +126,6 @@ class CheckpointFacts(Data):
     quantization: str | None
 
 
-class Interval(Data):
-    """A 95% interval for a share of the whole checkpoint, estimated from the sample."""
-
-    estimate: float
-    low: float
-    high: float
-
-    @classmethod
-    def each(cls, found: Any) -> "list[Interval | None]":
-        """The entries of a `numerics.intervals.Interval`; None where nothing was tested."""
-        every = zip(found.estimate.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
-        return [None if math.isnan(e) else cls(estimate=e, low=low, high=high) for e, low, high in every]
-
-
 class Environment(Data):
     """The software and hardware of a run; not part of a report's id or of its equality."""
 
@@ -199,8 +179,9 @@ class Report(Data):
         return {"model": vars(self)["checkpoint"].ref}
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
-        """The report's tables by name. ``summary`` has one row."""
-        raise NotImplementedError
+        """The report's tables by name, as the analyzer's `tables.tables` lists them. ``summary`` has one row."""
+        found: dict[str, pandas.DataFrame] = self._module("tables").tables(self)
+        return found
 
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
         """`tables` with a row for every tensor, if this object came from the analyzer; a report read from JSON may have fewer."""
@@ -213,7 +194,7 @@ class Report(Data):
 
         return self.analysis_version < ANALYZERS[self.analyzer].analysis_version()
 
-    def accounts(self) -> "Sequence[Coverage]":
+    def accounts(self) -> Sequence[Coverage]:
         """The coverage of each checkpoint that the answer depends on; empty if the report has none, as those made before it was added."""
         accounts: Sequence[Coverage] = vars(self).get("coverage", ())
         return accounts
@@ -243,18 +224,20 @@ class Report(Data):
         partial = self._partial()
         return partial[0].short(self.covers) if partial else ""
 
-    def _partial(self) -> "list[Coverage]":
+    def _partial(self) -> list[Coverage]:
         """The accounts that are not whole, the smallest share first."""
         partial = [each for each in self.accounts() if not each.whole]
         return sorted(partial, key=lambda each: 1.0 if each.share is None else each.share)
 
     def headline(self) -> str:
         """The answer in a sentence or two, and `reach`: the same on the page, in a link's preview, in the API and on the command line."""
-        raise NotImplementedError
+        said: str = self._module("sentences").headline(self)
+        return said
 
-    def next_step(self) -> NextStep | None:
-        """What to do about the result; None if there is nothing to do."""
-        return None
+    def next_step(self) -> NextStep:
+        """What to do about the result."""
+        step: NextStep = self._module("sentences").next_step(self)
+        return step
 
     def more_findings(self) -> list[str]:
         """What else was found, a sentence each."""
@@ -263,8 +246,8 @@ class Report(Data):
 
     def answer_lines(self) -> list[str]:
         """`headline`, `next_step` and `more_findings` for a terminal."""
-        step, found = self.next_step(), self.more_findings()
-        return [self.headline(), *([f"What now: {step.advice}"] if step else []), *(["", *found] if found else [])]
+        found = self.more_findings()
+        return [self.headline(), f"What now: {self.next_step().advice}", *(["", *found] if found else [])]
 
     @property
     def summary(self) -> str:
@@ -283,9 +266,7 @@ class Report(Data):
 
     def lines(self) -> list[str]:
         """The lines of `text` with the names as they are: whoever prints one makes it `terminal.printable`."""
-        from analyzers import ANALYZERS
-
-        lines: list[str] = ANALYZERS[self.analyzer].text().one(self)
+        lines: list[str] = self._module("text").one(self)
         return lines
 
     def plots(self) -> "dict[str, Figure]":
@@ -319,6 +300,12 @@ class Report(Data):
             return f"<pre>{html.escape(self.text())}</pre>"
         style = "width: 100%; height: 720px; border: 0"
         return f'<iframe sandbox style="{style}" srcdoc="{html.escape(page)}"></iframe>'
+
+    def _module(self, name: str) -> Any:
+        """A module of the analyzer: what it says of its reports and how it lists them is not known here."""
+        from analyzers import ANALYZERS
+
+        return ANALYZERS[self.analyzer].module(name)
 
     def _layout(self) -> Any:
         """The layout of such results, which is in `components`."""

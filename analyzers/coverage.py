@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from analyzers.base import Data
+from analyzers.data import Data
 from analyzers.formatting import plural, share
 
 # compared: with another checkpoint; read: without one. The other classes are left out of the answer, tied copies and buffers without loss.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from analyzers.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from analyzers.base import Interval
+    from analyzers.data import Interval
 
 _PARAMETERS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzers import limits
-from analyzers.base import Data, Report
+from analyzers.base import Report
+from analyzers.data import Data
 from analyzers.terminal import printable
 from analyzers.whole_files import whole
 

@@ -11,19 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from analyzers.base import (
-    Data,
-    Environment,
-    Progress,
-    Report,
-    Request,
-    Timing,
-    WeightsRequest,
-    content_id,
-    describe,
-    environment,
-    request_error,
-)
+from analyzers.base import Environment, Progress, Report, Request, Timing, WeightsRequest, content_id, describe, environment, request_error
+from analyzers.data import Data
 
 plain = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), max_size=5)
 

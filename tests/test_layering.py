@@ -23,24 +23,37 @@ ANALYZER_PARTS = {
     "extras": {"errors"},
     "limits": {"errors"},
     "outside_json": {"limits"},
-    "base": {"coverage", "errors", "extras", "formatting", "limits", "terminal"},
-    "formatting": {"base", "errors"},
-    "coverage": {"base", "formatting", "numerics"},
-    "tables": {"base", "limits", "terminal", "whole_files"},
+    "data": set[str](),
+    "base": {"coverage", "data", "errors", "extras", "formatting", "limits", "terminal"},
+    "formatting": {"data", "errors"},
+    "coverage": {"data", "formatting"},
+    "tables": {"base", "data", "limits", "terminal", "whole_files"},
     "terminal": {"formatting"},
-    "account": {"base", "coverage", "formatting", "tables", "terminal"},
+    "account": {"base", "coverage", "data", "formatting", "tables", "terminal"},
     "markdown": {"terminal"},
     "watched": set[str](),
     "whole_files": {"terminal"},
     "command_line": {"base", "errors", "formatting", "limits", "tables", "terminal"},
     "numerics": {"errors", "limits"},
-    "checkpoints": {"base", "coverage", "errors", "formatting", "limits", "numerics", "outside_json", "terminal", "watched"},
-    "language_models": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "outside_json", "terminal", "whole_files"},
+    "checkpoints": {"base", "coverage", "data", "errors", "formatting", "limits", "numerics", "outside_json", "terminal", "watched"},
+    "language_models": {
+        "base",
+        "data",
+        "errors",
+        "formatting",
+        "limits",
+        "checkpoints",
+        "numerics",
+        "outside_json",
+        "terminal",
+        "whole_files",
+    },
 }
 # Tools use an analyzer, or act on what one finds. They are not analyzers, and no analyzer imports them but check, which turns the reports
 # of others into findings, counts what shrink would save, and asks transformers, in a process of `language_models`, what it would load.
 _FOR_TOOLS = {
     "base",
+    "data",
     "errors",
     "formatting",
     "limits",
@@ -234,13 +247,10 @@ def loads(start: str, eager: Mapping[str, list[Import]]) -> Iterator[Import]:
 
 
 def circles(found: Mapping[str, list[Import]]) -> list[str]:
-    """Modules that import each other, in functions too; a report may import the module of its own tables there."""
+    """Modules that import each other, also in functions and for types only."""
     graph: dict[str, set[str]] = {}
     for name, group in found.items():
-        targets = {each.target for each in group if each.target in found and not each.types_only}
-        if name.endswith(".report"):
-            targets.discard(name.removesuffix("report") + "tables")
-        graph[name] = targets - {name}
+        graph[name] = {each.target for each in group if each.target in found} - {name}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -345,16 +355,18 @@ def test_a_breach_is_found(module: str, source: str, message: str) -> None:
     assert any(breach.startswith(f"{module}:") and message in breach for breach in breaches), breaches
 
 
-@pytest.mark.parametrize("second", ["import analyzers.parents.analyze", "def f():\n    from .analyze import analyze"])
+@pytest.mark.parametrize(
+    "second",
+    [
+        "import analyzers.parents.analyze",
+        "def f():\n    from .analyze import analyze",
+        "if TYPE_CHECKING:\n    from .analyze import analyze",
+    ],
+)
 def test_a_circle_is_found(second: str) -> None:
     sources = {"analyzers.parents.analyze": "from .fit import fit", "analyzers.parents.fit": second}
     (breach,) = violations(sources)
     assert "analyzers.parents.analyze" in breach and "in a circle" in breach
-
-
-def test_a_report_may_import_its_own_tables() -> None:
-    report, tables = "def f():\n    from .tables import tables", "from .report import Report"
-    assert violations({"analyzers.parents.report": report, "analyzers.parents.tables": tables}) == []
 
 
 def test_a_heavy_library_is_found_through_other_modules() -> None:

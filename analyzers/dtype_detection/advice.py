@@ -4,7 +4,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from analyzers.dtype_detection.headline import BITS, narrower
+from analyzers.dtype_detection.sentences import BITS, narrower
 from analyzers.formatting import NOTHING, magnitude, plural, share, size
 
 if TYPE_CHECKING:

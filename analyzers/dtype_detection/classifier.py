@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from math import dist, exp, isfinite, log10
 from typing import Literal
 
-from analyzers.base import Data
+from analyzers.data import Data
 from analyzers.dtype_detection.evaluation import Alternative, Evaluation
 from analyzers.dtype_detection.labels import REFERENCE, Example, Magnitude
 

@@ -12,11 +12,11 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from analyzers.base import Interval
 from analyzers.checkpoints import Checkpoint, Plan, Span, Tensor, select
 from analyzers.checkpoints.adapters import is_adapter, is_adapter_parameter
 from analyzers.checkpoints.names import INTEGER_DTYPES
 from analyzers.checkpoints.quantization import describe_quantization, storage_note
+from analyzers.data import Interval
 from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.readings import Pool
 from analyzers.dtype_detection.report import DtypeRequest, Storage

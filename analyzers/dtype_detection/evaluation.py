@@ -6,7 +6,7 @@ Every number is of predictions *out of fold*: each family is predicted by a fit 
 from collections.abc import Mapping, Sequence
 from math import log
 
-from analyzers.base import Data
+from analyzers.data import Data
 from analyzers.dtype_detection.labels import Example
 
 BINS = 5

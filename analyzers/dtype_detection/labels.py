@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from analyzers import limits
-from analyzers.base import Data
+from analyzers.data import Data
 from analyzers.errors import InvalidRequest, LimitExceeded
 
 REFERENCE = Path(__file__).parent / "reference"

@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from analyzers.base import Data
+from analyzers.data import Data
 from analyzers.dtype_detection.labels import rows_of
 
 PROOFS = Path(__file__).parent / "reference" / "proofs.csv"

@@ -5,16 +5,13 @@ mode counts and extremes describe the values read, shares are estimates with a 9
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field, field_validator
 
-from analyzers.base import CheckpointFacts, Data, Interval, NextStep, Reference, WeightsReport, WeightsRequest
+from analyzers.base import CheckpointFacts, Reference, WeightsReport, WeightsRequest
 from analyzers.coverage import Coverage
-from analyzers.dtype_detection.headline import advice, headline
-
-if TYPE_CHECKING:
-    import pandas
+from analyzers.data import Data, Interval
 
 Verdict = Literal[
     "native",
@@ -374,17 +371,3 @@ class DtypeReport(WeightsReport):
     buffers: tuple[BufferRow, ...]
     notes: tuple[str, ...]
     coverage: tuple[Coverage, ...] = ()
-
-    def headline(self, trained: str = "") -> str:
-        """See `base.Report.headline`. trained: the sentence on the training precision, if others know better."""
-        return headline(self, trained)
-
-    def next_step(self) -> NextStep:
-        """`headline.advice`, and the page that measures what precision does to activations."""
-        return NextStep(advice(self), "precision", self.checkpoint.ref)
-
-    def tables(self) -> "dict[str, pandas.DataFrame]":
-        """``summary`` (one row), ``evidence``, ``storage``, ``layers``, ``tensors``, ``exponents``, ``buffers``."""
-        from analyzers.dtype_detection.tables import tables
-
-        return tables(self)

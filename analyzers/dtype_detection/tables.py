@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from analyzers.account import coverage_tables
-from analyzers.base import Interval
+from analyzers.data import Interval
 from analyzers.dtype_detection.report import (
     BufferRow,
     DtypeReport,

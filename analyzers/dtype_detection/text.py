@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from analyzers.account import coverage_lines
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, between, ignored, readings, suggestions
-from analyzers.dtype_detection.headline import claimed, fp16_answer
 from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.readings import step_name
 from analyzers.dtype_detection.report import DtypeReport, Evidence
+from analyzers.dtype_detection.sentences import claimed, fp16_answer
 from analyzers.formatting import NOTHING, magnitude, plural, shape, share, size
 from analyzers.terminal import columns
 

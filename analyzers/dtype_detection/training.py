@@ -7,11 +7,11 @@ this is kept apart from lineage, from which nothing is inferred.
 from collections.abc import Iterable
 
 from analyzers.dtype_detection.classifier import Estimate, fitted, magnitudes_of
-from analyzers.dtype_detection.headline import untold
 from analyzers.dtype_detection.labels import PRECISIONS, Label, precision_of
 from analyzers.dtype_detection.relatives import confidence, relative
 from analyzers.dtype_detection.report import Extremes, Lineage, Training
 from analyzers.dtype_detection.rule import rule
+from analyzers.dtype_detection.sentences import untold
 
 _SOURCE = "stas00/ml-ways"
 

@@ -5,7 +5,7 @@ Only extremes of their weights are kept, in reference/trials.csv, with where the
 
 from functools import cache
 
-from analyzers.base import Data
+from analyzers.data import Data
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.labels import Example, labelled_extremes, magnitudes, precision_of, rows_of
 

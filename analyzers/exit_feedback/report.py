@@ -1,11 +1,10 @@
 """The progress and the report of exit feedback. Field names are the JSON contract; fields may be added, never renamed."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from analyzers.base import CheckpointFacts, NextStep, Progress, Report
-from analyzers.exit_feedback.headline import advice, closest
+from analyzers.base import CheckpointFacts, Progress, Report
 from analyzers.exit_feedback.request import ExitRequest
 from analyzers.exit_feedback.results import (
     Cost,
@@ -17,10 +16,6 @@ from analyzers.exit_feedback.results import (
     OverSeeds,
     SweepRow,
 )  # fmt: skip
-from analyzers.exit_feedback.tables import tables
-
-if TYPE_CHECKING:
-    import pandas
 
 Stage = Literal["model", "methods", "layers", "sweep", "cost"]
 
@@ -65,15 +60,3 @@ class ExitReport(Report):
             asked = {name: setting for name, setting in value["request"].items() if name not in ("buckets", "training_steps")}
             return kept | {"request": asked}
         return value
-
-    def headline(self) -> str:
-        """See `base.Report.headline`."""
-        return closest(self.methods)
-
-    def next_step(self) -> NextStep:
-        """`headline.advice`, and the page on how the samples' exact gradients conflict."""
-        return NextStep(advice(self), "conflict", self.checkpoint.ref)
-
-    def tables(self) -> "dict[str, pandas.DataFrame]":
-        """See `tables.tables`."""
-        return tables(self)

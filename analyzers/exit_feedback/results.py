@@ -9,7 +9,7 @@ zero. Layers are counted from 0.
 
 from typing import Literal
 
-from analyzers.base import Data
+from analyzers.data import Data
 
 HISTOGRAM_BINS = 50
 """Of cosines, equally wide, from -1 to 1; the last one holds 1."""

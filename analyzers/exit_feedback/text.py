@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from analyzers.exit_feedback.headline import closest
 from analyzers.exit_feedback.results import CostRow, Distribution, Exact, Head, Inputs, Method, OverSeeds
+from analyzers.exit_feedback.sentences import closest
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, NULL, RANDOM
 from analyzers.language_models.given_tokens import sample_notes
 from analyzers.terminal import columns, number, percent, plural, size

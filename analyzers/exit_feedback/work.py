@@ -20,8 +20,7 @@ from analyzers.exit_feedback.text import cost_statement, fastest, notes, stateme
 from analyzers.language_models.data import Instructions
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.grouping import tokens
-from analyzers.language_models.load import OpenModel
-from analyzers.language_models.memory import check_work
+from analyzers.language_models.load import OpenModel, check_work
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.watched import watched
 

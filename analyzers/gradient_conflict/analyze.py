@@ -27,8 +27,7 @@ def analyze(
     from analyzers.language_models.failures import explained
     from analyzers.language_models.grouping import tokens
     from analyzers.language_models.head import check_logits
-    from analyzers.language_models.load import open_model
-    from analyzers.language_models.memory import check_work
+    from analyzers.language_models.load import check_work, open_model
 
     start = perf_counter()
     access = access or Access()

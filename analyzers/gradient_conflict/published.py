@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyzers.base import Data
+from analyzers.data import Data
 from analyzers.gradient_conflict.request import ConflictRequest
 
 if TYPE_CHECKING:

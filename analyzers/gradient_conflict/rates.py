@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from analyzers.base import Interval
+from analyzers.data import Interval
 from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, FloatArray, PairSums, Thresholds
 from analyzers.gradient_conflict.scaling import LARGEST
 from analyzers.gradient_conflict.summaries import Rates, SampleDominance, Undecided, Whole

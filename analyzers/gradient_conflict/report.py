@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import PrivateAttr
 
-from analyzers.base import CheckpointFacts, Data, Interval, NextStep, Progress, Report
-from analyzers.gradient_conflict.headline import advice, headline
+from analyzers.base import CheckpointFacts, Progress, Report
+from analyzers.data import Data, Interval
 from analyzers.gradient_conflict.request import ConflictRequest, Selection
 from analyzers.gradient_conflict.summaries import Measurement
 from analyzers.language_models.templates import Template
@@ -153,28 +153,13 @@ class ConflictReport(Measurement, Report):
         """Keep the row of every unit, by kind of FFN, for `full_tables`. Not part of the JSON."""
         self._neurons = neurons
 
-    def headline(self) -> str:
-        """See `base.Report.headline`."""
-        return headline(self)
-
     def more_findings(self) -> list[str]:
         """The statement without its first sentence, which is the headline in more words."""
         return super().more_findings()[1:]
 
-    def next_step(self) -> NextStep:
-        """`headline.advice`, and the page on the rounding error of the same gradients."""
-        return NextStep(advice(self), "precision", self.checkpoint.ref)
-
-    def tables(self) -> "dict[str, pandas.DataFrame]":
-        """``summary`` (one row), ``layers``, ``blocks``, ``samples``, ``batches``, ``deciles``, ``weights``, ``cosines``, ``neurons``,
-        ``differences``, and ``published`` for a run of the published setting. The column ``ffn`` tells original and top-k apart.
-        """
-        from analyzers.gradient_conflict.tables import tables
-
-        return tables(self)
-
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
         """`tables`, with a row for every unit in ``neurons`` where this object is the one that the command line's analysis made."""
-        from analyzers.gradient_conflict.tables import neurons
-
-        return self.tables() | ({"neurons": neurons({ffn: table.frame() for ffn, table in self._neurons.items()})} if self._neurons else {})
+        found = self.tables()
+        if self._neurons:
+            found["neurons"] = self._module("tables").neurons({ffn: table.frame() for ffn, table in self._neurons.items()})
+        return found

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.base import Data
+from analyzers.data import Data
 from analyzers.language_models.given_tokens import Attention, DataName, Device, Dtype, TokensRequest
 from analyzers.language_models.row_choice import Choice
 from analyzers.language_models.templates import Template

@@ -3,7 +3,7 @@
 Part of the report (`analyzers.gradient_conflict.report`), which says what units, pairs and shares are.
 """
 
-from analyzers.base import Data, Interval
+from analyzers.data import Data, Interval
 
 
 class Undecided(Data):

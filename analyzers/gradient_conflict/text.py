@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analyzers import limits
-from analyzers.base import Interval
-from analyzers.gradient_conflict.headline import CHANCE, described, sample_words
+from analyzers.data import Interval
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, Difference, Units
 from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS, ConflictRequest
+from analyzers.gradient_conflict.sentences import CHANCE, described, sample_words
 from analyzers.gradient_conflict.summaries import Measurement
 from analyzers.language_models.given_tokens import sample_notes
 from analyzers.terminal import columns, number, percent, plural

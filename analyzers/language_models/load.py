@@ -20,7 +20,7 @@ from transformers.utils import logging
 from analyzers.base import Progress
 from analyzers.checkpoints import Access, Checkpoint, MemoryRepository, open_checkpoint, parse_reference, quoted
 from analyzers.checkpoints.tensor import Tensor as Stored
-from analyzers.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge
+from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded, ModelTooLarge
 from analyzers.formatting import size
 from analyzers.language_models.as_loaded import as_loaded, compute_buffers
 from analyzers.language_models.bounded_process import prepare
@@ -39,6 +39,8 @@ from analyzers.terminal import plural
 from analyzers.whole_files import scratch
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# Lower bound on the speed of a GPU relative to a CPU.
+_GPU_SPEED = 300
 _STORED = {"F32": "float32", "F64": "float32", "F16": "float16"}
 
 
@@ -344,6 +346,20 @@ def _check_complete(mismatched: Iterable[tuple[str, Sequence[int], Sequence[int]
         raise InvalidCheckpoint(f"{quoted(name)} is stored as {tuple(stored)}, and config.json describes {tuple(described)}.")
     if names := sorted(missing):
         raise InvalidCheckpoint(f"{len(names):,} of the tensors that config.json describes are missing, {quoted(names[0])} first.")
+
+
+def check_work(opened: OpenModel, tokens: int, largest: int | None, less: str) -> None:
+    """Raise LimitExceeded if ``tokens`` times the model's parameters exceed ``largest``, or on a GPU `_GPU_SPEED` times that.
+
+    tokens: of all passes together. less: what to reduce instead, for the error message.
+    """
+    parameters = opened.facts.parameters
+    most = None if largest is None else largest * (_GPU_SPEED if opened.runs_on == "cuda" else 1)
+    if most is not None and parameters * tokens > most:
+        raise LimitExceeded(
+            f"{tokens:,} tokens (all passes together) through {parameters:,} parameters are more than the {most // parameters:,} that may "
+            f"be run at once here (MANTISSA_WEB_MODEL_WORK): use {less} or the command line."
+        )
 
 
 def _longrope(outline: nn.Module) -> int | None:

@@ -5,19 +5,16 @@ import re
 import resource
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import psutil
 import torch
 from torch import nn
 
-from analyzers.errors import LimitExceeded, ModelTooLarge
+from analyzers.errors import ModelTooLarge
 from analyzers.formatting import size
 from analyzers.language_models.ffn import decoder_layers, ffn_layers, text_config
 from analyzers.language_models.head import logits_bytes
-
-if TYPE_CHECKING:
-    from analyzers.language_models.load import OpenModel
 
 # /proc/meminfo ignores a container's limit: these hold the limit and the usage.
 _CGROUPS = (
@@ -152,21 +149,3 @@ def too_large(needs: int, has: int) -> ModelTooLarge:
         f"The model needs {size(needs)} of memory to run and this machine has {size(has)}: "
         "choose a smaller model, fewer or shorter samples, or a narrower --dtype."
     )
-
-
-# Lower bound on the speed of a GPU relative to a CPU.
-GPU_SPEED = 300
-
-
-def check_work(opened: "OpenModel", tokens: int, largest: int | None, less: str) -> None:
-    """Raise LimitExceeded if ``tokens`` times the model's parameters exceed ``largest``, or on a GPU `GPU_SPEED` times that.
-
-    tokens: of all passes together. less: what to reduce instead, for the error message.
-    """
-    parameters = opened.facts.parameters
-    most = None if largest is None else largest * (GPU_SPEED if opened.runs_on == "cuda" else 1)
-    if most is not None and parameters * tokens > most:
-        raise LimitExceeded(
-            f"{tokens:,} tokens (all passes together) through {parameters:,} parameters are more than the {most // parameters:,} that may "
-            f"be run at once here (MANTISSA_WEB_MODEL_WORK): use {less} or the command line."
-        )

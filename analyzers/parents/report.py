@@ -6,17 +6,14 @@ X is the model, P_1 to P_m its candidates. Only matrices are compared: norms and
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.base import CheckpointFacts, Data, Interval, NextStep, Reference, Report, WeightsRequest
+from analyzers.base import CheckpointFacts, Reference, Report, WeightsRequest
 from analyzers.coverage import Coverage
-from analyzers.formatting import listed, share
-
-if TYPE_CHECKING:
-    import pandas
+from analyzers.data import Data, Interval
 
 # Raised whenever the same request would give another result.
 ANALYSIS_VERSION = 6
@@ -226,11 +223,6 @@ class Evidence(Data):
     text: str
 
 
-def none_differs(blocks: int, unseen: float) -> str:
-    """What a sample without a difference says of the whole."""
-    return f"none of the {blocks:,} blocks read differs, so at most {share(unseen)} of all blocks do, at 95% confidence"
-
-
 class ParentsReport(Report):
     """Which of ``candidates`` the weights of ``checkpoint`` come from.
 
@@ -268,41 +260,3 @@ class ParentsReport(Report):
     def accounts(self) -> Sequence[Coverage]:
         """Of the model and of the parents that the verdict names: other candidates may be of any shape."""
         return [each for row, each in enumerate(self.coverage) if row == 0 or each.ref in self.parents]
-
-    def headline(self) -> str:
-        """The statement, and how far it reaches."""
-        reach = self.reach()
-        if reach and self.verdict == "same-weights":
-            read = "compared" if self.unseen is None else "that was read"
-            return f"Every value {read} equals that of {listed(self.parents)} once both have the same dtype{self._bound()}. {reach}"
-        return f"{self.statement} {reach}" if reach else self.statement
-
-    def _bound(self) -> str:
-        return "" if self.blocks is None or self.unseen is None else f": {none_differs(self.blocks, self.unseen)}"
-
-    def next_step(self) -> NextStep:
-        """What the verdict is good for, and the passport of the model."""
-        named = listed(self.parents)
-        more = ", or read everything in exact mode" if self.values_compared and self.request.mode != "exact" else ""
-        relaid = any(row.form not in ("", "as stored") for row in self.conversion)
-        use = "the one whose layout your program loads" if relaid else "either of the two"
-        if self.unseen is None:
-            same = f"Use {use}: {named} holds the same weights."
-        else:
-            same = f"Compare all values in exact mode before you use one for the other{self._bound()}."
-        advice = {
-            "same-weights": same if self.whole else f"Compare the rest before you use it for {named}: only a part is known to be the same.",
-            "quantized-copy": f"Where precision matters, use {named}: this copy was rounded.",
-            "unrelated": "Name other candidates, with tensors of the same names and shapes.",
-            "undecided": f"Name other candidates{more}.",
-            "stack": f"List {named} under base_model in the model card, with the layers of each.",
-        }.get(self.verdict, f"Check that the model card names {named} under base_model.")
-        return NextStep(advice, "dtype", self.checkpoint.ref)
-
-    def tables(self) -> "dict[str, pandas.DataFrame]":
-        """``summary`` (one row), ``candidates``, ``parents``, ``layers`` (a row per layer and parent), ``layer_map``, ``evidence``,
-        ``conversion``, and those of `coverage_tables`.
-        """
-        from analyzers.parents.tables import tables
-
-        return tables(self)

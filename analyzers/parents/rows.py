@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analyzers.base import Interval
 from analyzers.checkpoints import Alignment, Checkpoint
+from analyzers.data import Interval
 from analyzers.parents.collect import Sums, agreement, agreement_null, cosine, cosine_null, distance, matrix_parameters, shared
 from analyzers.parents.count import Chance
 from analyzers.parents.fitted import Fitted

@@ -18,8 +18,8 @@ from analyzers.parents.report import (
     Parent,
     SparseMerge,
     Verdict,
-    none_differs,
 )
+from analyzers.parents.sentences import none_differs
 
 # An agreement of signs that unrelated weights do not reach, overall and in half of the layers, beyond chance.
 RELATED = 0.1

@@ -24,8 +24,7 @@ def analyze(
     # Imported here, so that forms can read presets without torch.
     from analyzers.checkpoints import Access
     from analyzers.language_models.failures import explained
-    from analyzers.language_models.load import open_model
-    from analyzers.language_models.memory import check_work
+    from analyzers.language_models.load import check_work, open_model
     from analyzers.precision_variants.work import Work, reference_device
 
     start = perf_counter()

@@ -1,15 +1,10 @@
 """The progress and the report of precision variants. Field names are the JSON contract; fields may be added, never renamed."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from analyzers.base import CheckpointFacts, NextStep, Progress, Report
-from analyzers.precision_variants.headline import advice, headline
+from analyzers.base import CheckpointFacts, Progress, Report
 from analyzers.precision_variants.request import PrecisionRequest
 from analyzers.precision_variants.results import Inputs, Passes, Reference, Variant
-from analyzers.precision_variants.tables import tables
-
-if TYPE_CHECKING:
-    import pandas
 
 
 class VariantProgress(Progress):
@@ -38,15 +33,3 @@ class PrecisionReport(Report):
     passes: Passes
     statement: str
     notes: tuple[str, ...]
-
-    def headline(self) -> str:
-        """See `base.Report.headline`."""
-        return headline(self)
-
-    def next_step(self) -> NextStep:
-        """`headline.advice`, and the passport of the model."""
-        return NextStep(advice(self), "dtype", self.checkpoint.ref)
-
-    def tables(self) -> "dict[str, pandas.DataFrame]":
-        """See `tables.tables`."""
-        return tables(self)

@@ -8,7 +8,7 @@ element is finite or the denominator is zero.
 
 from typing import Literal
 
-from analyzers.base import Data
+from analyzers.data import Data
 from analyzers.precision_variants.variants import Settings
 
 Kind = Literal["hidden", "hidden_grad", "logits", "logits_grad", "parameter_grad", "logprob", "loss", "inside", "inside_grad"]

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analyzers.formatting import listed
-from analyzers.precision_variants.headline import PART_NAMES
 from analyzers.precision_variants.results import Inputs, Reference, Summary, Variant
+from analyzers.precision_variants.sentences import PART_NAMES
 from analyzers.precision_variants.variants import PARTS, Settings
 from analyzers.terminal import columns, number, percent, plural
 

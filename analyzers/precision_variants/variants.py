@@ -6,7 +6,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import model_validator
 
-from analyzers.base import Data
+from analyzers.data import Data
 
 Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
 Part = Literal["residual", "lm_head", "norms", "router", "softmax"]

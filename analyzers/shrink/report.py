@@ -4,8 +4,8 @@ from typing import Self
 
 from pydantic import Field
 
-from analyzers.base import Data
 from analyzers.checkpoints import Checkpoint
+from analyzers.data import Data
 
 
 class ShrunkTensor(Data):

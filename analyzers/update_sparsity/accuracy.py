@@ -4,7 +4,7 @@ import csv
 from functools import cache
 from pathlib import Path
 
-from analyzers.base import Data
+from analyzers.data import Data
 
 ACCURACY = Path(__file__).parent / "reference" / "accuracy.csv"
 

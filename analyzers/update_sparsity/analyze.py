@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing
 from time import perf_counter
 
 from analyzers import limits
-from analyzers.base import Interval, Progress, Timing, check_size, content_id, environment
+from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.checkpoints import (
     Access,
     Checkpoint,
@@ -22,6 +22,7 @@ from analyzers.checkpoints import (
     tuned_coverage,
 )
 from analyzers.coverage import Coverage
+from analyzers.data import Interval
 from analyzers.numerics import PairTables
 from analyzers.numerics.device import Device, choose_device
 from analyzers.update_sparsity.collect import Collector

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analyzers.base import Interval
 from analyzers.checkpoints import ROLES, Alignment, Plan, Span
+from analyzers.data import Interval
 from analyzers.numerics import ChangedPlaces, PairCounts, PairTables
 from analyzers.numerics.intervals import Blocks
 from analyzers.update_sparsity.count import Counted

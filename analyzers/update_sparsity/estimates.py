@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.base import Interval
+from analyzers.data import Interval
 from analyzers.numerics.intervals import Blocks
 from analyzers.numerics.intervals import Interval as Intervals
 from analyzers.numerics.pair_kernels import bin_of

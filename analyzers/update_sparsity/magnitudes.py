@@ -1,6 +1,6 @@
 """The parts of the report on how large the updates are. Field names are the JSON contract; fields may be added, never renamed."""
 
-from analyzers.base import Data
+from analyzers.data import Data
 
 
 class Summary(Data):

@@ -9,18 +9,15 @@ an infinity only itself. It is changed by the *probe* when |tuned - base| > eta 
 (Zhu et al., arXiv 2511.08567). It is *swallowed* when the stored values differ and it is not changed.
 """
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from analyzers import limits
-from analyzers.base import REFERENCE, CheckpointFacts, Data, Interval, NextStep, WeightsReport, WeightsRequest
+from analyzers.base import REFERENCE, CheckpointFacts, WeightsReport, WeightsRequest
 from analyzers.coverage import Coverage
-from analyzers.update_sparsity.headline import advice, headline
+from analyzers.data import Data, Interval
 from analyzers.update_sparsity.magnitudes import Energy, Magnitudes, UlpBin
-
-if TYPE_CHECKING:
-    import pandas
 
 # Raised whenever the same request would give another result.
 ANALYSIS_VERSION = 6
@@ -329,28 +326,12 @@ class SparsityReport(WeightsReport):
     notes: tuple[str, ...]
     coverage: tuple[Coverage, ...] = ()
 
-    def headline(self) -> str:
-        """See `base.Report.headline`."""
-        return headline(self)
-
     def ulp_shares(self) -> list[float]:
         """The shares of the bins of ``ulp_histogram`` that are not empty; of older reports, of the values read."""
         bins = [each for each in self.ulp_histogram if each.count]
         total = sum(each.count for each in bins)
         return [each.count / total if each.share is None else each.share for each in bins]
 
-    def next_step(self) -> NextStep:
-        """`headline.advice`, and the passport of the fine-tune."""
-        return NextStep(advice(self), "dtype", self.tuned[-1].ref)
-
     def subject(self) -> dict[str, str]:
         """Base and last tuned checkpoint."""
         return {"base": self.base.ref, "tuned": self.tuned[-1].ref}
-
-    def tables(self) -> "dict[str, pandas.DataFrame]":
-        """``summary`` (one row), ``roles``, ``layers``, ``tensors``, ``magnitudes``, ``ulp``, ``energy``, ``unmatched``, ``trajectory``,
-        ``overlap``, ``spectral``.
-        """
-        from analyzers.update_sparsity.tables import tables
-
-        return tables(self)

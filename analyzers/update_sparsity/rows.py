@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from analyzers.base import Interval, finite
+from analyzers.base import finite
 from analyzers.checkpoints import ROLES
+from analyzers.data import Interval
 from analyzers.numerics import PairTables
 from analyzers.numerics.sketches import Distribution
 from analyzers.update_sparsity.magnitudes import Absolute, Bin, Energy, Magnitudes, Relative, RelativeSummary, Summary, UlpBin

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzers.account import coverage_tables
-from analyzers.base import Interval
 from analyzers.checkpoints import ROLES
+from analyzers.data import Interval
 from analyzers.extras import extras_explained
 from analyzers.tables import frame, table
 from analyzers.update_sparsity.magnitudes import Bin, Energy, RelativeSummary, UlpBin

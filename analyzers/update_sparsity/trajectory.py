@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.base import CheckpointFacts, Interval
+from analyzers.base import CheckpointFacts
 from analyzers.checkpoints import ROLES
+from analyzers.data import Interval
 from analyzers.numerics import PairCounts
 from analyzers.update_sparsity.count import Counted
 from analyzers.update_sparsity.report import Overlap, Probe, Step, Swallowed, TrajectoryRow

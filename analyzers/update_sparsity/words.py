@@ -5,10 +5,10 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from analyzers import limits
-from analyzers.base import Interval
 from analyzers.checkpoints import Alignment, Checkpoint, Tensor, account_notes, layout_notes, moved_layers, quoted
 from analyzers.checkpoints import Unmatched as Found
 from analyzers.coverage import unseen
+from analyzers.data import Interval
 from analyzers.formatting import plural, share
 from analyzers.numerics import PairCounts
 from analyzers.update_sparsity.report import Misshapen, MovedLayer, NamedTensor, Renamed, Resized, Unmatched

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from analyzers.base import Interval
+from analyzers.data import Interval
 from analyzers.gradient_conflict.report import ConflictReport, Sample
 from analyzers.gradient_conflict.summaries import ModelRow, NeuronRow, Rates, SampleDominance, WeightRates
 from components.conflict.text import excerpts, points, sides, undecided, unit_name

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analyzers.base import Interval
+from analyzers.data import Interval
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import between, ignored, untouched
 from analyzers.dtype_detection.report import TensorRow

@@ -2,9 +2,9 @@
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, entropy
-from analyzers.dtype_detection.headline import claimed, fp16_answer
 from analyzers.dtype_detection.labels import precision_of
 from analyzers.dtype_detection.rule import rule
+from analyzers.dtype_detection.sentences import claimed, fp16_answer, headline
 from components.library import Consensus
 from components.plots import dtype_detection as plots
 from components.plots.among_models import place
@@ -27,10 +27,10 @@ def summary(report: DtypeReport) -> str:
     """The report's headline, with the labels of the library; plain text."""
     found = archive.consensus(report.checkpoint.ref)
     if found is None or not found.labels:
-        return report.headline()
+        return headline(report)
     if found.precision is None:
-        return report.headline("Labels disagree on its training precision.")
-    return report.headline(f"Trained in {found.precision} ({'labelled, no login' if _unverified(found) else 'documented'}).")
+        return headline(report, "Labels disagree on its training precision.")
+    return headline(report, f"Trained in {found.precision} ({'labelled, no login' if _unverified(found) else 'documented'}).")
 
 
 def risk(report: DtypeReport) -> tuple[str, str, str]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from analyzers.base import Data
+from analyzers.data import Data
 from analyzers.dtype_detection.labels import precision_of
 from analyzers.outside_json import parse_json
 from analyzers.terminal import plural

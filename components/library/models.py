@@ -3,7 +3,7 @@
 import sqlite3
 from typing import Any
 
-from analyzers.base import Data
+from analyzers.data import Data
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from components.library.consensus import consensus, label_row
 from components.library.database import ORDERS

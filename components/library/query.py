@@ -5,7 +5,8 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from pydantic import Field, ValidationError
 
-from analyzers.base import Data, request_error
+from analyzers.base import request_error
+from analyzers.data import Data
 from analyzers.errors import InvalidRequest
 
 Row = TypeVar("Row")

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 import analyzers
 from analyzers import limits
-from analyzers.base import Data
+from analyzers.data import Data
 from analyzers.dtype_detection.classifier import Fit, fitted
 from analyzers.dtype_detection.labels import examples
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError

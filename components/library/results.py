@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from analyzers import limits
-from analyzers.base import Data
+from analyzers.data import Data
 from analyzers.outside_json import parse_json, parse_model
 from components.library import models
 from components.library.database import ORDERS

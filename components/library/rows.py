@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import ValidationError
 
 from analyzers import limits
-from analyzers.base import Data
 from analyzers.checkpoints.repository import RangeFile
+from analyzers.data import Data
 from analyzers.errors import HubError, InvalidRequest, LimitExceeded, MantissaError
 from analyzers.language_models.rows import read_rows
 from components.library.reports import kept

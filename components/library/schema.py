@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from analyzers import limits
-from analyzers.base import Data
 from analyzers.checkpoints.reference import quoted
+from analyzers.data import Data
 from analyzers.errors import InvalidRequest
 from components.library.checks import address, checked_link, checked_time, hub_id, readable, visible
 

@@ -2,7 +2,7 @@
 
 from typing import Generic, Literal, TypeVar
 
-from analyzers.base import Data
+from analyzers.data import Data
 
 Item = TypeVar("Item")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from analyzers.base import Interval
+from analyzers.data import Interval
 from analyzers.gradient_conflict.report import ConflictReport
 from components.conflict.text import excerpts, sides, unit_name
 from components.plots.marks import COLOUR_BAR, error_bars, line, marked, only_value, say_only, square

@@ -45,13 +45,11 @@ def answered(report: Report, said: str, links: bool) -> str:
     said: the headline; links: include the link to the next page, and the one that leads from an embedded result to its page.
     """
     step = report.next_step()
-    title, address = ("", "")
-    if step is not None and links:
-        title, address = ANALYZERS[step.analyzer].title, addresses.next_page(step)
+    title, address = (ANALYZERS[step.analyzer].title, addresses.next_page(step)) if links else ("", "")
     again = addresses.again(report) if links else ""
     reach = report.reach()
     said = said.removesuffix(reach).rstrip()  # smaller, on a line of its own
-    return str(_PIECES.answered(said, reach, step.advice if step else "", title, address, report.more_findings(), again))
+    return str(_PIECES.answered(said, reach, step.advice, title, address, report.more_findings(), again))
 
 
 def tiles(report: Report, links: bool, *each: tuple[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from analyzers.base import Data
+from analyzers.data import Data
 
 
 class RoleLook(Data):

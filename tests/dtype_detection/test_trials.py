@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from analyzers.dtype_detection.classifier import CONFIDENT
-from analyzers.dtype_detection.headline import claimed
 from analyzers.dtype_detection.labels import families, labelled_extremes
 from analyzers.dtype_detection.relatives import relative
 from analyzers.dtype_detection.report import DtypeReport
+from analyzers.dtype_detection.sentences import claimed
 from analyzers.dtype_detection.trials import Trial, claims, copies, trials
 from components.dtype.text import trained_answer
 from tests.dtype_detection.checkpoints import write

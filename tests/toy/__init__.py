@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import pandas
-
 from analyzers import Analyzer
 from analyzers.base import CheckpointFacts, Progress, Report, Timing, WeightsRequest, content_id, environment
 from analyzers.checkpoints import Access, open_checkpoint
@@ -33,14 +31,6 @@ class ToyReport(Report):
     request: ToyRequest
     checkpoint: CheckpointFacts
     tensors: int
-
-    def headline(self) -> str:
-        """The number."""
-        return f"{self.tensors} tensors"
-
-    def tables(self) -> dict[str, pandas.DataFrame]:
-        """One table with one row."""
-        return {"summary": pandas.DataFrame([{"model": self.checkpoint.ref, "tensors": self.tensors}])}
 
 
 def analyze(request: ToyRequest, access: Access | None = None, largest: int | None = None) -> Iterator[Progress | ToyReport]:

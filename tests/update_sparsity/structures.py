@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from analyzers.base import Interval
 from analyzers.checkpoints import Alignment, Chunk, Plan, Tensor
 from analyzers.checkpoints.align import Group
+from analyzers.data import Interval
 from analyzers.update_sparsity.collect import Collector
 from analyzers.update_sparsity.count import Comparer, Counted
 from analyzers.update_sparsity.rows import TOPS, energy, layer_rows, magnitudes, role_rows

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from analyzers.base import Interval
+from analyzers.data import Interval
 from analyzers.numerics import PairCounts
 from analyzers.update_sparsity.words import statement
 from tests.dtype_detection.checkpoints import normal, write

@@ -1,23 +1,20 @@
 """``head(h)``: logits whose backward pass gives h the signal of a method in place of (dL/dy) W, for any loss."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from analyzers.exit_feedback.heads.rows import Rows, Signal, pieces, wide
-
-if TYPE_CHECKING:
-    from analyzers.exit_feedback.heads.head import FeedbackHead
+from analyzers.exit_feedback.heads.rows import Rows, Signal, SignalSource, pieces, wide
 
 
 class SignalLogits(torch.autograd.Function):
     """Logits (..., V) of h (..., d), W (V, d), b (V,) and the head that gives the signal."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, source: "FeedbackHead") -> Tensor:
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, source: SignalSource) -> Tensor:
         """Saves what the backward pass reads: y under a cap, otherwise the logits, from which y follows."""
         activation = source.activation
         y = linear(h, weight, bias)
@@ -31,7 +28,7 @@ class SignalLogits(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         """The signal for h; gradients of W and b as autograd's. Tokens without a gradient get exactly 0 and add nothing to W's."""
         h, weight, bias, saved = ctx.saved_tensors
-        source: FeedbackHead = ctx.source
+        source: SignalSource = ctx.source
         activation = source.activation
         states, grad_z = h.reshape(-1, h.shape[-1]), gradient.reshape(-1, len(weight))
         live = live_rows(grad_z)
@@ -59,7 +56,7 @@ def live_rows(gradient: Tensor) -> Tensor:
     return (gradient.amax(-1) != 0) | (gradient.amin(-1) != 0)
 
 
-def linear_gradient(source: "FeedbackHead", grad_z: Tensor, y: Tensor | None) -> Tensor:
+def linear_gradient(source: SignalSource, grad_z: Tensor, y: Tensor | None) -> Tensor:
     """dL/dy (n, V) of dL/dz; the same tensor where z = y."""
     if source.activation.is_identity:
         return grad_z
@@ -67,7 +64,7 @@ def linear_gradient(source: "FeedbackHead", grad_z: Tensor, y: Tensor | None) ->
 
 
 def signal_of_rows(
-    source: "FeedbackHead", signal: Signal, states: Tensor, grad_z: Tensor, y: Tensor | None, bias: Tensor | None, gold: Tensor | None
+    source: SignalSource, signal: Signal, states: Tensor, grad_z: Tensor, y: Tensor | None, bias: Tensor | None, gold: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The signal (n, d) and dL/dy (n, V) of dL/dz. y: h W^T + b, where the activation or the signal reads it."""
     grad_y = linear_gradient(source, grad_z, y)

@@ -6,24 +6,21 @@ d width, V vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
 from analyzers.errors import InvalidRequest
-from analyzers.exit_feedback.heads.rows import Rows, Signal, pieces, wide
-
-if TYPE_CHECKING:
-    from analyzers.exit_feedback.heads.head import FeedbackHead
+from analyzers.exit_feedback.heads.rows import Rows, Signal, SignalSource, pieces, wide
 
 # Rows of W's gradient that are added to at once, where the sum is in a wider type than the products.
 _BLOCK = 4096
 
 
 def fused_cross_entropy(
-    source: "FeedbackHead",
+    source: SignalSource,
     kind: torch.dtype,
     h: Tensor,
     weight: Tensor,
@@ -52,7 +49,7 @@ def fused_cross_entropy(
 class _Call:
     """live: (N,) bool; index, gold: (K,), the tokens that are not ignored and their targets."""
 
-    source: "FeedbackHead"
+    source: SignalSource
     kind: torch.dtype
     live: Tensor
     index: Tensor

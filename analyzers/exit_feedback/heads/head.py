@@ -4,7 +4,6 @@ z = cap tanh(scale (h W^T + b) / cap). The backward pass gives W and b their exa
 (dL/dy) W. Axes: N tokens, d width, V vocabulary.
 """
 
-from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 import torch
@@ -14,7 +13,7 @@ from torch.nn.functional import linear
 from analyzers.errors import InvalidRequest
 from analyzers.exit_feedback.heads.autograd import SignalLogits, live_rows, signal_of_rows
 from analyzers.exit_feedback.heads.fused import fused_cross_entropy
-from analyzers.exit_feedback.heads.rows import Activation, Signal
+from analyzers.exit_feedback.heads.rows import Activation, SignalSource
 from analyzers.exit_feedback.signals import HeadSettings, facts_of
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -22,14 +21,10 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 Reduction = Literal["mean", "sum"]
 
 
-class FeedbackHead(nn.Module, ABC):
-    """A head whose hidden states get the signal of a ``method``. Its state dict is the plain head's: weight, bias.
-
-    reads_logits: whether the signal needs the logits as well as their gradient: it is then computed a few rows at a time.
-    """
+class FeedbackHead(nn.Module, SignalSource):
+    """A head whose hidden states get the signal of a ``method``. Its state dict is the plain head's: weight, bias."""
 
     method: ClassVar[str]
-    reads_logits: ClassVar[bool] = False
 
     weight: nn.Parameter
     bias: nn.Parameter | None
@@ -58,18 +53,6 @@ class FeedbackHead(nn.Module, ABC):
 
     def prepare(self) -> None:
         """Called once weight and settings are set."""
-
-    @abstractmethod
-    def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        """The signal for one call.
-
-        weight: (V, d) in the type of the computation; h: (N, d), all hidden states; live: (N,) bool, the tokens that have a gradient; rows:
-        rows of logits that it may compute at once.
-        """
-
-    def own_rows(self, chunk: int) -> int:
-        """Of ``chunk`` rows of logits that may exist at once, how many the signal needs for itself."""
-        return 0
 
     def forward(self, h: Tensor) -> Tensor:
         """Logits (..., V) of h (..., d), bit for bit those of the plain head, under autocast too; differentiable once.

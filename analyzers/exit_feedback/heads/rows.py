@@ -3,8 +3,10 @@
 Axes: N tokens, n of them at a time, d width, V vocabulary, k chosen tokens of the vocabulary, r columns of a table.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -95,6 +97,28 @@ class Rows:
 
 Signal = Callable[[Rows], Tensor]
 """A method during one call: the signal (n, d) of some rows, in any float type."""
+
+
+class SignalSource(ABC):
+    """What a backward pass needs of a head.
+
+    reads_logits: whether the signal needs the logits as well as their gradient: it is then computed a few rows at a time.
+    """
+
+    reads_logits: ClassVar[bool] = False
+    activation: Activation
+
+    @abstractmethod
+    def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
+        """The signal for one call.
+
+        weight: (V, d) in the type of the computation; h: (N, d), all hidden states; live: (N,) bool, the tokens that have a gradient; rows:
+        rows of logits that it may compute at once.
+        """
+
+    def own_rows(self, chunk: int) -> int:
+        """Of ``chunk`` rows of logits that may exist at once, how many the signal needs for itself."""
+        return 0
 
 
 def weighted_rows(table: Tensor, index: Tensor, weights: Tensor) -> Tensor:

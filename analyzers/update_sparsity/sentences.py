@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from analyzers.base import NextStep
 from analyzers.coverage import unseen
 from analyzers.formatting import share
 
@@ -22,7 +23,12 @@ def headline(report: "SparsityReport") -> str:
     return f"{said} {reach}"
 
 
-def advice(report: "SparsityReport") -> str:
+def next_step(report: "SparsityReport") -> NextStep:
+    """What to do, and the passport of the fine-tune."""
+    return NextStep(_advice(report), "dtype", report.tuned[-1].ref)
+
+
+def _advice(report: "SparsityReport") -> str:
     """What the share of changed weights means for training or for storing the update."""
     changed = None if report.sparsity is None else 1 - report.sparsity
     if changed is None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from analyzers.base import NextStep
 from analyzers.exit_feedback.results import Method
 from analyzers.exit_feedback.signals import CEILINGS
 
@@ -11,6 +12,11 @@ if TYPE_CHECKING:
 
 # Mean cosines below this are called weak.
 _SMALL = 0.1
+
+
+def headline(report: "ExitReport") -> str:
+    """See `closest`."""
+    return closest(report.methods)
 
 
 def closest(methods: Mapping[str, Method]) -> str:
@@ -28,7 +34,12 @@ def closest(methods: Mapping[str, Method]) -> str:
     return f"{which}, with a mean cosine of {cosine.mean:.2f} with the exact gradient {spread}{weak}."
 
 
-def advice(report: "ExitReport") -> str:
+def next_step(report: "ExitReport") -> NextStep:
+    """What to do, and the page on how the samples' exact gradients conflict."""
+    return NextStep(_advice(report), "conflict", report.checkpoint.ref)
+
+
+def _advice(report: "ExitReport") -> str:
     """Whether a signal is worth using."""
     cosines = {name: method.cosine.mean for name, method in report.methods.items() if method.cosine and name not in CEILINGS}
     best = max(cosines, key=cosines.__getitem__, default=None)

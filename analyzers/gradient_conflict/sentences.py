@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from analyzers.base import NextStep
 from analyzers.formatting import between, magnitude, plural, share
 
 if TYPE_CHECKING:
@@ -40,7 +41,12 @@ def headline(report: "ConflictReport") -> str:
     return f"The gradients of two {words} in the same {unit} {how} in {share(rate)} of all combinations{after}{changed}."
 
 
-def advice(report: "ConflictReport") -> str:
+def next_step(report: "ConflictReport") -> NextStep:
+    """What to do, and the page on the rounding error of the same gradients."""
+    return NextStep(_advice(report), "precision", report.checkpoint.ref)
+
+
+def _advice(report: "ConflictReport") -> str:
     """What to change in training."""
     found = report.original or report
     word, words = sample_words(report.data)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from analyzers.base import NextStep
 from analyzers.formatting import magnitude
 from analyzers.precision_variants.variants import Part, Settings
 
@@ -39,7 +40,12 @@ def headline(report: "PrecisionReport") -> str:
     )
 
 
-def advice(report: "PrecisionReport") -> str:
+def next_step(report: "PrecisionReport") -> NextStep:
+    """What to do, and the passport of the model."""
+    return NextStep(_advice(report), "dtype", report.checkpoint.ref)
+
+
+def _advice(report: "PrecisionReport") -> str:
     """How to run the model."""
     fixes = []
     for name, variant in report.variants.items():

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from analyzers.base import NextStep
 from analyzers.coverage import unseen
 from analyzers.formatting import plural
 
@@ -104,7 +105,12 @@ def _ancestor(report: "DtypeReport") -> str:
     return report.lineage.passed_through[-1].replace("_", " ") if report.lineage.passed_through else ""
 
 
-def advice(report: "DtypeReport") -> str:
+def next_step(report: "DtypeReport") -> NextStep:
+    """What to do, and the page that measures what precision does to activations."""
+    return NextStep(_advice(report), "precision", report.checkpoint.ref)
+
+
+def _advice(report: "DtypeReport") -> str:
     """How to load the weights, or that they are broken."""
     least = "" if report.extremes.exact else "at least "
     if broken := report.counts.nan + report.counts.inf:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
+from analyzers import limits
 from components.running.gradio_internals import has_session, session_of
 from components.running.queue_limits import RESTARTING, accepts, is_closing
 from components.site.identity import Client
@@ -17,10 +18,16 @@ from components.text import numbers
 _CALL = re.compile(r"(?:/gradio_api)?/(?:queue/(?P<join>join)|(?P<kind>call/v2|call|run|api)/(?P<name>[^/]+))/?")
 _EVENT = re.compile(r"(?:/gradio_api)?/call/(?:v2/)?[^/]+/(?P<event>[^/]+)/?")
 _DATA = "/queue/data"
+# Outside its texts, JSON has nothing else that opens, closes or separates values.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},]', re.DOTALL)
 
 NO_ENDPOINT = "There is no such endpoint: /gradio_api/info lists them."
 NOT_A_CALL = "This is not a call that the app understands: /gradio_api/info describes every endpoint and its values."
 UNKNOWN_FIELD = "One of the fields is not a parameter of this endpoint: /gradio_api/info lists its parameters."
+TOO_MANY_VALUES = (
+    f"A request may have {limits.REQUEST_VALUES:,} values (MANTISSA_REQUEST_VALUES) in {limits.REQUEST_DEPTH} levels "
+    "(MANTISSA_REQUEST_DEPTH) at most, as JSON in UTF-8."
+)
 NO_SESSION = "There is no such session or call here: its result may have been read already. Make the call again."
 FULL = "Too many calls are waiting already: try again in a minute."
 
@@ -35,6 +42,18 @@ class Refusal(NamedTuple):
 def is_call(method: str, path: str) -> bool:
     """Whether a request makes a call, with a body for `check_call`."""
     return method == "POST" and _CALL.fullmatch(path) is not None
+
+
+def is_bounded(body: bytes) -> bool:
+    """Whether a body is small once it is parsed, whoever parses it. What is no JSON may be refused, too."""
+    depth = values = 0
+    for token in _TOKEN.finditer(body):
+        mark = body[token.start()]
+        depth += (mark in b"[{") - (mark in b"]}")
+        values += mark not in b"]}"
+        if depth > limits.REQUEST_DEPTH or values > limits.REQUEST_VALUES:
+            return False
+    return b"\0" not in body  # as it has in UTF-16 and UTF-32, whose characters could be taken for quotes
 
 
 def check_call(app: gr.Blocks, path: str, body: bytes, client: Client) -> Refusal | bytes:
@@ -87,10 +106,10 @@ def _check_values(app: gr.Blocks, index: int, call: dict[str, Any]) -> Refusal |
     if not isinstance(values, list):
         return Refusal(422, NOT_A_CALL)
     given, needed = len(values), len(endpoint.inputs)
-    if given >= needed or endpoint.cancels or given == sum(not each.skip_api for each in endpoint.inputs):
+    if given == needed or endpoint.cancels or given == sum(not each.skip_api for each in endpoint.inputs):
         return None
     described: Any = app.get_api_info()["named_endpoints"].get(f"/{endpoint.api_name}", {"parameters": ()})
-    missing = described["parameters"][given:]
+    missing = described["parameters"][given:] if given < needed else ()
     if missing and all(each["parameter_has_default"] for each in missing):  # a client of an earlier version, with fewer parameters
         values.extend(each["parameter_default"] for each in missing)
         return None

@@ -2,11 +2,16 @@
 
 import json
 import logging
+import math
+import time
 import traceback
+from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import Any
 
 _log = logging.getLogger("mantissa")
+# For so long a message is not logged again; so many messages are remembered.
+_REPEAT_SECONDS, _REPEATS = 60, 100
 # Packages of the server, which log what a visitor's request has raised; mcp also writes what it was sent into its messages.
 _SERVER = ("uvicorn", "asyncio", "mcp", "starlette", "fastapi")
 
@@ -20,18 +25,39 @@ class JsonLines(logging.Formatter):
     """Each record as one line of JSON: time (UTC), level, logger and message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        return json.dumps({"time": time, "level": record.levelname, "logger": record.name, "message": super().format(record)})
+        written = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        return json.dumps({"time": written, "level": record.levelname, "logger": record.name, "message": super().format(record)})
 
 
-def log_as_json() -> None:
-    """Write warnings and errors to standard error as `JsonLines`, uvicorn's too. Starting uvicorn undoes that: call it again."""
+class Repeats(logging.Filter):
+    """Keeps out what was logged in the last minute already, and says how often once it comes again after that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged: OrderedDict[object, tuple[float, int]] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log a record."""
+        message = record.getMessage()
+        now = time.monotonic()
+        since, times = self._logged.get(message, (-math.inf, 0))
+        is_new = now - since > _REPEAT_SECONDS
+        self._logged[message] = (now, 0) if is_new else (since, times + 1)
+        self._logged.move_to_end(message)
+        while len(self._logged) > _REPEATS:
+            self._logged.popitem(last=False)
+        if is_new and times:
+            record.msg, record.args = f"{message} (and {times:,} times since this was logged last)", ()
+        return is_new
+
+
+def write_log(as_json: bool) -> None:
+    """Write warnings and errors of all packages to standard error, each once in a minute. as_json: as `JsonLines`."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines())
+    handler.addFilter(Repeats())
+    if as_json:
+        handler.setFormatter(JsonLines())
     logging.basicConfig(handlers=[handler], force=True)
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        logging.getLogger(name).handlers.clear()
-        logging.getLogger(name).propagate = True
 
 
 def redact_user_input() -> None:

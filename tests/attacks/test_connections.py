@@ -130,9 +130,7 @@ def _watched(site: Site) -> Iterator[list[Seen]]:
 
     seen: list[Seen] = []
     with ThreadPoolExecutor(3) as visitors:
-        asking = [
-            visitors.submit(ask, f"{site.url}/healthz", health), visitors.submit(ask, site.stored, stored), visitors.submit(measure)
-        ]
+        asking = [visitors.submit(ask, f"{site.url}/healthz", health), visitors.submit(ask, site.stored, stored), visitors.submit(measure)]
         try:
             yield seen
         finally:

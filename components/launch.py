@@ -44,6 +44,8 @@ _UPLOAD_BYTES = 1024
 _PORTS = range(7860, 7960)
 # Connections that are accepted at once. Not uvicorn's 2,048: each may be a file more than CONNECTIONS.
 _BACKLOG = 128
+# Of an answer, that the system keeps for a client that has not read them; by itself it keeps megabytes.
+_SEND_BYTES = 1 << 18
 # A Space is reached through proxies in private networks, which name the visitor in X-Forwarded-For: without this, all visitors would have
 # one address, and share what one address may ask for. What lies outside these networks is not believed.
 PROXIES = "127.0.0.1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
@@ -121,9 +123,12 @@ def _listener() -> socket.socket:
     host = os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1").strip("[]")
     for number in (int(port),) if port else _PORTS:
         try:
-            return socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_BACKLOG)
+            listener = socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_BACKLOG)
         except OSError as error:
             said = os.strerror(error.errno or 0)
+        else:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # of each connection
+            return listener
     tried = port or f"{_PORTS[0]} to {_PORTS[-1]}"
     raise SystemExit(f"The app cannot listen at {host[:80]}, port {tried}: {said}. PORT=... names another port.")
 

@@ -5,6 +5,8 @@ for one of these each, and no server lets others in where it has too many connec
 """
 
 import asyncio
+import socket
+import struct
 import time
 from typing import Any
 
@@ -34,9 +36,7 @@ class Connection(H11Protocol):
         self._begin()
         if len(self.connections) > _MOST:
             waiting = [each for each in self.connections if isinstance(each, Connection) and each._waiting_since is not None]
-            longest = min(waiting, key=lambda each: each._waiting_since or 0.0)
-            longest._stop()
-            longest.transport.abort()
+            min(waiting, key=lambda each: each._waiting_since or 0.0)._end()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -67,7 +67,13 @@ class Connection(H11Protocol):
         self._stop()
         if not self._is_asked() or self.cycle.more_body or self.flow.write_paused:
             self._waiting_since = time.monotonic()
-            self._deadline = self.loop.call_later(limits.CLIENT_SECONDS, self.transport.abort)
+            self._deadline = self.loop.call_later(limits.CLIENT_SECONDS, self._end)
+
+    def _end(self) -> None:
+        """End it at once. What was sent and not read is lost: the system would go on trying."""
+        self._stop()
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
 
     def _stop(self) -> None:
         if self._deadline is not None:

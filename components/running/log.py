@@ -9,6 +9,8 @@ from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import Any
 
+from analyzers.formatting import plural
+
 _log = logging.getLogger("mantissa")
 # For so long a message is not logged again; so many messages are remembered.
 _REPEAT_SECONDS, _REPEATS = 60, 100
@@ -47,7 +49,7 @@ class Repeats(logging.Filter):
         while len(self._logged) > _REPEATS:
             self._logged.popitem(last=False)
         if is_new and times:
-            record.msg, record.args = f"{message} (and {times:,} times since this was logged last)", ()
+            record.msg, record.args = f"{message} (and {plural(times, 'time')} since this was logged last)", ()
         return is_new
 
 

@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import re
 from collections import Counter
 
 from starlette.datastructures import Headers
@@ -15,6 +16,7 @@ from components.site.identity import space_hosts
 _PIECE = 1 << 16
 # Gradio takes its own address from this header, and would keep it in a page for everybody.
 _NOT_OURS = b"x-gradio-server"
+_HOST = re.compile(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?")
 _TWO_LENGTHS = "A request has either Content-Length or Transfer-Encoding, not both."
 _OTHER_HOST = "This app does not answer under this name: whoever runs it may add the name to MANTISSA_HOSTS."
 _TOO_MANY = f"At most {limits.REQUESTS_PER_ADDRESS} requests of one address are answered at once (MANTISSA_REQUESTS_PER_ADDRESS)."
@@ -54,8 +56,8 @@ class Gate:
 
 def is_ours(host: str) -> bool:
     """Whether a Host header names this app: an address, where nobody else can be, localhost, a Space's name, or what the operator lists."""
-    name = host.strip().lower()
-    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    parts = _HOST.fullmatch(host.strip().lower())
+    name = parts[1] or parts[2] if parts else ""
     listed = [*os.environ.get("MANTISSA_HOSTS", "").split(","), os.environ.get("GRADIO_SERVER_NAME", ""), *space_hosts()]
     if name and name in ("localhost", *(each.strip().lower() for each in listed)):
         return True

@@ -26,7 +26,7 @@ NOT_A_CALL = "This is not a call that the app understands: /gradio_api/info desc
 UNKNOWN_FIELD = "One of the fields is not a parameter of this endpoint: /gradio_api/info lists its parameters."
 TOO_MANY_VALUES = (
     f"A request may have {limits.REQUEST_VALUES:,} values (MANTISSA_REQUEST_VALUES) in {limits.REQUEST_DEPTH} levels "
-    "(MANTISSA_REQUEST_DEPTH) at most, as JSON in UTF-8."
+    "(MANTISSA_REQUEST_DEPTH) at most, as JSON in UTF-8: /gradio_api/info describes every endpoint."
 )
 NO_SESSION = "There is no such session or call here: its result may have been read already. Make the call again."
 FULL = "Too many calls are waiting already: try again in a minute."

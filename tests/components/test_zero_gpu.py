@@ -73,9 +73,8 @@ def test_a_gpu_is_lent_on_zero_gpu_only(tmp_path: Path, zero: bool) -> None:
     # ZeroGPU's own package runs beside a CUDA torch only: this one has its decorator's signature
     package = tmp_path / "spaces"
     package.mkdir()
-    (package / "__init__.py").write_text(
-        "def GPU(*, duration):\n    return lambda task: lambda *given: [task.__name__, duration(*given)]\n"
-    )
+    decorator = "def GPU(*, duration):\n    return lambda task: lambda *given: [task.__name__, duration(*given)]\n"
+    (package / "__init__.py").write_text(decorator)
     (package / "zero.py").write_text("def startup():\n    print('announced')\n")
     program = "from components.running import zero_gpu; zero_gpu.announce(); print(zero_gpu._lend and zero_gpu._lend('request', 42, None))"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPACES")}

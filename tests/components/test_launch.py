@@ -19,5 +19,5 @@ def test_a_port_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("port", ["http", "65536", "-1"])
 def test_what_is_no_port_is_one_sentence(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
     monkeypatch.setenv("PORT", port)
-    with pytest.raises(SystemExit, match="^PORT must be a number up to 65535, not"):
+    with pytest.raises(SystemExit, match=r"^PORT must be a number up to 65535, not"):
         launch.main()

@@ -150,7 +150,14 @@ QUEUE = _limit("QUEUE", 32, "calls", "Analyses that may wait, with and without a
 READER_SECONDS = _limit("READER_SECONDS", 10, "seconds", "An analysis on the page ends when nobody has read its progress for so long.")
 BODY_SECONDS = _limit("BODY_SECONDS", 15, "seconds", "A request's body must arrive within this time, plus a second for each 100 kB.")
 REQUEST_BYTES = _limit("REQUEST_BYTES", 8_000_000, "bytes", "Size of one request to the app, which is read into memory.")
-REQUEST_VALUES = _limit("REQUEST_VALUES", 100_000, "values", "Values in the JSON of one call, which Gradio copies and checks one by one.")
+REQUEST_VALUES = _limit("REQUEST_VALUES", 100_000, "values", "Lists, objects, texts and commas in a request, which are held in memory.")
+CONNECTIONS = _limit("CONNECTIONS", 1_000, "connections", "Each is an open file; and at most half of the files that the app may open.")
+CLIENT_SECONDS = _limit(
+    "CLIENT_SECONDS", 20, "seconds", "A connection ends that asks for nothing, or of whose answer nobody reads 64 kB, for so long."
+)
+REQUESTS_PER_ADDRESS = _limit(
+    "REQUESTS_PER_ADDRESS", 400, "requests", "Answered at once to one address; an open page is one, and all visitors behind a proxy may be."
+)
 SESSIONS = _limit("SESSIONS", 300, "visitors", "Gradio keeps about 0.2 MB for each visitor or API caller until others come.")
 GPU_SECONDS = _limit("GPU_SECONDS", 300, "seconds", "Of its quota that one run asks of ZeroGPU: what a free account has for a day.")
 JOB_SECONDS = _limit("JOB_SECONDS", 900, "seconds", "Longest run of one analysis started from the page.")

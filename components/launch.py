@@ -1,8 +1,10 @@
-"""Builds the pages and launches the server."""
+"""Builds the pages and serves them."""
 
 import logging
 import os
 import signal
+import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,10 +17,11 @@ os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
 # Measured on two cores with this spin count: 0.67 to 0.9 of the time next to two busy programs, up to 5 % slower alone.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
-import gradio as gr
+import uvicorn
 
 from analyzers import ANALYZERS, limits
 from analyzers.errors import MantissaError
+from analyzers.terminal import print_line
 from components.api import endpoints, tools
 from components.api import library as library_api
 from components.library import Library, open_library
@@ -26,29 +29,38 @@ from components.look import theme
 from components.pages import library
 from components.running import analysis_process, zero_gpu
 from components.running.background import THREADS
-from components.running.gradio_internals import Pages
-from components.running.log import log_as_json, redact_user_input
+from components.running.connections import Connection
+from components.running.gradio_internals import Pages, mounted
+from components.running.log import redact_user_input, write_log
 from components.running.queue_limits import end_jobs, limit_queue
 from components.site import archive
 from components.site.front import exception_handlers, middleware
+from components.site.gate import Gate
 from components.site.routes import exports, routes
 
 # How often Gradio deletes visitors' temporary files, and the age at which it does, in seconds.
-_LOG = "MANTISSA_LOG"
 _DELETE_CACHE = (3600, 6 * 3600)
 # The app accepts no uploads, and `Front` rejects them. This bounds anything that gets past it.
 _UPLOAD_BYTES = 1024
+# Where no port is asked for, the first of these that is free.
+_PORTS = range(7860, 7960)
+# Connections that are accepted at once. Not uvicorn's 2,048: each may be a file more than CONNECTIONS.
+_BACKLOG = 128
+# Of an answer, that the system keeps for a client that has not read them; by itself it keeps megabytes.
+_SEND_BYTES = 1 << 18
 # A Space is reached through proxies in private networks, which name the visitor in X-Forwarded-For: without this, all visitors would have
 # one address, and share what one address may ask for. What lies outside these networks is not believed.
 PROXIES = "127.0.0.1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
-# After SIGTERM or Ctrl-C, in seconds: for jobs to end, for their last sentences to be read, and for publishing. A Space allows about 30.
-_END_SECONDS, _DELIVERY_SECONDS, _PUBLISH_SECONDS = 4, 1, 5
+# After SIGTERM or Ctrl-C, in seconds: for jobs to end, for their last sentences to be read, for the server to stop, and for publishing. A
+# Space allows about 30.
+_END_SECONDS, _DELIVERY_SECONDS, _STOP_SECONDS, _PUBLISH_SECONDS = 4, 1, 5, 5
 
 
-def build() -> gr.Blocks:
+def build() -> Pages:
     """Build all pages and endpoints, without launching them."""
     app: Pages
     with Pages(title="Mantissa", analytics_enabled=False, delete_cache=_DELETE_CACHE) as app:
+        app.max_threads, app.state_session_capacity = THREADS, limits.SESSIONS
         first, *others = ANALYZERS.values()
         first.component("page").PAGE.build(app)
         endpoints.add_endpoints(app)
@@ -63,21 +75,15 @@ def build() -> gr.Blocks:
 
 
 def main() -> None:
-    """Serve on ``GRADIO_SERVER_NAME`` and ``PORT`` or ``GRADIO_SERVER_PORT``. Binds to localhost by default, except on a Space."""
-    port = os.environ.get("PORT") or os.environ.get("GRADIO_SERVER_PORT")
-    if port and not port.isdigit():
-        raise SystemExit(f"PORT must be a number, not {port[:40]!r}.")
-    on_space = bool(os.environ.get("SPACE_ID"))
-    if on_space:
-        os.environ.setdefault("FORWARDED_ALLOW_IPS", PROXIES)
+    """Serve on ``GRADIO_SERVER_NAME``, by default this machine only, and ``PORT`` or ``GRADIO_SERVER_PORT``. A Space sets both."""
+    listener = _listener()
     redact_user_input()
-    if os.environ.get(_LOG) == "json":
-        log_as_json()
+    write_log(as_json=os.environ.get("MANTISSA_LOG") == "json")
     # A Space is stopped by SIGTERM: end as after Ctrl-C, with an exception in the main thread. No code of ours runs in the handler.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     threading.Thread(target=zero_gpu.warm, name="warm", daemon=True).start()
     with _library():
-        ended = _serve(port, on_space)
+        ended = _serve(listener)
     if not ended:
         os._exit(0)  # a thread waits for the Hub, for minutes at worst, and the interpreter would wait for the thread
 
@@ -111,37 +117,72 @@ def _publish(library: Library) -> None:
         logging.getLogger("mantissa").warning("not published before the end: %s", error)
 
 
-def _serve(port: str | None, on_space: bool) -> bool:
+def _listener() -> socket.socket:
+    """Where to serve. Raises SystemExit with a sentence if that is not possible."""
+    port = os.environ.get("PORT") or os.environ.get("GRADIO_SERVER_PORT")
+    if port and not (port.isdigit() and int(port) < 1 << 16):
+        raise SystemExit(f"PORT must be a number up to 65535, not {port[:40]!r}.")
+    host = os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1").strip("[]")
+    for number in (int(port),) if port else _PORTS:
+        try:
+            listener = socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_BACKLOG)
+        except OSError as error:
+            said = os.strerror(error.errno or 0)
+        else:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # of each connection
+            return listener
+    tried = port or f"{_PORTS[0]} to {_PORTS[-1]}"
+    raise SystemExit(f"The app cannot listen at {host[:80]}, port {tried}: {said}. PORT=... names another port.")
+
+
+def _serve(listener: socket.socket) -> bool:
     """Serve until interrupted; then end the streams with a sentence each, and stop. Returns whether all jobs have ended."""
+    host, port = listener.getsockname()[:2]
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     app = build()
-    app.launch(
-        prevent_thread_lock=True,
-        max_threads=THREADS,
-        # None: Gradio reads GRADIO_SERVER_NAME, which a Space sets to be reachable
-        server_name=None if on_space else os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"),
-        server_port=int(port) if port else None,
-        share=False,
-        _frontend=False,  # else Gradio requests its own page, and exits if a busy machine takes over 3 seconds
-        quiet=os.environ.get(_LOG) == "json",
+    zero_gpu.announce()
+    server = uvicorn.Server(_configured(app))
+    serving = threading.Thread(target=server.run, args=([listener],), name="server", daemon=True)
+    serving.start()
+    if os.environ.get("MANTISSA_LOG") != "json":
+        print_line(f"* Running on local URL:  {address}", sys.stdout)
+    with suppress(KeyboardInterrupt):
+        serving.join()
+    ended = end_jobs(_END_SECONDS)
+    analysis_process.stop()
+    time.sleep(_DELIVERY_SECONDS)
+    app.close(verbose=False)
+    server.should_exit = True
+    serving.join(_STOP_SECONDS)
+    return ended
+
+
+def _configured(app: Pages) -> uvicorn.Config:
+    """The server's settings, with the app."""
+    proxies = os.environ.get("FORWARDED_ALLOW_IPS", PROXIES if os.environ.get("SPACE_ID") else "")
+    site = mounted(
+        app,
         show_error=False,
         footer_links=["api"],
         run_history=False,
         mcp_server=False,  # `tools` is ours
         app_kwargs={"routes": [*tools.routes(), *routes()], "middleware": middleware(app), "exception_handlers": exception_handlers()},
+        root_path=os.environ.get("GRADIO_ROOT_PATH", ""),
         ssr_mode=False,
         enable_monitoring=False,
         max_file_size=_UPLOAD_BYTES,
-        state_session_capacity=limits.SESSIONS,
         theme=theme.gradio_theme(),
         css=theme.page_css(),
         head=theme.page_head(),
     )
-    if os.environ.get(_LOG) == "json":
-        log_as_json()  # uvicorn has set up its own log
-    with suppress(KeyboardInterrupt):
-        threading.Event().wait()
-    ended = end_jobs(_END_SECONDS)
-    analysis_process.stop()
-    time.sleep(_DELIVERY_SECONDS)
-    app.close(verbose=False)
-    return ended
+    return uvicorn.Config(
+        Gate(site),
+        http=Connection,
+        ws="none",
+        log_config=None,
+        log_level="error",  # at "warning" each malformed request is a line
+        access_log=False,
+        backlog=_BACKLOG,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
+    )

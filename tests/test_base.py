@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from analyzers.base import Environment, Progress, Report, Request, Timing, WeightsRequest, content_id, describe, environment, request_error
+from analyzers.base import Progress, Request, Timing, WeightsRequest, content_id, describe, environment, request_error
 from analyzers.data import Data
 
 plain = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), max_size=5)
@@ -125,20 +125,6 @@ def test_environment_lists_what_is_installed() -> None:
     found = environment("cpu", ("pydantic", "no-such-library"))
     assert set(found.libraries) == {"pydantic"} and found.device == "cpu"
     assert found.python == ".".join(map(str, sys.version_info[:3])) and found.machine
-
-
-def test_a_bare_report_has_no_tables() -> None:
-    where = Environment(python="3", machine="m", device="cpu", libraries={})
-    report = Report(
-        analyzer="x",
-        schema_version=1,
-        analysis_version=1,
-        id="0",
-        timing=Timing(seconds=0.0, reading_seconds=0.0, bytes_per_second=None),
-        environment=where,
-    )
-    with pytest.raises(NotImplementedError):
-        report.tables()
 
 
 def test_importing_the_base_is_light() -> None:

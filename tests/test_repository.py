@@ -110,7 +110,13 @@ def test_requirements_are_named_once() -> None:
 
 
 def test_what_is_imported_is_required() -> None:
-    named_otherwise = {"pillow": "pil", "scikit-learn": "sklearn", "pyyaml": "yaml", "pytest-xdist": "xdist"}
+    named_otherwise = {
+        "pillow": "pil",
+        "scikit-learn": "sklearn",
+        "pyyaml": "yaml",
+        "pytest-xdist": "xdist",
+        "markdown-it-py": "markdown-it",
+    }
     app = {named_otherwise.get(each.name.lower(), canonicalize_name(each.name)) for each in requirements(APP_REQUIREMENTS)}
     tests = {named_otherwise.get(each.name.lower(), canonicalize_name(each.name)) for each in requirements(TEST_REQUIREMENTS)} | app
     optional = {"distributed"}  # a sentence asks for it where it is needed

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from analyzers import limits
-from analyzers.outside_json import InvalidJson, parse_json
+from analyzers.outside_json import InvalidJson, JsonTooLarge, check_counts, parse_json
 from components.running.gradio_internals import has_session, session_of
 from components.running.queue_limits import RESTARTING, accepts, is_closing
 from components.site.identity import Client
@@ -23,6 +23,10 @@ _DATA = "/queue/data"
 NO_ENDPOINT = "There is no such endpoint: /gradio_api/info lists them."
 NOT_A_CALL = "This is not a call that the app understands: /gradio_api/info describes every endpoint and its values."
 UNKNOWN_FIELD = "One of the fields is not a parameter of this endpoint: /gradio_api/info lists its parameters."
+TOO_MANY_VALUES = (
+    f"A request may have {limits.REQUEST_VALUES:,} values (MANTISSA_REQUEST_VALUES) in {limits.JSON_DEPTH} levels "
+    "at most, as JSON in UTF-8: /gradio_api/info describes every endpoint."
+)
 NO_SESSION = "There is no such session or call here: its result may have been read already. Make the call again."
 FULL = "Too many calls are waiting already: try again in a minute."
 
@@ -37,6 +41,15 @@ class Refusal(NamedTuple):
 def is_call(method: str, path: str) -> bool:
     """Whether a request makes a call, with a body for `check_call`."""
     return method == "POST" and _CALL.fullmatch(path) is not None
+
+
+def is_bounded(body: bytes) -> bool:
+    """Whether a body is small once it is parsed, whoever parses it. What is no JSON may be refused, too."""
+    try:
+        check_counts(body, limits.REQUEST_VALUES)
+    except JsonTooLarge:
+        return False
+    return b"\0" not in body  # as it has in UTF-16 and UTF-32, whose characters could be taken for quotes
 
 
 def check_call(app: gr.Blocks, path: str, body: bytes, client: Client) -> Refusal | bytes:
@@ -89,10 +102,10 @@ def _check_values(app: gr.Blocks, index: int, call: dict[str, Any]) -> Refusal |
     if not isinstance(values, list):
         return Refusal(422, NOT_A_CALL)
     given, needed = len(values), len(endpoint.inputs)
-    if given >= needed or endpoint.cancels or given == sum(not each.skip_api for each in endpoint.inputs):
+    if given == needed or endpoint.cancels or given == sum(not each.skip_api for each in endpoint.inputs):
         return None
     described: Any = app.get_api_info()["named_endpoints"].get(f"/{endpoint.api_name}", {"parameters": ()})
-    missing = described["parameters"][given:]
+    missing = described["parameters"][given:] if given < needed else ()
     if missing and all(each["parameter_has_default"] for each in missing):  # a client of an earlier version, with fewer parameters
         values.extend(each["parameter_default"] for each in missing)
         return None

@@ -10,14 +10,17 @@ requirements.txt pins the exact version of Gradio for this file: after an upgrad
 * `Pages.postprocess_data`: Gradio builds and describes every output of an event anew, also those that it leaves as they are: a run has
   about 40, and each step of its progress changed one of them and took 0.2 s of the event loop.
 * `Pages.queue`: Gradio looks for calls to start 1,000 times a second, and for progress 100 times, which took 5 % of a core in an idle app.
+* `mounted`: launching does it, and mounting leaves it out.
 * `waiting`: Gradio limits the length of all queues together, so that one kind of job could keep every other call out.
 * `has_session`, `session_of`: Gradio answers 200 for an unknown one and then breaks off.
 """
 
+import warnings
 from copy import copy
 from typing import Any
 
 import gradio as gr
+from fastapi import FastAPI
 from gradio.blocks import Block, BlocksConfig
 from gradio.state_holder import SessionState
 
@@ -92,6 +95,18 @@ class Pages(gr.Blocks):
         values = [predictions[block] for block in changing.outputs]
         changed = iter(await super().postprocess_data(changing, values if len(values) > 1 else values[0], state))
         return [next(changed) if block in predictions else gr.skip() for block in block_fn.outputs]
+
+
+def mounted(app: Pages, **options: Any) -> FastAPI:
+    """A web application that serves ``app``. options: of `gr.mount_gradio_app`."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "SSR mode is not supported")  # which was not asked for
+        outer: FastAPI = gr.mount_gradio_app(FastAPI(openapi_url=None), app, path="", **options)
+    served: Any = outer.routes[-1]
+    app.app = served.app  # `close` ends its streams
+    app.app.startup_events_triggered = True  # else a visitor of /gradio_api/startup-events would start a second queue
+    app.has_launched = True  # else it does not check which files its answers name
+    return outer
 
 
 def waiting(app: gr.Blocks, concurrency_id: str) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import threading
 import time
 import traceback
@@ -9,13 +10,13 @@ from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import Any
 
+from analyzers.formatting import plural
+
 _log = logging.getLogger("mantissa")
+# For so long a message is not logged again; so many messages are remembered.
+_REPEAT_SECONDS, _REPEATS = 60, 100
 # Packages of the server, which log what a visitor's request has raised; mcp also writes what it was sent into its messages.
 _SERVER = ("uvicorn", "asyncio", "mcp", "starlette", "fastapi")
-# A line is logged once in so many seconds, however often visitors cause it; of so many different lines.
-_REPEAT_SECONDS, _LINES = 60.0, 1000
-_logged: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
-_lock = threading.Lock()
 
 
 def log_unexpected(error: BaseException) -> None:
@@ -27,25 +28,44 @@ class JsonLines(logging.Formatter):
     """Each record as one line of JSON: time (UTC), level, logger and message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        return json.dumps({"time": time, "level": record.levelname, "logger": record.name, "message": super().format(record)})
+        written = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        return json.dumps({"time": written, "level": record.levelname, "logger": record.name, "message": super().format(record)})
 
 
-def log_as_json() -> None:
-    """Write warnings and errors to standard error as `JsonLines`, uvicorn's too. Starting uvicorn undoes that: call it again."""
+class Repeats(logging.Filter):
+    """Keeps out what was logged in the last minute already, and says how often once it comes again after that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged: OrderedDict[object, tuple[float, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log a record."""
+        message = record.getMessage()
+        now = time.monotonic()
+        with self._lock:
+            since, times = self._logged.pop(message, (-math.inf, 0))
+            is_new = now - since > _REPEAT_SECONDS
+            self._logged[message] = (now, 0) if is_new else (since, times + 1)
+            if len(self._logged) > _REPEATS:
+                self._logged.popitem(last=False)
+        if is_new and times:
+            record.msg, record.args = f"{message} (and {plural(times, 'time')} since this was logged last)", ()
+        return is_new
+
+
+def write_log(as_json: bool) -> None:
+    """Write warnings and errors of all packages to standard error, each once in a minute. as_json: as `JsonLines`."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines())
+    handler.addFilter(Repeats())
+    if as_json:
+        handler.setFormatter(JsonLines())
     logging.basicConfig(handlers=[handler], force=True)
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        logging.getLogger(name).handlers.clear()
-        logging.getLogger(name).propagate = True
 
 
 def redact_user_input() -> None:
-    """Log exceptions of the server's packages as `log_unexpected` does, and its other messages only where they cannot quote a request.
-
-    A line that is repeated is logged once a minute, with its count.
-    """
+    """Log exceptions of the server's packages as `log_unexpected` does, and its other messages only where they cannot quote a request."""
     plain = logging.getLogRecordFactory()
 
     def redacted(*arguments: Any, **named: Any) -> logging.LogRecord:
@@ -57,27 +77,9 @@ def redact_user_input() -> None:
                 record.msg, record.args, record.exc_info = f"unexpected {type(error).__name__}\n{_frames(error)}", (), None
             elif package == "mcp" and record.levelno >= logging.WARNING:
                 record.msg, record.args = f"a message of {record.name}, line {record.lineno}", ()
-        _collapse(record)
         return record
 
     logging.setLogRecordFactory(redacted)
-
-
-def _collapse(record: logging.LogRecord) -> None:
-    """Drop a record that repeats one of the last minute, and count it in the next one that is logged."""
-    line, now = (record.name, record.getMessage()), time.monotonic()
-    with _lock:
-        since, dropped = _logged.get(line, (float("-inf"), 0))
-        if now - since < _REPEAT_SECONDS:
-            _logged[line] = since, dropped + 1
-            record.levelno = logging.NOTSET - 1  # below the level of every handler
-            return
-        _logged[line] = now, 0
-        _logged.move_to_end(line)
-        if len(_logged) > _LINES:
-            _logged.popitem(last=False)
-    if dropped:
-        record.msg, record.args = f"{line[1]}\n  (and {dropped:,} times more since this was last logged)", ()
 
 
 def _frames(error: BaseException) -> str:

@@ -62,6 +62,12 @@ def warm() -> None:
         import_module("components.running.preloaded")
 
 
+def announce() -> None:
+    """Tell ZeroGPU that the app starts, as its package does where Gradio launches the server: it lends nothing before."""
+    if _lend is not None:
+        import_module("spaces.zero").startup()
+
+
 def gpu_seconds(parameters: int, nbytes: int, tokens: int) -> int:
     """Seconds of GPU to request: for loading ``nbytes`` of weights, and for running ``tokens`` through ``parameters``."""
     working = _FLOPS_PER_PARAMETER * parameters * tokens / _FLOPS

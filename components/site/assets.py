@@ -1,8 +1,10 @@
-"""Gradio's scripts, styles and fonts, whose names change with their contents: compressed once, and cached by browsers for good.
+"""Gradio's scripts, styles and fonts, and Plotly's script, whose names change with their contents: compressed once, and cached by browsers
+for good.
 
 Gradio itself compresses them for every request, and makes browsers revalidate all of them on each page.
 """
 
+import asyncio
 import gzip
 from functools import cache
 from pathlib import Path
@@ -19,10 +21,18 @@ _TEXT = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 async def asset(request: Request) -> Response:
     """A file of the folder, by its name; 404 for any other."""
-    name = request.path_params["name"]
-    path = _files().get(name)
-    if path is None:
-        return PlainTextResponse("There is no such file here.", 404)
+    path = _files().get(request.path_params["name"])
+    return PlainTextResponse("There is no such file here.", 404) if path is None else await _sent(request, path)
+
+
+async def plots_script(request: Request) -> Response:
+    """Plotly's script, for the figures of results."""
+    import plotly
+
+    return await _sent(request, Path(plotly.__file__).parent / "package_data/plotly.min.js")
+
+
+async def _sent(request: Request, path: Path) -> Response:
     headers = {"Cache-Control": FOREVER, "X-Content-Type-Options": "nosniff"}
     media_type = _TEXT.get(path.suffix)
     if media_type is None:
@@ -31,14 +41,14 @@ async def asset(request: Request) -> Response:
     if "gzip" not in request.headers.get("accept-encoding", ""):
         return FileResponse(path, headers=headers, media_type=media_type)
     headers["Content-Encoding"] = "gzip"
-    return Response(_compressed.get(name) or await run_in_threadpool(_compress, name), headers=headers, media_type=media_type)
+    async with _compressing:
+        if path not in _compressed:
+            _compressed[path] = await run_in_threadpool(lambda: gzip.compress(path.read_bytes(), 9, mtime=0))
+    return Response(_compressed[path], headers=headers, media_type=media_type)
 
 
-_compressed: dict[str, bytes] = {}
-
-
-def _compress(name: str) -> bytes:
-    return _compressed.setdefault(name, gzip.compress(_files()[name].read_bytes(), 9, mtime=0))
+_compressed: dict[Path, bytes] = {}
+_compressing = asyncio.Lock()
 
 
 @cache

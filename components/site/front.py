@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 import gradio as gr
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -17,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from analyzers import limits
 from analyzers.errors import MantissaError
-from components.api.calls import NOT_A_CALL, Refusal, check_call, is_call, stream
+from components.api.calls import NOT_A_CALL, TOO_MANY_VALUES, Refusal, check_call, is_bounded, is_call, stream
 from components.running.exhausted import is_exhausted
 from components.running.jobs import sentence
 from components.running.queue_limits import reading
@@ -94,16 +95,15 @@ class Front:
         if path.endswith(_UPLOADS):
             raise HTTPException(403, "This app takes no files.")
         found: str | Refusal | None = None
-        if is_call(scope["method"], path):
-            body = await _read(receive)
-            checked = check_call(self._blocks, path, body, client_of(Request(scope)))
+        if scope["method"] == "GET":
+            sessions = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash")
+            found = stream(self._blocks, path, sessions[0] if sessions else None)
+        elif scope["method"] not in ("HEAD", "OPTIONS"):
+            checked = await run_in_threadpool(self._checked, scope, path, await _read(receive))
             if isinstance(checked, Refusal):
                 found = checked
             else:
                 receive = _replayed(checked, receive)
-        elif scope["method"] == "GET":
-            sessions = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash")
-            found = stream(self._blocks, path, sessions[0] if sessions else None)
         if isinstance(found, Refusal):
             await _refused(found)(scope, receive, send)
             return
@@ -112,6 +112,12 @@ class Front:
             return
         with reading(found):
             await self._app(scope, receive, send)
+
+    def _checked(self, scope: Scope, path: str, body: bytes) -> Refusal | bytes:
+        """What is passed on of a body. Not on the event loop: a long one takes a while."""
+        if not is_bounded(body):
+            return Refusal(422, TOO_MANY_VALUES)
+        return check_call(self._blocks, path, body, client_of(Request(scope))) if is_call(scope["method"], path) else body
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -27,7 +27,7 @@ from components.library import FILES, Result
 from components.library_page.organisation import card_of, no_models_page, organisation_page
 from components.results.downloads import File, file_of
 from components.site import archive, badges, previews, share_card
-from components.site.assets import FOREVER, asset
+from components.site.assets import asset, plots_script
 from components.site.exports import TYPES, Exports
 from components.site.methods_page import GENERAL, methods_page
 from components.site.operations import operations
@@ -248,13 +248,6 @@ def export(request: Request) -> Response:
         return PlainTextResponse("There is no such file here.", 404)
     path = exports.path(ours, kind, form)
     return FileResponse(path, media_type=TYPES[form], filename=f"mantissa-{kind}.{form}", headers={"Cache-Control": "no-cache"})
-
-
-def plots_script(request: Request) -> Response:
-    """Plotly's script, for the figures of `result`."""
-    from plotly.offline import get_plotlyjs
-
-    return Response(get_plotlyjs(), media_type="text/javascript", headers={"Cache-Control": FOREVER})
 
 
 def component_script(request: Request) -> Response:

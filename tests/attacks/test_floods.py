@@ -115,9 +115,9 @@ def test_a_body_that_does_not_end_is_closed(app: str, path: str) -> None:
         assert b" 408 " in said and b"must arrive within 2 seconds" in said
 
 
-def test_an_address_has_one_share_of_labels_whatever_its_cookies(app: str) -> None:
+def test_an_address_has_one_share_of_labels_whatever_it_says_of_itself(app: str) -> None:
     def label(number: int) -> str:
-        made_up = {"Cookie": f"mantissa=made-up-{number}"}
+        made_up = {"Cookie": f"mantissa=made-up-{number}", "X-Forwarded-For": f"198.51.100.{number}"}
         _, sent = post(app, "add_label", ["org/name", "bf16", f"https://example.org/{number}", ""], made_up)
         return read(app, "add_label", sent["event_id"], made_up)
 

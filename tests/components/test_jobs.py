@@ -19,7 +19,7 @@ from analyzers.errors import CheckpointError, HubUnreachable, InvalidReference, 
 from components.dtype.form import Form
 from components.forms.picker import UNREACHABLE, Suggestions, choices
 from components.running import interrupted, jobs, queue_limits
-from components.running.log import log_unexpected, redact_user_input
+from components.running.log import Repeats, log_unexpected, redact_user_input
 from components.running.progress import Meter
 from components.running.queue_limits import Caller
 from components.site.identity import Client
@@ -160,8 +160,8 @@ def test_the_log_says_where_and_not_what(caplog: pytest.LogCaptureFixture) -> No
 
 def test_the_log_as_lines_of_json() -> None:
     program = (
-        "import logging, logging.config; from uvicorn.config import LOGGING_CONFIG; from components.running.log import log_as_json\n"
-        "logging.config.dictConfig(LOGGING_CONFIG); log_as_json(); logging.getLogger('mantissa').warning('two\\nlines: %s', 5)\n"
+        "import logging; from components.running.log import write_log\n"
+        "write_log(as_json=True); logging.getLogger('mantissa').warning('two\\nlines: %s', 5)\n"
         "logging.getLogger('uvicorn.error').error('failed'); logging.getLogger('httpx').info('GET /?q=private')"
     )
     run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=200, check=True)
@@ -171,6 +171,20 @@ def test_the_log_as_lines_of_json() -> None:
         ("ERROR", "uvicorn.error", "failed"),
     ]
     assert all(datetime.fromisoformat(line["time"]).tzinfo is UTC for line in lines)
+
+
+def test_what_repeats_is_logged_once_in_a_minute_and_then_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("components.running.log.time.monotonic", lambda: clock[0])
+    repeats = Repeats()
+
+    def logged(text: str) -> str | None:
+        record = logging.makeLogRecord({"msg": "%s", "args": (text,)})
+        return record.getMessage() if repeats.filter(record) else None
+
+    assert [logged("lost"), logged("lost"), logged("other"), logged("lost")] == ["lost", None, "other", None]
+    clock[0] = 61.0
+    assert [logged("lost"), logged("other")] == ["lost (and 2 times since this was logged last)", "other"]
 
 
 @pytest.fixture
@@ -193,23 +207,6 @@ def test_the_servers_own_loggers_do_not_quote_a_request(name: str, caplog: pytes
     assert "hf_secret" not in caplog.text
     logging.getLogger("mantissa").error("kept: %s", 5)
     assert "kept: 5" in caplog.text
-
-
-@pytest.mark.usefixtures("redacted")
-def test_a_repeated_line_is_logged_once_a_minute_with_its_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[str] = []
-    handler = logging.Handler()
-    monkeypatch.setattr(handler, "emit", lambda record: lines.append(record.getMessage()))
-    logger = logging.getLogger("mantissa.repeated")
-    logger.addHandler(handler)
-    for number in range(1000):
-        logger.warning("the same %s", "cause")
-        logger.error("another cause: %d", number % 2)
-    assert lines == ["the same cause", "another cause: 0", "another cause: 1"]
-    monkeypatch.setattr("components.running.log._REPEAT_SECONDS", 0)
-    for _ in range(2):
-        logger.warning("the same %s", "cause")
-    assert lines[3:] == ["the same cause\n  (and 999 times more since this was last logged)", "the same cause"]
 
 
 def test_suggestions_keep_their_length_and_have_the_samples() -> None:

@@ -75,13 +75,17 @@ def test_on_zero_gpu_weights_are_fetched_first_and_errors_are_raised_here() -> N
 @pytest.mark.parametrize("zero", [False, True])
 def test_a_gpu_is_lent_on_zero_gpu_only(tmp_path: Path, zero: bool) -> None:
     # ZeroGPU's own package runs beside a CUDA torch only: this one has its decorator's signature
-    package = tmp_path / "spaces.py"
-    package.write_text("def GPU(*, duration):\n    return lambda task: lambda *given: [task.__name__, duration(*given)]\n")
-    program = "from components.running import zero_gpu; print(zero_gpu._lend and zero_gpu._lend('request', 42, None, ''))"
+    package = tmp_path / "spaces"
+    package.mkdir()
+    decorator = "def GPU(*, duration):\n    return lambda task: lambda *given: [task.__name__, duration(*given)]\n"
+    (package / "__init__.py").write_text(decorator)
+    (package / "zero.py").write_text("def startup():\n    print('announced')\n")
+    lent = "zero_gpu._lend and zero_gpu._lend('request', 42, None, '')"
+    program = f"from components.running import zero_gpu; zero_gpu.announce(); print({lent})"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPACES")}
     variables = kept | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"} | ({"SPACES_ZERO_GPU": "true"} if zero else {})
     run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=110)
-    assert run.stdout.strip() == ("['borrowed', 42]" if zero else "None"), run.stderr[-500:]
+    assert run.stdout.strip() == ("announced\n['borrowed', 42]" if zero else "None"), run.stderr[-500:]
 
 
 def test_pages_are_there_before_torch_is() -> None:

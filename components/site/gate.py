@@ -1,0 +1,83 @@
+"""The outermost layer of the app: what it refuses before anything looks at it, each address's share of it, and answers in pieces."""
+
+import ipaddress
+import os
+import re
+from collections import Counter
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from analyzers import limits
+from components.site.identity import space_hosts
+
+# Of an answer; uvicorn keeps up to two of them for a client that does not read.
+_PIECE = 1 << 16
+# Gradio takes its own address from this header, and would keep it in a page for everybody.
+_NOT_OURS = b"x-gradio-server"
+_HOST = re.compile(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?")
+_TWO_LENGTHS = "A request has either Content-Length or Transfer-Encoding, not both."
+_OTHER_HOST = "This app does not answer under this name: whoever runs it may add the name to MANTISSA_HOSTS."
+_TOO_MANY = f"At most {limits.REQUESTS_PER_ADDRESS} requests of one address are answered at once (MANTISSA_REQUESTS_PER_ADDRESS)."
+
+
+class Gate:
+    """ASGI middleware. No page of another name can send requests here, whatever its name resolves to: an unknown Host is refused."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._under_way: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers, address = Headers(scope=scope), (scope.get("client") or ("",))[0]
+        refusal = None
+        if "content-length" in headers and "transfer-encoding" in headers:
+            refusal = 400, _TWO_LENGTHS  # a proxy in front might read the other one
+        elif not is_ours(headers.get("host", "")):
+            refusal = 421, _OTHER_HOST
+        elif self._under_way[address] >= limits.REQUESTS_PER_ADDRESS:
+            refusal = 503, _TOO_MANY
+        if refusal is not None:
+            await PlainTextResponse(refusal[1], refusal[0], {"Connection": "close"})(scope, receive, send)
+            return
+        self._under_way[address] += 1
+        try:
+            kept = [header for header in scope["headers"] if header[0] != _NOT_OURS]
+            await self._app({**scope, "headers": kept}, receive, _in_pieces(send))
+        finally:
+            self._under_way[address] -= 1
+            if not self._under_way[address]:
+                del self._under_way[address]
+
+
+def is_ours(host: str) -> bool:
+    """Whether a Host header names this app: an address, where nobody else can be, localhost, a Space's name, or what the operator lists."""
+    parts = _HOST.fullmatch(host.strip().lower())
+    name = parts[1] or parts[2] if parts else ""
+    listed = [*os.environ.get("MANTISSA_HOSTS", "").split(","), os.environ.get("GRADIO_SERVER_NAME", ""), *space_hosts()]
+    if name and name in ("localhost", *(each.strip().lower() for each in listed)):
+        return True
+    if space_hosts() and name.endswith(".hf.space"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _in_pieces(send: Send) -> Send:
+    """``send``, a piece after the other as the client reads them: a whole answer would wait in memory, once for each client."""
+
+    async def sent(message: Message) -> None:
+        rest = memoryview(message.get("body", b""))
+        while len(rest) > _PIECE:
+            await send({**message, "body": bytes(rest[:_PIECE]), "more_body": True})
+            rest = rest[_PIECE:]
+        await send({**message, "body": bytes(rest)} if rest else message)
+
+    return sent

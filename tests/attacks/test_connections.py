@@ -1,0 +1,213 @@
+"""Requests made to hold the app up: for everybody else it answers at once, its memory stays small, and its log too.
+
+The attacker has an address of its own, 127.0.0.2.
+"""
+
+import json
+import re
+import resource
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from analyzers.language_models.samples import sample_folder
+from components.site.routes import plots_version
+from tests.attacks.calls import inspect, result
+from tests.attacks.conftest import BODY, process_of
+from tests.browser.conftest import serve
+from tests.hub import LocalHub
+
+# In seconds: how long the app waits for a client here, and how long an attack goes on.
+CLIENT, ATTACK = 3, 8
+HEALTH_SECONDS, STORED_SECONDS = 1.0, 3.0
+MOST_BYTES, MORE_BYTES, LOG_BYTES = 2e9, 100e6, 20_000
+
+
+class Site(NamedTuple):
+    """An app, where it keeps its log, and the address of a stored result."""
+
+    url: str
+    folder: Path
+    stored: str
+
+
+class Seen(NamedTuple):
+    """What another visitor had during an attack: seconds until answers, at worst; the app's memory, at most, and the log's growth."""
+
+    health: float
+    stored: float
+    memory: float
+    log: int
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """An app that may open 1,024 files, with a stored result."""
+    folder = tmp_path_factory.mktemp("app")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    seconds = {"MANTISSA_CLIENT_SECONDS": str(CLIENT), "MANTISSA_BODY_SECONDS": str(BODY)}
+    with LocalHub() as hub, ExitStack() as stack:
+        hub.add("org/name", {path.name: path for path in sample_folder("tiny-bf16").iterdir()})
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+        try:
+            url = stack.enter_context(serve(folder, hub.url, **seconds))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
+        found = re.search(r"[0-9a-f]{64}", json.dumps(result(url, "inspect", inspect("org/name"))))
+        assert found is not None
+        yield Site(url, folder, f"{url}/result/{found[0]}.json")
+
+
+def _memory(site: Site) -> int:
+    """Of the app and its children; pages that they share count once."""
+    app = process_of(site.url)
+    total = 0
+    for process in (app, *app.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            total += process.memory_full_info().pss
+    return total
+
+
+def _connect(site: Site) -> socket.socket:
+    there = urlsplit(site.url)
+    opened = socket.socket()
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    opened.settimeout(10)
+    opened.bind(("127.0.0.2", 0))
+    opened.connect((there.hostname, there.port))
+    return opened
+
+
+def _head(site: Site, request: str, *more: str) -> bytes:
+    return "\r\n".join((f"{request} HTTP/1.1", f"Host: {urlsplit(site.url).netloc}", *more, "", "")).encode()
+
+
+def _closed(connections: list[socket.socket]) -> int:
+    """How many of them the app has closed."""
+    count = 0
+    for opened in connections:
+        opened.setblocking(False)
+        try:
+            while opened.recv(1 << 20):
+                pass
+            count += 1
+        except BlockingIOError:
+            pass
+        except OSError:
+            count += 1
+    return count
+
+
+@contextmanager
+def _watched(site: Site) -> Iterator[list[Seen]]:
+    """Ask as another visitor while this is open; what was seen is added at its end."""
+    over = threading.Event()
+    log = site.folder / "log"
+    health, stored, memory, size = [0.0], [0.0], [0], log.stat().st_size
+
+    def ask(url: str, times: list[float]) -> None:
+        while not over.is_set():
+            began = time.monotonic()
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                answer.read()
+            times.append(time.monotonic() - began)
+            over.wait(0.2)
+
+    def measure() -> None:
+        while not over.is_set():
+            memory.append(_memory(site))
+            over.wait(0.5)
+
+    seen: list[Seen] = []
+    with ThreadPoolExecutor(3) as visitors:
+        asking = [visitors.submit(ask, f"{site.url}/healthz", health), visitors.submit(ask, site.stored, stored), visitors.submit(measure)]
+        try:
+            yield seen
+        finally:
+            over.set()
+        for each in asking:
+            each.result()
+    seen.append(Seen(max(health), max(stored), max(memory), log.stat().st_size - size))
+    print(seen, f"then {_memory(site) / 1e6:.0f} MB")
+
+
+def _many_values(site: Site, posts: int) -> None:
+    """Bodies of as many empty lists as fit."""
+    body = b'{"data": [' + b"[]," * 2_600_000 + b"[]]}"
+    head = _head(site, "POST /gradio_api/call/inspect", "Content-Type: application/json", f"Content-Length: {len(body)}")
+
+    def post(_: int) -> bytes:
+        with _connect(site) as opened:
+            opened.settimeout(60)
+            opened.sendall(head + body)
+            return opened.recv(4096)
+
+    with ThreadPoolExecutor(posts) as attackers:
+        answers = list(attackers.map(post, range(posts)))
+    assert all(b" 422 " in answer.split(b"\r\n")[0] for answer in answers), answers[0]
+
+
+def _unread(site: Site, connections: int) -> None:
+    """Answers of megabytes that nobody reads."""
+    with ExitStack() as stack:
+        opened = [stack.enter_context(_connect(site)) for _ in range(connections)]
+        for each in opened:
+            each.sendall(_head(site, f"GET /plotly-{plots_version()}.js"))
+        time.sleep(ATTACK)
+        assert _closed(opened) == connections
+
+
+def _half_a_head(site: Site, connections: int) -> None:
+    with ExitStack() as stack:
+        opened = [stack.enter_context(_connect(site)) for _ in range(connections)]
+        for each in opened:
+            with suppress(OSError):  # it was closed, to let others in
+                each.sendall(_head(site, "GET /healthz")[:-2])
+        time.sleep(ATTACK)
+        assert _closed(opened) == connections
+
+
+def _slow_bodies(site: Site, connections: int) -> None:
+    """Bodies that arrive byte by byte."""
+    head = _head(site, "POST /gradio_api/call/inspect", "Content-Type: application/json", "Content-Length: 1000")
+    with ExitStack() as stack:
+        opened = [stack.enter_context(_connect(site)) for _ in range(connections)]
+        for piece in (head, *[b" "] * 2 * ATTACK):
+            for each in opened:
+                with suppress(OSError):
+                    each.sendall(piece)
+            time.sleep(0.5)
+        assert _closed(opened) == connections
+
+
+@pytest.mark.parametrize(
+    ("attack", "size"),
+    [
+        (_many_values, 1),
+        (_unread, 100),
+        (_half_a_head, 100),
+        (_slow_bodies, 50),
+        pytest.param(_many_values, 12, marks=pytest.mark.exhaustive),
+        pytest.param(_unread, 300, marks=pytest.mark.exhaustive),
+        pytest.param(_half_a_head, 1100, marks=pytest.mark.exhaustive),
+        pytest.param(_slow_bodies, 300, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_others_notice_nothing_of_an_attack(site: Site, attack: Callable[[Site, int], None], size: int) -> None:
+    before = _memory(site)
+    with _watched(site) as seen:
+        attack(site, size)
+    (found,) = seen
+    assert found.health < HEALTH_SECONDS and found.stored < STORED_SECONDS
+    assert found.memory < MOST_BYTES and found.log < LOG_BYTES
+    assert _memory(site) < before + MORE_BYTES

@@ -25,7 +25,7 @@ from analyzers.language_models.offload import StoredTensors
 from analyzers.language_models.prompts import Batch
 from analyzers.precision_variants.work import run_bytes
 from tests.language_models.analyses import ANALYSES, lasting, report, request
-from tests.language_models.architectures import ARCHITECTURES, build
+from tests.language_models.architectures import ARCHITECTURES, build, every_architecture
 
 MODEL = "sample:tiny-fp32"
 
@@ -69,7 +69,7 @@ def test_never_means_never(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         report(kind, request(kind, MODEL, offload="never"))
 
 
-@pytest.mark.parametrize("family", ARCHITECTURES)
+@pytest.mark.parametrize("family", every_architecture())
 def test_every_family_gives_its_own_logits_or_is_refused(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that transformers converts as it loads them cannot be read as they are stored."""
     torch.manual_seed(3)

@@ -48,7 +48,7 @@ test: $(tests_stamp)
 	OMP_NUM_THREADS=$(THREADS) $(python) -m pytest -n 3 --no-loadscope-reorder $(chosen)
 
 # The last -m counts: an empty one takes all.
-test-all: chosen = -m ''
+test-all: chosen = -m '' --hypothesis-profile=exhaustive
 test-all: test
 
 # What each library reads. numpy is told what to leave out, by the names of its version.

@@ -19,8 +19,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "MANTISSA_TEST_GPU" not in os.environ:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-# An example takes as long as the machine lets it.
-hypothesis.settings.register_profile("tests", deadline=None)
+# An example takes as long as the machine lets it. The suite tries the same few each time, and make test-all many others.
+hypothesis.settings.register_profile("exhaustive", deadline=None, max_examples=300)
+hypothesis.settings.register_profile("tests", deadline=None, max_examples=25, derandomize=True)
 hypothesis.settings.load_profile("tests")
 
 # A shell that puts this run into the background has it, and what it starts, ignore interrupts; some tests send them.

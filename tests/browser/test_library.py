@@ -221,6 +221,7 @@ def test_a_narrow_dark_screen_holds_the_library(open_page: OpenPage, app: str) -
     assert background == CARD[True]
 
 
+@pytest.mark.exhaustive
 def test_every_control_of_the_library_has_a_name(open_page: OpenPage, offline: str) -> None:
     page = _listed(open_page, f"{offline}/library")
     page.locator("#m-filters button").first.click()
@@ -233,6 +234,7 @@ def test_every_control_of_the_library_has_a_name(open_page: OpenPage, offline: s
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.exhaustive
 def test_a_label_changes_how_good_the_classifier_is_said_to_be(open_page: OpenPage, app: str) -> None:
     page = open_page(f"{app}/methods/dtype")
     card = page.locator(".m-prose")

@@ -79,7 +79,7 @@ def test_a_permalink_fills_the_form_and_what_overflows_is_named(open_page: OpenP
     ("query", "said"),
     [
         (f"model={quote('<img src=x onerror=alert(1)>')}", "name one."),
-        (f"model={MODEL}&sequence_length=4000", "choose a shorter sequence length"),
+        pytest.param(f"model={MODEL}&sequence_length=4000", "choose a shorter sequence length", marks=pytest.mark.exhaustive),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence(open_page: OpenPage, offline: str, query: str, said: str) -> None:

@@ -99,9 +99,9 @@ def test_a_permalink_fills_pickers_and_options_and_runs(open_page: OpenPage, off
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        (f"base={BASE}", "the checkpoint it was tuned to"),
+        pytest.param(f"base={BASE}", "the checkpoint it was tuned to", marks=pytest.mark.exhaustive),
         (f"base={quote('<img src=x onerror=alert(1)>')}&tuned={quote('<b>x</b>')}", "model id"),
-        (f"base={BASE}&tuned=org/gone", "Tuned"),
+        pytest.param(f"base={BASE}&tuned=org/gone", "Tuned", marks=pytest.mark.exhaustive),
     ],
 )
 def test_what_cannot_be_compared_is_one_sentence(open_page: OpenPage, offline: str, query: str, said: str) -> None:

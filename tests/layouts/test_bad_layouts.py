@@ -1,7 +1,4 @@
-"""Layouts that fit in two ways, or not at all, and configurations that lie: bounded work, no crash, and no claim beyond the bits.
-
-MANTISSA_TEST_ALL=1 adds checkpoints of 200,000 tensors.
-"""
+"""Layouts that fit in two ways, or not at all, and configurations that lie: bounded work, no crash, and no claim beyond the bits."""
 
 import json
 import struct
@@ -19,7 +16,7 @@ from analyzers.parents.report import FAITHFUL
 from tests.dtype_detection.reports import exact
 from tests.layouts.architectures import BF16, HEADS, KEY_HEADS, WIDTH, State, architecture, llama, values
 from tests.layouts.files import write, write_pickle
-from tests.layouts.pairs import TEST_ALL, parents, rows_by_name, sparsity
+from tests.layouts.pairs import parents, rows_by_name, sparsity
 from tests.layouts.relayouts import FORMS, fuse_gate_up, fuse_qkv, stack_experts, transpose_linear
 from tests.update_sparsity.runs import compare
 
@@ -211,7 +208,7 @@ def test_adapters_of_two_names_beside_a_base(tmp_path: Path) -> None:
 
 # Very many tensors.
 
-COUNTS = [20_000, 200_000] if TEST_ALL else [20_000]
+COUNTS = [20_000, pytest.param(200_000, marks=pytest.mark.exhaustive)]
 # Processor time for 20,000 tensors, several times what a slow machine needs; work that is quadratic takes hours.
 SECONDS = 60
 

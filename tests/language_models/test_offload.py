@@ -108,8 +108,12 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (folder / "model.safetensors").unlink()
 
 
-@pytest.mark.parametrize(("kind", "megabytes"), [("conflict", 300), ("exit", 300), ("precision", 400)])
-def test_600_mb_in_a_smaller_address_space(kind: str, megabytes: int, large: str) -> None:
+# Each kind in the exhaustive suite: that all hold one layer at a time is tested above.
+@pytest.mark.parametrize(
+    ("kind", "megabytes"),
+    [("conflict", 300), *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in (("exit", 300), ("precision", 400)))],
+)
+def test_a_model_in_a_smaller_address_space(kind: str, megabytes: int, large: str) -> None:
     environment = os.environ | {"MANTISSA_GRAM_CHUNK_BYTES": str(8 << 20), "OMP_NUM_THREADS": "1"}
     options = {"variants": ["tf32"], "inside": False} if kind == "precision" else {}
     command = [sys.executable, "-m", "tests.language_models.limited", kind, large, json.dumps(options), str(megabytes << 20), "0"]

@@ -39,13 +39,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(first))
 
 
+# Files of tests/browser that need a Hub: to start an app takes ten seconds of a core.
+_ONLINE = ("conflict", "embed", "first_screen", "home", "hostile_names", "keyboard", "several", "sparsity")
+
+
 class _Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no types
-    """Whole files to each process, and those with a browser to two of them: a Chromium and an app each. The third has the rest."""
+    """Whole files to each process, and those with a browser to two of them: a Chromium each, and an app with a Hub for one. The third has
+    the rest.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         folder, _, name = file.rpartition("/")
-        return f"{folder} {'first' if name < 'test_f' else 'second'} half" if folder == "tests/browser" else file
+        return f"{folder} {name.startswith(_ONLINE, len('test_'))}" if folder == "tests/browser" else file
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -111,6 +111,7 @@ def test_what_cannot_be_run_is_one_sentence(open_page: OpenPage, offline: str, q
     refused(page, said, "Measure")
 
 
+@pytest.mark.exhaustive
 def test_stop_stops_a_run(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/exit?{_query(seeds=64, tokens=256, samples=8)}")
     expect(page.locator("#m-status")).to_contain_text("Mean cosine with the exact gradient", timeout=60_000)

@@ -135,6 +135,7 @@ def test_options_reach_the_analysis(open_page: OpenPage, offline: str) -> None:
     expect(page.get_by_role("alert")).to_be_visible()
 
 
+@pytest.mark.exhaustive
 def test_a_permalink_fills_the_form_and_runs(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={quote(SAMPLE)}&mode=exact&include=mlp")
     page.wait_for_selector("#m-result .m-tiles")

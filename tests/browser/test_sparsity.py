@@ -111,6 +111,7 @@ def test_what_cannot_be_compared_is_one_sentence(open_page: OpenPage, offline: s
     refused(page, said, "Compare")
 
 
+@pytest.mark.exhaustive
 def test_stop_stops_a_comparison(open_page: OpenPage, online: str) -> None:
     page = open_page(f"{online}/sparsity?base=org/large&tuned=org/large&budget=2GB")
     expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* GB"))

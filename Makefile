@@ -1,6 +1,6 @@
 # make run        start the app on http://127.0.0.1:7860 (PORT=... for another port)
-# make test       everything: style, types, tests, browser included (THREADS=... for the threads of each process, 1 by default)
-# make test-all   with the exhaustive tests, which take minutes more
+# make test       style, types, tests, browser included (THREADS=... for the threads of each process, 1 by default)
+# make test-all   with the exhaustive tests, which take as long again
 # make test-avx2  the same as on a processor without AVX-512
 # make test-gpu   the tests that need a CUDA GPU
 # make bench      speed and memory, side by side with the naive way
@@ -34,21 +34,23 @@ ifneq ($(shell $(whole) && echo yes),yes)
 $(shell rm -f .venv/app-* .venv/tests-*)
 endif
 
-.PHONY: run test test-all test-avx2 test-gpu bench pictures lint kernels chromium
+.PHONY: run test test-all test-avx2 test-gpu tested bench pictures lint style types kernels chromium
 
 # exec: the app itself gets the signals, and nothing of it outlives this command.
 run: $(app_stamp) $(kernels_stamp)
 	@exec env GRADIO_SERVER_PORT=$(PORT) $(python) app.py
 
-# Types are checked while the other core compiles the kernels.
+# Types are checked, a minute and a half of one core, while kernels are compiled and the first tests run.
+test: $(tests_stamp) style
+	@$(MAKE) --no-print-directory --jobs=2 types tested chosen="$(chosen)"
+
 # Three processes for two cores, for those with a browser wait for it (tests/conftest.py deals them out). One thread of torch's for each: more
 # of them than cores wait for each other.
-test: $(tests_stamp)
-	@$(MAKE) --no-print-directory --jobs=2 lint chromium kernels
+tested: chromium kernels
 	OMP_NUM_THREADS=$(THREADS) $(python) -m pytest -n 3 --no-loadscope-reorder $(chosen)
 
 # The last -m counts: an empty one takes all.
-test-all: chosen = -m ''
+test-all: chosen = -m '' --hypothesis-profile=exhaustive
 test-all: test
 
 # What each library reads. numpy is told what to leave out, by the names of its version.
@@ -73,9 +75,13 @@ bench: $(tests_stamp) $(kernels_stamp)
 pictures: $(tests_stamp) $(kernels_stamp) chromium
 	$(python) -m tests.browser.pictures
 
-lint: $(tests_stamp)
+lint: style types
+
+style: $(tests_stamp)
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
+
+types: $(tests_stamp)
 	$(python) -m mypy
 
 chromium:

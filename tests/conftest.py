@@ -19,8 +19,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "MANTISSA_TEST_GPU" not in os.environ:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-# An example takes as long as the machine lets it.
-hypothesis.settings.register_profile("tests", deadline=None)
+# An example takes as long as the machine lets it. The suite tries the same few each time, and make test-all many others.
+hypothesis.settings.register_profile("exhaustive", deadline=None, max_examples=300)
+hypothesis.settings.register_profile("tests", deadline=None, max_examples=25, derandomize=True)
 hypothesis.settings.load_profile("tests")
 
 # A shell that puts this run into the background has it, and what it starts, ignore interrupts; some tests send them.
@@ -38,13 +39,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(first))
 
 
+# Files of tests/browser that need a Hub: to start an app takes ten seconds of a core.
+_ONLINE = ("conflict", "embed", "first_screen", "home", "hostile_names", "keyboard", "several", "sparsity")
+
+
 class _Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no types
-    """Whole files to each process, and those with a browser to two of them: a Chromium and an app each. The third has the rest."""
+    """Whole files to each process, and those with a browser to two of them: a Chromium each, and an app with a Hub for one. The third has
+    the rest.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         folder, _, name = file.rpartition("/")
-        return f"{folder} {'first' if name < 'test_f' else 'second'} half" if folder == "tests/browser" else file
+        return f"{folder} {name.startswith(_ONLINE, len('test_'))}" if folder == "tests/browser" else file
 
 
 @pytest.hookimpl(optionalhook=True)

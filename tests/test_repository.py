@@ -144,6 +144,19 @@ def test_ci_runs_the_tests_and_nothing_else() -> None:
     assert os.access(script, os.X_OK)
 
 
+def test_every_promise_has_a_test_that_make_test_runs() -> None:
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "tests" / "PROMISES.md").read_text(encoding="utf-8"))
+    assert len(named) > 80
+    for path, name in named:
+        tests = {
+            node.name: node
+            for node in ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8")).body
+            if isinstance(node, ast.FunctionDef)
+        }
+        assert name in tests, f"{path} has no {name}"
+        assert "pytest.mark.exhaustive" not in map(ast.unparse, tests[name].decorator_list), f"{name} of {path} is exhaustive"
+
+
 def test_the_licence_is_apache_2() -> None:
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert "Apache License\n                           Version 2.0, January 2004" in text

@@ -101,8 +101,14 @@ def test_300_unread_posts_delay_nobody(app: str) -> None:
     assert after.user + after.system - before.user - before.system < 4
 
 
-@pytest.mark.parametrize("path", ["/gradio_api/call/inspect", "/gradio_api/queue/join", "/gradio_api/run/predict", "/gradio_api/cancel"])
-def test_a_body_that_does_not_end_is_closed(app: str, path: str) -> None:
+def test_a_body_that_does_not_end_is_closed(app: str) -> None:
+    with ThreadPoolExecutor() as attackers:
+        paths = ("call/inspect", "queue/join", "run/predict", "cancel")
+        assert list(attackers.map(lambda path: _closed(app, f"/gradio_api/{path}"), paths)) == [True] * len(paths)
+
+
+def _closed(app: str, path: str) -> bool:
+    """Whether a body that does not end is refused once its time is over."""
     there = urlsplit(app)
     with socket.create_connection((there.hostname, there.port), timeout=60) as half:
         head = f"POST {path} HTTP/1.1\r\nHost: {there.netloc}\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
@@ -111,8 +117,7 @@ def test_a_body_that_does_not_end_is_closed(app: str, path: str) -> None:
         said = b""
         while part := half.recv(4096):
             said += part
-        assert time.monotonic() - began > BODY / 2
-        assert b" 408 " in said and b"must arrive within 2 seconds" in said
+        return time.monotonic() - began > BODY / 2 and b" 408 " in said and b"must arrive within 2 seconds" in said
 
 
 def test_an_address_has_one_share_of_labels_whatever_it_says_of_itself(app: str) -> None:

@@ -104,8 +104,8 @@ def offline(offline_folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="package")
-def online(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of an app whose Hub has ``org/large``, 141 GB that arrive slowly, ``org/small``, half a GB with a tokenizer, and
+def online_hub() -> Iterator[LocalHub]:
+    """The Hub of the app at ``online``: ``org/large``, 141 GB that arrive slowly, ``org/small``, half a GB with a tokenizer, and
     ``org/name``, a sample.
     """
     tokenizer = {name: (sample_folder("tiny-bf16") / name).read_bytes() for name in ("tokenizer.json", "tokenizer_config.json")}
@@ -113,8 +113,14 @@ def online(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         hub.add("org/name", {path.name: path for path in sample_folder("tiny-bf16-as-fp32").iterdir()})
         hub.add("org/large", llama(lineage="bf16"))
         hub.add("org/small", {**llama(layers=16, hidden=1024, width=4096, vocabulary=8192, shards=4, lineage="bf16"), **tokenizer})
-        with serve(tmp_path_factory.mktemp("online"), hub.url) as url:
-            yield url
+        yield hub
+
+
+@pytest.fixture(scope="package")
+def online(online_hub: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an app that reads from ``online_hub``."""
+    with serve(tmp_path_factory.mktemp("online"), online_hub.url) as url:
+        yield url
 
 
 @pytest.fixture

@@ -52,6 +52,12 @@ def fits(page: Page, tabs: Iterable[str], dark: bool) -> None:
     assert page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor") == CARD[dark]
 
 
+def fits_when_narrow(page: Page, tabs: Iterable[str]) -> None:
+    """The same once the window is as narrow as a phone; the shared colours of dark pages are looked at elsewhere."""
+    page.set_viewport_size({"width": 390, "height": 900})
+    fits(page, tabs, dark=False)
+
+
 def shared(page: Page, link: str, command: str) -> None:
     """The tab Share has this link and this command."""
     page.get_by_role("tab", name="Share").click()

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
+import pytest
 from gradio_client import Client
 from playwright.sync_api import expect
 
@@ -60,6 +61,7 @@ def test_a_link_with_pairs_and_a_top_k_ffn_runs_on_a_narrow_dark_screen(open_pag
     assert page.locator("img[src=x]").count() == 0 and "\u202e" not in page.locator("#m-result").inner_text()
 
 
+@pytest.mark.exhaustive
 def test_what_is_typed_is_run_or_refused_in_one_sentence(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/conflict?model={quote(MODEL)}&topk_layers=9&ffn=topk")
     alert = page.get_by_role("alert")
@@ -78,6 +80,7 @@ def test_what_is_typed_is_run_or_refused_in_one_sentence(open_page: OpenPage, of
     expect(page.get_by_role("tab", name="Activation")).to_have_count(0)
 
 
+@pytest.mark.exhaustive
 def test_stop_stops_a_measurement(open_page: OpenPage, online: str) -> None:
     page = open_page(f"{online}/conflict?model=org/small&samples=2&max_length=16")
     expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* MB"))

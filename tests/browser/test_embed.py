@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage
@@ -89,6 +90,7 @@ def test_gradios_element_on_another_site_shows_the_result_alone(open_page: OpenP
         page.close()
 
 
+@pytest.mark.exhaustive
 def test_embed_drops_everything_but_the_result(open_page: OpenPage, online: str) -> None:
     page = open_page(online)
     page.goto(f"{online}/?model=org/name&embed=1")

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from analyzers.exit_feedback import ExitReport, ExitRequest
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import drawn_in, field, fits, json_of, refused, shared, shown, stop, taken_along, unfold
+from tests.browser.steps import drawn_in, field, fits, fits_when_narrow, json_of, refused, shared, shown, stop, taken_along, unfold
 
 MODEL = "sample:tiny-bf16"
 METHODS = ("dense", "parallel", "span", "svd")
@@ -79,6 +79,7 @@ def test_a_link_shows_a_full_page_that_can_be_taken_along(open_page: OpenPage, o
     shared(page, f"{offline}/exit?{query}", f"mantissa exit {MODEL} --methods={','.join(METHODS)} {words}")
     report = ExitReport.model_validate_json(json_of(page, "sample-tiny-bf16-exit.json"))
     assert report.inputs.measured == 24
+    fits_when_narrow(page, ("Sweep", "Energy", "Cost", "Share"))
     alone = taken_along(page, tmp_path)
     expect(alone.locator(".js-plotly-plot")).to_have_count(8)
     expect(alone.locator(".m-answer")).to_have_text(page.locator(".m-answer").inner_text(), use_inner_text=True)
@@ -89,12 +90,14 @@ def _in_order() -> list[tuple[str, object]]:
     return [(name, OPTIONS[name]) for name in ("seeds", "samples", "tokens", "layers")]
 
 
+@pytest.mark.exhaustive
 def test_a_narrow_dark_screen_holds_everything(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/exit?{_query()}", width=390, dark=True)
     shown(page, MODEL)
     fits(page, ("Sweep", "Energy", "Cost", "Share"), dark=True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -108,6 +111,7 @@ def test_what_cannot_be_run_is_one_sentence(open_page: OpenPage, offline: str, q
     refused(page, said, "Measure")
 
 
+@pytest.mark.exhaustive
 def test_stop_stops_a_run(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/exit?{_query(seeds=64, tokens=256, samples=8)}")
     expect(page.locator("#m-status")).to_contain_text("Mean cosine with the exact gradient", timeout=60_000)

@@ -10,7 +10,7 @@ from tests.browser.conftest import OpenPage
 from tests.browser.steps import stop, within_the_screen
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), pytest.param(390, True, marks=pytest.mark.exhaustive)])
 def test_it_shows_a_finished_example_that_says_so_and_what_every_page_answers(
     open_page: OpenPage, offline: str, width: int, dark: bool
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import urllib.request
 from pathlib import Path
 from urllib.parse import quote
 
@@ -80,6 +81,7 @@ def test_an_example_runs_in_one_click_and_the_address_speaks_of_it(open_page: Op
     expect(page).to_have_url(f"{offline}/?model=no%21such&mode=quick")
 
 
+@pytest.mark.exhaustive
 def test_enter_runs_what_is_typed(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
     page.locator(MODEL).press_sequentially(SAMPLE)
@@ -92,7 +94,9 @@ def test_enter_runs_what_is_typed(open_page: OpenPage, offline: str) -> None:
     expect(page.locator("#m-result .m-tiles")).to_be_hidden()
 
 
-@pytest.mark.parametrize("model", ["🦙" * 40, "x" * 10_000, "/etc/passwd"])
+@pytest.mark.parametrize(
+    "model", ["x" * 10_000, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in ("🦙" * 40, "/etc/passwd"))]
+)
 def test_nonsense_is_one_sentence_where_the_result_would_stand(open_page: OpenPage, offline: str, model: str) -> None:
     page = open_page(offline)
     page.fill(MODEL, model)
@@ -117,6 +121,7 @@ def test_an_unreachable_hub_is_said_and_samples_still_work(open_page: OpenPage, 
     _proves_the_upcast(page)
 
 
+@pytest.mark.exhaustive
 def test_options_reach_the_analysis(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
     page.fill(MODEL, SAMPLE)
@@ -130,6 +135,7 @@ def test_options_reach_the_analysis(open_page: OpenPage, offline: str) -> None:
     expect(page.get_by_role("alert")).to_be_visible()
 
 
+@pytest.mark.exhaustive
 def test_a_permalink_fills_the_form_and_runs(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={quote(SAMPLE)}&mode=exact&include=mlp")
     page.wait_for_selector("#m-result .m-tiles")
@@ -194,12 +200,13 @@ def test_a_full_queue_is_told_apart_from_a_run_that_was_stopped(open_page: OpenP
     expect(page.locator("#m-status")).to_contain_text("Starting")
 
 
+@pytest.mark.exhaustive
 def test_exact_mode_has_a_limit_on_the_page(open_page: OpenPage, online: str) -> None:
     page = open_page(f"{online}/?model=org/large&mode=exact")
     expect(page.get_by_role("alert")).to_contain_text("the limit here is")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("dark", [pytest.param(False, id="light", marks=pytest.mark.exhaustive), pytest.param(True, id="dark")])
 def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dark: bool) -> None:
     page = open_page(f"{offline}/?model={quote(SAMPLE)}&budget=200kB", width=390, dark=dark)
     page.wait_for_selector("#m-result .m-tiles")
@@ -226,6 +233,7 @@ def test_methods(open_page: OpenPage, offline: str) -> None:
     expect(page.get_by_role("button", name="Inspect")).to_be_visible()
 
 
+@pytest.mark.exhaustive
 def test_every_control_has_a_name(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={quote(SAMPLE)}")
     page.get_by_role("button", name="Options").click()
@@ -240,7 +248,6 @@ def test_every_control_has_a_name(open_page: OpenPage, offline: str) -> None:
     assert nameless == []
 
 
-def test_the_page_is_found_by_the_name_of_its_analyzer_too(open_page: OpenPage, offline: str) -> None:
-    page = open_page(f"{offline}/dtype?model=sample:tiny-bf16")
-    expect(page).to_have_url(re.compile(r"/\?model=sample(:|%3A)tiny-bf16"))
-    expect(page.locator("#m-result .m-head h2")).to_contain_text("sample:tiny-bf16", timeout=120_000)
+def test_the_page_is_found_by_the_name_of_its_analyzer_too(offline: str) -> None:
+    with urllib.request.urlopen(f"{offline}/dtype?model=sample:tiny-bf16", timeout=60) as answer:
+        assert answer.url == f"{offline}/?model=sample:tiny-bf16"

@@ -3,7 +3,6 @@
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from playwright.sync_api import Page, expect
 from safetensors.numpy import save
 
 from tests.attacks.calls import result
-from tests.browser.conftest import OpenPage, serve
+from tests.browser.conftest import OpenPage
 from tests.browser.steps import field, hover, shown, taken_along
 from tests.hub import LocalHub
 
@@ -41,13 +40,11 @@ def _checkpoint(seed: int) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of an app whose Hub has two hostile checkpoints."""
-    with LocalHub() as hub:
-        hub.add("org/base", _checkpoint(0))
-        hub.add("org/tuned", _checkpoint(1))
-        with serve(tmp_path_factory.mktemp("hostile"), hub.url) as url:
-            yield url
+def app(online_hub: LocalHub, online: str) -> str:
+    """The address of an app whose Hub has two hostile checkpoints, too."""
+    online_hub.add("org/base", _checkpoint(0))
+    online_hub.add("org/tuned", _checkpoint(1))
+    return online
 
 
 def _inert(page: Page) -> None:

@@ -143,6 +143,7 @@ def test_two_browsers_disagree_and_a_label_is_flagged(open_page: OpenPage, app: 
     expect(second.locator("#m-list")).to_contain_text("org/other")
 
 
+@pytest.mark.exhaustive
 def test_what_is_wrong_with_a_label_is_one_sentence(open_page: OpenPage, app: str) -> None:
     page = _listed(open_page, f"{app}/library")
     page.locator("#m-add-it").click()
@@ -153,6 +154,7 @@ def test_what_is_wrong_with_a_label_is_one_sentence(open_page: OpenPage, app: st
     expect(page.locator("#m-added")).to_contain_text(".")
 
 
+@pytest.mark.exhaustive
 def test_an_address_that_names_no_model_is_told_in_sight(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/library?model=%3Cimg%20src=x%3E")
     expect(page.locator("#m-labels").get_by_role("alert")).to_be_visible()
@@ -203,6 +205,7 @@ def test_a_click_on_a_title_sorts_by_it_and_a_second_one_turns_the_order(open_pa
     expect(page.locator("#m-list tbody tr")).to_have_count(int(count))
 
 
+@pytest.mark.exhaustive
 def test_a_number_of_results_leads_to_them(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/library?show=results&q=no-such")
     expect(page.locator("#m-list")).to_contain_text("No matching results.")
@@ -221,6 +224,7 @@ def test_a_narrow_dark_screen_holds_the_library(open_page: OpenPage, app: str) -
     assert background == CARD[True]
 
 
+@pytest.mark.exhaustive
 def test_every_control_of_the_library_has_a_name(open_page: OpenPage, offline: str) -> None:
     page = _listed(open_page, f"{offline}/library")
     page.locator("#m-filters button").first.click()
@@ -233,6 +237,7 @@ def test_every_control_of_the_library_has_a_name(open_page: OpenPage, offline: s
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.exhaustive
 def test_a_label_changes_how_good_the_classifier_is_said_to_be(open_page: OpenPage, app: str) -> None:
     page = open_page(f"{app}/methods/dtype")
     card = page.locator(".m-prose")

@@ -41,7 +41,7 @@ def test_a_suggested_candidate_becomes_a_parent(open_page: OpenPage, offline: st
     assert page.locator('meta[property="og:title"]').get_attribute("content") == f"Parents: {MODEL}"
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+@pytest.mark.parametrize(("width", "dark"), [pytest.param(1280, False, marks=pytest.mark.exhaustive), (390, True)])
 def test_its_link_shows_the_stored_result(open_page: OpenPage, offline: str, width: int, dark: bool) -> None:
     page = open_page(f"{offline}/parents?{QUERY}", width, dark)
     shown(page, MODEL)
@@ -60,6 +60,7 @@ def test_its_link_shows_the_stored_result(open_page: OpenPage, offline: str, wid
     assert serious(page) == []
 
 
+@pytest.mark.exhaustive
 def test_embedded_it_is_the_result_alone(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/parents")
     page.goto(f"{offline}/parents?{QUERY}&embed=1")

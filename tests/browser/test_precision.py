@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import drawn_in, fits, json_of, refused, shared, shown, stop, taken_along, unfold
+from tests.browser.steps import drawn_in, fits, fits_when_narrow, json_of, refused, shared, shown, stop, taken_along, unfold
 
 MODEL = "sample:tiny-bf16"
 
@@ -65,6 +65,7 @@ def test_a_permalink_fills_the_form_and_what_overflows_is_named(open_page: OpenP
     name.hover()
     expect(name).to_have_attribute("title", "bf16, LM head in fp32")
     expect(drawn_in(page, "Inside layers").first.get_by_text("self_attn.q_proj")).to_be_visible()
+    fits_when_narrow(page, ("Headroom", "Parameters", "Log-probabilities", "Inside layers", "Tensors", "Share"))
     # a new line is a new line, not a click
     page.locator("#m-own textarea").press("End")
     page.keyboard.press("Enter")
@@ -75,6 +76,7 @@ def test_a_permalink_fills_the_form_and_what_overflows_is_named(open_page: OpenP
     expect(page.locator("#m-result")).to_be_hidden()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -96,6 +98,7 @@ def test_stop_stops_a_run_between_layers(open_page: OpenPage, offline: str) -> N
     shown(page, "sample:")
 
 
+@pytest.mark.exhaustive
 def test_a_narrow_dark_screen_holds_everything(open_page: OpenPage, offline: str) -> None:
     page = open_page(_address(offline, "&inside=1"), width=390, dark=True)
     shown(page, "sample:")

@@ -5,6 +5,7 @@ import re
 import zipfile
 from urllib.parse import quote
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage
@@ -65,6 +66,7 @@ def test_several_models_are_a_table_a_figure_and_files(open_page: OpenPage, offl
     assert re.findall(r'href="#report-(\d)"', text) == re.findall(r'<article id="report-(\d)"', text) == ["1", "3", "4"]
 
 
+@pytest.mark.exhaustive
 def test_a_permalink_of_several_fills_the_box_and_runs(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={quote(THREE[0])}&model={quote(THREE[1])}&mode=exact")
     _finished(page, "2 of 2 models read.")

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import drawn_in, fits, json_of, refused, shared, shown, stop, taken_along
+from tests.browser.steps import drawn_in, fits, fits_when_narrow, json_of, refused, shared, shown, stop, taken_along
 
 BASE, TUNED = "sample:tiny-bf16", "sample:tiny-tuned"
 PAIR = "tiny-bf16 → tiny-tuned"
@@ -94,8 +94,10 @@ def test_a_permalink_fills_pickers_and_options_and_runs(open_page: OpenPage, off
     expect(page.get_by_label("Exact: every byte")).to_be_checked()
     expect(page.get_by_label("Only tensors whose name matches")).to_have_value("mlp")
     expect(page.get_by_label("Probe: eta")).to_have_value("0.005")
+    fits_when_narrow(page, ("How much", "Over time", "Published", "Tensors", "Matching", "Share"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -109,12 +111,14 @@ def test_what_cannot_be_compared_is_one_sentence(open_page: OpenPage, offline: s
     refused(page, said, "Compare")
 
 
+@pytest.mark.exhaustive
 def test_stop_stops_a_comparison(open_page: OpenPage, online: str) -> None:
     page = open_page(f"{online}/sparsity?base=org/large&tuned=org/large&budget=2GB")
     expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* GB"))
     stop(page, "Compare")
 
 
+@pytest.mark.exhaustive
 def test_a_narrow_dark_screen_holds_everything(open_page: OpenPage, offline: str) -> None:
     page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&budget=100kB"), width=390, dark=True)
     _compared(page, TUNED)

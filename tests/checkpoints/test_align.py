@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.checkpoints import Access, Alignment, Checkpoint, Tensor, Unmatched, align, open_checkpoint
@@ -306,7 +306,6 @@ tensors = st.dictionaries(
 configs = st.sampled_from([None, TIED, UNTIED])
 
 
-@settings(max_examples=150, deadline=None)
 @given(tensors, configs, st.lists(st.tuples(tensors, configs), min_size=1, max_size=3))
 def test_every_parameter_is_accounted_for_once(
     base: Shapes, config: dict[str, Any] | None, tuned: list[tuple[Shapes, dict[str, Any] | None]]

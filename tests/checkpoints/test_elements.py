@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -49,7 +49,6 @@ def views(draw: st.DrawFn) -> Tensor:
     return view(draw(st.sampled_from(sorted(DTYPES))), tuple(shape[i] for i in order), tuple(strides[i] for i in order))
 
 
-@settings(max_examples=200, deadline=None)
 @given(views(), st.data(), st.sampled_from([1, 8, 64, 4 << 20]))
 def test_any_part_of_any_view(tensor: Tensor, data: st.DataObject, window: int) -> None:
     expected = slow(tensor)
@@ -65,7 +64,6 @@ def test_any_part_of_any_view(tensor: Tensor, data: st.DataObject, window: int) 
     assert not count or codes.base is not None  # in the caller's buffer
 
 
-@settings(max_examples=100, deadline=None)
 @given(views())
 def test_the_order_of_the_memory_holds_the_same_elements(tensor: Tensor) -> None:
     sorted_by_stride = memory_order(tensor)

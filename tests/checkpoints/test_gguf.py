@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -96,7 +96,6 @@ shapes = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.dictionaries(names, st.tuples(kinds, shapes), min_size=1, max_size=6), st.sampled_from([8, 32, 64]), st.integers(0, 30))
 def test_any_header_comes_back(described: dict[str, tuple[str, tuple[int, ...]]], alignment: int, vocabulary: int) -> None:
     tensors: dict[str, tuple[Array, Kind | None]] = {}

@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.torch import load_file
@@ -226,7 +226,6 @@ def test_fewer_rows_and_missing_tensors(tmp_path: Path, small: None, hub: LocalH
         check(opened(tmp_path / "0", tmp_path / "1", last), [base, first, few])
 
 
-@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_part_of_any_group(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp() / "any-part"

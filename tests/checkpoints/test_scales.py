@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.torch import save_file
@@ -360,7 +360,6 @@ def naive(grid: Grid, element: int) -> int:
 lengths = st.integers(1, 12)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.booleans(), lengths, lengths, lengths, lengths, lengths, st.integers(1, 70), st.data())
 def test_any_part_of_any_layout(
     packed: bool, matrices: int, rows: int, half_columns: int, block_rows: int, half_block: int, step: int, data: st.DataObject

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -90,7 +90,6 @@ shapes = st.lists(st.integers(0, 40), max_size=3).map(tuple)
 described = st.lists(st.tuples(st.sampled_from(sorted(DTYPES)), shapes), min_size=1, max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(described, st.integers(1, 5000), st.integers(1, 5), st.integers(8, 3000))
 def test_a_stream_is_the_whole_file(tensors: list[tuple[str, tuple[int, ...]]], chunk_bytes: int, threads: int, span_bytes: int) -> None:
     source, contents = checkpoint(tensors, threads)
@@ -122,7 +121,6 @@ def test_a_stream_is_the_whole_file(tensors: list[tuple[str, tuple[int, ...]]], 
         assert steps[-1].requests == sum(len(f.reads) for f in source.files if isinstance(f, MemoryFile))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 500), st.integers(1, 500), st.integers(1, 64), st.integers(64, 900))
 def test_any_part_of_a_tensor(start: int, count: int, row: int, chunk_bytes: int) -> None:
     rows = 1 + (start + count) // row

@@ -9,6 +9,11 @@ from tests.components.reports import HOSTILE, of_model
 _SMALL = {"samples": 3, "tokens": 40, "seeds": 2, "layers": "0"}
 
 
+def exit_request() -> ExitRequest:
+    """The request of `exit_report`, which is not run."""
+    return ExitRequest.model_validate({"model": "sample:tiny-bf16", **_SMALL})
+
+
 def exit_report(**asked: Any) -> ExitReport:
     """Of a few tokens, unless something else is asked for; each request is run once."""
     return _report(tuple(sorted({**_SMALL, **asked}.items())))

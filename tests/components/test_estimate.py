@@ -7,9 +7,9 @@ from components.library import Library
 from components.running.estimate import expected
 from components.running.progress import Meter
 from components.site import archive
-from tests.components.exit_reports import exit_report
+from tests.components.exit_reports import exit_report, exit_request
 
-SMALL = exit_report().request
+SMALL = exit_request()
 
 
 @pytest.fixture

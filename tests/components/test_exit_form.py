@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers import ANALYZERS, limits
@@ -94,7 +94,6 @@ def test_bad_fields_are_one_sentence(fields: dict[str, Any], said: str) -> None:
 _KEYS = ("model", "methods", "rank", "data", "layers", "residual", "sweep", "tokens", "theme")
 
 
-@settings(deadline=None)  # the first request loads torch
 @given(st.lists(st.tuples(st.sampled_from(_KEYS), st.text(max_size=900))))
 def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[str, str]]) -> None:
     assert asks_or_explains(form, query, ExitRequest)

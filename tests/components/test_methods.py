@@ -121,7 +121,6 @@ def test_what_it_abstains_on_and_how_it_was_made_is_said() -> None:
     text = _text()
     assert "fp32 is known of 5 models of 2 families" in text and "is never the verdict" in text
     assert "resembles nothing if no labelled model is within 1 standard deviation" in text
-    assert f"Fitted by {fitted().command} with" in text and fitted().command.startswith("python -m analyzers.dtype_detection.")
 
 
 def test_the_reliability_plot_has_every_bin() -> None:

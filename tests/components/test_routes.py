@@ -132,9 +132,9 @@ def test_a_badge_takes_no_longer_in_a_large_library(client: TestClient, library:
     def fastest() -> float:
         taken = []
         for number in range(20):
-            start = time.perf_counter()
+            start = time.process_time()  # the app runs in a thread of this process
             assert client.get(f"/badge/org/name-{number}.svg").status_code == 200
-            taken.append(time.perf_counter() - start)
+            taken.append(time.process_time() - start)
         return min(taken)
 
     def label(first: int, end: int) -> None:

@@ -159,7 +159,7 @@ def test_native_tensors_of_many_shapes(seed: int, tmp_path: Path) -> None:
     assert {part.verdict for part in report.lineage.parts} <= {"native", "undecided"}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.floats(1e-4, 30), st.sampled_from([BF16, F32]), st.integers(0, 5))
 def test_any_seed_and_scale(tmp_path: Path, seed: int, scale: float, stored: torch.dtype, what: int) -> None:
     values = weights(48, 1280, seed=seed) * scale

@@ -31,6 +31,7 @@ FloatArray = npt.NDArray[np.float64]
 # --- the command --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(240)
 def test_what_ships_is_what_the_command_writes(tmp_path: Path) -> None:
     file = tmp_path / "classifier.json"

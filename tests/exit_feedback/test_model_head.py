@@ -11,13 +11,13 @@ from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.states import Positions, hidden_states
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.prompts import IGNORED, Batch
-from tests.language_models.architectures import ARCHITECTURES, LAYERS, VOCABULARY, Architecture, build
+from tests.language_models.architectures import ARCHITECTURES, LAYERS, VOCABULARY, Architecture, build, every_architecture
 
 TOKENS = torch.randint(3, VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(1))
 TIED = Architecture("llama", {}, {"tie_word_embeddings": True})
 
 
-@pytest.mark.parametrize("name", [*ARCHITECTURES, "tied"])
+@pytest.mark.parametrize("name", [*every_architecture(), "tied"])
 def test_head_and_tail_are_those_of_the_model(name: str) -> None:
     """From what the last layer gives to the logits, and the gradient back to there, against the model's own."""
     model = build({**ARCHITECTURES, "tied": TIED}[name], dtype=torch.float32)

@@ -5,10 +5,11 @@ plain indexing, never with what is tested.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -390,6 +391,19 @@ ARCHITECTURES = {
         "gpt_oss", separate(), {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": HEAD, "sliding_window": 5}, experts=TURNS
     ),
 }  # fmt: skip
+
+# One of each structure: gated, tied with caps, fused gate and up, transposed weights, position embeddings, queries, keys and values by head
+# and by group of heads, low-rank attention with shared and dense layers, experts in both orders, gated linear attention, state spaces, a
+# multimodal model.
+STRUCTURES = (
+    "llama", "gemma2", "phi3", "gpt2", "opt", "bloom", "falcon", "deepseek_v3", "mixtral", "gpt_oss", "qwen3_next", "falcon_h1",
+    "gemma3, text of a model that also sees",
+)  # fmt: skip
+
+
+def every_architecture(some: Sequence[str] = STRUCTURES) -> list[Any]:
+    """Parameters of a test: all names of `ARCHITECTURES`, those not in ``some`` for the exhaustive suite."""
+    return [pytest.param(name, marks=() if name in some else pytest.mark.exhaustive) for name in ARCHITECTURES]
 
 
 def build(architecture: Architecture, attention: str = "eager", dtype: torch.dtype = torch.float64, **settings: Any) -> nn.Module:

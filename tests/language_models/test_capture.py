@@ -13,7 +13,7 @@ from analyzers.errors import InvalidCheckpoint, UnknownArchitecture
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import FFN, Attention, attention_projections, ffn_layers
 from analyzers.language_models.prompts import Batch, Encoded, collate
-from tests.language_models.architectures import ARCHITECTURES, Architecture, blocks_of, build, supports_sdpa
+from tests.language_models.architectures import ARCHITECTURES, Architecture, blocks_of, build, every_architecture, supports_sdpa
 
 LENGTHS, STARTS = (9, 14, 5), (4, 1, 3)
 TOLERANCE = 1e-5  # models compute norms, softmax and rotations in float32 whatever they are given
@@ -87,7 +87,7 @@ def assert_same(found: tuple[list[float], Gradients], expected: tuple[list[float
         assert (found[1][key] - rows).norm().item() <= TOLERANCE * scale, key
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", every_architecture())
 def test_captured_gradients_are_those_of_each_sample_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     architecture = ARCHITECTURES[name]
     encoded = samples()

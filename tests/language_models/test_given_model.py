@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 import mantissa
 from analyzers.errors import InvalidCheckpoint
-from tests.language_models.architectures import ARCHITECTURES, COMMON, VOCABULARY, build
+from tests.language_models.architectures import ARCHITECTURES, COMMON, VOCABULARY, build, every_architecture
 
 IDS = torch.randint(3, VOCABULARY, (2, 8), generator=torch.Generator().manual_seed(2)).tolist()
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -19,7 +19,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "exit": {"token_ids": IDS, "sweep": False, "seeds": 1},
 }
 SOME = ("llama", "youtu", "gpt2", "mixtral", "falcon_h1", "gemma3, text of a model that also sees")
-EVERY = [pytest.param(name, marks=() if name in SOME else pytest.mark.exhaustive) for name in ARCHITECTURES]
+EVERY = every_architecture(SOME)
 
 
 def bits(value: Tensor | None) -> Any:

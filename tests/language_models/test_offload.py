@@ -25,7 +25,7 @@ from analyzers.language_models.offload import StoredTensors
 from analyzers.language_models.prompts import Batch
 from analyzers.precision_variants.work import run_bytes
 from tests.language_models.analyses import ANALYSES, lasting, report, request
-from tests.language_models.architectures import ARCHITECTURES, build
+from tests.language_models.architectures import ARCHITECTURES, build, every_architecture
 
 MODEL = "sample:tiny-fp32"
 
@@ -69,7 +69,7 @@ def test_never_means_never(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         report(kind, request(kind, MODEL, offload="never"))
 
 
-@pytest.mark.parametrize("family", ARCHITECTURES)
+@pytest.mark.parametrize("family", every_architecture())
 def test_every_family_gives_its_own_logits_or_is_refused(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that transformers converts as it loads them cannot be read as they are stored."""
     torch.manual_seed(3)
@@ -108,8 +108,12 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (folder / "model.safetensors").unlink()
 
 
-@pytest.mark.parametrize(("kind", "megabytes"), [("conflict", 300), ("exit", 300), ("precision", 400)])
-def test_600_mb_in_a_smaller_address_space(kind: str, megabytes: int, large: str) -> None:
+# Each kind in the exhaustive suite: that all hold one layer at a time is tested above.
+@pytest.mark.parametrize(
+    ("kind", "megabytes"),
+    [("conflict", 300), *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in (("exit", 300), ("precision", 400)))],
+)
+def test_a_model_in_a_smaller_address_space(kind: str, megabytes: int, large: str) -> None:
     environment = os.environ | {"MANTISSA_GRAM_CHUNK_BYTES": str(8 << 20), "OMP_NUM_THREADS": "1"}
     options = {"variants": ["tf32"], "inside": False} if kind == "precision" else {}
     command = [sys.executable, "-m", "tests.language_models.limited", kind, large, json.dumps(options), str(megabytes << 20), "0"]

@@ -13,6 +13,7 @@ from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.templates import Template, resolved
 from tests.language_models.test_prompts import CHAT
 from tests.language_models.tokenizers import Run, byte_tokenizer, fast
+from tests.tokenizer_processes import kept_processes as kept_processes
 
 WITH = (
     "Below is an instruction that describes a task, paired with an input that provides further context. Write a response that "

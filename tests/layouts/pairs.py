@@ -1,10 +1,12 @@
 """Pairs of checkpoints that hold the same values in another layout or file format, and reports on them."""
 
-import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from analyzers.parents import ParentsReport
 from analyzers.parents.report import Conversion
@@ -102,9 +104,27 @@ def _combined() -> list[Pair]:
 
 
 PAIRS = tuple(_singles() + _combined())
-# Whether to run what the default leaves out of what is generated.
-TEST_ALL = "MANTISSA_TEST_ALL" in os.environ
 assert len(set(map(str, PAIRS))) == len(PAIRS) >= 200 and set(GGUF) == {pair.architecture for pair in PAIRS if pair.writer == "GGUF"}
+
+
+def _some() -> set[Pair]:
+    """Each architecture as saved and each form of two, of those that were chosen least; the writers likewise."""
+    tried, some = Counter[str](), set[Pair]()
+    for form in dict.fromkeys(pair.form.name for pair in PAIRS):
+        pairs = [pair for pair in PAIRS if pair.form.name == form]
+        for _ in pairs[: len(ARCHITECTURES) if form == "as saved" else 2]:
+            pair = min((each for each in pairs if each not in some), key=lambda each: (tried[each.architecture], tried[each.writer]))
+            tried.update((pair.architecture, pair.writer))
+            some.add(pair)
+    return some
+
+
+_SOME = _some()
+# Parameters of a test: each pair and its number, those that are not among some in the exhaustive suite.
+every_pair = pytest.mark.parametrize(
+    ("number", "pair"),
+    [pytest.param(number, pair, id=str(pair), marks=() if pair in _SOME else pytest.mark.exhaustive) for number, pair in enumerate(PAIRS)],
+)
 
 
 def sparsity(base: Path, tuned: Path, mode: str) -> SparsityReport:

@@ -1,12 +1,9 @@
-"""Layouts that fit in two ways, or not at all, and configurations that lie: bounded work, no crash, and no claim beyond the bits.
-
-MANTISSA_TEST_ALL=1 adds checkpoints of 200,000 tensors.
-"""
+"""Layouts that fit in two ways, or not at all, and configurations that lie: bounded work, no crash, and no claim beyond the bits."""
 
 import json
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ from analyzers.parents.report import FAITHFUL
 from tests.dtype_detection.reports import exact
 from tests.layouts.architectures import BF16, HEADS, KEY_HEADS, WIDTH, State, architecture, llama, values
 from tests.layouts.files import write, write_pickle
-from tests.layouts.pairs import TEST_ALL, parents, rows_by_name, sparsity
+from tests.layouts.pairs import parents, rows_by_name, sparsity
 from tests.layouts.relayouts import FORMS, fuse_gate_up, fuse_qkv, stack_experts, transpose_linear
 from tests.update_sparsity.runs import compare
 
@@ -111,6 +108,16 @@ def test_where_no_form_fits_it_is_said(tmp_path: Path) -> None:
 
 # Configurations that lie, and odd checkpoints.
 
+
+def crossed(firsts: Sequence[Any], seconds: Sequence[Any]) -> list[Any]:
+    """All pairs as parameters of a test: each of ``seconds`` with one of ``firsts`` in turn, and the others in the exhaustive suite."""
+    return [
+        pytest.param(first, second, id=f"{first}-{second}", marks=() if number % len(firsts) == at else pytest.mark.exhaustive)
+        for at, first in enumerate(firsts)
+        for number, second in enumerate(seconds)
+    ]
+
+
 _HEADS: list[tuple[Any, Any, Any]] = [
     (0, 0, 0), (-4, -2, -8), (7, 3, 5), (10**18, 10**18, 10**18), ("four", None, [8]), (4.5, 2.5, 8.5), (True, False, None), (1, 1, 32),
     (32, 32, 1),
@@ -118,8 +125,7 @@ _HEADS: list[tuple[Any, Any, Any]] = [
 LIES = [{"num_attention_heads": heads, "num_key_value_heads": key_heads, "head_dim": size} for heads, key_heads, size in _HEADS]
 
 
-@pytest.mark.parametrize("lie", LIES, ids=str)
-@pytest.mark.parametrize("order", ["blocks", "groups"])
+@pytest.mark.parametrize(("order", "lie"), crossed(["blocks", "groups"], LIES))
 def test_numbers_of_heads_that_lie(lie: dict[str, Any], order: Any, tmp_path: Path) -> None:
     """Blocks are found by the shapes; an order by head may be missed, but then nothing is claimed."""
     fused = fuse_gate_up(fuse_qkv(llama(), order, KEY_HEADS))
@@ -134,8 +140,10 @@ def test_numbers_of_heads_that_lie(lie: dict[str, Any], order: Any, tmp_path: Pa
     assert wrong == (set() if equal else {name for name in fused if "qkv_proj" in name})
 
 
-@pytest.mark.parametrize("lie", [0, -1, 3, 5, 10**18, "four", None, [4], 4.5, True])
-@pytest.mark.parametrize("key", ["num_experts", "num_local_experts", "n_routed_experts"])
+@pytest.mark.parametrize(
+    ("key", "lie"),
+    crossed(["num_experts", "num_local_experts", "n_routed_experts"], [0, -1, 3, 5, 10**18, "four", None, [4], 4.5, True]),
+)
 def test_numbers_of_experts_that_lie(lie: Any, key: str, tmp_path: Path) -> None:
     """The shapes say how many there are."""
     of = architecture("qwen3_moe")
@@ -211,7 +219,7 @@ def test_adapters_of_two_names_beside_a_base(tmp_path: Path) -> None:
 
 # Very many tensors.
 
-COUNTS = [20_000, 200_000] if TEST_ALL else [20_000]
+COUNTS = [20_000, pytest.param(200_000, marks=pytest.mark.exhaustive)]
 # Processor time for 20,000 tensors, several times what a slow machine needs; work that is quadratic takes hours.
 SECONDS = 60
 
@@ -236,8 +244,15 @@ NAMES = [
 ]
 
 
+# Layers that might be others, and experts that might be stacked, are the ones that are looked for.
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("names", NAMES, ids=[f"{one} and {other}" for one, other in NAMES])
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(each, id=" and ".join(each), marks=() if number in (1, 3) else pytest.mark.exhaustive)
+        for number, each in enumerate(NAMES)
+    ],
+)
 def test_very_many_tensors_without_a_common_name(names: tuple[str, str], count: int, tmp_path: Path) -> None:
     one, other = write_many(tmp_path / "one", count, names[0]), write_many(tmp_path / "other", count, names[1])
     start = time.process_time()

@@ -1,9 +1,7 @@
-"""One damaged tensor in an otherwise faithful conversion: it is named, with what is wrong, and no other tensor is.
-
-By default each pair is damaged in two of the eight ways; MANTISSA_TEST_ALL=1 does all eight to each.
-"""
+"""One damaged tensor in an otherwise faithful conversion: it is named, with what is wrong, and no other tensor is."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,14 +10,13 @@ import torch
 from analyzers.parents.report import FAITHFUL
 from tests.layouts.architectures import State
 from tests.layouts.damages import DAMAGES, Damage
-from tests.layouts.pairs import PAIRS, TEST_ALL, Pair, parents, sparsity, whole_name
+from tests.layouts.pairs import PAIRS, Pair, every_pair, parents, sparsity, whole_name
 
 WAYS = len(DAMAGES)
 
 
-def chosen(number: int) -> list[Damage]:
-    """The damages of a pair; those of the same number of ways follow each other, so that each way meets each form."""
-    ways = range(WAYS) if TEST_ALL else ((2 * number) % WAYS, (2 * number + 1) % WAYS)
+def chosen(number: int, ways: Sequence[int]) -> list[Damage]:
+    """Damages of a pair, one of each of these ways."""
     return [DAMAGES[way][(number // 4) % len(DAMAGES[way])] for way in ways]
 
 
@@ -40,12 +37,24 @@ def _counterpart(name: str, names: list[str]) -> str:
     return next((other for other in names[::-1] if other != name and re.sub(r"\d", "", other) == re.sub(r"\d", "", name)), "")
 
 
-@pytest.mark.parametrize(("number", "pair"), list(enumerate(PAIRS)), ids=map(str, PAIRS))
+@every_pair
 def test_the_damaged_tensor_is_named_and_no_other(number: int, pair: Pair, tmp_path: Path) -> None:
+    """In two of the eight ways; pairs that follow each other have different ones."""
+    is_named_alone(number, pair, ((2 * number) % WAYS, (2 * number + 1) % WAYS), tmp_path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("number", "pair"), list(enumerate(PAIRS)), ids=map(str, PAIRS))
+def test_a_tensor_damaged_in_every_way(number: int, pair: Pair, tmp_path: Path) -> None:
+    is_named_alone(number, pair, range(WAYS), tmp_path)
+
+
+def is_named_alone(number: int, pair: Pair, ways: Sequence[int], tmp_path: Path) -> None:
+    """The damaged tensor, and no other."""
     of, original = pair.original, pair.original.state
     relaid = pair.form(of, original)
     inside = pair.origins(to_original=False)
-    for at, damage in enumerate(chosen(number)):
+    for at, damage in enumerate(chosen(number, ways)):
         before = (number + at) % 2 == 0  # damaged before it was laid out anew, or after
         state = original if before else relaid
         every = victims(state, set(state) - pair.weights(state), damage.swaps)
@@ -68,8 +77,6 @@ def test_the_damaged_tensor_is_named_and_no_other(number: int, pair: Pair, tmp_p
             )
             assert row.relation in (damage.relations if alone else (*damage.relations, *damage.parts)), f"{told} {row}"
         assert all((row.relation, row.exceptions) == ("equal", 0) for row in report.conversion if row not in rows), told
-        if at and not TEST_ALL:
-            continue
         old, new = (each.to(torch.bfloat16) for each in (state[name], damaged[name]))
         changed = (old != new) & ~(old.isnan() & new.isnan())
         assert sparsity(candidate, model, "exact").num_changed == int(changed.sum()), told

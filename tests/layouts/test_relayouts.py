@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.layouts.architectures import HEADS, KEY_HEADS, Order, State, architecture, values
-from tests.layouts.pairs import PAIRS, Pair
+from tests.layouts.pairs import Pair, every_pair
 from tests.layouts.relayouts import fuse_qkv, rotary_rows, split_qkv, stack_experts, unstack_experts
 
 
@@ -12,8 +12,8 @@ def same(one: State, other: State) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=map(str, PAIRS))
-def test_values_only_move(pair: Pair) -> None:
+@every_pair
+def test_values_only_move(number: int, pair: Pair) -> None:
     original = pair.original.state
     relaid = pair.form(pair.original, original)
     for side, origins in ((relaid, pair.origins(to_original=True)), (original, pair.origins(to_original=False))):

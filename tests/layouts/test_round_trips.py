@@ -1,18 +1,13 @@
-"""Values that only moved: everything is compared, nothing changed, and each tensor is found where it came from.
-
-`parents` takes half of the pairs in each mode; MANTISSA_TEST_ALL=1 takes all pairs in both.
-"""
+"""Values that only moved: everything is compared, nothing changed, and each tensor is found where it came from."""
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from analyzers.coverage import Coverage
-from tests.layouts.pairs import PAIRS, TEST_ALL, Pair, parents, rows_by_name, sparsity, whole_name
+from tests.layouts.pairs import Pair, every_pair, parents, rows_by_name, sparsity, whole_name
 
 MODES = ("quick", "exact")
-_every_pair = pytest.mark.parametrize(("number", "pair"), list(enumerate(PAIRS)), ids=map(str, PAIRS))
 
 
 def complete(coverage: tuple[Coverage, ...], parameters: int) -> None:
@@ -23,7 +18,7 @@ def complete(coverage: tuple[Coverage, ...], parameters: int) -> None:
         assert each.left_out == () and each.sentence() == ""
 
 
-@_every_pair
+@every_pair
 def test_nothing_changed(number: int, pair: Pair, tmp_path: Path) -> None:
     state = pair.original.state
     sides = pair.write(tmp_path, state, pair.form(pair.original, state))
@@ -35,7 +30,7 @@ def test_nothing_changed(number: int, pair: Pair, tmp_path: Path) -> None:
         complete(report.coverage, pair.parameters)
 
 
-@_every_pair
+@every_pair
 def test_the_same_weights(number: int, pair: Pair, tmp_path: Path) -> None:
     original = pair.original.state
     relaid = pair.form(pair.original, original)
@@ -44,7 +39,7 @@ def test_the_same_weights(number: int, pair: Pair, tmp_path: Path) -> None:
     model, candidate = sides[::-1] if is_model else sides
     state, source_state = (relaid, original) if is_model else (original, relaid)
     origins = pair.origins(to_original=is_model)
-    for mode in MODES if TEST_ALL else MODES[number // 2 % 2 :][:1]:
+    for mode in MODES:
         report = parents(model, candidate, mode)
         assert report.verdict == "same-weights", report.statement
         complete(report.coverage, pair.parameters)

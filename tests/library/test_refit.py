@@ -46,6 +46,7 @@ def test_the_labels_that_ship_give_the_classifier_that_ships(tmp_path: Path) -> 
         assert library.refit() == fitted() and not library.fitting().outdated
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(300)
 def test_a_label_more_is_fitted_as_the_command_fits_it_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Library.open(tmp_path / "data") as library:

@@ -21,6 +21,7 @@ NOT_HERE = re.compile(r"make run|\. \.venv|hf .*\$SPACE|curl ")
 TOKEN = "hf_" + "operator" * 4
 
 
+@pytest.mark.exhaustive
 def test_the_commands_fill_a_dataset(hub: LocalHub, tmp_path: Path) -> None:
     files = {path.name: path for path in sample_folder("tiny-bf16").iterdir()}
     for name in ("google-t5/t5-small", "EleutherAI/pythia-70m"):
@@ -43,6 +44,7 @@ def test_the_commands_fill_a_dataset(hub: LocalHub, tmp_path: Path) -> None:
     assert {"app.py", "README.md", "requirements.txt"} <= {each.name for each in (clean / "space").iterdir()}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("line", [line for line in LINES if line.startswith("hf ")])
 def test_the_client_has_the_options(line: str) -> None:
     words = line.split()

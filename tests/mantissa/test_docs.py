@@ -135,6 +135,7 @@ def test_every_block_is_run_or_has_a_reason() -> None:
     assert all(line.startswith("mantissa ") for _, line, _ in commands()) and len(commands()) >= 4
 
 
+@pytest.mark.exhaustive
 def test_commands_run_as_shown(programs: Callable[[tuple[str, ...]], Path], folder: Path) -> None:
     """In order: a later one may read what an earlier one wrote. Lines that are shown are among those printed, in their order."""
     for block, line, output in commands():
@@ -169,10 +170,12 @@ def shown(programs: Callable[[tuple[str, ...]], Path], folder: Path) -> list[lis
     return show(folder, programs(("models",)), page, ["".join(cell["source"]) for cell in cells()])
 
 
+@pytest.mark.exhaustive
 def test_the_blocks_of_the_page_run(shown: list[list[int | None]], folder: Path) -> None:
     assert len((folder / "updates.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.exhaustive
 def test_the_notebook_runs_offline(shown: list[list[int | None]]) -> None:
     assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells())
     _, notebook = shown

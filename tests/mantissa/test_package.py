@@ -74,6 +74,7 @@ def command(fresh: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([fresh / "mantissa", *words], cwd=fresh, env=environment, capture_output=True, text=True, timeout=280)
 
 
+@pytest.mark.exhaustive
 def test_the_base_answers_in_a_fresh_environment(fresh: Path) -> None:
     dtype = command(fresh, "dtype", SAMPLE, "--json")
     assert dtype.returncode == 0 and json.loads(dtype.stdout)["lineage"]["passed_through"] == ["bf16"]
@@ -86,6 +87,7 @@ def test_the_base_answers_in_a_fresh_environment(fresh: Path) -> None:
     assert (version.returncode, version.stdout) == (0, f"mantissa {mantissa.__version__}\n")
 
 
+@pytest.mark.exhaustive
 def test_a_report_says_what_it_is_without_plots(fresh: Path) -> None:
     """In a notebook of the base installation: text, no traceback."""
     program = "import mantissa; report = mantissa.dtype('sample:tiny-bf16'); print(report._repr_html_()); print(report); print([report])"
@@ -95,11 +97,13 @@ def test_a_report_says_what_it_is_without_plots(fresh: Path) -> None:
     assert summary.startswith("sample:tiny-bf16: Trained in bf16 (known).") and listed == f"[{summary}]"
 
 
+@pytest.mark.exhaustive
 def test_the_monitor_asks_for_torch(fresh: Path) -> None:
     run = subprocess.run([fresh / "python", "-c", "import mantissa.training"], cwd=fresh, capture_output=True, text=True)
     assert run.stderr.splitlines()[-1] == "ImportError: This needs torch, which is not installed: pip install 'mantissa[models]'."
 
 
+@pytest.mark.exhaustive
 def test_the_base_is_small_but_for_llvm(fresh: Path) -> None:
     """LLVM, which compiles the loops, has 170 MB installed and 57 MB of the 88 MB that are downloaded."""
     (packages,) = fresh.parent.glob("lib/*/site-packages")
@@ -111,6 +115,7 @@ def test_the_base_is_small_but_for_llvm(fresh: Path) -> None:
     assert sum(sizes.values()) - sizes["llvmlite"] < 150e6, sorted(sizes.items(), key=lambda item: -item[1])[:5]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("words", "library", "name"),
     [
@@ -127,6 +132,7 @@ def test_a_missing_extra_is_one_sentence(fresh: Path, words: tuple[str, ...], li
     assert (run.returncode, run.stdout, run.stderr) == (2, "", sentence)
 
 
+@pytest.mark.exhaustive
 def test_nothing_generic_but_the_two_packages_lies_beside_mantissa(fresh: Path) -> None:
     """A wheel that puts app.py or tests among an environment's modules would shadow the user's own."""
     (record,) = fresh.parent.glob("lib/*/site-packages/mantissa-*.dist-info/RECORD")

@@ -112,6 +112,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "fully_shard"])
 def test_two_processes_see_what_one_would(kind: str, trained: Path) -> None:
     folder = trained / kind

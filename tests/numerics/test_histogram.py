@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -176,7 +176,6 @@ def close(a: BitHistogram, b: BitHistogram) -> None:
     assert abs(a.squares - b.squares) * 10**12 <= max(a.squares, b.squares)
 
 
-@settings(max_examples=25, deadline=None)
 @given(any_dtype, st.tuples(*[st.tuples(st.integers(0, 99), st.integers(0, 300))] * 3))
 def test_merge_is_associative_and_commutative_with_identity(dtype: str, parts: tuple[tuple[int, int], ...]) -> None:
     a, b, c = (counted(drawn(dtype, seed, size), dtype) for seed, size in parts)
@@ -185,7 +184,6 @@ def test_merge_is_associative_and_commutative_with_identity(dtype: str, parts: t
     assert a.merge(BitHistogram(dtype)) == a == BitHistogram(dtype).merge(a)
 
 
-@settings(max_examples=25, deadline=None)
 @given(any_dtype, st.integers(0, 99), st.integers(0, 2000), st.lists(st.integers(0, 2000), max_size=5), st.booleans())
 def test_any_split_merges_to_the_whole(dtype: str, seed: int, size: int, cuts: list[int], one_accumulator: bool) -> None:
     codes = drawn(dtype, seed, size)
@@ -212,7 +210,6 @@ def test_a_small_histogram_merges_into_a_large_one() -> None:
             assert parts[0].merge(parts[1]) == whole == parts[1].merge(parts[0])
 
 
-@settings(max_examples=25, deadline=None)
 @given(any_dtype, st.lists(st.tuples(st.integers(0, 99), st.integers(0, 300)), min_size=1, max_size=9))
 def test_many_together_are_what_merging_them_gives(dtype: str, parts: list[tuple[int, int]]) -> None:
     each = [counted(drawn(dtype, seed, size), dtype) for seed, size in parts]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.checkpoints.sample import plan_sample
@@ -36,7 +36,6 @@ def counts(positive: list[int], tested: int, population: int) -> ShareBlocks:
     return ShareBlocks(np.zeros(len(positive), np.int64), size, size[:, None], np.array(positive)[:, None], np.array([population]))
 
 
-@settings(max_examples=300, deadline=None)
 @given(share_blocks())
 def test_bounds_are_in_order_and_never_tighter_than_three_in_b(blocks: ShareBlocks) -> None:
     found = share_interval(blocks)
@@ -52,7 +51,6 @@ def test_bounds_are_in_order_and_never_tighter_than_three_in_b(blocks: ShareBloc
         assert (found.low <= 1 - three + 1e-12).all()
 
 
-@settings(max_examples=200, deadline=None)
 @given(share_blocks())
 def test_estimate_is_the_stratified_ratio(blocks: ShareBlocks) -> None:
     found = share_interval(blocks)
@@ -66,7 +64,6 @@ def test_estimate_is_the_stratified_ratio(blocks: ShareBlocks) -> None:
         assert np.isnan(found.estimate[p]) if not below else found.estimate[p] == pytest.approx(float(above / below), abs=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
 @given(share_blocks())
 def test_the_opposite_property_has_the_mirrored_interval(blocks: ShareBlocks) -> None:
     found = share_interval(blocks)
@@ -77,7 +74,6 @@ def test_the_opposite_property_has_the_mirrored_interval(blocks: ShareBlocks) ->
     np.testing.assert_allclose(mirrored.high, 1 - found.low, atol=1e-9)
 
 
-@settings(max_examples=100, deadline=None)
 @given(share_blocks(), st.randoms(use_true_random=False))
 def test_neither_order_nor_company_matters(blocks: ShareBlocks, random: Any) -> None:
     order = np.array(random.sample(range(len(blocks.stratum)), len(blocks.stratum)), np.int64)

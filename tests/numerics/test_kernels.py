@@ -6,7 +6,7 @@ from math import fsum
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -88,7 +88,6 @@ def test_16_bit_patterns_mixed(dtype: str) -> None:
     check16(np.sort(pruned), dtype)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(["BF16", "F16"]),
     st.lists(st.tuples(st.floats(1e-7, 1e4), st.integers(0, 3000)), max_size=4),
@@ -142,7 +141,6 @@ def test_fp32_each_kind_of_block(kind: str, tail: int) -> None:
     check32(codes)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(sorted(KINDS)), max_size=6), st.integers(0, 63), st.integers(0, 2**32))
 def test_fp32_blocks_in_any_order(kinds: list[str], tail: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -155,7 +153,6 @@ def test_fp32_hostile_values() -> None:
     check32(codes)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 2**32 - 1) | st.sampled_from([0, 1 << 31, 0x7F800000, 0xFFFFFFFF, 0x80000001]), max_size=140))
 def test_fp32_any_patterns(values: list[int]) -> None:
     codes = np.array(values, dtype=np.uint32)
@@ -219,7 +216,6 @@ def test_exact_rows32_against_casts(row: int) -> None:
     assert exact_rows32(codes & np.uint32(0xFFFF0000), row, 8) > (expected[0], 0)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32 - 1) | st.sampled_from(hostile32().tolist()))
 def test_one_value_spoils_a_row_iff_a_cast_changes_it(code: int) -> None:
     i = np.arange(64)
@@ -230,7 +226,6 @@ def test_one_value_spoils_a_row_iff_a_cast_changes_it(code: int) -> None:
     assert exact_rows32(row, 64, 8) == (int(bf16), 0)  # one value beyond bf16 is no row of fp16 values
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32 - 1) | st.sampled_from(hostile32().tolist()))
 def test_one_value_spoils_a_row_of_fp16_iff_a_cast_changes_it(code: int) -> None:
     i = np.arange(64)

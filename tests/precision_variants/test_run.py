@@ -14,7 +14,7 @@ from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.losses import cross_entropy as token_losses
 from analyzers.precision_variants.run import Captured, Run, RunOptions
 from analyzers.precision_variants.variants import PRESETS, Settings
-from tests.language_models.architectures import ARCHITECTURES, VOCABULARY, build
+from tests.language_models.architectures import ARCHITECTURES, VOCABULARY, build, every_architecture
 
 TOKENS = torch.randint(3, VOCABULARY, (2, 10), generator=torch.Generator().manual_seed(1))
 
@@ -27,7 +27,7 @@ SOME = (
     "llama", "gemma2", "phi3", "gpt2", "bloom", "falcon", "qwen3_moe", "gpt_oss", "minimax_m2", "deepseek_v3", "lfm2_moe", "falcon_h1",
     "olmo_hybrid", "ernie4_5_moe", "opt", "mpt", "gemma3, text of a model that also sees",
 )  # fmt: skip
-EVERY = [pytest.param(name, marks=() if name in SOME else pytest.mark.exhaustive) for name in ARCHITECTURES]
+EVERY = every_architecture(SOME)
 ATTENTION = {name: "eager" if name in EAGER else "sdpa" for name in ARCHITECTURES}
 
 

@@ -49,6 +49,7 @@ def alone(listed: Path) -> dict[str, str]:
 # --- accelerate launch ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_a_launch_of_two_processes(listed: Path, alone: dict[str, str], tmp_path: Path) -> None:
     arguments = [*launcher(2, free_port()), str(listed), "--out", str(tmp_path), "--exact", "--json"]
     done = summary(start(arguments, {}))
@@ -139,6 +140,7 @@ def test_a_local_cluster(listed: Path, alone: dict[str, str], tmp_path: Path) ->
     assert sums(tmp_path) == alone
 
 
+@pytest.mark.exhaustive
 def test_a_cluster(listed: Path, alone: dict[str, str], tmp_path: Path) -> None:
     with cluster(3, PARTS) as (address, _):
         done = run(str(listed), "--out", str(tmp_path), "--exact", "--json", "--dask", address)
@@ -146,6 +148,7 @@ def test_a_cluster(listed: Path, alone: dict[str, str], tmp_path: Path) -> None:
     assert sums(tmp_path) == alone
 
 
+@pytest.mark.exhaustive
 def test_a_worker_that_is_killed_costs_its_tasks_only(hub: LocalHub, tmp_path: Path) -> None:
     weights = {"model.safetensors": (ROOT / "analyzers/language_models/samples/tiny-bf16/model.safetensors").read_bytes()}
     names = [f"org/m{number:02}" for number in range(12)]

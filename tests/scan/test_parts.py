@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.base import Progress
@@ -107,7 +107,6 @@ def test_how_spans_are_cut_changes_nothing(make: Callable[[Path], Path], tmp_pat
     assert all(report == found[0] for report in found)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=3), st.integers(64, 9000), st.integers(64, 90_000))
 def test_chunks_begin_where_they_would_in_one_span(shape: list[int], chunk_bytes: int, span_bytes: int) -> None:
     if torch.Size(shape).numel() > 100_000:

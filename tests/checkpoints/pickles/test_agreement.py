@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers import limits
@@ -114,7 +114,6 @@ def _views(draw: st.DrawFn) -> torch.Tensor:
     return base.as_strided(shape, strides, draw(st.integers(0, room)))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(_views(), min_size=1, max_size=4), st.booleans())
 def test_random_views(views: list[torch.Tensor], zipped: bool) -> None:
     _assert_same(saved({f"v{i}": view for i, view in enumerate(views)}, zipped=zipped))

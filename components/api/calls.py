@@ -28,7 +28,7 @@ TOO_MANY_VALUES = (
     "at most, as JSON in UTF-8: /gradio_api/info describes every endpoint."
 )
 NO_SESSION = "There is no such session or call here: its result may have been read already. Make the call again."
-FULL = "Too many calls are waiting already: try again in a minute."
+FULL = "Too many calls are waiting already: try again later."
 
 
 class Refusal(NamedTuple):

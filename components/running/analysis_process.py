@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -22,6 +22,7 @@ from analyzers import analyzer_of, limits
 from analyzers.base import Progress, Report, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
+from analyzers.whole_files import scratch
 from components.running.exhausted import is_exhausted
 from components.running.log import log_unexpected
 
@@ -95,10 +96,11 @@ class _Process:
     def __init__(self, runs_model: bool) -> None:
         self.runs_model = runs_model
         self._connection, theirs = _context.Pipe()
-        # A killed process deletes nothing: the weights that it copied are deleted here.
-        self._folder = tempfile.TemporaryDirectory(prefix="mantissa-run-", ignore_cleanup_errors=True)
+        # A killed process deletes nothing: the weights that it copied are deleted here, or by a later run where this process is killed too.
+        self._kept = ExitStack()
+        folder = str(self._kept.enter_context(scratch()))
         with theirs:
-            self._process = _context.Process(target=_serve, args=(theirs, runs_model, self._folder.name), daemon=True)
+            self._process = _context.Process(target=_serve, args=(theirs, runs_model, folder), daemon=True)
             self._process.start()
         self._system = psutil.Process(self._process.pid)
         self._at_start = self._system.memory_info().rss
@@ -135,7 +137,7 @@ class _Process:
         self._process.join()
         self._process.close()
         self._connection.close()
-        self._folder.cleanup()
+        self._kept.close()
 
 
 def _forked(runs_model: bool) -> _Process:
@@ -144,7 +146,7 @@ def _forked(runs_model: bool) -> _Process:
         with suppress(EOFError, OSError, psutil.NoSuchProcess):  # the fork server ended: the next process starts another
             return _Process(runs_model)
         time.sleep(_LOOK_SECONDS)
-    raise LimitExceeded("No process can be started for this analysis at the moment: try again in a minute.")
+    raise LimitExceeded("No process can be started for this analysis at the moment: try again later.")
 
 
 def _serve(connection: Connection, runs_model: bool, folder: str) -> None:

@@ -2,7 +2,7 @@
 
 import errno
 
-EXHAUSTED = "This server has no memory or processes left at the moment: try again in a minute."
+EXHAUSTED = "This server has no memory or processes left at the moment: try again later."
 
 
 def is_exhausted(error: BaseException) -> bool:

@@ -29,7 +29,7 @@ _AT_ONCE = 4
 _SHARE_WAITING, _SHARE_RUNNING = 4, 2
 _POLL_SECONDS = 1.0
 
-RESTARTING = "The app is restarting: try again in a minute."
+RESTARTING = "The app is restarting: try again later."
 UNREAD = "Stopped: nobody was reading the results of this analysis."
 
 

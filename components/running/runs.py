@@ -64,7 +64,7 @@ class Runs:
 
     def refuse(self) -> Updates:
         """Say that the queue is full."""
-        return {**self.cleared(failed("Too many analyses are waiting already; try again in a minute.")), **self.controls.busy(False)}
+        return {**self.cleared(failed("Too many analyses are waiting already; try again later.")), **self.controls.busy(False)}
 
     def cleared(self, said: str) -> Updates:
         """Updates that hide the result and show one status."""

@@ -15,6 +15,7 @@ from analyzers import analyzer_of, limits
 from analyzers.base import Progress, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded
+from analyzers.whole_files import scratch
 from components.running import analysis_process
 from components.text import numbers
 
@@ -105,8 +106,8 @@ def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access
     lent_at: float | None = None
     try:
         # A process that ZeroGPU kills deletes nothing, and its folder may have weights of a gated model.
-        with tempfile.TemporaryDirectory(prefix="mantissa-run-", ignore_cleanup_errors=True) as folder:
-            for item in lend(request.model_copy(update={"device": "cuda"}), seconds, access, folder):
+        with scratch() as folder:
+            for item in lend(request.model_copy(update={"device": "cuda"}), seconds, access, str(folder)):
                 lent_at = lent_at or time.monotonic()
                 if isinstance(item, Exception):
                     raise item

@@ -77,7 +77,7 @@ def test_one_client_has_half_of_the_slots_and_a_quarter_of_the_queue(app: str) -
             watched.append(clients.submit(watch, said["event_id"]))
             time.sleep(0.1)  # a call counts once it is read
         try:
-            assert (status, said["detail"]) == (503, "Too many calls are waiting already: try again in a minute.")
+            assert (status, said["detail"]) == (503, "Too many calls are waiting already: try again later.")
             for model in ("sample:tiny-tuned", "org/name"):
                 result(app, "inspect", inspect(model, 7), {"Cookie": "mantissa=other"})
             assert not any(each.done() for each in watched), "the other client waited for the greedy one"

@@ -52,7 +52,7 @@ def test_sigterm_ends_streams_with_a_sentence_refuses_calls_and_publishes(hub: L
         assert status == 503
         assert app.wait(timeout=60) is not None
         for ended in streams:
-            assert "The app is restarting: try again in a minute." in ended.result().decode()
+            assert "The app is restarting: try again later." in ended.result().decode()
         for stream in reading:
             stream.close()
     written = hub.files(DATASET, kind="dataset")

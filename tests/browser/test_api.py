@@ -265,7 +265,7 @@ def test_a_full_queue_of_one_kind_leaves_room_in_the_others(tmp_path: Path) -> N
                 readers.submit(_answered, f"{url}/gradio_api/call/conflict", calls[-1][1])
                 time.sleep(0.1)
             assert {status for status, _ in calls} == {200, 503}
-            assert calls[-1][1] == b'{"detail":"Too many calls are waiting already: try again in a minute."}'
+            assert calls[-1][1] == b'{"detail":"Too many calls are waiting already: try again later."}'
             assert asked.predict(model="sample:tiny-bf16", api_name="/consensus") is not None
             assert asked.predict(model="sample:tiny-bf16", api_name="/inspect")["checkpoint"]["ref"] == "sample:tiny-bf16"
         assert _status(f"{url}/gradio_api/call/conflict", data)[0] == 200  # there is room again

@@ -203,13 +203,15 @@ def test_a_token_ends_with_its_job() -> None:
     assert caller.get().access == Access()
 
 
-def test_the_folder_of_a_killed_process_is_deleted() -> None:
+def test_the_folder_of_a_killed_process_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights of gated models are copied there: no other program may find them."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     process = analysis_process._Process(runs_model=False)
-    folder = Path(process._folder.name)
+    (folder,) = tmp_path.glob("*/mantissa")
     (folder / "weights").write_bytes(b"secret")
+    assert folder.parent.stat().st_mode & 0o77 == 0
     process.close()
-    assert not folder.exists()
+    assert not list(tmp_path.iterdir())
 
 
 def test_access_crosses_processes_and_shows_no_token() -> None:

@@ -12,7 +12,7 @@ EXTRAS = {
     **dict.fromkeys(("accelerate", "safetensors", "scipy", "tokenizers", "torch", "torchao", "transformers"), "models"),
     "pyarrow": "scan",
     "distributed": "cluster",
-    **dict.fromkeys(("fastapi", "gradio", "PIL", "psutil", "sklearn", "starlette"), "app"),
+    **dict.fromkeys(("fastapi", "gradio", "mcp", "PIL", "psutil", "sklearn", "starlette", "uvicorn"), "app"),
 }
 
 

@@ -169,13 +169,19 @@ def test_nothing_is_written(hub: LocalHub, repository: HubRepository, tmp_path: 
 
 @pytest.mark.parametrize(
     "path",
-    ["../../api/whoami-v2", "/etc/passwd", "a/../b", "a//b", "./a", "a\\b", "a\nb", "a\x7fb", "a\x9bb", "\ud800", "", "a" * 1001],
+    ["../../api/whoami-v2", "/etc/passwd", "a/../b", "a//b", "./a", "a\\b", "a\nb", "a\x7fb", "a\x9bb", "", "a" * 1001],
 )
 def test_hostile_file_names(hub: LocalHub, path: str) -> None:
     described(hub, siblings=[{"rfilename": path, "size": 1}])
     with pytest.raises(InvalidCheckpoint, match="not a safe relative path") as caught:
         open_hub("org/model", None, ANYBODY)
     assert str(caught.value).isprintable()
+
+
+def test_half_a_surrogate_pair_in_an_answer(hub: LocalHub) -> None:
+    described(hub, siblings=[{"rfilename": "\ud800", "size": 1}])
+    with pytest.raises(HubMisbehaved, match="half a surrogate pair"):
+        open_hub("org/model", None, ANYBODY)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """References: what is accepted, and that every refusal is one helpful sentence."""
 
+from pathlib import Path
+
 import pytest
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
@@ -72,7 +74,8 @@ def test_accepted(text: str, expected: Reference) -> None:
         ("./a\0b", "null character"),
     ],
 )
-def test_refused_with_advice(text: str, advice: str) -> None:
+def test_refused_with_advice(text: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidReference) as caught:
         parse_reference(text, local=True)
     message = str(caught.value)

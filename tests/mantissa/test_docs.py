@@ -150,7 +150,12 @@ def test_commands_run_as_shown(programs: Callable[[tuple[str, ...]], Path], fold
 
 
 @pytest.mark.parametrize(
-    "extras", sorted({block.extras for block in blocks() if block.language == "python" and "models" not in block.extras})
+    "extras",
+    [
+        # Those of docs/scan.md read what the commands of the page wrote, which are exhaustive.
+        pytest.param(extras, marks=pytest.mark.exhaustive if "scan" in extras else ())
+        for extras in sorted({block.extras for block in blocks() if block.language == "python" and "models" not in block.extras})
+    ],
 )
 def test_blocks_run_with_what_their_section_needs(
     extras: tuple[str, ...], programs: Callable[[tuple[str, ...]], Path], folder: Path

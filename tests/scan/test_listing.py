@@ -52,7 +52,8 @@ def test_order_comments_blank_lines_and_duplicates(tmp_path: Path, monkeypatch: 
         "https://hf.co/org/name",
     ],
 )
-def test_a_bad_line_is_a_row_with_its_line(line: str, tmp_path: Path) -> None:
+def test_a_bad_line_is_a_row_with_its_line(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     found = listed(tmp_path, f"org/a\n{line}\norg/b\n".encode())
     bad = [one for one in found if one.problem is not None]
     if line.strip():

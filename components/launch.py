@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 # Else Gradio computes percentiles over the last 10,000 calls after each one, for a dashboard that is disabled.
 os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
+# Uploads to the Hub: no lines of a log.
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 # Torch's OpenMP threads spin while they wait at a barrier, by default for a whole scheduler time slice, which starves concurrent analyses.
 # Measured on two cores with this spin count: 0.67 to 0.9 of the time next to two busy programs, up to 5 % slower alone.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")

@@ -9,8 +9,8 @@ from analyzers.formatting import share
 if TYPE_CHECKING:
     from analyzers.update_sparsity.report import SparsityReport
 
-# A changed bf16 value and its index take 6 bytes; storing every value takes 2.
-_SPARSE_COST = 3
+# Bytes, as multiples of a bf16 value's two: of a changed value with an index of 4 bytes, and of a bit that marks each value as changed or not.
+_LISTED, _MARKED = 3, 1 / 16
 
 
 def headline(report: "SparsityReport") -> str:
@@ -46,7 +46,8 @@ def _advice(report: "SparsityReport") -> str:
     if report.swallowed.meaningful and report.swallowed.count:
         lost = share(report.swallowed.share)
         return f"Keep fp32 master weights: {about}{lost} of the weights{compared} changed only below bf16 resolution."
-    if _SPARSE_COST * changed < 1:
+    with_what, cost = min(("their indices", _LISTED * changed), ("a bitmap", changed + _MARKED), key=lambda each: each[1])
+    if cost < 1:
         of = "a bf16 checkpoint" if report.whole else "the weights compared, in bf16"
-        return f"Ship the update alone: changed values with their indices take about {share(_SPARSE_COST * changed)} of {of}."
-    return f"Ship the whole checkpoint: with {about}{share(changed)} of the weights{compared} changed, a list of changes would be larger."
+        return f"Ship the update alone: changed values with {with_what} take about {share(cost)} of {of}."
+    return f"Ship the whole checkpoint: with {about}{share(changed)} of the weights{compared} changed, the changes alone take no less."

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -75,7 +76,9 @@ class PassportRuns(Runs):
     def work(self, form: Form, again: bool) -> Iterator[Updates]:
         """Analyze the models named in ``form``. Raises what the analysis of a single one raises."""
         requests = form.requests()
-        return super().work(form, again) if len(requests) == 1 else self._work_on_several(Batch(requests))
+        if len(requests) > 1:
+            return self._work_on_several(Batch(requests))
+        return super().work(replace(form, model=requests[0].model), again)  # named once or more often
 
     def cleared(self, said: str) -> Updates:
         """Updates that clear the page except for the message ``said``."""

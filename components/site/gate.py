@@ -14,8 +14,9 @@ from components.site.identity import space_hosts
 
 # Of an answer; uvicorn keeps up to two of them for a client that does not read.
 _PIECE = 1 << 16
-# Gradio takes its own address from this header, and would keep it in a page for everybody.
-_NOT_OURS = b"x-gradio-server"
+# Gradio takes its own address from these headers, and would keep it in a page for everybody.
+_FORWARDED = b"x-forwarded-host"
+_ADDRESSES = (b"x-gradio-server", _FORWARDED)
 _HOST = re.compile(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?")
 _TWO_LENGTHS = "A request has either Content-Length or Transfer-Encoding, not both."
 _OTHER_HOST = "This app does not answer under this name: whoever runs it may add the name to MANTISSA_HOSTS."
@@ -46,7 +47,9 @@ class Gate:
             return
         self._under_way[address] += 1
         try:
-            kept = [header for header in scope["headers"] if header[0] != _NOT_OURS]
+            kept = [
+                (name, value) for name, value in scope["headers"] if name not in _ADDRESSES or (name == _FORWARDED and _all_ours(value))
+            ]
             await self._app({**scope, "headers": kept}, receive, _in_pieces(send))
         finally:
             self._under_way[address] -= 1
@@ -68,6 +71,11 @@ def is_ours(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _all_ours(hosts: bytes) -> bool:
+    """Whether each of the hosts that proxies name is the app's."""
+    return all(is_ours(host) for host in hosts.decode("latin-1").split(","))
 
 
 def _in_pieces(send: Send) -> Send:

@@ -10,7 +10,7 @@ from analyzers.terminal import printable
 _GAP = "&#8203;"
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>|~#!&]|\A[-+=]")
-_LINKS = re.compile(r"[@#]|:(?=//|[\w+-]+:)|www(?=\.)|\bGH(?=-\d)|[0-9a-f]{6}(?=[0-9a-f])|\A\d+(?=[.)])", re.IGNORECASE)
+_LINKS = re.compile(r"[@#]|:(?=//|[\w+-]+:)|www(?=\.)|\bGH(?=-\d)|[0-9a-f]{6}(?=[0-9a-f])|\A\d+(?=[.)](?:\s|\Z))", re.IGNORECASE)
 _LONGEST = 300
 
 

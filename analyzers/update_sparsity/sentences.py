@@ -9,7 +9,7 @@ from analyzers.formatting import share
 if TYPE_CHECKING:
     from analyzers.update_sparsity.report import SparsityReport
 
-# Bytes, as multiples of a bf16 value's two: of a changed value with an index of 4 bytes, and of a bit that marks each value as changed or not.
+# As multiples of the two bytes of a bf16 value: a changed value with an index of 4 bytes; a bit that says of a value whether it changed.
 _LISTED, _MARKED = 3, 1 / 16
 
 

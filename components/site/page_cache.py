@@ -1,10 +1,10 @@
 """Gradio's pages, rendered once: Gradio would copy and render the configuration of a page, up to 300 kB, for each visitor, in 10 to 40 ms.
 
 A page depends on the address that the visitor used and on a deep link, and on nothing else of the request; only its preview for links to
-it depends on the query.
+it depends on the query. The host in a request is its sender's choice: pages are rendered for a host of no name, and the host is put in.
 """
 
-from collections import OrderedDict
+import asyncio
 from typing import Any
 
 import gradio as gr
@@ -16,10 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from components.look.theme import EARLY_STYLE
 from components.site import previews
 
-# Pages times addresses: the host name in a request is its sender's choice.
-_ENTRIES = 64
-# Gradio derives the app's address from these.
-_ADDRESS = ("host", "x-forwarded-host", "x-forwarded-proto")
+_HOST = b"mantissa.invalid"
 
 
 class PageCache:
@@ -28,7 +25,8 @@ class PageCache:
     def __init__(self, app: ASGIApp, blocks: gr.Blocks) -> None:
         self._app = app
         self._blocks = blocks
-        self._pages: OrderedDict[Any, tuple[bytes, bytes]] = OrderedDict()
+        self._pages: dict[Any, tuple[bytes, bytes]] = {}
+        self._rendering = asyncio.Lock()
 
     async def __call__(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
         """Answer a request for ``path``, which is the scope's without the prefix of a proxy."""
@@ -36,24 +34,23 @@ class PageCache:
         if not known or scope["method"] != "GET" or b"deep_link" in scope["query_string"]:
             await self._app(scope, receive, send)
             return
-        headers = Request(scope).headers
-        key = scope["path"], scope["scheme"], scope.get("root_path"), *(headers.get(name) for name in _ADDRESS)
-        if (page := self._pages.get(key)) is None:
-            page = await self._rendered(scope, receive)
-            if page is None:
-                await self._app(scope, receive, send)
-                return
-            self._pages[key] = page
-            while len(self._pages) > _ENTRIES:
-                self._pages.popitem(last=False)
-        self._pages.move_to_end(key)
         request = Request(scope)
+        secure = request.headers.get("x-forwarded-proto") == "https"
+        key = scope["path"], scope["scheme"], scope.get("root_path"), secure
+        if key not in self._pages:
+            async with self._rendering:  # once for all who wait for it
+                if key not in self._pages and (page := await self._rendered(scope, receive, secure)) is not None:
+                    self._pages[key] = page
+        if key not in self._pages:
+            await self._app(scope, receive, send)
+            return
         preview = await run_in_threadpool(previews.of_page, path.removeprefix("/"), request.url.query)
         head = (EARLY_STYLE + previews.head(preview, previews.origin_of(request))).encode()
-        await Response(page[0] + head + page[1], media_type="text/html")(scope, receive, send)
+        before, after = (part.replace(_HOST, previews.host_of(request).encode("latin-1")) for part in self._pages[key])
+        await Response(before + head + after, media_type="text/html")(scope, receive, send)
 
-    async def _rendered(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes] | None:
-        """The page as Gradio renders it, cut where the preview belongs; None if it does not."""
+    async def _rendered(self, scope: Scope, receive: Receive, secure: bool) -> tuple[bytes, bytes] | None:
+        """The page as Gradio renders it, cut where the preview belongs; None if it does not. secure: whether a proxy says HTTPS."""
         body = bytearray()
         status = 0
 
@@ -62,5 +59,6 @@ class PageCache:
             status = message.get("status", status)
             body.extend(message.get("body", b""))
 
-        await self._app({**scope, "headers": [header for header in scope["headers"] if header[0] != b"accept-encoding"]}, receive, copied)
+        headers = [(b"host", _HOST), *([(b"x-forwarded-proto", b"https")] if secure else [])]
+        await self._app({**scope, "headers": headers}, receive, copied)
         return previews.split(bytes(body)) if status == 200 else None

@@ -49,12 +49,17 @@ def head(preview: Preview, origin: str) -> str:
 
 def origin_of(request: Request) -> str:
     """The address of the app as the visitor's browser has it, with a slash at its end: a Space knows it, elsewhere proxies tell it."""
-    headers = request.headers
-    scheme = headers.get("x-forwarded-proto", request.url.scheme).split(",")[0].strip()
-    host = headers.get("x-forwarded-host", headers.get("host", "")).split(",")[0].strip()
+    scheme = request.headers.get("x-forwarded-proto", request.url.scheme).split(",")[0].strip()
+    host = host_of(request)
     if ours := space_hosts():
         return f"https://{host if host in ours else ours[0]}/"
     return f"{'https' if scheme == 'https' else 'http'}://{host}{request.scope.get('root_path', '').rstrip('/')}/"
+
+
+def host_of(request: Request) -> str:
+    """The host as the visitor's browser has it, of those that the gate lets in."""
+    headers = request.headers
+    return headers.get("x-forwarded-host", headers.get("host", "")).split(",")[0].strip()
 
 
 def split(page: bytes) -> tuple[bytes, bytes]:

@@ -32,6 +32,7 @@ from components.site.exports import TYPES, Exports
 from components.site.methods_page import GENERAL, methods_page
 from components.site.operations import operations
 from components.site.result_page import missing_page, result_page
+from components.text.plain_text import html
 
 _ID = re.compile(r"[0-9a-f]{64}")
 # A badge follows a new label within minutes: proxies may cache it that long.
@@ -42,7 +43,9 @@ _RESULT_CACHE = "public, max-age=3600"
 _POLICY = "frame-ancestors *; form-action 'none'; base-uri 'none'"
 # Rendered pages of stored results that are kept in memory, 0.1 to 1 MB each: rendering takes 40 to 100 ms.
 _RENDERED = 64
-_rendered: OrderedDict[tuple[str, str, bool, str], str | None] = OrderedDict()
+# Stands in them for the address of the app, which is the choice of whoever sends a request.
+_ORIGIN = "https://mantissa.invalid/"
+_rendered: OrderedDict[tuple[str, str, bool], str | None] = OrderedDict()
 # One at a time, and once for all who wait for it: in the threads that badges share, 40 at once would hold up everything else.
 _rendering = asyncio.Lock()
 # Files take longer, and nobody waits for them to see something.
@@ -101,16 +104,17 @@ async def result(request: Request) -> Response:
     """A stored report as a page; ``?embed=1``: the result only."""
     found = await run_in_threadpool(_stored_row, request.path_params["id"])
     embedded, origin = request.query_params.get("embed") == "1", previews.origin_of(request)
-    page = await _page(found.id, found.created, embedded, origin) if found is not None else None
+    page = await _page(found.id, found.created, embedded) if found is not None else None
     if page is None:
         known = archive.is_restored()
         return HTMLResponse(missing_page(known), 404 if known else 503, {"Content-Security-Policy": _POLICY} | _not_kept(known))
+    page = page.replace(_ORIGIN, html(origin))
     return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"})
 
 
-async def _page(identifier: str, made: str, embedded: bool, origin: str) -> str | None:
+async def _page(identifier: str, made: str, embedded: bool) -> str | None:
     """The page of a stored report, which never changes; None if only its JSON is available: another version of Mantissa stored it."""
-    key = identifier, made, embedded, origin
+    key = identifier, made, embedded
     if key not in _rendered:
         async with _rendering:
             if key not in _rendered:
@@ -122,9 +126,9 @@ async def _page(identifier: str, made: str, embedded: bool, origin: str) -> str 
     return page
 
 
-def _render(identifier: str, made: str, embedded: bool, origin: str) -> str | None:
+def _render(identifier: str, made: str, embedded: bool) -> str | None:
     report = _report(identifier)
-    return result_page(report, made, f"../plotly-{plots_version()}.js", embedded, origin) if report is not None else None
+    return result_page(report, made, f"../plotly-{plots_version()}.js", embedded, _ORIGIN) if report is not None else None
 
 
 def _report(identifier: str) -> Report | None:

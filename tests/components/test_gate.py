@@ -77,6 +77,14 @@ def test_nobody_tells_gradio_where_it_is(client: TestClient) -> None:
     assert "x-gradio-server" not in client.get("/", headers={"X-Gradio-Server": "http://evil.example"}).json()
 
 
+def test_a_proxy_names_hosts_of_the_app_only(client: TestClient) -> None:
+    told = {
+        host: client.get("/", headers={"X-Forwarded-Host": host}).json().get("x-forwarded-host")
+        for host in ("10.1.2.3", "evil.example", "10.1.2.3, evil.example")
+    }
+    assert told == {"10.1.2.3": "10.1.2.3", "evil.example": None, "10.1.2.3, evil.example": None}
+
+
 def test_a_request_has_one_length(client: TestClient) -> None:
     answer = client.post("/", headers={"Content-Length": "3", "Transfer-Encoding": "chunked"}, content=b"abc")
     assert answer.status_code == 400 and answer.headers["connection"] == "close"

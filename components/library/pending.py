@@ -59,6 +59,12 @@ def mark(connection: sqlite3.Connection, batch: Batch, commit: str) -> None:
     known_file(connection, batch.path, updated.rowcount, 0, "")
 
 
+def send_again(connection: sqlite3.Connection) -> int:
+    """Let every published item wait again; returns how many there are."""
+    again = "SET published = '', batch = NULL WHERE published <> ''"
+    return sum(connection.execute(f"UPDATE {table} {again}").rowcount for table in TABLES)  # noqa: S608
+
+
 def known_file(connection: sqlite3.Connection, path: str, items: int, refused: int, reason: str) -> None:
     """Record that a file of the dataset was imported, or is our own."""
     connection.execute("INSERT OR REPLACE INTO dataset_files VALUES (?, ?, ?, ?)", (path, items, refused, reason))

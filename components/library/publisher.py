@@ -76,6 +76,8 @@ class Publisher:
                 if not self._add({}, None):
                     return
             except CheckpointNotFound:
+                with self._database.write() as connection:
+                    pending.send_again(connection)
                 self._hub.create()
             except HubError as error:
                 if not passes(error):
@@ -142,10 +144,17 @@ class Publisher:
             return self._publish(repository)
 
     def _take_in(self, repository: "HubRepository") -> None:
-        """Import the files that are not known yet. A file becomes known once all of it was read."""
+        """Import the files that are not known yet. A file becomes known once all of it was read.
+
+        Without any known file this is another dataset, or it was emptied: what is not read in it now is published again.
+        """
         sizes, commit = repository.files, repository.commit
         with self._database.read() as connection:
             seen = {path for (path,) in connection.execute("SELECT path FROM dataset_files")}
+        if not seen & set(sizes):
+            with self._database.write() as connection:
+                if pending.send_again(connection):
+                    _log.warning("the library: %s has none of the files that were published to it: all is published again", self.dataset)
         for table, path in known([path for path in sizes if path not in seen]):
             if self._ending.is_set():
                 return

@@ -167,6 +167,29 @@ def test_a_dataset_that_is_not_there_is_named(hub: LocalHub, opened: Callable[..
         library.publish()
 
 
+@pytest.mark.parametrize("gone", ["deleted", "emptied", "deleted before the end"])
+def test_what_a_dataset_lost_is_published_again(hub: LocalHub, opened: Callable[..., Library], gone: str) -> None:
+    library = opened("one", background=False)
+    early = library.add_label("org/early", "bf16", LINK, ANN)
+    assert early.state == "published"
+    files = hub.files(DATASET, kind="dataset")
+    if gone == "emptied":
+        hub.commit(DATASET, {}, remove=files, kind="dataset")
+    else:
+        hub.remove(DATASET, kind="dataset")
+    if gone == "deleted before the end":
+        with library._database.write() as connection:
+            labels.take_labels(connection, [Label.of(ANN, "org/late", "bf16", LINK, "", created=stamp(datetime.now(UTC)))], "")
+        library.publish_last()
+    else:
+        assert library.add_label("org/late", "bf16", LINK, ANN).state == "published"
+    assert library.counts().unpublished == 0
+    other = opened("empty disk", background=False)
+    other.publish()
+    assert other.counts().labels == library.counts().labels == 55 and other.consensus("org/early").precision == "bf16"
+    assert sorted(published(hub)) == sorted(set(published(hub)))
+
+
 def test_the_card_has_a_configuration_for_each_table_and_describes_every_column(
     hub: LocalHub, opened: Callable[..., Library], tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ from analyzers import limits
 from analyzers.errors import LibraryUnavailable, MantissaError
 from analyzers.outside_json import parse_model
 from components.library import labels, results
-from components.library.database import DAMAGED, FILE, Database, advice
+from components.library.database import DAMAGED, FILE, Database, advice, hold
 from components.library.reports import kept
 from components.library.schema import Flag, Label, Result
 
@@ -35,6 +35,7 @@ _PAGES = 4_096  # copied between two looks at whether to stop
 _CHUNK = 500
 # Numbers in a row under which no row can be read: beyond a damaged page of an index, which names some hundred pages of some ten rows.
 _GAP = 20_000
+_NEITHER = "There is neither a library nor a backup of one in {} (MANTISSA_DATA)."
 _log = logging.getLogger("mantissa")
 
 
@@ -104,14 +105,15 @@ class Backups:
 class Restored(NamedTuple):
     """A restored library: its numbers of items.
 
-    backup: the day of the backup used, "" for none; whole: all of the old file was read; aside: the folder that keeps it, "" if there was
-    none.
+    backup: the day of the backup used, "" for none; read: rows read in the old file; whole: that was all of it; aside: the folder that
+    keeps it, "" if there was none.
     """
 
     labels: int
     flags: int
     results: int
     backup: str
+    read: int
     whole: bool
     aside: str
 
@@ -119,20 +121,33 @@ class Restored(NamedTuple):
 def restore(folder: Path) -> Restored:
     """Put a new file in the place of the library's: the newest sound backup, and every row that can be read in the old file.
 
-    The old file is kept, in a folder of its own. What the dataset has is read again at the next start. Raises LibraryUnavailable.
+    Refused while another process has the library open. The old file is kept, in a folder of its own. What the dataset has is read again at the next start. Raises LibraryUnavailable.
     """
     current = folder / FILE
+    if not current.is_file() and not (folder / BACKUPS).is_dir():
+        raise LibraryUnavailable(_NEITHER.format(folder))
+    with advice():
+        held = hold(folder, "The library is in use: stop the app, or the command that imports into it, and restore it then.", alone=True)
+    try:
+        with advice():
+            return _restore(folder, current)
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def _restore(folder: Path, current: Path) -> Restored:
     backup = next((path for path in _newest_first(folder / BACKUPS) if _is_sound(path)), None)
     if backup is None and not current.is_file():
-        raise LibraryUnavailable(f"There is neither a library nor a backup of one in {folder} (MANTISSA_DATA).")
-    with advice(), TemporaryDirectory(dir=folder, prefix=".restore-") as name:
+        raise LibraryUnavailable(_NEITHER.format(folder))
+    with TemporaryDirectory(dir=folder, prefix=".restore-") as name:
         work = Path(name)
         if backup is not None:
             shutil.copyfile(backup, work / FILE)
-        whole = True
+        read, whole = 0, True
         with closing(Database(work)) as database:
             if current.is_file():
-                whole = _rescue(current, work / "old", database)
+                read, whole = _rescue(current, work / "old", database)
             with database.write() as connection:
                 connection.execute("DELETE FROM dataset_files")
             with database.read() as connection:
@@ -145,7 +160,7 @@ def restore(folder: Path) -> Restored:
             path.rename(aside / path.name)
         (work / FILE).replace(current)
     day = backup.stem.removeprefix("library-") if backup else ""
-    return Restored(said, flags, stored, day, whole, aside.name if old else "")
+    return Restored(said, flags, stored, day, read, whole, aside.name if old else "")
 
 
 def _newest_first(folder: Path) -> list[Path]:
@@ -160,18 +175,20 @@ def _is_sound(path: Path) -> bool:
         return False
 
 
-def _rescue(damaged: Path, work: Path, database: Database) -> bool:
-    """Take what can be read in a ``damaged`` file, by way of a copy in ``work``; returns whether that is all of it."""
+def _rescue(damaged: Path, work: Path, database: Database) -> tuple[int, bool]:
+    """Take what can be read in a ``damaged`` file, by way of a copy in ``work``; returns the number of rows, and whether that is all."""
     work.mkdir()
     for path in (damaged, damaged.with_name(f"{FILE}-wal")):
         if path.exists():
             shutil.copyfile(path, work / path.name)
-    lost = set[str]()
+    lost, read = set[str](), 0
     with closing(sqlite3.connect(work / FILE)) as old:
 
-        def take(asked: str, read: Callable[..., Any], insert: Callable[[sqlite3.Connection, list[Any], str], int]) -> None:
-            rows = _readable(old, asked, read, lost)
+        def take(asked: str, parse: Callable[..., Any], insert: Callable[[sqlite3.Connection, list[Any], str], int]) -> None:
+            nonlocal read
+            rows = _readable(old, asked, parse, lost)
             while chunk := list(islice(rows, _CHUNK)):
+                read += len(chunk)
                 with database.write() as connection:
                     for published in {published for published, _ in chunk}:
                         insert(connection, [item for commit, item in chunk if commit == published], published)
@@ -194,7 +211,7 @@ def _rescue(damaged: Path, work: Path, database: Database) -> bool:
                 connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta)
         except sqlite3.Error as error:
             lost.add(type(error).__name__)
-    return not lost
+    return read, not lost
 
 
 def _readable(old: sqlite3.Connection, asked: str, read: Callable[..., Any], lost: set[str]) -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,7 @@
 """The SQLite file of the library: for many processes at once, and durable: what was acknowledged survives a kill or a power cut."""
 
 import errno
+import fcntl
 import os
 import sqlite3
 import sys
@@ -15,6 +16,7 @@ from analyzers.errors import LibraryUnavailable
 from components.library.shapes import add_column
 
 FILE = "library.sqlite3"
+_LOCK = "library.lock"
 _SCHEMA_VERSION = 2
 # WAL keeps its index in shared memory, which works on local file systems only. Elsewhere: a rollback journal.
 _LOCAL_MOUNTS = frozenset(
@@ -29,6 +31,7 @@ DAMAGED = (
     "The library's file is damaged: stop the app, and run mantissa library restore, which brings back the newest backup and every row that "
     "can still be read."
 )
+_BUSY = "The library is busy: another process has locked its file. Try again in a moment."
 _REPLACED = "The library's file was deleted or replaced while this app ran: nothing is read or added until the app is restarted."
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
@@ -60,15 +63,21 @@ class Database:
         self._closed = False
         self._opened: list[tuple[int, int] | None] = []
         self._path = folder / FILE
+        self._held: int | None = None
         with advice():
             self.read_only = self._path.is_file() and not all(os.access(path, os.W_OK) for path in (folder, self._path))
             if not self.read_only:
                 folder.mkdir(parents=True, exist_ok=True)
+                self._held = hold(folder, "The library is being restored by another process: start again when that has ended.")
             self.journal = journal_mode(folder)
-        if not self.read_only:
-            self._create_tables()
-        with self.read() as connection:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
+        try:
+            if not self.read_only:
+                self._create_tables()
+            with self.read() as connection:
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+        except BaseException:
+            self.close()
+            raise
         if version != _SCHEMA_VERSION:
             self.close()
             raise LibraryUnavailable(
@@ -141,8 +150,11 @@ class Database:
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
+            held, self._held = self._held, None
         for connection in idle:
             connection.close()
+        if held is not None:
+            os.close(held)
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -196,6 +208,23 @@ class Database:
         return connection
 
 
+def hold(folder: Path, refusal: str, alone: bool = False) -> int | None:
+    """Hold the library in ``folder`` until the result is closed, together with others, or ``alone``; None on a mount without such locks.
+
+    A file of its own: SQLite's locks end with any descriptor of its file, and do not show that an idle app has it open. Raises
+    LibraryUnavailable with the sentence ``refusal`` if others hold it.
+    """
+    held = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(held, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        return held
+    except OSError as error:
+        os.close(held)
+        if isinstance(error, BlockingIOError):
+            raise LibraryUnavailable(refusal) from None
+        return None
+
+
 def journal_mode(folder: Path) -> str:
     """ "WAL" where the mount of ``folder`` supports it, "TRUNCATE" elsewhere (network mounts, mounts of unknown kind)."""
     if sys.platform != "linux":
@@ -241,7 +270,7 @@ def _set_journal(connection: sqlite3.Connection, journal: str) -> None:
             if not error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
                 raise
         if time.monotonic() > end:
-            raise LibraryUnavailable("The library is busy: another process has locked its file. Try again in a moment.")
+            raise LibraryUnavailable(_BUSY)
         time.sleep(_RETRY_SECONDS)
 
 
@@ -257,7 +286,7 @@ def advice() -> Iterator[None]:
 def _sentence(error: sqlite3.Error | OSError) -> str:
     name = getattr(error, "sqlite_errorname", "") or errno.errorcode.get(getattr(error, "errno", 0) or 0, "")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return "The library is busy: another process has locked its file. Try again in a moment."
+        return _BUSY
     if name.startswith(("SQLITE_FULL", "ENOSPC", "EDQUOT")):
         return "The library's disk is full: free some space, or set MANTISSA_DATA to another folder."
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):

@@ -54,6 +54,7 @@ def _restore() -> int:
     said = f"restored: {plural(made.labels, 'label')}, {plural(made.flags, 'flag')}, {plural(made.results, 'result')}, from {source}"
     print_lines([said], "The library is restored, but this sentence")
     if made.aside:
-        read = "All of the old file was read" if made.whole else "Some of the old file cannot be read: the rest of it was added"
+        some = "Some of the old file cannot be read: the rest of it was added" if made.read else "Nothing in the old file can be read"
+        read = "All of the old file was read" if made.whole else some
         print_line(f"{read}. It is kept in {made.aside}, next to the new one.")
     return 0

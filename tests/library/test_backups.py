@@ -1,6 +1,7 @@
 """Backups: one a day, some of them; and what comes back from a library that was deleted, replaced, damaged or may not be written."""
 
 import ctypes
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from analyzers import limits
 from analyzers.errors import LibraryUnavailable
-from components.library import FLAG_REASONS, Identity, Library, labels
+from components.library import FLAG_REASONS, Identity, Library, database, labels
 from components.library.backups import restore
 from components.library.database import FILE
 from mantissa.__main__ import main
@@ -133,6 +134,25 @@ def test_what_cannot_be_read_at_all_and_what_is_gone_come_back_from_the_newest_s
         (tmp_path / FILE).unlink()
 
 
+def test_a_library_in_use_is_not_restored_and_one_being_restored_not_opened(tmp_path: Path) -> None:
+    hold = "import sys; from pathlib import Path; from components.library import Library; Library.open(Path(sys.argv[1])); print(); input()"
+    with Library.open(tmp_path) as library:
+        library._backups.make()
+    app = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert app.stdout is not None and app.stdout.readline() == b"\n"
+        with pytest.raises(LibraryUnavailable, match="in use: stop the app"):
+            restore(tmp_path)
+    finally:
+        app.communicate(b"\n", timeout=100)
+    held = database.hold(tmp_path, "", alone=True)
+    assert held is not None
+    with pytest.raises(LibraryUnavailable, match="being restored"):
+        Library.open(tmp_path)
+    os.close(held)
+    assert restore(tmp_path).whole
+
+
 def test_the_command_restores_the_configured_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,7 +163,7 @@ def test_the_command_restores_the_configured_library(
     monkeypatch.setattr(sys, "argv", ["mantissa", "library", "restore"])
     assert main() == 0
     said = capsys.readouterr()
-    assert said.out.startswith("restored: 53 labels, 0 flags, 0 results, from the backup of 20") and "cannot be read" in said.err
+    assert said.out.startswith("restored: 53 labels, 0 flags, 0 results, from the backup of 20") and "Nothing in the old file can be read" in said.err
     for words in (["restore", "scan"], ["import"]):
         monkeypatch.setattr(sys, "argv", ["mantissa", "library", *words])
         assert main() == 2

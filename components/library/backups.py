@@ -23,11 +23,14 @@ from analyzers import limits
 from analyzers.errors import LibraryUnavailable, MantissaError
 from analyzers.outside_json import parse_model
 from components.library import labels, results
-from components.library.database import DAMAGED, FILE, Database, advice, hold
+from components.library.database import BACKUPS, DAMAGED, FILE, Database, advice, hold
 from components.library.reports import kept
 from components.library.schema import Flag, Label, Result
 
-BACKUPS = "backups"
+LOST = (
+    "The library's file was missing or empty at a start, and there are backups of it: stop the app, and run mantissa library restore, or "
+    f"delete the folder {BACKUPS}. Until then no backup is made."
+)
 _UNFINISHED = ".unfinished-"
 _DAY = 86_400
 _FIRST_SECONDS, _EVERY_SECONDS = 60, 3600  # until it is seen whether there is one of today: after the start, and then
@@ -43,9 +46,9 @@ class Backups:
     """Backs up the library in ``folder`` once a day, and keeps LIBRARY_BACKUPS. problem: why there is none of today, or ""."""
 
     def __init__(self, database: Database, folder: Path) -> None:
-        self.problem = ""
         self._database = database
         self._folder = folder / BACKUPS
+        self.problem = LOST if self._is_lost() else ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="library-backup", daemon=True)
 
@@ -66,8 +69,12 @@ class Backups:
 
     def _make(self) -> None:
         path = self._folder / f"library-{datetime.now(UTC):%Y-%m-%d}.sqlite3"
+        if self._is_lost():  # its backups would take the place of the good ones
+            raise LibraryUnavailable(LOST)
         if limits.LIBRARY_BACKUPS == 0 or path.exists():
             return
+        with self._database.write() as connection:
+            connection.execute("DELETE FROM meta WHERE name = 'lost'")
         self._folder.mkdir(exist_ok=True)
         for left in self._folder.glob(f"{_UNFINISHED}*"):
             if time.time() - left.stat().st_mtime > _DAY:  # of a process that was killed
@@ -84,6 +91,12 @@ class Backups:
             copy.replace(path)
         for old in _newest_first(self._folder)[limits.LIBRARY_BACKUPS :]:
             old.unlink()
+
+    def _is_lost(self) -> bool:
+        """Whether this library was begun, empty, where there are backups of another, which it has not been restored from."""
+        with self._database.read() as connection:
+            begun = connection.execute("SELECT 1 FROM meta WHERE name = 'lost'").fetchone()
+        return begun is not None and bool(_newest_first(self._folder))
 
     def _check_stop(self) -> None:
         if self._stop.is_set():
@@ -150,6 +163,7 @@ def _restore(folder: Path, current: Path) -> Restored:
                 read, whole = _rescue(current, work / "old", database)
             with database.write() as connection:
                 connection.execute("DELETE FROM dataset_files")
+                connection.execute("DELETE FROM meta WHERE name = 'lost'")
             with database.read() as connection:
                 asked = "SELECT (SELECT COUNT(*) FROM labels), (SELECT COUNT(*) FROM flags), (SELECT COUNT(*) FROM results)"
                 said, flags, stored = connection.execute(asked).fetchone()
@@ -208,7 +222,7 @@ def _rescue(damaged: Path, work: Path, database: Database) -> tuple[int, bool]:
         try:
             meta = old.execute("SELECT name, value FROM meta").fetchall()
             with database.write() as connection:
-                connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta)
+                connection.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", meta)
         except sqlite3.Error as error:
             lost.add(type(error).__name__)
     return read, not lost

@@ -16,6 +16,7 @@ from analyzers.errors import LibraryUnavailable
 from components.library.shapes import add_column
 
 FILE = "library.sqlite3"
+BACKUPS = "backups"
 _LOCK = "library.lock"
 _SCHEMA_VERSION = 2
 # WAL keeps its index in shared memory, which works on local file systems only. Elsewhere: a rollback journal.
@@ -31,6 +32,7 @@ DAMAGED = (
     "The library's file is damaged: stop the app, and run mantissa library restore, which brings back the newest backup and every row that "
     "can still be read."
 )
+FULL = "The library's disk is full: free some space, or set MANTISSA_DATA to another folder."
 _BUSY = "The library is busy: another process has locked its file. Try again in a moment."
 _REPLACED = "The library's file was deleted or replaced while this app ran: nothing is read or added until the app is restarted."
 
@@ -54,7 +56,8 @@ _INDICES = [
 class Database:
     """The library's file in ``folder``, created if necessary. Safe to use from several threads and processes; not across a fork.
 
-    read_only: the file exists and may not be written. Methods raise LibraryUnavailable if the disk or the file cannot be used.
+    read_only: the file exists and may not be written. damaged: a request met damage in it. full: the disk was full at the last write.
+    Methods raise LibraryUnavailable if the disk or the file cannot be used.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,6 +67,7 @@ class Database:
         self._opened: list[tuple[int, int] | None] = []
         self._path = folder / FILE
         self._held: int | None = None
+        self.damaged = self.full = False
         with advice():
             self.read_only = self._path.is_file() and not all(os.access(path, os.W_OK) for path in (folder, self._path))
             if not self.read_only:
@@ -90,7 +94,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A connection for queries that all see the same state."""
-        with advice(), self._connection() as connection:
+        with self._noted(), self._connection() as connection:
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -102,7 +106,8 @@ class Database:
         """A connection in a transaction that holds the write lock from the beginning. It is on the disk when this returns, or undone."""
         if self.read_only:
             raise LibraryUnavailable(READ_ONLY)
-        with advice(), self._connection() as connection:
+        with self._noted(), self._connection() as connection:
+            before = connection.total_changes
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -111,6 +116,17 @@ class Database:
                 connection.rollback()
                 raise
             self._check_files()
+            self.full &= connection.total_changes == before
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            with advice():
+                yield
+        except LibraryUnavailable as error:
+            self.damaged |= str(error) == DAMAGED
+            self.full |= str(error) == FULL
+            raise
 
     def size(self) -> int:
         """The bytes of the file."""
@@ -140,6 +156,8 @@ class Database:
             if version == 0:
                 for statement in (*_SCHEMA.read_text(encoding="utf-8").strip().rstrip(";").split(";\n"), *_INDICES):
                     connection.execute(statement)
+                if any((self._path.parent / BACKUPS).glob("library-*.sqlite3")):  # there was a library: see `Backups`
+                    connection.execute("INSERT INTO meta VALUES ('lost', '')")
             elif version == 1:
                 add_column(connection)
             if version < _SCHEMA_VERSION:
@@ -288,7 +306,7 @@ def _sentence(error: sqlite3.Error | OSError) -> str:
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return _BUSY
     if name.startswith(("SQLITE_FULL", "ENOSPC", "EDQUOT")):
-        return "The library's disk is full: free some space, or set MANTISSA_DATA to another folder."
+        return FULL
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return DAMAGED
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "EACCES", "EPERM", "EROFS", "ENOTDIR", "EEXIST")):

@@ -153,6 +153,60 @@ def test_a_library_in_use_is_not_restored_and_one_being_restored_not_opened(tmp_
     assert restore(tmp_path).whole
 
 
+@pytest.mark.parametrize("gone", ["missing", "empty"])
+def test_a_lost_file_is_said_until_it_is_restored_and_its_backups_stay(tmp_path: Path, gone: str) -> None:
+    with Library.open(tmp_path) as library:
+        library.add_label("org/name", "bf16", LINK, ANN)
+        visitor = library.local_identity("secret")
+        library._backups.make()
+        assert library.state().problem == ""
+    (today,) = backed_up(tmp_path)
+    (tmp_path / "backups" / today).rename(tmp_path / "backups" / "library-2026-01-01.sqlite3")
+    (tmp_path / FILE).unlink()
+    if gone == "empty":
+        (tmp_path / FILE).touch()
+    for number in range(2):
+        with Library.open(tmp_path) as library:
+            assert "run mantissa library restore" in library.state().problem
+            library.add_label(f"org/new{number}", "bf16", LINK, ANN)
+            with pytest.raises(LibraryUnavailable, match="missing or empty"):
+                library._backups.make()
+    assert backed_up(tmp_path) == ["library-2026-01-01.sqlite3"]
+    restore(tmp_path)
+    with Library.open(tmp_path) as library:
+        library._backups.make()
+        assert library.state().problem == "" and library.counts().labels == 53 + 3 and library.local_identity("secret") == visitor
+
+
+def test_damage_that_a_request_met_is_remembered(tmp_path: Path) -> None:
+    with Library.open(tmp_path) as library:
+        fill(library)
+    damage(tmp_path / FILE, 0.2, 40)
+    with Library.open(tmp_path) as library:
+        library.state()
+        with pytest.raises(LibraryUnavailable, match="damaged"):
+            for number in range(LABELS):
+                library.history(f"org/m{number}")
+        with pytest.raises(LibraryUnavailable, match="mantissa library restore"):
+            library.state()
+
+
+def test_a_full_disk_is_said_until_something_is_written(tmp_path: Path) -> None:
+    with Library.open(tmp_path) as library:
+        with library._database.write() as connection:  # the only connection, used again by the next one
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(LibraryUnavailable, match="disk is full"):
+            fill(library)
+        with library._database.write() as connection:  # without a change
+            connection.execute("DELETE FROM labels WHERE id = ''")
+        assert "disk is full" in library.state().problem
+        with library._database.read() as connection:
+            connection.execute("PRAGMA max_page_count = 1000000")
+        library.add_label("org/name", "bf16", LINK, ANN)
+        assert library.state().problem == ""
+
+
 def test_the_command_restores_the_configured_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from analyzers import limits
 from analyzers.base import Report, request_error
 from analyzers.dtype_detection.classifier import Fit
-from analyzers.errors import LibraryUnavailable, MantissaError
+from analyzers.errors import InvalidRequest, LibraryUnavailable, MantissaError
 from analyzers.terminal import printable_json
 from components.library import labels, models, results, shapes
 from components.library.availability import Availability
@@ -58,8 +58,13 @@ class Library:
         in threads, until `close`. A folder that may not be written is opened to be read.
         Raises LibraryUnavailable, and InvalidRequest for an invalid id.
         """
-        if dataset:
-            hub_id(dataset)
+        try:
+            if dataset:
+                hub_id(dataset)
+        except InvalidRequest:
+            raise InvalidRequest(
+                f"MANTISSA_DATASET is {dataset[:100]!r}, which is not the id of a dataset: give org/name, as in its address on the Hub."
+            ) from None
         database = Database(folder)
         try:
             if not database.read_only:
@@ -301,7 +306,8 @@ class Library:
         if self._database.read_only or self._database.full:
             return READ_ONLY if self._database.read_only else FULL
         lost = "What is added is lost with the next restart: no dataset is configured (MANTISSA_DATASET)." if self._ephemeral else ""
-        return (self._publisher.problem if self._publisher else lost) or self._backups.problem
+        publisher = self._publisher
+        return (publisher.problem or publisher.overdue() if publisher else lost) or self._backups.problem
 
     def version(self) -> str:
         """A text that changes when something is added, as a key for caches."""

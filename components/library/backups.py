@@ -132,9 +132,10 @@ class Restored(NamedTuple):
 
 
 def restore(folder: Path) -> Restored:
-    """Put a new file in the place of the library's: the newest sound backup, and every row that can be read in the old file.
+    """Put a new file in the place of the library's: the newest sound backup, and the rows that SQLite reaches in the old file.
 
-    Refused while another process has the library open. The old file is kept, in a folder of its own. What the dataset has is read again at the next start. Raises LibraryUnavailable.
+    Refused while another process has the library open. The old file is kept, in a folder of its own. What the dataset has is read again
+    at the next start. Raises LibraryUnavailable.
     """
     current = folder / FILE
     if not current.is_file() and not (folder / BACKUPS).is_dir():

@@ -29,8 +29,8 @@ _LOCAL_MOUNTS = frozenset(
 _RETRY_SECONDS = 0.02
 READ_ONLY = "The library is read-only here, because its folder or file cannot be written: it is shown, and nothing can be added."
 DAMAGED = (
-    "The library's file is damaged: stop the app, and run mantissa library restore, which brings back the newest backup and every row that "
-    "can still be read."
+    "The library's file is damaged: stop the app, and run mantissa library restore, which brings back the newest backup and the rows that "
+    "SQLite still reaches in the file."
 )
 FULL = "The library's disk is full: free some space, or set MANTISSA_DATA to another folder."
 _BUSY = "The library is busy: another process has locked its file. Try again in a moment."
@@ -232,7 +232,7 @@ def hold(folder: Path, refusal: str, alone: bool = False) -> int | None:
     A file of its own: SQLite's locks end with any descriptor of its file, and do not show that an idle app has it open. Raises
     LibraryUnavailable with the sentence ``refusal`` if others hold it.
     """
-    held = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    held = os.open(folder / _LOCK, (os.O_RDWR if alone else os.O_RDONLY) | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(held, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         return held

@@ -126,8 +126,8 @@ def reading(name: str) -> Iterator[None]:
         yield
     except CheckpointNotFound:
         raise CheckpointNotFound(
-            f"The dataset {name} was not found on the Hub, or is private: check MANTISSA_DATASET, or set MANTISSA_TOKEN to a token that may "
-            "read it."
+            f"The dataset {name} was not found on the Hub, or is private: check MANTISSA_DATASET, or set MANTISSA_TOKEN to a token that "
+            "may read it."
         ) from None
     except AccessDenied:
         raise AccessDenied(f"{ours} cannot be read: check that it is not gated or disabled, and that MANTISSA_TOKEN may read it.") from None

@@ -68,7 +68,7 @@ def waits(connection: sqlite3.Connection) -> bool:
 def send_again(connection: sqlite3.Connection) -> int:
     """Let every published item wait again; returns how many there are."""
     again = "SET published = '', batch = NULL WHERE published <> ''"
-    return sum(connection.execute(f"UPDATE {table} {again}").rowcount for table in TABLES)  # noqa: S608
+    return sum(connection.execute(f"UPDATE {table} {again}").rowcount for table in TABLES)
 
 
 def known_file(connection: sqlite3.Connection, path: str, items: int, refused: int, reason: str) -> None:

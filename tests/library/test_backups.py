@@ -185,8 +185,7 @@ def test_damage_that_a_request_met_is_remembered(tmp_path: Path) -> None:
     with Library.open(tmp_path) as library:
         library.state()
         with pytest.raises(LibraryUnavailable, match="damaged"):
-            for number in range(LABELS):
-                library.history(f"org/m{number}")
+            [library.history(f"org/m{number}") for number in range(LABELS)]
         with pytest.raises(LibraryUnavailable, match="mantissa library restore"):
             library.state()
 
@@ -217,7 +216,8 @@ def test_the_command_restores_the_configured_library(
     monkeypatch.setattr(sys, "argv", ["mantissa", "library", "restore"])
     assert main() == 0
     said = capsys.readouterr()
-    assert said.out.startswith("restored: 53 labels, 0 flags, 0 results, from the backup of 20") and "Nothing in the old file can be read" in said.err
+    assert said.out.startswith("restored: 53 labels, 0 flags, 0 results, from the backup of 20")
+    assert "Nothing in the old file can be read" in said.err
     for words in (["restore", "scan"], ["import"]):
         monkeypatch.setattr(sys, "argv", ["mantissa", "library", *words])
         assert main() == 2

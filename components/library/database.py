@@ -211,9 +211,9 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=limits.LIBRARY_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
-            if self.journal != "WAL" and _is_wal(self._path):
+            if not self._opened and self.journal != "WAL" and _is_wal(self._path):
                 # From a local disk: without shared memory the log can be read by one connection that has the file to itself. Ends with the
-                # first transaction.
+                # first transaction. Not asked again: reading the file here would end the locks of other connections.
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             _set_journal(connection, self.journal)
             connection.execute("PRAGMA locking_mode = NORMAL")

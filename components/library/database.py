@@ -17,7 +17,7 @@ from components.library.shapes import add_column
 
 FILE = "library.sqlite3"
 BACKUPS = "backups"
-_LOCK = "library.lock"
+_LOCK = f"{FILE}-lock"
 _SCHEMA_VERSION = 2
 # WAL keeps its index in shared memory, which works on local file systems only. Elsewhere: a rollback journal.
 _LOCAL_MOUNTS = frozenset(

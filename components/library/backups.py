@@ -23,11 +23,14 @@ from analyzers import limits
 from analyzers.errors import LibraryUnavailable, MantissaError
 from analyzers.outside_json import parse_model
 from components.library import labels, results
-from components.library.database import DAMAGED, FILE, Database, advice
+from components.library.database import BACKUPS, DAMAGED, FILE, Database, advice, hold
 from components.library.reports import kept
 from components.library.schema import Flag, Label, Result
 
-BACKUPS = "backups"
+LOST = (
+    "The library's file was missing or empty at a start, and there are backups of it: stop the app, and run mantissa library restore, or "
+    f"delete the folder {BACKUPS}. Until then no backup is made."
+)
 _UNFINISHED = ".unfinished-"
 _DAY = 86_400
 _FIRST_SECONDS, _EVERY_SECONDS = 60, 3600  # until it is seen whether there is one of today: after the start, and then
@@ -35,6 +38,7 @@ _PAGES = 4_096  # copied between two looks at whether to stop
 _CHUNK = 500
 # Numbers in a row under which no row can be read: beyond a damaged page of an index, which names some hundred pages of some ten rows.
 _GAP = 20_000
+_NEITHER = "There is neither a library nor a backup of one in {} (MANTISSA_DATA)."
 _log = logging.getLogger("mantissa")
 
 
@@ -42,9 +46,9 @@ class Backups:
     """Backs up the library in ``folder`` once a day, and keeps LIBRARY_BACKUPS. problem: why there is none of today, or ""."""
 
     def __init__(self, database: Database, folder: Path) -> None:
-        self.problem = ""
         self._database = database
         self._folder = folder / BACKUPS
+        self.problem = LOST if self._is_lost() else ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="library-backup", daemon=True)
 
@@ -65,8 +69,12 @@ class Backups:
 
     def _make(self) -> None:
         path = self._folder / f"library-{datetime.now(UTC):%Y-%m-%d}.sqlite3"
+        if self._is_lost():  # its backups would take the place of the good ones
+            raise LibraryUnavailable(LOST)
         if limits.LIBRARY_BACKUPS == 0 or path.exists():
             return
+        with self._database.write() as connection:
+            connection.execute("DELETE FROM meta WHERE name = 'lost'")
         self._folder.mkdir(exist_ok=True)
         for left in self._folder.glob(f"{_UNFINISHED}*"):
             if time.time() - left.stat().st_mtime > _DAY:  # of a process that was killed
@@ -83,6 +91,12 @@ class Backups:
             copy.replace(path)
         for old in _newest_first(self._folder)[limits.LIBRARY_BACKUPS :]:
             old.unlink()
+
+    def _is_lost(self) -> bool:
+        """Whether this library was begun, empty, where there are backups of another, which it has not been restored from."""
+        with self._database.read() as connection:
+            begun = connection.execute("SELECT 1 FROM meta WHERE name = 'lost'").fetchone()
+        return begun is not None and bool(_newest_first(self._folder))
 
     def _check_stop(self) -> None:
         if self._stop.is_set():
@@ -104,37 +118,53 @@ class Backups:
 class Restored(NamedTuple):
     """A restored library: its numbers of items.
 
-    backup: the day of the backup used, "" for none; whole: all of the old file was read; aside: the folder that keeps it, "" if there was
-    none.
+    backup: the day of the backup used, "" for none; read: rows read in the old file; whole: that was all of it; aside: the folder that
+    keeps it, "" if there was none.
     """
 
     labels: int
     flags: int
     results: int
     backup: str
+    read: int
     whole: bool
     aside: str
 
 
 def restore(folder: Path) -> Restored:
-    """Put a new file in the place of the library's: the newest sound backup, and every row that can be read in the old file.
+    """Put a new file in the place of the library's: the newest sound backup, and the rows that SQLite reaches in the old file.
 
-    The old file is kept, in a folder of its own. What the dataset has is read again at the next start. Raises LibraryUnavailable.
+    Refused while another process has the library open. The old file is kept, in a folder of its own. What the dataset has is read again
+    at the next start. Raises LibraryUnavailable.
     """
     current = folder / FILE
+    if not current.is_file() and not (folder / BACKUPS).is_dir():
+        raise LibraryUnavailable(_NEITHER.format(folder))
+    with advice():
+        held = hold(folder, "The library is in use: stop the app, or the command that imports into it, and restore it then.", alone=True)
+    try:
+        with advice():
+            return _restore(folder, current)
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def _restore(folder: Path, current: Path) -> Restored:
     backup = next((path for path in _newest_first(folder / BACKUPS) if _is_sound(path)), None)
     if backup is None and not current.is_file():
-        raise LibraryUnavailable(f"There is neither a library nor a backup of one in {folder} (MANTISSA_DATA).")
-    with advice(), TemporaryDirectory(dir=folder, prefix=".restore-") as name:
+        raise LibraryUnavailable(_NEITHER.format(folder))
+    with TemporaryDirectory(dir=folder, prefix=".restore-") as name:
         work = Path(name)
         if backup is not None:
             shutil.copyfile(backup, work / FILE)
-        whole = True
+        read, whole = 0, True
         with closing(Database(work)) as database:
             if current.is_file():
-                whole = _rescue(current, work / "old", database)
+                read, whole = _rescue(current, work / "old", database)
             with database.write() as connection:
                 connection.execute("DELETE FROM dataset_files")
+                connection.execute("DELETE FROM meta WHERE name = 'lost'")
             with database.read() as connection:
                 asked = "SELECT (SELECT COUNT(*) FROM labels), (SELECT COUNT(*) FROM flags), (SELECT COUNT(*) FROM results)"
                 said, flags, stored = connection.execute(asked).fetchone()
@@ -145,7 +175,7 @@ def restore(folder: Path) -> Restored:
             path.rename(aside / path.name)
         (work / FILE).replace(current)
     day = backup.stem.removeprefix("library-") if backup else ""
-    return Restored(said, flags, stored, day, whole, aside.name if old else "")
+    return Restored(said, flags, stored, day, read, whole, aside.name if old else "")
 
 
 def _newest_first(folder: Path) -> list[Path]:
@@ -160,18 +190,20 @@ def _is_sound(path: Path) -> bool:
         return False
 
 
-def _rescue(damaged: Path, work: Path, database: Database) -> bool:
-    """Take what can be read in a ``damaged`` file, by way of a copy in ``work``; returns whether that is all of it."""
+def _rescue(damaged: Path, work: Path, database: Database) -> tuple[int, bool]:
+    """Take what can be read in a ``damaged`` file, by way of a copy in ``work``; returns the number of rows, and whether that is all."""
     work.mkdir()
     for path in (damaged, damaged.with_name(f"{FILE}-wal")):
         if path.exists():
             shutil.copyfile(path, work / path.name)
-    lost = set[str]()
+    lost, read = set[str](), 0
     with closing(sqlite3.connect(work / FILE)) as old:
 
-        def take(asked: str, read: Callable[..., Any], insert: Callable[[sqlite3.Connection, list[Any], str], int]) -> None:
-            rows = _readable(old, asked, read, lost)
+        def take(asked: str, parse: Callable[..., Any], insert: Callable[[sqlite3.Connection, list[Any], str], int]) -> None:
+            nonlocal read
+            rows = _readable(old, asked, parse, lost)
             while chunk := list(islice(rows, _CHUNK)):
+                read += len(chunk)
                 with database.write() as connection:
                     for published in {published for published, _ in chunk}:
                         insert(connection, [item for commit, item in chunk if commit == published], published)
@@ -191,10 +223,10 @@ def _rescue(damaged: Path, work: Path, database: Database) -> bool:
         try:
             meta = old.execute("SELECT name, value FROM meta").fetchall()
             with database.write() as connection:
-                connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta)
+                connection.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", meta)
         except sqlite3.Error as error:
             lost.add(type(error).__name__)
-    return not lost
+    return read, not lost
 
 
 def _readable(old: sqlite3.Connection, asked: str, read: Callable[..., Any], lost: set[str]) -> Iterator[tuple[str, Any]]:

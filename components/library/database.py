@@ -1,6 +1,7 @@
 """The SQLite file of the library: for many processes at once, and durable: what was acknowledged survives a kill or a power cut."""
 
 import errno
+import fcntl
 import os
 import sqlite3
 import sys
@@ -15,6 +16,8 @@ from analyzers.errors import LibraryUnavailable
 from components.library.shapes import add_column
 
 FILE = "library.sqlite3"
+BACKUPS = "backups"
+_LOCK = f"{FILE}-lock"
 _SCHEMA_VERSION = 2
 # WAL keeps its index in shared memory, which works on local file systems only. Elsewhere: a rollback journal.
 _LOCAL_MOUNTS = frozenset(
@@ -26,9 +29,11 @@ _LOCAL_MOUNTS = frozenset(
 _RETRY_SECONDS = 0.02
 READ_ONLY = "The library is read-only here, because its folder or file cannot be written: it is shown, and nothing can be added."
 DAMAGED = (
-    "The library's file is damaged: stop the app, and run mantissa library restore, which brings back the newest backup and every row that "
-    "can still be read."
+    "The library's file is damaged: stop the app, and run mantissa library restore, which brings back the newest backup and the rows that "
+    "SQLite still reaches in the file."
 )
+FULL = "The library's disk is full: free some space, or set MANTISSA_DATA to another folder."
+_BUSY = "The library is busy: another process has locked its file. Try again in a moment."
 _REPLACED = "The library's file was deleted or replaced while this app ran: nothing is read or added until the app is restarted."
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
@@ -51,7 +56,8 @@ _INDICES = [
 class Database:
     """The library's file in ``folder``, created if necessary. Safe to use from several threads and processes; not across a fork.
 
-    read_only: the file exists and may not be written. Methods raise LibraryUnavailable if the disk or the file cannot be used.
+    read_only: the file exists and may not be written. damaged: a request met damage in it. full: the disk was full at the last write.
+    Methods raise LibraryUnavailable if the disk or the file cannot be used.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,15 +66,22 @@ class Database:
         self._closed = False
         self._opened: list[tuple[int, int] | None] = []
         self._path = folder / FILE
+        self._held: int | None = None
+        self.damaged = self.full = False
         with advice():
             self.read_only = self._path.is_file() and not all(os.access(path, os.W_OK) for path in (folder, self._path))
             if not self.read_only:
                 folder.mkdir(parents=True, exist_ok=True)
+                self._held = hold(folder, "The library is being restored by another process: start again when that has ended.")
             self.journal = journal_mode(folder)
-        if not self.read_only:
-            self._create_tables()
-        with self.read() as connection:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
+        try:
+            if not self.read_only:
+                self._create_tables()
+            with self.read() as connection:
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+        except BaseException:
+            self.close()
+            raise
         if version != _SCHEMA_VERSION:
             self.close()
             raise LibraryUnavailable(
@@ -81,7 +94,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A connection for queries that all see the same state."""
-        with advice(), self._connection() as connection:
+        with self._noted(), self._connection() as connection:
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -93,7 +106,8 @@ class Database:
         """A connection in a transaction that holds the write lock from the beginning. It is on the disk when this returns, or undone."""
         if self.read_only:
             raise LibraryUnavailable(READ_ONLY)
-        with advice(), self._connection() as connection:
+        with self._noted(), self._connection() as connection:
+            before = connection.total_changes
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -102,6 +116,17 @@ class Database:
                 connection.rollback()
                 raise
             self._check_files()
+            self.full &= connection.total_changes == before
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            with advice():
+                yield
+        except LibraryUnavailable as error:
+            self.damaged |= str(error) == DAMAGED
+            self.full |= str(error) == FULL
+            raise
 
     def size(self) -> int:
         """The bytes of the file."""
@@ -131,6 +156,8 @@ class Database:
             if version == 0:
                 for statement in (*_SCHEMA.read_text(encoding="utf-8").strip().rstrip(";").split(";\n"), *_INDICES):
                     connection.execute(statement)
+                if any((self._path.parent / BACKUPS).glob("library-*.sqlite3")):  # there was a library: see `Backups`
+                    connection.execute("INSERT INTO meta VALUES ('lost', '')")
             elif version == 1:
                 add_column(connection)
             if version < _SCHEMA_VERSION:
@@ -141,8 +168,11 @@ class Database:
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
+            held, self._held = self._held, None
         for connection in idle:
             connection.close()
+        if held is not None:
+            os.close(held)
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -181,9 +211,9 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=limits.LIBRARY_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
-            if self.journal != "WAL" and _is_wal(self._path):
+            if not self._opened and self.journal != "WAL" and _is_wal(self._path):
                 # From a local disk: without shared memory the log can be read by one connection that has the file to itself. Ends with the
-                # first transaction.
+                # first transaction. Not asked again: reading the file here would end the locks of other connections.
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             _set_journal(connection, self.journal)
             connection.execute("PRAGMA locking_mode = NORMAL")
@@ -194,6 +224,23 @@ class Database:
             connection.close()
             raise
         return connection
+
+
+def hold(folder: Path, refusal: str, alone: bool = False) -> int | None:
+    """Hold the library in ``folder`` until the result is closed, together with others, or ``alone``; None on a mount without such locks.
+
+    A file of its own: SQLite's locks end with any descriptor of its file, and do not show that an idle app has it open. Raises
+    LibraryUnavailable with the sentence ``refusal`` if others hold it.
+    """
+    held = os.open(folder / _LOCK, (os.O_RDWR if alone else os.O_RDONLY) | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(held, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        return held
+    except OSError as error:
+        os.close(held)
+        if isinstance(error, BlockingIOError):
+            raise LibraryUnavailable(refusal) from None
+        return None
 
 
 def journal_mode(folder: Path) -> str:
@@ -241,7 +288,7 @@ def _set_journal(connection: sqlite3.Connection, journal: str) -> None:
             if not error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
                 raise
         if time.monotonic() > end:
-            raise LibraryUnavailable("The library is busy: another process has locked its file. Try again in a moment.")
+            raise LibraryUnavailable(_BUSY)
         time.sleep(_RETRY_SECONDS)
 
 
@@ -257,9 +304,9 @@ def advice() -> Iterator[None]:
 def _sentence(error: sqlite3.Error | OSError) -> str:
     name = getattr(error, "sqlite_errorname", "") or errno.errorcode.get(getattr(error, "errno", 0) or 0, "")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return "The library is busy: another process has locked its file. Try again in a moment."
+        return _BUSY
     if name.startswith(("SQLITE_FULL", "ENOSPC", "EDQUOT")):
-        return "The library's disk is full: free some space, or set MANTISSA_DATA to another folder."
+        return FULL
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return DAMAGED
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "EACCES", "EPERM", "EROFS", "ENOTDIR", "EEXIST")):

@@ -64,13 +64,14 @@ class Dataset:
         """The repository at the newest commit of main, to be closed. Raises CheckpointNotFound, AccessDenied, HubError."""
         from analyzers.checkpoints.hub import open_hub
 
-        try:
-            head = open_hub(self.name, None, Access(token=self._token), kind="datasets")
-            self.refused = False
-            return head
-        except TokenRefused:  # everybody may read a public dataset; what is wrong with the token is said when it should write
-            self.refused = True
-            return open_hub(self.name, None, Access(), kind="datasets")
+        with reading(self.name):
+            try:
+                head = open_hub(self.name, None, Access(token=self._token), kind="datasets")
+                self.refused = False
+                return head
+            except TokenRefused:  # everybody may read a public dataset; what is wrong with the token is said when it should write
+                self.refused = True
+                return open_hub(self.name, None, Access(), kind="datasets")
 
     def check_writable(self) -> None:
         """Ask the Hub whether the token may write, which changes nothing. Raises AccessDenied, CheckpointNotFound, HubError."""
@@ -118,6 +119,26 @@ class Dataset:
 
 
 @contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Raise what goes wrong while this dataset is read as the same error, with a sentence for its operator: others speak of models."""
+    ours = f"The dataset {name} (MANTISSA_DATASET) of this app"
+    try:
+        yield
+    except CheckpointNotFound:
+        raise CheckpointNotFound(
+            f"The dataset {name} was not found on the Hub, or is private: check MANTISSA_DATASET, or set MANTISSA_TOKEN to a token that "
+            "may read it."
+        ) from None
+    except AccessDenied:
+        raise AccessDenied(f"{ours} cannot be read: check that it is not gated or disabled, and that MANTISSA_TOKEN may read it.") from None
+    except HubThrottled:
+        raise HubThrottled(f"{ours} cannot be read now: the Hub receives too many requests; it is tried again.") from None
+    except HubError as error:
+        why = str(error).partition(";")[0].rstrip(".")
+        raise type(error)(f"{ours} cannot be read. {why}; it is tried again.") from None
+
+
+@contextmanager
 def as_ours(name: str, kind: str = "dataset") -> Iterator[None]:
     """Send the requests of this thread once each, and raise what goes wrong with a repository of this kind as one of our errors."""
     import httpx2
@@ -127,27 +148,27 @@ def as_ours(name: str, kind: str = "dataset") -> Iterator[None]:
         with refusals_raised():
             yield
     except Refused as error:
-        raise _passing(name, error) from None
+        raise _passing(f"the {kind} {name}", error) from None
     except (httpx2.HTTPError, OSError) as error:
         status = error.response.status_code if isinstance(error, HfHubHTTPError) and error.response is not None else 0
         if status in (409, 412):
-            raise Conflict(f"{name} was changed by somebody else; trying again.") from None
+            raise Conflict(f"The {kind} {name} was changed by somebody else; trying again.") from None
         if isinstance(error, RepositoryNotFoundError) or status == 404:
             raise CheckpointNotFound(f"The {kind} {name} was not found on the Hub, or is not visible: {_TOKEN_ADVICE}.") from None
         if status in (401, 403):
             raise AccessDenied(f"The Hub refuses to write the {kind} {name}: {_TOKEN_ADVICE}.") from None
         if isinstance(error, BadRequestError) or 400 <= status < 500:
-            raise HubMisbehaved(f"The Hub does not accept a commit to {name} (status {status}).") from None
+            raise HubMisbehaved(f"The Hub does not accept a commit to the {kind} {name} (status {status}).") from None
         raise Retry("The Hub cannot be reached, or closed the connection; trying again.") from None
     except (ValueError, RuntimeError, KeyError):  # replies in a form that the client does not know, and uploads that failed
         raise Retry("The Hub's answer cannot be read; trying again.") from None
 
 
-def _passing(name: str, error: Refused) -> Retry:
+def _passing(what: str, error: Refused) -> Retry:
     from analyzers.checkpoints.hub_replies import retry_after
 
     if error.status == 429:
-        return Retry(f"The Hub receives too many requests for {name}; waiting as long as it asks.", retry_after(error.headers))
+        return Retry(f"The Hub receives too many requests for {what}; waiting as long as it asks.", retry_after(error.headers))
     return Retry(f"The Hub is failing (status {error.status}); trying again.", retry_after(error.headers))
 
 

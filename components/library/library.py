@@ -12,14 +12,14 @@ from pydantic import ValidationError
 from analyzers import limits
 from analyzers.base import Report, request_error
 from analyzers.dtype_detection.classifier import Fit
-from analyzers.errors import MantissaError
+from analyzers.errors import InvalidRequest, LibraryUnavailable, MantissaError
 from analyzers.terminal import printable_json
 from components.library import labels, models, results, shapes
 from components.library.availability import Availability
 from components.library.backups import Backups
 from components.library.checks import evidence_of, hub_id, now, one_line
 from components.library.consensus import Consensus, LabelRow, consensus, label_row
-from components.library.database import READ_ONLY, Database
+from components.library.database import DAMAGED, FULL, READ_ONLY, Database
 from components.library.exports import export, training_set
 from components.library.models import ModelRow
 from components.library.publisher import Publisher
@@ -58,17 +58,22 @@ class Library:
         in threads, until `close`. A folder that may not be written is opened to be read.
         Raises LibraryUnavailable, and InvalidRequest for an invalid id.
         """
-        if dataset:
-            hub_id(dataset)
+        try:
+            if dataset:
+                hub_id(dataset)
+        except InvalidRequest:
+            raise InvalidRequest(
+                f"MANTISSA_DATASET is {dataset[:100]!r}, which is not the id of a dataset: give org/name, as in its address on the Hub."
+            ) from None
         database = Database(folder)
         try:
             if not database.read_only:
                 _seed(database)
             publisher = Publisher(database, dataset, token) if dataset and not database.read_only else None
+            opened = cls(folder, database, publisher, bool(ephemeral))
         except BaseException:
             database.close()
             raise
-        opened = cls(folder, database, publisher, bool(ephemeral))
         if background and not database.read_only:
             if publisher is not None:
                 publisher.start()
@@ -282,7 +287,9 @@ class Library:
         return found if self._publisher else found.model_copy(update={"unpublished": 0})
 
     def state(self) -> LibraryState:
-        """The state of the library and its dataset."""
+        """The state of the library and its dataset. Raises LibraryUnavailable if its file cannot be read, or was found damaged."""
+        if self._database.damaged:
+            raise LibraryUnavailable(DAMAGED)
         publisher = self._publisher
         with self._database.read() as connection:
             (refused,) = connection.execute("SELECT COALESCE(SUM(refused), 0) FROM dataset_files").fetchone()
@@ -296,10 +303,11 @@ class Library:
         )
 
     def _problem(self) -> str:
-        if self._database.read_only:
-            return READ_ONLY
+        if self._database.read_only or self._database.full:
+            return READ_ONLY if self._database.read_only else FULL
         lost = "What is added is lost with the next restart: no dataset is configured (MANTISSA_DATASET)." if self._ephemeral else ""
-        return (self._publisher.problem if self._publisher else lost) or self._backups.problem
+        publisher = self._publisher
+        return (publisher.problem or publisher.overdue() if publisher else lost) or self._backups.problem
 
     def version(self) -> str:
         """A text that changes when something is added, as a key for caches."""

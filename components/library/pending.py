@@ -59,6 +59,18 @@ def mark(connection: sqlite3.Connection, batch: Batch, commit: str) -> None:
     known_file(connection, batch.path, updated.rowcount, 0, "")
 
 
+def waits(connection: sqlite3.Connection) -> bool:
+    """Whether an item waits to be published."""
+    asked = (f"SELECT 1 FROM {table} WHERE published = ''{_PUBLIC[table]} LIMIT 1" for table in TABLES)  # noqa: S608
+    return any(connection.execute(one).fetchone() is not None for one in asked)
+
+
+def send_again(connection: sqlite3.Connection) -> int:
+    """Let every published item wait again; returns how many there are."""
+    again = "SET published = '', batch = NULL WHERE published <> ''"
+    return sum(connection.execute(f"UPDATE {table} {again}").rowcount for table in TABLES)
+
+
 def known_file(connection: sqlite3.Connection, path: str, items: int, refused: int, reason: str) -> None:
     """Record that a file of the dataset was imported, or is our own."""
     connection.execute("INSERT OR REPLACE INTO dataset_files VALUES (?, ?, ?, ?)", (path, items, refused, reason))

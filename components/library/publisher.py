@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Mapping
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from analyzers import limits
@@ -19,7 +20,7 @@ from components.library import pending
 from components.library.availability import Availability
 from components.library.card import CARD, card_files
 from components.library.database import Database
-from components.library.dataset import Conflict, Dataset, Retry, passes
+from components.library.dataset import Conflict, Dataset, Retry, passes, reading
 from components.library.rows import known, take
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Publisher:
         self._commits: deque[float] = deque()
         self._proven = False  # by a commit, or a question: the token may write the dataset
         self._setback = ""  # why the current turn tries again
+        self._began: float | None = None  # when it began its last commit, or the questions before it
         self._closed = threading.Event()
         self._ending = threading.Event()
         self._urgent = threading.Event()
@@ -76,6 +78,8 @@ class Publisher:
                 if not self._add({}, None):
                     return
             except CheckpointNotFound:
+                with self._database.write() as connection:
+                    pending.send_again(connection)
                 self._hub.create()
             except HubError as error:
                 if not passes(error):
@@ -103,8 +107,19 @@ class Publisher:
             mine = self._asked
             self._urgent.set()
             if not self._served.wait_for(lambda: self._answered >= mine, seconds):
-                return _not_yet(self._setback or f"The Hub did not answer within {seconds:g} seconds.")
+                return _not_yet(self._setback or f"The Hub did not take it within {seconds:g} seconds.")
         return self.problem and _not_yet(self.problem)
+
+    def overdue(self) -> str:
+        """The sentence that what was added waits for a Hub that takes longer than PUBLISH_WAIT_SECONDS, or ""."""
+        began = self._began
+        if began is None or time.time() - began <= limits.PUBLISH_WAIT_SECONDS or not self.restored.is_set():
+            return ""
+        with self._database.read() as connection:
+            if not pending.waits(connection):
+                return ""
+        since = f"{datetime.fromtimestamp(began, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return f"What was added is not published to the dataset {self.dataset} yet: the Hub has let it wait since {since}."
 
     def turn(self) -> None:
         """Import new items of the dataset, publish waiting ones, and merge small files. Raises MantissaError.
@@ -116,6 +131,7 @@ class Publisher:
             self._setback = ""
             while not self._ending.is_set():
                 try:
+                    self._began = time.time()
                     if not self._step():
                         return
                     failures = 0
@@ -124,6 +140,8 @@ class Publisher:
                     if not passes(error) or failures >= limits.LIBRARY_ATTEMPTS:
                         raise
                     self._wait(error, failures)
+                finally:
+                    self._began = None
 
     def _step(self) -> bool:
         """Read, then make at most one commit; returns whether there may be more to do."""
@@ -131,21 +149,26 @@ class Publisher:
             head = self._hub.head()
         except CheckpointNotFound:
             if not self._may_write:
-                raise CheckpointNotFound(
-                    f"The dataset {self.dataset} was not found on the Hub, or is private: check MANTISSA_DATASET, or set MANTISSA_TOKEN to "
-                    "a token that may read it."
-                ) from None
+                raise
             self._hub.create()
             head = self._hub.head()
         with closing(head) as repository:
-            self._take_in(repository)
+            with reading(self.dataset):
+                self._take_in(repository)
             return self._publish(repository)
 
     def _take_in(self, repository: "HubRepository") -> None:
-        """Import the files that are not known yet. A file becomes known once all of it was read."""
+        """Import the files that are not known yet. A file becomes known once all of it was read.
+
+        Without any known file this is another dataset, or it was emptied: what is not read in it now is published again.
+        """
         sizes, commit = repository.files, repository.commit
         with self._database.read() as connection:
             seen = {path for (path,) in connection.execute("SELECT path FROM dataset_files")}
+        if not seen & set(sizes):
+            with self._database.write() as connection:
+                if pending.send_again(connection):
+                    _log.warning("the library: %s has none of the files that were published to it: all is published again", self.dataset)
         for table, path in known([path for path in sizes if path not in seen]):
             if self._ending.is_set():
                 return

@@ -14,7 +14,7 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         "Add the results of a scan to the library in MANTISSA_DATA, and publish them to MANTISSA_DATASET if that is set. What is there "
         "already is not added twice; samples, local files, and models that are not public are skipped. Or restore a damaged or lost "
-        "library, while the app is stopped: from its newest backup, and from every row that can still be read.",
+        "library, while the app is stopped: from its newest backup, and from the rows that can still be reached in its file.",
         ("import scan", "the folder that mantissa scan wrote"),
         ("import /data/scan", "again after an interruption, to continue"),
         ("restore", "the library in MANTISSA_DATA"),
@@ -54,6 +54,7 @@ def _restore() -> int:
     said = f"restored: {plural(made.labels, 'label')}, {plural(made.flags, 'flag')}, {plural(made.results, 'result')}, from {source}"
     print_lines([said], "The library is restored, but this sentence")
     if made.aside:
-        read = "All of the old file was read" if made.whole else "Some of the old file cannot be read: the rest of it was added"
+        some = "Some of the old file cannot be read: the rest of it was added" if made.read else "Nothing in the old file can be read"
+        read = "All of the old file was read" if made.whole else some
         print_line(f"{read}. It is kept in {made.aside}, next to the new one.")
     return 0

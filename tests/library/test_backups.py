@@ -1,6 +1,7 @@
 """Backups: one a day, some of them; and what comes back from a library that was deleted, replaced, damaged or may not be written."""
 
 import ctypes
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from analyzers import limits
 from analyzers.errors import LibraryUnavailable
-from components.library import FLAG_REASONS, Identity, Library, labels
+from components.library import FLAG_REASONS, Identity, Library, database, labels
 from components.library.backups import restore
 from components.library.database import FILE
 from mantissa.__main__ import main
@@ -133,6 +134,78 @@ def test_what_cannot_be_read_at_all_and_what_is_gone_come_back_from_the_newest_s
         (tmp_path / FILE).unlink()
 
 
+def test_a_library_in_use_is_not_restored_and_one_being_restored_not_opened(tmp_path: Path) -> None:
+    hold = "import sys; from pathlib import Path; from components.library import Library; Library.open(Path(sys.argv[1])); print(); input()"
+    with Library.open(tmp_path) as library:
+        library._backups.make()
+    app = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert app.stdout is not None and app.stdout.readline() == b"\n"
+        with pytest.raises(LibraryUnavailable, match="in use: stop the app"):
+            restore(tmp_path)
+    finally:
+        app.communicate(b"\n", timeout=100)
+    held = database.hold(tmp_path, "", alone=True)
+    assert held is not None
+    with pytest.raises(LibraryUnavailable, match="being restored"):
+        Library.open(tmp_path)
+    os.close(held)
+    assert restore(tmp_path).whole
+
+
+@pytest.mark.parametrize("gone", ["missing", "empty"])
+def test_a_lost_file_is_said_until_it_is_restored_and_its_backups_stay(tmp_path: Path, gone: str) -> None:
+    with Library.open(tmp_path) as library:
+        library.add_label("org/name", "bf16", LINK, ANN)
+        visitor = library.local_identity("secret")
+        library._backups.make()
+        assert library.state().problem == ""
+    (today,) = backed_up(tmp_path)
+    (tmp_path / "backups" / today).rename(tmp_path / "backups" / "library-2026-01-01.sqlite3")
+    (tmp_path / FILE).unlink()
+    if gone == "empty":
+        (tmp_path / FILE).touch()
+    for number in range(2):
+        with Library.open(tmp_path) as library:
+            assert "run mantissa library restore" in library.state().problem
+            library.add_label(f"org/new{number}", "bf16", LINK, ANN)
+            with pytest.raises(LibraryUnavailable, match="missing or empty"):
+                library._backups.make()
+    assert backed_up(tmp_path) == ["library-2026-01-01.sqlite3"]
+    restore(tmp_path)
+    with Library.open(tmp_path) as library:
+        library._backups.make()
+        assert library.state().problem == "" and library.counts().labels == 53 + 3 and library.local_identity("secret") == visitor
+
+
+def test_damage_that_a_request_met_is_remembered(tmp_path: Path) -> None:
+    with Library.open(tmp_path) as library:
+        fill(library)
+    damage(tmp_path / FILE, 0.2, 40)
+    with Library.open(tmp_path) as library:
+        library.state()
+        with pytest.raises(LibraryUnavailable, match="damaged"):
+            [library.history(f"org/m{number}") for number in range(LABELS)]
+        with pytest.raises(LibraryUnavailable, match="mantissa library restore"):
+            library.state()
+
+
+def test_a_full_disk_is_said_until_something_is_written(tmp_path: Path) -> None:
+    with Library.open(tmp_path) as library:
+        with library._database.write() as connection:  # the only connection, used again by the next one
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(LibraryUnavailable, match="disk is full"):
+            fill(library)
+        with library._database.write() as connection:  # without a change
+            connection.execute("DELETE FROM labels WHERE id = ''")
+        assert "disk is full" in library.state().problem
+        with library._database.read() as connection:
+            connection.execute("PRAGMA max_page_count = 1000000")
+        library.add_label("org/name", "bf16", LINK, ANN)
+        assert library.state().problem == ""
+
+
 def test_the_command_restores_the_configured_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,7 +216,8 @@ def test_the_command_restores_the_configured_library(
     monkeypatch.setattr(sys, "argv", ["mantissa", "library", "restore"])
     assert main() == 0
     said = capsys.readouterr()
-    assert said.out.startswith("restored: 53 labels, 0 flags, 0 results, from the backup of 20") and "cannot be read" in said.err
+    assert said.out.startswith("restored: 53 labels, 0 flags, 0 results, from the backup of 20")
+    assert "Nothing in the old file can be read" in said.err
     for words in (["restore", "scan"], ["import"]):
         monkeypatch.setattr(sys, "argv", ["mantissa", "library", *words])
         assert main() == 2

@@ -158,6 +158,38 @@ def test_a_token_that_may_write_is_asked_about_once_and_nothing_is_written(hub: 
     assert mirror.state().problem == ""
 
 
+@pytest.mark.parametrize("status", [403, 404, 412, 429])
+def test_a_dataset_that_cannot_be_read_is_the_operators(
+    hub: LocalHub, opened: Callable[..., Library], monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(limits, "HUB_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "LIBRARY_ATTEMPTS", 1)
+    opened("writer", background=False).publish()
+    hub.fault(Fault("/(api/datasets|resolve)/", times=None, status=status))
+    library = opened("one", background=False)
+    note = library.add_label("org/name", "bf16", LINK, ANN).note
+    assert DATASET in note and ("MANTISSA_DATASET" in note or "MANTISSA_TOKEN" in note)
+    assert not re.search("your (own )?(login|token)|check the name|try again", note)
+
+
+def test_a_name_that_is_no_dataset_names_its_variable(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="MANTISSA_DATASET is 'not a name'"):
+        Library.open(tmp_path, "not a name")
+
+
+def test_what_waits_for_a_hub_that_hangs_is_said(hub: LocalHub, opened: Callable[..., Library], monkeypatch: pytest.MonkeyPatch) -> None:
+    library = opened("one")
+    publisher = library._publisher
+    assert publisher is not None
+    wait_until(lambda: library.counts().unpublished == 0 and publisher._began is None)
+    monkeypatch.setattr(limits, "PUBLISH_WAIT_SECONDS", 0.2)
+    fault = hub.fault(Fault(COMMIT, times=None, delay=3))
+    assert library.add_label("org/name", "bf16", LINK, ANN).state == "saved here"
+    wait_until(lambda: "the Hub has let it wait since 20" in library.state().problem)
+    fault.delay = 0
+    wait_until(lambda: library.counts().unpublished == 0 and library.state().problem == "")
+
+
 def test_a_dataset_that_is_not_there_is_named(hub: LocalHub, opened: Callable[..., Library]) -> None:
     library = opened("one", token=None)
     wait_until(lambda: library.state().problem != "")
@@ -165,6 +197,29 @@ def test_a_dataset_that_is_not_there_is_named(hub: LocalHub, opened: Callable[..
     assert not library.state().restored
     with pytest.raises(CheckpointNotFound, match="MANTISSA_DATASET"):
         library.publish()
+
+
+@pytest.mark.parametrize("gone", ["deleted", "emptied", "deleted before the end"])
+def test_what_a_dataset_lost_is_published_again(hub: LocalHub, opened: Callable[..., Library], gone: str) -> None:
+    library = opened("one", background=False)
+    early = library.add_label("org/early", "bf16", LINK, ANN)
+    assert early.state == "published"
+    files = hub.files(DATASET, kind="dataset")
+    if gone == "emptied":
+        hub.commit(DATASET, {}, remove=files, kind="dataset")
+    else:
+        hub.remove(DATASET, kind="dataset")
+    if gone == "deleted before the end":
+        with library._database.write() as connection:
+            labels.take_labels(connection, [Label.of(ANN, "org/late", "bf16", LINK, "", created=stamp(datetime.now(UTC)))], "")
+        library.publish_last()
+    else:
+        assert library.add_label("org/late", "bf16", LINK, ANN).state == "published"
+    assert library.counts().unpublished == 0
+    other = opened("empty disk", background=False)
+    other.publish()
+    assert other.counts().labels == library.counts().labels == 55 and other.consensus("org/early").precision == "bf16"
+    assert sorted(published(hub)) == sorted(set(published(hub)))
 
 
 def test_the_card_has_a_configuration_for_each_table_and_describes_every_column(

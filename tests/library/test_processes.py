@@ -64,3 +64,12 @@ def test_a_kill_while_publishing_neither_loses_nor_doubles(hub: LocalHub, tmp_pa
                     ids[table] += [item.id for item in part.labels] + [result.id for result, _ in part.results]
         assert len(ids["labels"]) == len(set(ids["labels"])) == 54, dataset
         assert ids["results"] == ["ab" * 32], dataset
+
+
+def test_a_second_connection_keeps_the_locks_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("components.library.database.journal_mode", lambda folder: "TRUNCATE")
+    code = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
+    with Library.open(tmp_path, background=False) as library, library._database.write():
+        library.counts()
+        other = subprocess.run([sys.executable, "-c", code, str(tmp_path / "library.sqlite3")], capture_output=True, text=True, timeout=100)
+    assert "database is locked" in other.stderr

@@ -25,6 +25,8 @@ else:
     MOST = min(limits.CONNECTIONS, getrlimit(RLIMIT_NOFILE)[0] // 2)
 # Read at once: what h11 makes of it holds everybody else up. A head may be many requests, each to be answered.
 _HEAD_BYTES, _BODY_BYTES = 1 << 11, 1 << 16
+# A connection may wait that long before it ends to let others in: else whoever connects in a flood would be the one.
+_NEW_SECONDS = 1
 
 
 class Connection(H11Protocol, asyncio.BufferedProtocol):
@@ -46,7 +48,8 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         if len(own) >= MOST // 4 and self._address() not in getattr(self.app, "trusted_hosts", ()):
             _end_one([*own, self])
         elif len(others) >= MOST:
-            waiting = [each for each in others if each._waiting_since is not None]
+            late = time.monotonic() - _NEW_SECONDS
+            waiting = [each for each in others if (each._waiting_since or math.inf) < late]
             _end_one(waiting or _of_one_address(others))
 
     def get_buffer(self, sizehint: int) -> bytearray:

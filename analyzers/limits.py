@@ -151,6 +151,7 @@ READER_SECONDS = _limit("READER_SECONDS", 10, "seconds", "An analysis on the pag
 BODY_SECONDS = _limit("BODY_SECONDS", 15, "seconds", "A request's body must arrive within this time, plus a second for each 100 kB.")
 REQUEST_BYTES = _limit("REQUEST_BYTES", 8_000_000, "bytes", "Size of one request to the app, which is read into memory.")
 REQUEST_VALUES = _limit("REQUEST_VALUES", 100_000, "values", "Lists, objects, texts and commas in a request, which are held in memory.")
+LONG_REQUESTS = _limit("LONG_REQUESTS", 8, "requests", "Of more than 64 kB, that are read at once; a quarter of them from one address.")
 CONNECTIONS = _limit("CONNECTIONS", 1_000, "connections", "Each is an open file; and at most half of the files that the app may open.")
 CLIENT_SECONDS = _limit(
     "CLIENT_SECONDS", 20, "seconds", "A connection ends that asks for nothing, or of whose answer nobody reads 64 kB, for so long."

@@ -5,9 +5,11 @@ for one of these each, and no server lets others in where it has too many connec
 """
 
 import asyncio
+import math
 import socket
 import struct
 import time
+from collections import Counter
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -17,26 +19,51 @@ from analyzers import limits
 try:
     from resource import RLIMIT_NOFILE, getrlimit
 except ImportError:  # Windows has no such limit
-    _MOST = limits.CONNECTIONS
+    MOST = limits.CONNECTIONS
 else:
     # Half of the files that this process may open: the others are for the library, for analyses and for what they read.
-    _MOST = min(limits.CONNECTIONS, getrlimit(RLIMIT_NOFILE)[0] // 2)
+    MOST = min(limits.CONNECTIONS, getrlimit(RLIMIT_NOFILE)[0] // 2)
+# Read at once: what h11 makes of it holds everybody else up. A head may be many requests, each to be answered.
+_HEAD_BYTES, _BODY_BYTES = 1 << 11, 1 << 16
+# A connection may wait that long before it ends to let others in: else whoever connects in a flood would be the one.
+_NEW_SECONDS = 1
 
 
-class Connection(H11Protocol):
+class Connection(H11Protocol, asyncio.BufferedProtocol):
     """A connection that ends once it has waited for its client for CLIENT_SECONDS: for the whole head of a request, for more of a body, or
-    for the client to read. Where there are too many, that one ends which has waited for longest.
+    for the client to read. Where there are too many, in all or of one address, that one ends which has waited for longest.
     """
 
+    _buffer = bytearray()
     _waiting_since: float | None = None
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._begin()
-        if len(self.connections) > _MOST:
-            waiting = [each for each in self.connections if isinstance(each, Connection) and each._waiting_since is not None]
-            min(waiting, key=lambda each: each._waiting_since or 0.0)._end()
+        known = [each for each in self.connections if isinstance(each, Connection) and not each.transport.is_closing()]
+        others = [each for each in known if each is not self]
+        own = [each for each in others if each._address() == self._address()]
+        # A proxy has the connections of all its visitors.
+        if len(own) >= MOST // 4 and self._address() not in getattr(self.app, "trusted_hosts", ()):
+            _end_one([*own, self])
+        elif len(others) >= MOST:
+            late = time.monotonic() - _NEW_SECONDS
+            waiting = [each for each in others if (each._waiting_since or math.inf) < late]
+            _end_one(waiting or _of_one_address(others))
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Where to put what the client sends next."""
+        self._buffer = bytearray(_BODY_BYTES if self._is_asked() and self.cycle.more_body else _HEAD_BYTES)
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what the client sent."""
+        data, self._buffer = bytes(self._buffer[:nbytes]), bytearray()
+        if len(self.conn.trailing_data[0]) > _HEAD_BYTES and self._is_asked() and not self.cycle.more_body:
+            self._end()  # it asks and asks, and does not wait for answers
+        else:
+            self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -62,6 +89,9 @@ class Connection(H11Protocol):
     def _is_asked(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
+
     def _begin(self) -> None:
         """Begin to wait, if it is the client's turn."""
         self._stop()
@@ -79,3 +109,14 @@ class Connection(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = self._waiting_since = None
+
+
+def _end_one(connections: list[Connection]) -> None:
+    """End the one that has waited for longest, or any if none waits."""
+    min(connections, key=lambda each: each._waiting_since or math.inf)._end()
+
+
+def _of_one_address(connections: list[Connection]) -> list[Connection]:
+    """Those of the address that has the most."""
+    address = Counter(each._address() for each in connections).most_common(1)[0][0]
+    return [each for each in connections if each._address() == address]

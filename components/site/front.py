@@ -2,8 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
 from urllib.parse import parse_qs
+from weakref import WeakValueDictionary
 
 import gradio as gr
 from fastapi.exception_handlers import http_exception_handler
@@ -36,10 +38,13 @@ _POLICY = (
 _OWN_FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://hf.co https://*.hf.space"
 _ANY_FRAME = "*"
 _BODY_BYTES_PER_SECOND = 100_000
+# A longer body waits for its turn. uvicorn keeps that much of it meanwhile.
+_LONG_BODY = 1 << 16
 # Under any prefix: Gradio would store what anybody sends, and answer with the path.
 _UPLOADS = ("/upload", "/upload_progress")
 _TOO_SLOW = f"The body of a request must arrive within {limits.BODY_SECONDS} seconds (MANTISSA_BODY_SECONDS)."
 _TOO_LONG = f"A request may have {limits.REQUEST_BYTES:,} bytes at most (MANTISSA_REQUEST_BYTES)."
+_TOO_MANY_LONG = f"At most {limits.LONG_REQUESTS} long requests are read at once (MANTISSA_LONG_REQUESTS): try again in a moment."
 
 
 def middleware(app: gr.Blocks) -> list[Middleware]:
@@ -55,13 +60,15 @@ def exception_handlers() -> dict[type[Exception], Callable[[Request, Exception],
 class Front:
     """ASGI middleware. On this app's own addresses an error is a sentence; a browser gets the secret that identifies it where there is no
     login; only embeds may be framed by other sites. Nothing may be uploaded, no body is longer than REQUEST_BYTES, and none is waited for
-    longer than BODY_SECONDS.
+    longer than BODY_SECONDS. LONG_REQUESTS are in memory at once: the others are not read until then.
     """
 
     def __init__(self, app: ASGIApp, blocks: gr.Blocks) -> None:
         self._app = app
         self._pages = PageCache(app, blocks)
         self._blocks = blocks
+        self._turns = asyncio.Semaphore(limits.LONG_REQUESTS)
+        self._turns_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -89,8 +96,8 @@ class Front:
             await PlainTextResponse(said, status)(scope, receive, guarded)
 
     async def _answer(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
-        length = dict(scope["headers"]).get(b"content-length", b"")
-        if length.isdigit() and int(length) > limits.REQUEST_BYTES:
+        length = int(dict(scope["headers"]).get(b"content-length", 0))
+        if length > limits.REQUEST_BYTES:
             raise HTTPException(413, _TOO_LONG)
         if path.endswith(_UPLOADS):
             raise HTTPException(403, "This app takes no files.")
@@ -99,7 +106,8 @@ class Front:
             sessions = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash")
             found = stream(self._blocks, path, sessions[0] if sessions else None)
         elif scope["method"] not in ("HEAD", "OPTIONS"):
-            checked = await run_in_threadpool(self._checked, scope, path, await _read(receive))
+            async with self._turn(scope) if length > _LONG_BODY else nullcontext():
+                checked = await run_in_threadpool(self._checked, scope, path, await _read(receive))
             if isinstance(checked, Refusal):
                 found = checked
             else:
@@ -112,6 +120,18 @@ class Front:
             return
         with reading(found):
             await self._app(scope, receive, send)
+
+    @asynccontextmanager
+    async def _turn(self, scope: Scope) -> AsyncIterator[None]:
+        """To read a long body: LONG_REQUESTS have theirs at once, a quarter of them from one address."""
+        address = (scope.get("client") or ("",))[0]
+        own = self._turns_of.setdefault(address, asyncio.Semaphore(max(1, limits.LONG_REQUESTS // 4)))
+        try:
+            async with asyncio.timeout(limits.BODY_SECONDS) as waiting, own, self._turns:
+                waiting.reschedule(None)
+                yield
+        except TimeoutError:
+            raise HTTPException(503, _TOO_MANY_LONG) from None
 
     def _checked(self, scope: Scope, path: str, body: bytes) -> Refusal | bytes:
         """What is passed on of a body. Not on the event loop: a long one takes a while."""
@@ -138,7 +158,7 @@ def _add_headers(scope: Scope, path: str, start: Message) -> None:
     headers = MutableHeaders(scope=start)
     headers["X-Content-Type-Options"] = "nosniff"
     headers["Referrer-Policy"] = "same-origin"
-    if start["status"] in (408, 413):  # the rest of the body must not be waited for
+    if start["status"] in (408, 413, 503):  # the rest of the body must not be waited for
         headers["Connection"] = "close"
     if "Content-Security-Policy" not in headers:
         embedded = path != "/library" and b"embed=1" in scope["query_string"].split(b"&")
@@ -151,12 +171,13 @@ def _add_headers(scope: Scope, path: str, start: Message) -> None:
 
 def _bounded(receive: Receive) -> Receive:
     """``receive``, raising HTTPException once the body is longer than REQUEST_BYTES or takes longer than BODY_SECONDS."""
-    began = time.monotonic()
+    began: float | None = None
     read = 0
     complete = False
 
     async def bounded() -> Message:
-        nonlocal read, complete
+        nonlocal began, read, complete
+        began = began or time.monotonic()
         try:
             async with asyncio.timeout(
                 None if complete else limits.BODY_SECONDS + read / _BODY_BYTES_PER_SECOND - time.monotonic() + began

@@ -10,6 +10,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from analyzers import limits
+from components.running.connections import MOST
 from components.site.identity import space_hosts
 
 # Of an answer; uvicorn keeps up to two of them for a client that does not read.
@@ -19,8 +20,11 @@ _FORWARDED = b"x-forwarded-host"
 _ADDRESSES = (b"x-gradio-server", _FORWARDED)
 _HOST = re.compile(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?")
 _TWO_LENGTHS = "A request has either Content-Length or Transfer-Encoding, not both."
+_NO_LENGTH = "A request with a body says its length: send Content-Length in place of Transfer-Encoding."
 _OTHER_HOST = "This app does not answer under this name: whoever runs it may add the name to MANTISSA_HOSTS."
-_TOO_MANY = f"At most {limits.REQUESTS_PER_ADDRESS} requests of one address are answered at once (MANTISSA_REQUESTS_PER_ADDRESS)."
+# Under the connections that there may be.
+_SHARE = min(limits.REQUESTS_PER_ADDRESS, MOST // 2)
+_TOO_MANY = f"At most {_SHARE} requests of one address are answered at once (MANTISSA_REQUESTS_PER_ADDRESS)."
 
 
 class Gate:
@@ -38,9 +42,11 @@ class Gate:
         refusal = None
         if "content-length" in headers and "transfer-encoding" in headers:
             refusal = 400, _TWO_LENGTHS  # a proxy in front might read the other one
-        elif not is_ours(headers.get("host", "")):
+        elif "transfer-encoding" in headers:
+            refusal = 411, _NO_LENGTH  # a million chunks of a byte each would be parsed one by one
+        elif not (is_ours(headers.get("host", "")) or ("host" not in headers and scope["http_version"] == "1.0")):
             refusal = 421, _OTHER_HOST
-        elif self._under_way[address] >= limits.REQUESTS_PER_ADDRESS:
+        elif self._under_way[address] >= _SHARE:
             refusal = 503, _TOO_MANY
         if refusal is not None:
             await PlainTextResponse(refusal[1], refusal[0], {"Connection": "close"})(scope, receive, send)
@@ -60,7 +66,7 @@ class Gate:
 def is_ours(host: str) -> bool:
     """Whether a Host header names this app: an address, where nobody else can be, localhost, a Space's name, or what the operator lists."""
     parts = _HOST.fullmatch(host.strip().lower())
-    name = parts[1] or parts[2] if parts else ""
+    name = (parts[1] or parts[2] if parts else "").removesuffix(".")
     listed = [*os.environ.get("MANTISSA_HOSTS", "").split(","), os.environ.get("GRADIO_SERVER_NAME", ""), *space_hosts()]
     if name and name in ("localhost", *(each.strip().lower() for each in listed)):
         return True

@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from analyzers import limits
 from components.api.calls import is_bounded
+from components.site import gate
 from components.site.gate import Gate
 
 _LONG = bytes(range(256)) * 1000
@@ -40,6 +40,7 @@ def client() -> Iterator[TestClient]:
     [
         ("localhost", 200),
         ("LOCALHOST:7860", 200),
+        ("localhost.", 200),
         ("127.0.0.1:7860", 200),
         ("[::1]:7860", 200),
         ("[::1]", 200),
@@ -47,6 +48,7 @@ def client() -> Iterator[TestClient]:
         ("lab.example:80", 200),
         ("", 421),
         ("evil.example", 421),
+        ("evil.example.", 421),
         ("evil.example:7860", 421),
         ("localhost.evil.example", 421),
         ("127.0.0.1.evil.example", 421),
@@ -90,6 +92,23 @@ def test_a_request_has_one_length(client: TestClient) -> None:
     assert answer.status_code == 400 and answer.headers["connection"] == "close"
 
 
+def test_a_body_says_its_length(client: TestClient) -> None:
+    answer = client.post("/", content=iter([b"a", b"b"]))
+    assert answer.status_code == 411 and answer.headers["connection"] == "close" and "Content-Length" in answer.text
+
+
+@pytest.mark.parametrize(("version", "status"), [("1.0", 200), ("1.1", 421)])
+def test_a_probe_of_the_first_version_needs_no_host(version: str, status: int) -> None:
+    statuses: list[int] = []
+
+    async def send(message: Any) -> None:
+        statuses.extend([message["status"]] if "status" in message else [])
+
+    scope = {"type": "http", "method": "GET", "path": "/", "http_version": version, "headers": [], "client": ("192.0.2.1", 1)}
+    asyncio.run(Gate(Response(b""))(scope, None, send))  # type: ignore[arg-type]
+    assert statuses == [status]
+
+
 def test_a_long_answer_is_sent_in_pieces(client: TestClient) -> None:
     assert client.get("/long").content == _LONG
     lengths: list[int] = []
@@ -109,7 +128,7 @@ def test_a_long_answer_is_sent_in_pieces(client: TestClient) -> None:
 
 
 def test_an_address_has_a_share_of_what_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "REQUESTS_PER_ADDRESS", 2)
+    monkeypatch.setattr(gate, "_SHARE", 2)
 
     async def ask() -> list[int]:
         statuses: list[int] = []
@@ -122,11 +141,11 @@ def test_an_address_has_a_share_of_what_is_answered_at_once(monkeypatch: pytest.
         async def send(message: Any) -> None:
             statuses.extend([message["status"]] if "status" in message else [])
 
-        gate = Gate(app)
+        entrance = Gate(app)
 
         def asked(address: str) -> asyncio.Task[None]:
             scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")], "client": (address, 1)}
-            return asyncio.create_task(gate(scope, None, send))  # type: ignore[arg-type]
+            return asyncio.create_task(entrance(scope, None, send))  # type: ignore[arg-type]
 
         asking = [asked(address) for address in ("192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2")]
         await asyncio.sleep(0.01)

@@ -55,7 +55,7 @@ def opened(hub: LocalHub, tmp_path: Path) -> Iterator[Callable[..., Library]]:
 
 
 def test_what_is_not_read_yet_is_not_called_missing(hub: LocalHub, opened: Callable[..., Library], client: TestClient) -> None:
-    fault = hub.fault(Fault("/resolve/", times=None, delay=1))
+    fault = hub.fault(Fault("/resolve/", times=None, delay=15))
     library = opened()
     for address in (f"/result/{ID}", f"/result/{ID}.json", "/org/org"):
         answer = client.get(address)

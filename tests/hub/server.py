@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -208,8 +209,9 @@ class LocalHub:
                 fault = self._script.take(request.method, request.path, request.range is not None)
                 if fault is not None and fault.hang:
                     await asyncio.Event().wait()
-                if delay := self.delay + (fault.delay if fault is not None else 0.0):
-                    await asyncio.sleep(delay)
+                began = time.monotonic()
+                while (left := began + self.delay + (fault.delay if fault is not None else 0.0) - time.monotonic()) > 0:
+                    await asyncio.sleep(min(left, 0.1))  # who waits notices that the delay was taken back
                 if not await connection.send(request, self._answer(request, fault), fault):
                     return
                 if request.headers.get("connection", "").lower() == "close":

@@ -162,9 +162,9 @@ def test_a_token_that_may_write_is_asked_about_once_and_nothing_is_written(hub: 
 def test_a_dataset_that_cannot_be_read_is_the_operators(
     hub: LocalHub, opened: Callable[..., Library], monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
+    opened("writer", background=False).publish()
     monkeypatch.setattr(limits, "HUB_WAIT_SECONDS", 0.1)
     monkeypatch.setattr(limits, "LIBRARY_ATTEMPTS", 1)
-    opened("writer", background=False).publish()
     hub.fault(Fault("/(api/datasets|resolve)/", times=None, status=status))
     library = opened("one", background=False)
     note = library.add_label("org/name", "bf16", LINK, ANN).note

@@ -111,7 +111,7 @@ def _float(text: str) -> float:
 
 
 def _constant(text: str) -> NoReturn:
-    raise InvalidJson(f"holds {text}, which is no number of JSON")
+    raise InvalidJson(f"holds {text}, which JSON does not have")
 
 
 def _too_deep() -> JsonTooLarge:

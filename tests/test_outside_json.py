@@ -69,7 +69,7 @@ _REFUSED = {
     "surrogate in UTF-8": (b'["\xed\xa0\x80"]', "is not UTF-8 at byte 2"),
     "half a surrogate pair": (rb'["\ud83e"]', "holds half a surrogate pair"),
     "the other half, as a name": (rb'{"\uDD17": 1}', "holds half a surrogate pair"),
-    "NaN": (b"[NaN]", "holds NaN, which is no number of JSON"),
+    "NaN": (b"[NaN]", "holds NaN, which JSON does not have"),
     "Infinity": (b"[-Infinity]", "holds -Infinity, which"),
     "beyond float64": (b"[1e999]", "holds a number beyond the range of float64"),
     "long beyond float64": (b"[" + b"9" * 400 + b".5]", "holds a number beyond the range of float64"),

@@ -135,7 +135,7 @@ def _schema(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _check(endpoint: Endpoint, arguments: Mapping[str, Any]) -> None:
-    """Raise InvalidRequest for arguments that are no parameters, and for those that are missing."""
+    """Raise InvalidRequest for unknown arguments, and for required ones that are missing."""
     known = endpoint.signature()
     if unknown := next((name for name in arguments if name not in known), None):
         raise InvalidRequest(f"{quoted(unknown)} is not a parameter of {endpoint.name}, which takes {', '.join(known)}.")

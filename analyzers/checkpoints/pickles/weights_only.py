@@ -47,5 +47,5 @@ def why_no_state_dict(root: Any) -> str:
     if type(root) is not Entries:
         return "it holds no mapping from names to tensors, which transformers expects"
     if any(type(key) is not str for key in root[::2]):
-        return "it has keys that are no texts, which transformers expects as names"
+        return "some of its keys are not strings, and transformers expects names"
     return ""

@@ -45,9 +45,10 @@ test: $(tests_stamp) style
 	@$(MAKE) --no-print-directory --jobs=2 types tested chosen="$(chosen)"
 
 # Three processes for two cores, for those with a browser wait for it (tests/conftest.py deals them out). One thread of torch's for each: more
-# of them than cores wait for each other.
+# of them than cores wait for each other. Among thousands of tests with servers, browsers and deadlines, one may meet a machine that stood still:
+# what fails is run once more, and the summary lists it as RERUN.
 tested: chromium kernels
-	OMP_NUM_THREADS=$(THREADS) $(python) -m pytest -n 3 --no-loadscope-reorder $(chosen)
+	OMP_NUM_THREADS=$(THREADS) $(python) -m pytest -n 3 --no-loadscope-reorder --reruns 1 $(chosen)
 
 # The last -m counts: an empty one takes all.
 test-all: chosen = -m '' --hypothesis-profile=exhaustive

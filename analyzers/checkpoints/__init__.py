@@ -1,4 +1,4 @@
-"""Where weights come from: references, files that can be read by range, and what their headers say."""
+"""Checkpoints: references to them, files that can be read by range, and the tensors that their headers describe."""
 
 from analyzers.checkpoints.account import account_notes, base_coverage, read_coverage, tuned_coverage, undecoded
 from analyzers.checkpoints.adapters import adapter_rank

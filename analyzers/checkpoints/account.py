@@ -1,4 +1,4 @@
-"""The account of a checkpoint: every stored tensor in one class, and what is left out by kind, with the reason.
+"""Accounts for every stored tensor of a checkpoint: each belongs to one class, and each kind that was not read has its reason.
 
 A report's `Coverage` is made here, so that all analyzers mean the same by it. Elements of a tensor that is compared in part are divided
 between the classes ``compared`` and ``unmatched``.
@@ -33,7 +33,7 @@ _WHY = {
 def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterable[Tensor], copies: Container[str]) -> "Coverage":
     """The coverage of a report on one checkpoint.
 
-    chosen: what the visitor's filter lets pass; read: all or, in quick mode, a sample of it; copies: names of copies of the embedding.
+    chosen: tensors that pass the visitor's filters; read: all or, in quick mode, a sample of it; copies: names of copies of the embedding.
     """
     names = {tensor.name for tensor in chosen}
     reached = {tensor.name: tensor.elements for tensor in read if tensor.name not in copies}
@@ -43,7 +43,9 @@ def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterab
 def base_coverage(
     checkpoint: Checkpoint, alignment: Alignment, columns: Sequence[int], include: str | None = None, exclude: str | None = None
 ) -> "Coverage":
-    """The coverage of the base of a comparison, by the tuned checkpoints ``columns`` together. include, exclude: the visitor's filters."""
+    """Return the coverage of the base of a comparison, taking the tuned checkpoints ``columns`` together. include, exclude: the visitor's
+    filters.
+    """
     compared: Counter[str] = Counter()
     for group in alignment.groups:
         sizes = [min(group.base.elements, tuned.elements) for column in columns if (tuned := group.tuned[column]) is not None]
@@ -55,7 +57,7 @@ def base_coverage(
 def tuned_coverage(
     checkpoint: Checkpoint, alignment: Alignment, column: int, include: str | None = None, exclude: str | None = None
 ) -> "Coverage":
-    """The coverage of the tuned checkpoint ``column`` of a comparison. include, exclude: the visitor's filters."""
+    """Return the coverage of the tuned checkpoint ``column`` of a comparison. include, exclude: the visitor's filters."""
     compared: Counter[str] = Counter()
     for group in alignment.groups:
         tuned = group.tuned[column]
@@ -86,12 +88,12 @@ def _coverage(
     counted: dict[Class, list[int]] = {}
     for kind, tensor, number in parts:
         sums = counted.setdefault(kind, [0, 0, 0])
-        rest = kind != covered and number < tensor.elements  # of a tensor that counts as compared
+        rest = kind != covered and number < tensor.elements  # the uncompared rest of a tensor that is already counted as compared
         taken = tensor.nbytes * (tensor.elements - number if rest else number) // max(1, tensor.elements)
         sums[0] += not rest
         sums[1] += number
         sums[2] += tensor.nbytes - taken if rest else taken
-    for alias in checkpoint.aliases:  # of the same memory: they take no bytes
+    for alias in checkpoint.aliases:  # aliases share memory with a counted tensor: they take no bytes
         sums = counted.setdefault("tied", [0, 0, 0])
         sums[0] += 1
         sums[1] += alias.elements
@@ -130,7 +132,7 @@ def _class_of(tensor: Tensor, otherwise: Callable[[Tensor], "Class"], tied: Cont
 
 
 def _left_out(parts: Sequence[tuple["Class", Tensor, int]], covered: "Class", omitted: Sequence[Omitted]) -> list["LeftOut"]:
-    """By class and role, the largest first, and last what is next to the weights."""
+    """Group the parts that are not covered by class and role, the largest first; omitted tensors that are not weights come last."""
     from analyzers.coverage import LeftOut
 
     groups: dict[tuple[Class, str], list[tuple[Tensor, int]]] = {}
@@ -161,14 +163,14 @@ def _left_out(parts: Sequence[tuple["Class", Tensor, int]], covered: "Class", om
 
 
 def _lost_layers(parts: Sequence[tuple["Class", Tensor, int]], covered: "Class") -> set[tuple[str, int]]:
-    """Layers of which nothing was compared, where other layers were."""
+    """Return the blocks without any compared tensor, in stacks that have compared blocks."""
     compared = {_block(tensor) for kind, tensor, _ in parts if kind == covered and tensor.layer is not None}
     lost = {_block(tensor) for kind, tensor, _ in parts if kind == "unmatched" and tensor.layer is not None} - compared
     return {block for block in lost if block[0] in {stack for stack, _ in compared}}
 
 
 def _block(tensor: Tensor) -> tuple[str, int]:
-    """The stack of blocks, by the beginning of its name, and the number in it; ("", -1) outside blocks."""
+    """Return the name prefix of the tensor's stack of blocks and the number of its block; ("", -1) outside blocks."""
     number = -1 if tensor.layer is None else tensor.layer
     before, found, _ = tensor.name.partition(f".{number}.")
     return (before, number) if found else ("", -1)
@@ -178,7 +180,7 @@ _PLURALS = {"embedding": "embeddings", "expert": "experts", "router": "routers",
 
 
 def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator[str]:
-    """Yield remarks on the files of a checkpoint, then which of ``tensors`` are not plain weights and how they were read."""
+    """Yield remarks on the files of a checkpoint, then on those ``tensors`` that are not plain weights and how they were read."""
     yield from checkpoint.notes
     parameters = [t for t in tensors if not t.buffer and not t.holds_scales]
     beside = [t for t in parameters if is_adapter_parameter(t.name)]
@@ -208,12 +210,12 @@ def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator
 
 
 def undecoded(parameters: Sequence[Tensor]) -> str:
-    """The weights whose values are not decoded, in words, or an empty text."""
+    """Describe the weights whose values are not decoded; an empty text if there are none."""
     others = [t for t in parameters if not t.has_values and t.elements]
     part = sum(t.elements for t in others) / max(1, sum(t.elements for t in parameters))
     return f"{counted_dtypes(others)[:-1]}; {share(part)} of the elements)" if others else ""
 
 
 def counted_dtypes(tensors: Sequence[Tensor]) -> str:
-    """The number of tensors and their dtypes."""
+    """Describe ``tensors`` by their number and their dtypes."""
     return f"{plural(len(tensors), 'tensor')} ({', '.join(sorted({t.dtype for t in tensors}))})"

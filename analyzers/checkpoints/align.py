@@ -24,15 +24,15 @@ from analyzers.checkpoints.spans import Sides
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.ties import is_copy, may_tie, tied_heads
 
-# The form of a head that is compared with the embedding of a model which ties the two.
+# Form of a match between a head and the embedding of a model that ties the two.
 TIED = "tied to the embedding"
-_COPIES = 64  # tensors without a counterpart, and of their shape with one, that are compared
-_AS_HEAD = "[as head]"  # what the name of an embedding ends with where it is compared with a head too
+_COPIES = 64  # bounds the tensors that are searched for copies, and the candidates for each
+_AS_HEAD = "[as head]"  # suffix of an embedding's name if the embedding is also compared with a head
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One parameter of the base, or a part of one, and of every tuned checkpoint, None for a checkpoint that has no comparable tensor.
+    """One parameter of the base, or a part of one, with its counterparts in the tuned checkpoints, None where no tensor is comparable.
 
     base: cut to the rows (first axis) that at least one tuned checkpoint has; tuned: cut to the rows of the base; with fewer rows
     than ``base`` they cover its first elements. All in row-major order of their shapes. forms: the layout in which each tuned tensor
@@ -48,7 +48,7 @@ class Group:
 
     @property
     def sides(self) -> Sides:
-        """Base and tuned."""
+        """The tensors of the base and of every tuned checkpoint."""
         return (self.base, *self.tuned)
 
 
@@ -84,7 +84,7 @@ class Relaid(Pair):
 
 @dataclass(slots=True)
 class Unmatched:
-    """What is not, or not simply, compared between the base and one tuned checkpoint; in the base's order, then the tuned one's.
+    """Tensors that are not compared with a counterpart as stored; in the base's order, then the tuned checkpoint's.
 
     missing: only in the base; extra: only in the tuned checkpoint; misshapen: shapes do not match; renamed, resized, relaid: compared
     nevertheless; integers: parameters of both in which at least one side has no float values; that side's tensor, or the base's if
@@ -104,14 +104,17 @@ class Unmatched:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """groups: the compared parameters, in the base's order; unmatched: one per tuned checkpoint."""
+    """Counterparts of the base's parameters in every tuned checkpoint.
+
+    groups: the compared parameters, in the base's order; unmatched: one per tuned checkpoint.
+    """
 
     groups: tuple[Group, ...]
     unmatched: tuple[Unmatched, ...]
 
     @property
     def sides(self) -> list[Sides]:
-        """The tensors of each group, as a plan takes them."""
+        """The tensors of each group, in the form that a plan requires."""
         return [group.sides for group in self.groups]
 
 
@@ -131,7 +134,7 @@ def align(
     values of another embedding (`ties.repeated`); if omitted, only the configurations determine what is tied. readers: of the base and
     each tuned checkpoint, to let values decide between layouts; if omitted, names and shapes alone decide, and layers keep their numbers.
 
-    whole: compare all of what seems to be a copy of another tensor, not a sample of it.
+    whole: verify apparent copies of tensors on all elements, not on a sample.
 
     Takes time linear in the number of tensors. If no tensors match, ``groups`` is empty and nothing is raised. Raises InvalidFilter,
     and the errors of reads.
@@ -157,16 +160,17 @@ def align(
 
 
 def _parameters(checkpoint: Checkpoint) -> list[Tensor]:
-    """Those of all layers, also where layers are the same memory under several numbers."""
+    """Return the parameters of all layers, including layers that share memory under several numbers."""
     again = [tensor for tensor in checkpoint.aliases if tensor.layer is not None]
     return [tensor for tensor in (*checkpoint.tensors, *again) if not tensor.buffer and not tensor.holds_scales]
 
 
 @dataclass(frozen=True, slots=True)
 class _Matched:
-    """matches: base name -> views that match; partners: base name -> the tuned tensor of that name; extra: tuned tensors not matched.
+    """Matches between the base and one tuned checkpoint.
 
-    layers: stacks whose layers moved.
+    matches: base name -> views that match; partners: base name -> the tuned tensor of that name; extra: tuned tensors not matched; layers:
+    stacks whose layers moved.
     """
 
     matches: dict[str, list[Match]]
@@ -176,7 +180,7 @@ class _Matched:
 
 
 class _Sides:
-    """The base and one tuned checkpoint."""
+    """Matches the parameters of the base with those of one tuned checkpoint."""
 
     def __init__(
         self,
@@ -196,7 +200,7 @@ class _Sides:
         self._matcher = Matcher(head_lengths(configs), head_rows(configs), readers, _fit)
 
     def match(self) -> _Matched:
-        """All that match, with layers of other numbers where their values say so."""
+        """Match all parameters; layers may have other numbers if their values agree."""
         base, tuned = self._parameters
         found = self._by_name_and_form(base, tuned)
         if self._readers is not None:
@@ -210,7 +214,7 @@ class _Sides:
         return found
 
     def _find_copies(self, found: _Matched) -> None:
-        """Add to ``copies`` the tensors without a counterpart whose values are those of one that has one: tied in the model."""
+        """Add to ``copies`` the unmatched tensors that repeat the values of a matched one: the model ties them."""
         used = [
             {match.base_stored.name for matches in found.matches.values() for match in matches},
             {match.tuned_stored.name for matches in found.matches.values() for match in matches},
@@ -245,7 +249,7 @@ class _Sides:
         found: dict[str, list[Match]] = {}
         for match in matches:
             found.setdefault(match.base_stored.name, []).append(match)
-        # A tensor of the same name that cannot be compared has a counterpart only where no other tensor took its place.
+        # A tuned tensor of the same name that cannot be compared still counts as the counterpart, unless another tensor matched instead.
         used = {match.tuned_stored.name for match in matches} | {tensor.name for name, tensor in partners.items() if name not in found}
         return _Matched(found, partners, [tensor for tensor in tuned if tensor.name not in used], [])
 
@@ -253,7 +257,7 @@ class _Sides:
         return match_by_values(base, tuned, self._readers) if self._readers is not None else []
 
     def _with_layers(self, maps: list[LayerMap]) -> _Matched:
-        """The same with the tuned checkpoint's layers numbered as the base's."""
+        """Match again with the tuned checkpoint's layers numbered as in the base."""
         base, tuned = self._parameters
         moved, stored = with_layers_moved(tuned, maps)
         by_name = {tensor.name: tensor for tensor in tuned}
@@ -281,7 +285,7 @@ class _Sides:
         return _Matched(matches, {name: as_stored(t) for name, t in found.partners.items()}, [t for t in tuned if t.name not in used], maps)
 
     def _add_tied_heads(self, found: _Matched) -> None:
-        """A head that only one side stores is compared with the embedding of the other, which may tie the two."""
+        """Compare a head that only one side stores with the embedding of the other side, which may tie the two."""
         if self._readers is None:
             return
         heads = [[t for t in side if t.role == "head" and len(t.shape) == 2 and t.has_values] for side in self._parameters]
@@ -305,12 +309,12 @@ class _Sides:
 
 
 def _named(view: Tensor, stored: Tensor, original: Tensor) -> Tensor:
-    """A view of ``stored`` under the name of ``original``, which is the same tensor."""
+    """Return ``view`` of the tensor ``stored`` under the name ``original``, which the tensor has in its file."""
     return replace(view, name=original.name + view.name.removeprefix(stored.name), layer=original.layer)
 
 
 def _add_repeated(matches: dict[str, list[Match]], of: LayerMap, layer: int, source: int, tuned: Mapping[str, Tensor]) -> None:
-    """Compare layer ``layer`` of the tuned checkpoint with the layer of the base that it repeats, as the base's own counterpart is."""
+    """Compare layer ``layer`` of the tuned checkpoint with layer ``source`` of the base, which it repeats."""
     for name, each in list(matches.items()):
         if layer_of(name, of.base) != source:
             continue
@@ -350,12 +354,14 @@ def _groups(parameters: Sequence[Tensor], columns: Sequence[Mapping[str, Sequenc
 
 
 def _cut(base: Tensor, tuned: Tensor) -> bool:
-    """Whether the tuned tensor has other rows than the base, so that only the first of both are compared."""
+    """Return whether the tuned tensor has other rows than the base, so that only the first of both are compared."""
     return base.elements != tuned.elements and len(base.shape) == len(tuned.shape)
 
 
 def _finest(tensor: Tensor, columns: Sequence[Sequence[Match]]) -> list[Tensor]:
-    """The parts of a base tensor that all columns are compared by: those of the column with the most, and further copies of the whole."""
+    """Return the parts in which all columns compare a base tensor: those of the column with the most parts, and repeats of the whole
+    tensor.
+    """
     most = max(columns, key=len, default=())
     pieces = {match.base.name: match.base for match in most}
     if len(most) < 2 or tensor.name in pieces:  # whole, and possibly again as a head or a repeated layer
@@ -364,7 +370,7 @@ def _finest(tensor: Tensor, columns: Sequence[Sequence[Match]]) -> list[Tensor]:
 
 
 def _piece_of(tensor: Tensor, piece: Tensor, matches: Sequence[Match]) -> Match | None:
-    """The match of ``piece``: its own, or the same elements of a match of the whole tensor."""
+    """Return the match of ``piece``, or else the same elements of a match of the whole tensor."""
     own = next((match for match in matches if match.base.name == piece.name), None)
     whole = next((match for match in matches if match.base.name == tensor.name), None)
     part = piece.name[len(tensor.name) :]
@@ -382,7 +388,7 @@ def _piece_of(tensor: Tensor, piece: Tensor, matches: Sequence[Match]) -> Match 
 
 
 def _first_rows(tensor: Tensor, rows: int) -> Tensor:
-    """The first ``rows`` of a tensor; the whole tensor if it has no more rows, or no axes."""
+    """Return the first ``rows`` rows of a tensor; the whole tensor if it has no more rows, or no axes."""
     if not tensor.shape or tensor.shape[0] <= rows:
         return tensor
     shape = (rows, *tensor.shape[1:])
@@ -392,7 +398,10 @@ def _first_rows(tensor: Tensor, rows: int) -> Tensor:
 
 
 def _partners(base: Sequence[Tensor], tuned: Sequence[Tensor]) -> tuple[dict[str, Tensor], list[Tensor]]:
-    """Name in the base -> the tensor of the tuned checkpoint, which may have another name and shape; and those without a partner."""
+    """Return the partner of each base tensor, by its name in the base, and the tuned tensors without a partner.
+
+    Partners may differ in name and shape.
+    """
     names = {tensor.name for tensor in base}
     partners = {tensor.name: tensor for tensor in tuned if tensor.name in names}
     extra = [tensor for tensor in tuned if tensor.name not in names]
@@ -405,7 +414,7 @@ def _partners(base: Sequence[Tensor], tuned: Sequence[Tensor]) -> tuple[dict[str
 
 
 def _counterparts(base: Tensor, matched: _Matched, tied: Set[str], repeating: Set[str], sides: _Sides, found: Unmatched) -> list[Match]:
-    """The matches of ``base``, with tuned tensors cut to its rows; ``found`` receives what is to be reported.
+    """Return the matches of ``base``, with tuned tensors cut to its rows, and add the differences to ``found``.
 
     tied, repeating: names of the heads that repeat the embedding, in the base and in the tuned checkpoint.
     """
@@ -438,7 +447,7 @@ def _reported(match: Match, found: Unmatched) -> Match:
 
 
 def _fit(base: Tensor, tuned: Tensor) -> bool:
-    """Whether the shapes allow comparing the two tensors, or their first rows."""
+    """Return whether the shapes allow comparing the two tensors, or their first rows."""
     if base.shape == tuned.shape:
         return True
     resizable = base.role in ("embedding", "head") and len(base.shape) == len(tuned.shape) in (1, 2)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _DIGITS = re.compile("[0-9]+")
 
-# Storages of pickled files whose positions are verified when the checkpoint is read over a network.
+# Number of storages in pickled files whose positions are verified when the checkpoint is read over a network.
 _PLACES_CHECKED = 16
 
 
@@ -80,7 +80,7 @@ class Checkpoint:
         return sum(tensor.nbytes for tensor in self.tensors)
 
     def facts(self) -> "CheckpointFacts":
-        """The facts that reports state about the checkpoint."""
+        """Return the facts that reports state about the checkpoint."""
         from analyzers.base import CheckpointFacts  # local import: opening a checkpoint must not load pydantic
 
         return CheckpointFacts(
@@ -201,7 +201,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
 
 
 def _holds_weights(repository: LocalRepository) -> bool:
-    """Whether the single file of ``repository`` may hold weights, by its name or by its content."""
+    """Return whether the single file of ``repository`` may hold weights, by its name or by its content."""
     if is_weights(repository.ref):
         return True
     file = repository.open(next(iter(repository.files)))
@@ -245,7 +245,7 @@ def _read_header(repository: Repository, file: RangeFile, files: int) -> Header:
 
 
 def _by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Sort by name with layers.2 before layers.10: in sort keys, numbers begin with how many digits they have."""
+    """Sort by name, with layers.2 before layers.10: in sort keys, the number of digits precedes each number."""
 
     def numbered(match: re.Match[str]) -> str:
         digits = match[0].lstrip("0")

@@ -1,4 +1,4 @@
-"""Models in several folders: a sentence encoder, whose modules.json lists them, and a diffusers pipeline, whose model_index.json does.
+"""Finds models in several folders: sentence encoders, whose modules.json lists them, and diffusers pipelines, with a model_index.json.
 
 modules.json      [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "2_Dense", ...}, ...]
 model_index.json  {"_class_name": "FluxPipeline", "vae": ["diffusers", "AutoencoderKL"], "safety_checker": [null, null], ...}
@@ -22,11 +22,12 @@ _NO_PART = re.compile(r"scheduler|tokenizer|processor|extractor|guider|watermark
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The folders of one model. file: names them; folders: those with weights, in its order; notes: for the reader.
+    """The folders of one model. file: the file that lists them; folders: those with weights, in listed order; notes: remarks for the
+    reader.
 
-    main: the folder whose tensors are named as in a model of its own, and whose config.json is the model's; None in a pipeline;
-    empty: further folders that it names and whose parts have weights, though none are there;
-    complete: whether every part of a pipeline that has weights by its name and class has them in its folder.
+    main: the folder whose tensors are named as in a model of its own, and whose config.json is the model's; None in a pipeline; empty:
+    further folders that it names and whose parts have weights, though none are there; complete: whether each part of a pipeline that should
+    have weights, by its name and class, has them in its folder.
     """
 
     file: str = ""
@@ -38,9 +39,9 @@ class Components:
 
 
 def find_components(start: str, files: Mapping[str, int], folders: Collection[str], read_small: Callable[[str], bytes]) -> Components:
-    """The components of the model in the folder ``start``; none if no file lists them, or if it cannot be used, which a note says.
+    """Find the components of the model in the folder ``start``; none if no file lists them, or with a note if the list cannot be used.
 
-    folders: those that hold weights.
+    folders: all folders that hold weights.
     """
     inside = f"{start}/" if start else ""
     notes: list[str] = []
@@ -86,7 +87,7 @@ def _read(path: str, files: Mapping[str, int], read_small: Callable[[str], bytes
 
 
 def _modules(entries: list[Any], inside: str, folders: Collection[str]) -> list[str]:
-    """The paths that modules.json names; and those of the modules inside a router, which are in folders like query_0_Transformer."""
+    """Return the paths in modules.json and those of the modules inside a router, in folders like query_0_Transformer."""
     routes: dict[str, list[str]] = {}
     for folder in sorted(folders):
         above, _, name = folder.removeprefix(inside).rpartition("/")
@@ -102,7 +103,7 @@ def _modules(entries: list[Any], inside: str, folders: Collection[str]) -> list[
 
 
 def _with_weights(entries: list[Any]) -> list[str]:
-    """The paths of modules that have weights, by their types."""
+    """Return the paths of the modules whose types have weights."""
     found = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("path"), str)]
     return [entry["path"] for entry in found if str(entry.get("type")).rpartition(".")[2] not in _WITHOUT_WEIGHTS]
 
@@ -112,7 +113,7 @@ def _pipeline(entries: dict[str, Any]) -> list[str]:
 
 
 def _is_folder(path: str) -> bool:
-    """Whether a path stays inside the checkpoint; "" is the top folder."""
+    """Return whether a path stays inside the checkpoint; "" is the top folder."""
     return path == "" or (
         path.isprintable() and "\\" not in path and not any(part in ("", ".", "..") for part in path.removesuffix("/").split("/"))
     )

@@ -1,4 +1,4 @@
-"""The format of a weight file, told by its first bytes: names are not reliable (``.pth.tar``, ``.jit``, ``.model``, none)."""
+"""Recognizes the format of a weight file by its first bytes: names are not reliable (``.pth.tar``, ``.jit``, ``.model``, none)."""
 
 from dataclasses import replace
 from enum import Enum
@@ -15,7 +15,7 @@ OLD_MAGIC = b"L119547037146038801333356L\n"  # of torch.save in protocols 0 and 
 
 
 class Format(Enum):
-    """A format of weight files, described for the reader."""
+    """A format of weight files; the value describes it for the reader."""
 
     SAFETENSORS = "a safetensors file"
     GGUF = "a GGUF file"
@@ -28,7 +28,7 @@ _ENDINGS: dict[Format, tuple[str, ...]] = {Format.SAFETENSORS: SAFETENSORS, Form
 def read_any_header(file: RangeFile, checked: int | None) -> Header:
     """Read the header of a weight file of any format. The name decides only if the content is of no known format.
 
-    checked: as of `read_pickled`. Raises InvalidCheckpoint, UnsupportedWeights, LimitExceeded.
+    checked: see `read_pickled`. Raises InvalidCheckpoint, UnsupportedWeights, LimitExceeded.
     """
     begun = _Begun(file)
     named = next((kind for kind, endings in _ENDINGS.items() if file.path.endswith(endings)), None)
@@ -43,12 +43,12 @@ def read_any_header(file: RangeFile, checked: int | None) -> Header:
 
 
 def is_recognized(file: RangeFile) -> bool:
-    """Whether the content of ``file`` is of a known format."""
+    """Return whether the content of ``file`` is of a known format."""
     return recognize(read_range(file, 0, min(file.size, len(OLD_MAGIC))), file.size) is not None
 
 
 def recognize(beginning: bytes, size: int) -> Format | None:
-    """The format of a file of ``size`` bytes, by its first; None if it is unknown."""
+    """Return the format of a file of ``size`` bytes, given its first bytes; None if it is unknown."""
     if beginning[8:9] == b"{" and int.from_bytes(beginning[:8], "little") <= size - 8:
         return Format.SAFETENSORS
     if beginning.startswith(b"GGUF"):
@@ -58,7 +58,7 @@ def recognize(beginning: bytes, size: int) -> Format | None:
 
 
 class _Begun:
-    """A file whose first bytes are in memory: over a network, looking at them costs no request of its own."""
+    """A file whose first bytes are in memory, so that recognizing its format costs no extra request over a network."""
 
     def __init__(self, file: RangeFile) -> None:
         self.path, self.size = file.path, file.size

@@ -37,7 +37,7 @@ class Grid(NamedTuple):
 
     @classmethod
     def of(cls, tensor: Tensor, scale: Scale) -> "Grid":
-        """The grid of ``tensor``; with a single scale, the whole tensor is one matrix and one block."""
+        """Return the grid of ``tensor``; with a single scale, the whole tensor is one matrix and one block."""
         columns = tensor.shape[-1]
         if scale.tensor.elements == 1:
             rows = prod(tensor.shape[:-1])
@@ -47,13 +47,13 @@ class Grid(NamedTuple):
         return cls(rows, columns, block_rows, block_columns, -(-rows // block_rows), -(-columns // block_columns))
 
     def scale_of(self, element: int) -> int:
-        """Index of the scale of ``element``. It never decreases within a row or from row to row."""
+        """Return the index of the scale of ``element``. It never decreases within a row or from row to row."""
         row, column = divmod(element, self.columns)
         matrix, row = divmod(row, self.rows)
         return (matrix * self.scale_rows + row // self.block_rows) * self.scale_columns + column // self.block_columns
 
     def span(self, start: int, stop: int) -> tuple[int, int]:
-        """First and last + 1 index of the scales of elements ``start`` to ``stop`` - 1."""
+        """Return the first and the last + 1 index of the scales of elements ``start`` to ``stop`` - 1."""
         if start // self.columns == (stop - 1) // self.columns:
             return self.scale_of(start), self.scale_of(stop - 1) + 1
         first = self.scale_of(start - start % self.columns)
@@ -61,17 +61,17 @@ class Grid(NamedTuple):
 
 
 def scale_reads(tensor: Tensor) -> int:
-    """Number of reads that a short span of ``tensor`` needs in addition to the read of its codes."""
+    """Return the number of reads that a short span of ``tensor`` needs in addition to the read of its codes."""
     return 0 if tensor.scale is None else 1 if tensor.scale.factor is None else 2
 
 
 def scale_bits(tensor: Tensor) -> int:
-    """Bits of memory per element for the scales of ``tensor``, as float32, rounded up."""
+    """Return the bits of memory per element for the scales of ``tensor``, as float32, rounded up."""
     return 0 if tensor.scale is None else 32 // Grid.of(tensor, tensor.scale).block_columns + 1
 
 
 def stored_bytes(tensor: Tensor, start: int, count: int) -> int:
-    """Bytes to read for ``count`` elements of ``tensor`` from ``start`` on, including their scales."""
+    """Return the bytes to read for ``count`` elements of ``tensor`` from ``start`` on, including their scales."""
     if count == 0:
         return 0
     nbytes = -(-(start + count) * tensor.bits // 8) - start * tensor.bits // 8
@@ -83,9 +83,9 @@ def stored_bytes(tensor: Tensor, start: int, count: int) -> int:
 
 
 class ScaledCodes:
-    """``count`` elements of a tensor with scales, from ``start`` on: codes and scales are read at once, slices decoded as they are taken.
+    """Elements ``start`` to ``start + count`` of a scaled tensor: codes and scales are read at once, slices are decoded on access.
 
-    buffer: large enough for the codes; a slice is valid until the next.
+    buffer: large enough for the codes; a slice is valid until the next access.
     """
 
     def __init__(self, tensor: Tensor, start: int, count: int, buffer: Bytes, read: Read) -> None:
@@ -102,7 +102,7 @@ class ScaledCodes:
             self._scales = _scales(tensor.scale, self._first, last, read)
 
     def __getitem__(self, part: slice) -> NDArray[np.uint32]:
-        """The fp32 patterns of elements ``part``, counted from the first one that was read."""
+        """Decode elements ``part``, counted from the first element read, into fp32 bit patterns."""
         first, stop = self._start + part.start, self._start + min(part.stop, self._count)
         if first >= stop:
             return np.empty(0, dtype=np.uint32)
@@ -115,7 +115,7 @@ class ScaledCodes:
 
 
 def _scales(scale: Scale, first: int, last: int, read: Read) -> Floats:
-    """Scales ``first`` to ``last`` - 1, with the global factor applied."""
+    """Return scales ``first`` to ``last`` - 1, with the global factor applied."""
     values = _float32(scale.tensor, first, last, read)
     if scale.factor is None:
         return values
@@ -134,7 +134,7 @@ def _float32(tensor: Tensor, first: int, last: int, read: Read) -> Floats:
 
 @cache
 def _table(dtype: str) -> Floats:
-    """The value of each code: a byte, or half a byte for E2M1. Bytes of non-float dtypes are read as E8M0."""
+    """Return the value of each code: a byte, or half a byte for E2M1. Bytes of non-float dtypes are read as E8M0."""
     if dtype in NARROW:
         return NARROW[dtype].decode().astype(np.float32)
     return (FP4_E2M1.decode() if dtype == "F4" else e8m0_values()).astype(np.float32)

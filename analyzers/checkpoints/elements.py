@@ -35,7 +35,7 @@ def read_elements(read_into: ReadInto, tensor: Tensor, start: int, count: int, b
     """
     part = buffer[: count * tensor.itemsize]
     codes = part.view(f"<u{tensor.itemsize}")
-    if tensor.strides is None and count:  # nothing may begin at the end of the file
+    if tensor.strides is None and count:  # an empty tensor may begin at the end of the file
         read_into(tensor.offset + start * tensor.itemsize, part.data)
     if tensor.strides is None:
         return codes
@@ -47,7 +47,7 @@ def read_elements(read_into: ReadInto, tensor: Tensor, start: int, count: int, b
 
 
 def read_bytes(tensor: Tensor, start: int, count: int) -> int:
-    """Upper bound on the bytes that `read_elements` reads, including gaps; for packed elements, the bytes that contain them."""
+    """Bound the bytes that `read_elements` reads, including gaps; for packed elements, the bytes that contain them."""
     if tensor.strides is None or count == 0:
         return -(-count * tensor.bits // 8)
     shape, strides = _merged(tensor.shape, tensor.strides)
@@ -55,7 +55,7 @@ def read_bytes(tensor: Tensor, start: int, count: int) -> int:
 
 
 def normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Strides in the convention of `Tensor`: None for contiguous row-major, 0 on every axis whose stride does not matter."""
+    """Return strides in the convention of `Tensor`: None for contiguous row-major, 0 on every axis whose stride does not matter."""
     if 0 in shape:
         return None
     expected = 1
@@ -67,7 +67,7 @@ def normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[in
 
 
 def as_read(tensor: Tensor, count: int) -> Tensor:
-    """The tensor as a stream reads ``count`` elements of it: in `memory_order` for part of a view or a large one, else unchanged.
+    """Return the tensor as a stream reads ``count`` elements of it: in `memory_order` for part of a view or a large one, else unchanged.
 
     Views with scales always keep their order, since a scale is located by row and column.
     """
@@ -76,14 +76,14 @@ def as_read(tensor: Tensor, count: int) -> Tensor:
 
 
 def extent(tensor: Tensor) -> int:
-    """Bytes from the first element of a tensor to its last, including gaps."""
+    """Return the bytes from the first element of a tensor to its last, including gaps."""
     if tensor.strides is None:
         return tensor.nbytes
     return _extent(tensor.shape, tensor.strides) * tensor.itemsize
 
 
 def memory_order(tensor: Tensor) -> Tensor:
-    """The same elements with axes sorted by stride, so that reading the tensor in order reads the file sequentially."""
+    """Sort the axes of a tensor by stride, so that reading its elements in order reads the file sequentially."""
     if tensor.strides is None:
         return tensor
     axes = sorted((n, s) for n, s in zip(tensor.shape, tensor.strides, strict=True) if n > 1)
@@ -136,7 +136,7 @@ def _boxes(shape: tuple[int, ...], start: int, stop: int) -> Iterator[tuple[int,
 
 
 def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The same elements in the same order with as few axes as possible, at least one."""
+    """Merge the axes of a view: the same elements in the same order with as few axes as possible, at least one."""
     lengths, steps = [1], [0]
     for length, stride in zip(shape, strides, strict=True):
         if length == 1:

@@ -1,4 +1,4 @@
-"""The tensors that the headers of the weight files describe: each once, under one name."""
+"""Lists the tensors that the headers of the weight files describe: each once, under one name."""
 
 import re
 from collections import Counter
@@ -16,15 +16,17 @@ from analyzers.terminal import plural, some_files
 
 _NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
 
-# Tied tensors, and tensors in several shards, that the notes list by name.
+# Number of tied or replaced tensors that the notes list by name.
 _NAMED_TIES = 8
 
 
 def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]) -> tuple[list[Tensor], dict[str, str]]:
-    """Every tensor, with the file added to names that collide; and the tensors that loaders replace -> the ones that they load instead.
+    """Return every tensor, with the file added to names that collide, and a map from tensors that loaders replace to those they load
+    instead.
 
-    Of a name in several shards of one set, transformers loads the tensor in the last shard, whatever the index says: the others get the
-    names of their files. notes: receives remarks for the reader. Raises InvalidCheckpoint if a name must not collide.
+    If several shards of one set hold the same name, transformers loads the tensor in the last shard, whatever the index says; the file is
+    added to the names of the others. notes: receives remarks for the reader. Raises InvalidCheckpoint if a GGUF file repeats a name, or
+    names still collide.
     """
     # Layers repeat the same names: without digits only a few dozen are distinct.
     roles: dict[str, str] = {}
@@ -66,7 +68,7 @@ def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[
 
 
 def _replaced_note(name: str, path: str, loaded: str, chosen: WeightSet) -> str:
-    """A note on a tensor in ``path`` that another one replaces. Raises InvalidCheckpoint in GGUF files, whose programs refuse it."""
+    """Write a note on a tensor in ``path`` that another one replaces. Raises InvalidCheckpoint for GGUF files, which llama.cpp refuses."""
     both = f"{quoted(path, 200)} and {quoted(loaded, 200)}"
     if path.endswith(GGUF):
         raise InvalidCheckpoint(f"The tensor {quoted(name)} stands both in {both}, which llama.cpp refuses.")
@@ -75,7 +77,7 @@ def _replaced_note(name: str, path: str, loaded: str, chosen: WeightSet) -> str:
 
 
 def count_once(every: list[Tensor], notes: list[str]) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """Keep one of several tensors that alias the same elements of a file: the first that is not a head, else the first; and the others."""
+    """Separate the tensors to count from those that alias the same elements: the first alias that is not a head counts, else the first."""
     if len({(tensor.file, tensor.offset) for tensor in every}) == len(every):
         return every, ()
     kept: dict[tuple[object, ...], Tensor] = {}
@@ -126,5 +128,5 @@ def _compare_index(
 
 
 def _named(first: str, count: int) -> str:
-    """The first of ``count`` tensors, and how many more there are."""
+    """Quote the first of ``count`` tensors and say how many more there are."""
     return quoted(first) + (f" and {plural(count - 1, 'more tensor')}" if count > 1 else "")

@@ -17,7 +17,7 @@ _REPEAT = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
 
 
 def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) -> list[Tensor]:
-    """The tensors whose name matches ``include`` and not ``exclude`` (regular expressions, searched anywhere in the name).
+    """Return the tensors whose name matches ``include`` and not ``exclude`` (regular expressions, searched anywhere in the name).
 
     Raises InvalidFilter if a pattern does not compile or takes too long, or no tensor remains.
     """
@@ -30,7 +30,7 @@ def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) 
 
 
 def passing(tensors: Sequence[Tensor], include: str | None, exclude: str | None) -> list[Tensor]:
-    """`select`, but an empty result is not an error.
+    """Select like `select`, but return an empty list if no tensor remains.
 
     Patterns are untrusted, and some take exponential time: together they have ``FILTER_SECONDS``.
     """
@@ -62,7 +62,7 @@ def compile_filter(name: str, pattern: str) -> "regex.Pattern[str]":
 
 
 def _refuse_large_repeats(name: str, pattern: str) -> None:
-    """Compiling unrolls nested counted repeats and cannot be timed out: a{1000000000} would take all memory."""
+    """Refuse large counted repeats: compiling unrolls nested ones and cannot be timed out, so a{1000000000} would take all memory."""
     product = 1
     for low, high in _REPEAT.findall(pattern):
         product *= max(int(low or 0), int(high or 0), 1)

@@ -1,4 +1,4 @@
-"""Selects the weight files of one folder of a repository, and says which file or set another loader would take."""
+"""Selects the weight files of one folder of a repository, and notes which file or set another loader would take."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,10 +34,10 @@ class WeightSet:
 def select_folder(
     folder: str, names: Sequence[str], files: Mapping[str, int], read_small: Callable[[str], bytes], prefix: str, notes: list[str]
 ) -> WeightSet:
-    """The weight files of ``folder`` with the precedence of `layout`, without GGUF.
+    """Select the weight files of ``folder`` with the precedence of `layout`, without GGUF.
 
-    names: its files, without the folder; files: path -> bytes; prefix: of the set; notes: receives remarks for the reader.
-    Raises InvalidCheckpoint, LimitExceeded.
+    names: its files, without the folder; files: path -> bytes; prefix: begins the names of the set's tensors; notes: receives remarks for
+    the reader. Raises InvalidCheckpoint, LimitExceeded.
     """
     before = f"{folder}/" if folder else ""
     main, endings = ("model.safetensors", SAFETENSORS) if _prefers_safetensors(names) else ("pytorch_model.bin", PICKLED)
@@ -46,7 +46,7 @@ def select_folder(
     if main in weights:
         notes.extend(_other_set(main, weights, indexes, before, names, endings, files, read_small))
         return WeightSet(folder, ((before + main,),), prefix=prefix)
-    if (single := f"{_DIFFUSERS}{main.rpartition('.')[2]}") in weights:  # which diffusers loads alone
+    if (single := f"{_DIFFUSERS}{main.rpartition('.')[2]}") in weights:  # diffusers loads this file alone
         return WeightSet(folder, ((before + single,),), prefix=prefix)
     if any(not name.startswith(CONSOLIDATED) for name in weights):
         indexes = [name for name in indexes if not name.startswith(CONSOLIDATED)]
@@ -63,7 +63,9 @@ def select_folder(
 
 
 def _prefers_safetensors(names: Sequence[str]) -> bool:
-    """Whether transformers loads safetensors: of files with the names it looks for, else wherever there are any."""
+    """Return whether transformers loads safetensors: decided by the file names it looks for, else by the presence of any
+    safetensors file.
+    """
     for main, safe in (("model.safetensors", True), ("adapter_model.safetensors", True), ("pytorch_model.bin", False)):
         if main in names or main + INDEX in names:
             return safe
@@ -80,7 +82,7 @@ def _other_set(
     files: Mapping[str, int],
     read_small: Callable[[str], bytes],
 ) -> list[str]:
-    """A note on a set of shards next to a single file, which transformers prefers and other loaders do not."""
+    """Write a note on a set of shards next to a single file, which transformers prefers and other loaders do not."""
     taken = f"transformers loads {quoted(main)}"
     index = main + INDEX
     if index in indexes:

@@ -1,4 +1,4 @@
-"""The header of a GGUF file (llama.cpp), read by range and validated before any field is trusted or any memory allocated.
+"""Reads the header of a GGUF file (llama.cpp) by range, validated before any field is trusted or any memory allocated.
 
     "GGUF" | version u32 | tensors u64 | entries u64
     entries: key | type u32 | value                       strings: length u64 | UTF-8; lists: type u32 | length u64 | values
@@ -39,7 +39,7 @@ _TYPE = "general.type"
 
 
 class _Damaged(Exception):
-    """What is wrong with a header; the caller adds the file's name."""
+    """A fault of a header; the caller adds the file's name."""
 
 
 def read_gguf(file: RangeFile) -> Header:
@@ -100,7 +100,7 @@ class _Reader:
         return tensors, entries
 
     def _entries(self, count: int) -> Mapping[str, str | int]:
-        """The values of `_ARCHITECTURE`, `_TYPE`, `_FILE_TYPE` and `_ALIGNMENT_KEY`."""
+        """Read the values of `_ARCHITECTURE`, `_TYPE`, `_FILE_TYPE` and `_ALIGNMENT_KEY`; skip all others."""
         found: dict[str, str | int] = {}
         keys = set()
         for _ in range(count):
@@ -161,7 +161,7 @@ class _Reader:
         return tuple(tensors)
 
     def _tensor(self) -> tuple[str, str, tuple[int, ...], int, int]:
-        """Name, dtype, shape, offset in the data and bytes of the next tensor."""
+        """Read name, dtype, shape, offset in the data and bytes of the next tensor."""
         name = self._text()
         dimensions = self._number("<I")
         if dimensions > _DIMENSIONS:
@@ -223,7 +223,7 @@ class _Reader:
 
 
 def _type(kind: int, name: str) -> tuple[str, int, int]:
-    """dtype, elements per block and bytes per block of GGML type number ``kind``."""
+    """Return dtype, elements per block and bytes per block of GGML type number ``kind``."""
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     try:
@@ -231,7 +231,7 @@ def _type(kind: int, name: str) -> tuple[str, int, int]:
     except ValueError:
         raise UnsupportedWeights(f"{quoted(name)} has GGML type {kind}, which is not known here: upgrade the gguf package.") from None
     block, size = GGML_QUANT_SIZES[found]
-    # GGML stores scales and codes together, unlike the tensor pairs with the same dtype names.
+    # GGML stores scales and codes together, unlike tensor pairs with the same dtype names.
     dtype = f"GGML_{found.name}" if found.name in PACKED_BITS else found.name
     return dtype, block, size
 

@@ -1,4 +1,4 @@
-"""Which of several GGUF files is read: they hold the same weights at different widths, each in one file or in numbered parts."""
+"""Chooses between several GGUF files: they hold the same weights at different widths, each in one file or in numbered parts."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ _PROJECTOR = "mmproj"
 
 
 def widest(paths: Sequence[str], files: Mapping[str, int]) -> tuple[tuple[str, ...], str]:
-    """The widest complete GGUF file with all its parts, and a note on the others, "" if there are none.
+    """Return the widest complete GGUF file with all its parts, and a note on the others, "" if there are none.
 
-    Encoders of images, which are another part of the model, and adapters are read only if there is nothing else.
-    Raises InvalidCheckpoint if parts of every file are missing, LimitExceeded.
+    Projectors of images or sound, which are another part of the model, and adapters are read only if there is nothing else. Raises
+    InvalidCheckpoint if every file lacks parts, LimitExceeded.
     """
     models = [path for path in paths if not is_projector(path) and not ADAPTER.match(file_name(path))] or list(paths)
     single, numberings = numbered(models)
@@ -31,7 +31,7 @@ def widest(paths: Sequence[str], files: Mapping[str, int]) -> tuple[tuple[str, .
         if len(parts) >= int(total) and not missing_parts(total, parts):
             groups.append(tuple(parts[number] for number in sorted(parts)))
     if not groups:
-        groups = complete_groups(models)  # raises, and names what is missing
+        groups = complete_groups(models)  # raises an error that names the missing parts
     chosen = min(groups, key=lambda group: (_rank(group[0]), -sum(files[path] for path in group), group))
     others = len(paths) - len(chosen)
     incomplete = "" if sum(map(len, groups)) == len(models) else " that is complete"
@@ -40,17 +40,20 @@ def widest(paths: Sequence[str], files: Mapping[str, int]) -> tuple[tuple[str, .
 
 
 def is_projector(path: str) -> bool:
-    """Whether a GGUF file holds the encoder of images or sound that stands before a language model."""
+    """Return whether a GGUF file holds the encoder of images or sound that feeds a language model."""
     return file_name(path).lower().startswith(_PROJECTOR)
 
 
 def same_model(path: str, other: str) -> bool:
-    """Whether two GGUF files are one model at different widths, judged by their names without width and part."""
+    """Return whether two GGUF files are one model at different widths, judged by their names without width and part."""
     return _model(path) == _model(other)
 
 
 def parts(path: str) -> tuple[int, list[str]]:
-    """The number of a part, and the names of all parts of its file; (1, [path]) for a file in one part, or in more than may be read."""
+    """Return the number of a part and the names of all parts of its file.
+
+    (1, [path]) for a file in one part, or in more parts than may be read.
+    """
     match = SHARD.fullmatch(path)
     if match is None or int(match[3]) > limits.SHARDS:
         return 1, [path]

@@ -1,11 +1,11 @@
-"""The header of a safetensors file, validated before any field is trusted or any memory allocated.
+"""Reads the header of a safetensors file, validated before any field is trusted or any memory allocated.
 
     8 bytes: N, little endian | N bytes: JSON, {"name": {"dtype", "shape", "data_offsets"}, ..., "__metadata__": {...}} | data
 
 Every file accepted by this module is accepted by the safetensors library, with the same names, dtypes and shapes: of two entries of one
-name the last counts, and undefined fields of an entry are ignored. This module is stricter with what is repeated: both entries must be
-valid, and none may be named like a field. It refuses entries that are lists, which the library reads as objects, and empty tensors whose
-other lengths make more than 2^64 bits.
+name the last counts, and undefined fields of an entry are ignored. This module is stricter with repeated entries: both must be valid, and
+neither may be named like a field. It refuses entries that are lists, which the library reads as objects, and empty tensors whose other
+lengths make more than 2^64 bits.
 """
 
 import sys
@@ -34,7 +34,7 @@ _OVERFLOW = 1 << 64
 
 
 class HeaderTensor(NamedTuple):
-    """One tensor as described by its header.
+    """One tensor as described by a header.
 
     start, stop: absolute byte offsets in the file of its first element and past its last; strides: see `Tensor`.
     """
@@ -48,8 +48,10 @@ class HeaderTensor(NamedTuple):
 
 
 class Omitted(NamedTuple):
-    """Tensors of a file that are not read. what: names them; parameters: None if unknown; why: a clause that follows; weights: False for
-    those next to the weights, such as an optimizer's.
+    """Tensors of a file that are not read.
+
+    what: names them; parameters: None if unknown; why: a clause that follows ``what``; weights: False for tensors that are no weights, such
+    as an optimizer's.
     """
 
     what: str
@@ -61,10 +63,12 @@ class Omitted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """tensors: sorted by offset, or by name for a pickled file; metadata: free-form metadata of the writer;
-    nbytes: length of the description, which the data follow in a safetensors file; notes: remarks for the reader;
-    opaque: classes and functions of a pickled file whose values were not interpreted; omitted: its tensors that are not read; refused: why
-    transformers does not load a file of this name and content, as a clause, empty if it may; pickled: whether its content can run code.
+    """The header of a weight file.
+
+    tensors: sorted by offset, or by name for a pickled file; metadata: free-form metadata of the writer; nbytes: length of the description,
+    which the data follow in a safetensors file; notes: remarks for the reader; opaque: classes and functions of a pickled file whose values
+    were not interpreted; omitted: its tensors that are not read; refused: why transformers does not load a file of this name and content,
+    as a clause, empty if it does; pickled: whether its content can run code.
     """
 
     tensors: tuple[HeaderTensor, ...]
@@ -78,7 +82,7 @@ class Header:
 
 
 class _Malformed(Exception):
-    """What is wrong with a header; the caller adds the file's name."""
+    """A fault of a header; the caller adds the file's name."""
 
 
 def read_header(file: RangeFile) -> Header:
@@ -100,7 +104,7 @@ def read_header(file: RangeFile) -> Header:
 
 
 def header_stop(raw: bytes | bytearray, file_size: int, path: str = "the file") -> int:
-    """Byte offset in the file at which the header that starts ``raw`` ends, checked against the limits.
+    """Return the byte offset in the file at which the header that starts ``raw`` ends, checked against the limits.
 
     raw: at least the first 8 bytes. Raises InvalidCheckpoint, LimitExceeded.
     """
@@ -121,7 +125,7 @@ def header_stop(raw: bytes | bytearray, file_size: int, path: str = "the file") 
 
 
 def cut_off(path: str, what: str, needed: int, size: int) -> InvalidCheckpoint:
-    """The error about a file of which only the first ``size`` of ``needed`` bytes are there. what: needs them, with its verb."""
+    """Return the error about a file with only the first ``size`` of ``needed`` bytes. what: the part that needs them, with its verb."""
     missing = needed - size
     least = "at least " if what.endswith("at least") else ""
     there, lost = ("is", "is") if size == 1 else ("are", "is" if missing == 1 else "are")
@@ -154,9 +158,9 @@ def parse_header(raw: bytes | bytearray, file_size: int, path: str = "the file")
 
 
 def _check_counts(raw: bytes | bytearray, stop: int) -> None:
-    """Check the header against the limits before any of it is decoded: decoded strings, lists and numbers take up to 30 times their bytes.
+    """Check a header against the limits before decoding it: decoded strings, lists and numbers take up to 30 times their bytes.
 
-    A tensor is one object of five strings; what exceeds that is metadata.
+    A tensor is one object of five strings; everything beyond that is metadata.
     """
     objects = raw.count(b"{", _LENGTH, stop)
     strings = (raw.count(b'"', _LENGTH, stop) - raw.count(b'\\"', _LENGTH, stop)) // 2
@@ -173,10 +177,11 @@ def _check_counts(raw: bytes | bytearray, stop: int) -> None:
 
 
 def _decode(raw: bytes | bytearray, stop: int) -> dict[str, Any]:
-    """Parse the outermost object; `_object` judges what occurs twice in it and in the objects inside it."""
+    """Parse the outermost object; `_object` checks it and the objects inside it for repeated names."""
     try:
         text = str(memoryview(raw)[_LENGTH:stop], "utf-8")
-        # The library parses "-0" as a float, Python as the integer 0. Hooked only if "-0" occurs: that costs 0.4 s per million numbers.
+        # The library parses "-0" as a float, Python as the integer 0. The hook is set only if "-0" occurs: it costs 0.4 s per million
+        # numbers.
         whole = _whole if b"-0" in raw else None
         pairs = parse_json(text, values=None, object_pairs_hook=_object, parse_int=whole)
     except UnicodeDecodeError as error:
@@ -191,20 +196,20 @@ def _decode(raw: bytes | bytearray, stop: int) -> dict[str, Any]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | tuple[Any, Any, Any]:
-    """An object as a dict, or as a tensor's three fields if they are in the usual order: half the time and memory."""
+    """Return an object as a dict, or as a tensor's three fields if they are in the usual order, which halves time and memory."""
     if len(pairs) == 3 and pairs[0][0] == "dtype" and pairs[1][0] == "shape" and pairs[2][0] == "data_offsets":
         dtype, shape, offsets = pairs[0][1], pairs[1][1], pairs[2][1]
         if type(dtype) is str and type(shape) is list and type(offsets) is list:
             return sys.intern(dtype), tuple(shape), tuple(offsets)
         return dtype, shape, offsets
     result = dict(pairs)
-    if len(result) != len(pairs) and not all(isinstance(value, str) for _, value in pairs):  # the library takes the last of two texts
+    if len(result) != len(pairs) and not all(isinstance(value, str) for _, value in pairs):  # the library takes the last of two strings
         entry, seen = isinstance(result.get("dtype"), str), set()
         for name, value in pairs:
             if name in seen and name in _ONCE:
                 raise _Malformed(f"{quoted(name)} occurs twice")
             seen.add(name)
-            if not entry and value is not result[name]:  # a tensor that another one replaces
+            if not entry and value is not result[name]:  # a tensor that a later entry of its name replaces
                 _tensor(name, value, 0)
     return result
 
@@ -218,13 +223,13 @@ def _metadata(value: Any) -> dict[str, str]:
         return {}
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise _Malformed("its __metadata__ is not a list of texts by name")
-    if len(value) > limits.METADATA_ENTRIES:  # with braces in its texts, which count as tensors above
+    if len(value) > limits.METADATA_ENTRIES:  # possible if its texts contain braces, which count as tensors above
         raise _too_much_metadata()
     return value
 
 
 def _tensor(name: str, value: Any, data: int) -> HeaderTensor:
-    """One tensor; checks that its length agrees with dtype and shape. data: byte offset in the file of the first tensor."""
+    """Validate one tensor, including its length against dtype and shape. data: byte offset in the file of the first tensor."""
     if len(name) > limits.TENSOR_NAME_LENGTH:
         raise LimitExceeded(
             f"a tensor's name has {len(name):,} characters, more than {limits.TENSOR_NAME_LENGTH:,} (MANTISSA_TENSOR_NAME_LENGTH)."

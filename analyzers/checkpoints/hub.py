@@ -1,4 +1,4 @@
-"""Checkpoints on the Hugging Face Hub, read by range: nothing is downloaded whole, nothing is written to disk.
+"""Reads checkpoints on the Hugging Face Hub by range: nothing is downloaded whole, nothing is written to disk.
 
 A name and revision are resolved to the canonical repository and a commit once, and every later read names that commit.
 The token goes to the Hub alone, never to the storage it redirects to. The other modules do the reading:
@@ -39,11 +39,11 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LICENCE = re.compile(r"[\w.-]{1,60}", re.ASCII)
 _SEARCH_SECONDS = 3
 _SEARCH_LENGTH = 100
-_PAGE = 500  # models in one page of a list
+_PAGE = 500  # most models in one page of a list
 
 
 class HubRepository:
-    """A model repository at one commit (see `repository.Repository`). Made by `open_hub`."""
+    """A model repository at one commit (see `repository.Repository`), opened by `open_hub`."""
 
     parallel_reads = limits.HUB_PARALLEL_READS
     range_requests = limits.RANGE_REQUESTS
@@ -94,7 +94,7 @@ class HubRepository:
 
 
 class _Files(Mapping[str, int]):
-    """Path -> size; a size missing from the Hub's list is requested on first access."""
+    """A mapping from path to size; a size missing from the Hub's list is requested on first access."""
 
     def __init__(self, sizes: Mapping[str, int | None], request: Callable[[str], int]) -> None:
         self._sizes = sizes
@@ -142,7 +142,7 @@ def open_hub(name: str, revision: str | None, access: Access, kind: Literal["mod
 
 
 def cached_snapshot(name: str, revision: str | None, kind: Literal["models", "datasets"] = "models") -> Path | None:
-    """The folder of a repository's snapshot in this machine's Hub cache; None if it has none. Asks nobody."""
+    """Return the folder of a repository's snapshot in this machine's Hub cache, without network access; None if there is none."""
     try:
         return Path(snapshot_download(name, repo_type=kind.removesuffix("s"), revision=revision, local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError, OSError):
@@ -150,7 +150,7 @@ def cached_snapshot(name: str, revision: str | None, kind: Literal["models", "da
 
 
 def is_public(name: str) -> bool:
-    """Whether everybody can read a model: it exists, and is neither private, gated nor disabled. Asks once, without a token.
+    """Return whether everybody can read a model: it exists, and is neither private, gated nor disabled. One request, without a token.
 
     Raises HubUnreachable for any failure, and after 3 seconds.
     """
@@ -165,7 +165,7 @@ def is_public(name: str) -> bool:
 
 
 def search_models(text: str, limit: int = 8) -> list[str]:
-    """Ids of at most ``limit`` public models that the Hub finds for ``text``, best first, within 3 seconds.
+    """Return the ids of at most ``limit`` public models that the Hub finds for ``text``, best first, within 3 seconds.
 
     Asks without a token. Raises HubUnreachable for any failure.
     """
@@ -181,7 +181,7 @@ def search_models(text: str, limit: int = 8) -> list[str]:
 
 
 def list_models(kind: str, text: str, limit: int, access: Access) -> list[str]:
-    """Ids of the first ``limit`` models that a "search" for ``text`` finds, or that the "org" (or user) ``text`` has.
+    """Return the ids of the first ``limit`` models that a "search" for ``text`` finds, or that the "org" (or user) ``text`` has.
 
     In the Hub's order, page by page. Raises InvalidRequest for an impossible name, and HubError and its subclasses.
     """
@@ -206,7 +206,7 @@ def list_models(kind: str, text: str, limit: int, access: Access) -> list[str]:
 
 
 def _refusal(name: str, revision: str | None, repository: str = "", licence: str = "") -> dict[str, str]:
-    """Sentences for `hub_replies.refused`. name: of the repository or file; repository: the one that holds the file."""
+    """Return the sentences for `hub_replies.refused`. name: of the repository or file; repository: the one that holds the file."""
     repository = repository or name
     accept = f"accept its licence{f' ({licence})' if licence else ''} at {str(constants.ENDPOINT).rstrip('/')}/{repository}"
     return {
@@ -219,7 +219,7 @@ def _refusal(name: str, revision: str | None, repository: str = "", licence: str
 
 
 def _licence(info: Mapping[str, Any]) -> str:
-    """The name of the licence in the Hub's description of a repository, or an empty text."""
+    """Return the name of the licence in the Hub's description of a repository, or an empty text."""
     card = info.get("cardData")
     names = [card.get("license_name"), card.get("license")] if isinstance(card, dict) else []
     return next((name for name in names if isinstance(name, str) and _LICENCE.fullmatch(name)), "")
@@ -233,7 +233,7 @@ def _field(info: Any, name: str, kind: type) -> Any:
 
 
 def _sizes(ref: str, siblings: list[Any]) -> dict[str, int | None]:
-    """Path -> size of each file listed, checked."""
+    """Return path -> size of each listed file, validated."""
     if len(siblings) > limits.REPOSITORY_FILES:
         raise LimitExceeded(f"{ref} has more than {limits.REPOSITORY_FILES:,} files (the limit MANTISSA_REPOSITORY_FILES).")
     sizes: dict[str, int | None] = {}

@@ -1,6 +1,6 @@
-"""Files of public repositories on the Hub, downloaded into the cache that huggingface_hub shares between all programs.
+"""Downloads files of public repositories on the Hub into the cache that huggingface_hub shares between all programs.
 
-Only public files go there: the cache hands a file to every program, with or without a token.
+Only public files are downloaded: the cache serves a file to every program, with or without a token.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,19 +23,19 @@ _STOP_SECONDS = 5
 
 
 def cached(ref: str, commit: str, path: str) -> Path | None:
-    """The cached file of a repository at a commit, or None."""
+    """Return the cached file of a repository at a commit, or None."""
     found = try_to_load_from_cache(ref, path, revision=commit)
     return Path(found) if isinstance(found, str) else None
 
 
 def cache_folder() -> Path:
-    """The folder of the cache, or its nearest existing parent."""
+    """Return the folder of the cache, or its nearest existing parent."""
     folder = Path(constants.HF_HUB_CACHE)
     return next(place for place in (folder, *folder.parents) if place.exists())
 
 
 def download(ref: str, commit: str, sizes: Mapping[str, int], token: str | bool | None) -> Iterator[int]:
-    """Download the files (path -> bytes) that the cache lacks; yields the number of bytes of all files present so far.
+    """Download the files (path -> bytes) that the cache lacks; yield the number of bytes of all files present so far.
 
     Closing the iterator stops it. Raises AccessDenied, LimitExceeded for a full disk, HubUnreachable.
     """
@@ -50,7 +50,7 @@ def download(ref: str, commit: str, sizes: Mapping[str, int], token: str | bool 
 
 
 class _Bar(tqdm):  # type: ignore[misc]
-    """A progress bar for huggingface_hub that reports counts and draws nothing. It ends a download that was abandoned."""
+    """A progress bar for huggingface_hub that reports counts and draws nothing; it ends an abandoned download."""
 
     def __init__(self, tell: Callable[[int], None], **settings: Any) -> None:
         super().__init__(**{**settings, "disable": True})
@@ -78,7 +78,7 @@ def _download(ref: str, commit: str, path: str, token: str | bool) -> Iterator[i
 
 
 def _meaning(error: Exception, path: str, ref: str) -> Exception:
-    """A failure of the client as one of our errors; any other error is unchanged."""
+    """Convert a failure of the client into one of our errors; any other error is unchanged."""
     name = f"{quoted(path, 100)} of {ref}"
     if isinstance(error, (GatedRepoError, RepositoryNotFoundError)):
         return AccessDenied(f"{name} is gated or not open to you; request access on its page on the Hub.")

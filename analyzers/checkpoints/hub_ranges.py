@@ -1,4 +1,4 @@
-"""Files on the Hub, read by HTTP range from many threads: located once, every reply checked, cuts resumed."""
+"""Reads files on the Hub by HTTP range from many threads: located once, every reply checked, cuts resumed."""
 
 import threading
 from collections.abc import Generator, Mapping
@@ -13,7 +13,7 @@ from ..terminal import plural
 from .hub_replies import REDIRECTS, Hub, refused
 from .hub_transfers import Patience, Setback, Transfers
 
-_PROGRESS_BYTES = 1 << 16  # a try that read this much restarts the count of failures; a trickle does not
+_PROGRESS_BYTES = 1 << 16  # a try that read this much resets the count of failures; a trickle does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class _Expired(Setback):
 
 @dataclass(eq=False)
 class HubLocation:
-    """One file at one commit, shared by all readers. ``said`` is the size in the Hub's file list, if it has one."""
+    """One file at one commit, shared by all readers. said: the size in the Hub's file list, None if it is missing."""
 
     hub: Hub
     repository: str
@@ -43,17 +43,17 @@ class HubLocation:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _address: _Address | None = None
     _size: int = -1
-    _etags: dict[str, str] = field(default_factory=dict)  # of the Hub under "", of each place under its address
+    _etags: dict[str, str] = field(default_factory=dict)  # of the Hub under "", of each storage address under the address
 
     def size(self, transfers: Transfers) -> int:
-        """Bytes, from the file list or else from the file itself."""
+        """Return the file's bytes, from the file list or else from the file itself."""
         if self.said is None:
             self.address(transfers)
             return self._size
         return self.said
 
     def address(self, transfers: Transfers, stale: _Address | None = None) -> _Address:
-        """The address to read from. Asks the Hub at the first call, and again when the known address is ``stale``.
+        """Return the address to read from. Asks the Hub at the first call, and again if the known address is ``stale``.
 
         Raises Setback or MantissaError.
         """
@@ -117,7 +117,7 @@ class HubFile:
         self._transfers = Transfers()
 
     def close(self) -> None:
-        """Stop the reads in progress, which raise HubError, as later ones do. Idempotent."""
+        """Stop the reads in progress; they and all later reads raise HubError. Idempotent."""
         self._transfers.close()
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
@@ -157,13 +157,13 @@ class HubFile:
             yield from self._transfers.body(response)
 
     def _check(self, response: httpx2.Response, address: _Address, start: int, end: int) -> None:
-        """Refuse, before reading its body, any reply that is not exactly the requested range of the same file."""
+        """Refuse, before reading the body, any reply that is not exactly the requested range of the same file."""
         headers, status, path = response.headers, response.status_code, self.path
         if status in (301, 302, 303, 307, 308, 401, 403, 404, 410):
             error = HubMisbehaved(f"The Hub's storage refuses to hand out {path}; try again later.")
             found = refused(response, self._location.refusal, has_token=self._location.hub.has_token)
             raise _Expired(found if address.on_hub and isinstance(found, CheckpointError) else error, wait=0.0)
-        # A server may ignore a range: fine if the range is the whole file.
+        # A server may ignore the range, which is harmless if the range is the whole file.
         whole = status == 200 and start == 0 and end == self.size and headers.get("content-length") == str(end)
         if status == 200 and not whole:
             raise HubMisbehaved(f"The Hub sends all of {path} although a part was asked for; nothing was read. Try again later.")

@@ -1,4 +1,4 @@
-"""Interpreting the Hub's replies: refusals become our errors, redirects are followed explicitly, JSON is limited in size."""
+"""Interprets the Hub's replies: refusals become our errors, redirects are followed explicitly, JSON is limited in size."""
 
 import ipaddress
 import re
@@ -28,16 +28,16 @@ from ..errors import (
 from ..terminal import plural
 from .hub_transfers import Patience, Setback, Transfers
 
-REDIRECTS = 5  # followed for one reply
-_RESET = re.compile(r";\s*t\s*=\s*([0-9]{1,9})(?![0-9])")  # as in: "api";r=0;t=55
-_NEXT = re.compile(r'<([^<>\s]{1,2000})>\s*;\s*rel="?next"?')  # as in: <https://.../api/models?cursor=...>; rel="next"
+REDIRECTS = 5  # most redirects followed for one reply
+_RESET = re.compile(r";\s*t\s*=\s*([0-9]{1,9})(?![0-9])")  # for example: "api";r=0;t=55
+_NEXT = re.compile(r'<([^<>\s]{1,2000})>\s*;\s*rel="?next"?')  # for example: <https://.../api/models?cursor=...>; rel="next"
 _TOKEN = re.compile(r"[\x21-\x7e]{1,1000}")
 
 
 class Hub:
     """The address of the Hub and the caller's token. Decides which requests may carry the token.
 
-    token: as in `repository.Access`: None for none, True for the one that huggingface_hub finds, or the token itself.
+    token: as in `repository.Access`: None for anonymous requests, True for the token that huggingface_hub finds, or the token itself.
     Raises TokenRefused for an invalid token.
     """
 
@@ -54,19 +54,19 @@ class Hub:
 
     @property
     def has_token(self) -> bool:
-        """Whether requests to the Hub carry a token."""
+        """Return whether requests to the Hub carry a token."""
         return "authorization" in self._authorized
 
     def owns(self, url: httpx2.URL) -> bool:
-        """Whether an address has the Hub's own scheme, host and port."""
+        """Return whether an address has the Hub's own scheme, host and port."""
         return _origin(url) == self._origin
 
     def headers(self, url: httpx2.URL) -> Mapping[str, str]:
-        """Headers for a request to ``url``; with the token only for the Hub itself."""
+        """Return the headers for a request to ``url``; they carry the token only if the Hub itself is addressed."""
         return self._authorized if self.owns(url) else self._anonymous
 
     def target(self, url: httpx2.URL, response: httpx2.Response) -> httpx2.URL | None:
-        """The target of a redirect; None if the reply is not a redirect.
+        """Return the target of a redirect; None if the reply is not a redirect.
 
         Raises HubMisbehaved for an address that is not plain HTTP or HTTPS, or in a private network that the Hub itself is not in.
         """
@@ -88,8 +88,8 @@ class Hub:
     ) -> tuple[Any, str | None]:
         """GET a JSON reply of at most HUB_REPLY_BYTES, in at most ``seconds`` (default HUB_WAIT_SECONDS) per try.
 
-        Returns it with the address of the next page, if it is a page of a list and not the last. refusal: see `refused`. Raises
-        MantissaError.
+        Returns the reply and the address of the next page, None unless it is a page of a list and not the last. refusal: see `refused`.
+        Raises MantissaError.
         """
         patience = Patience(transfers)
         while True:
@@ -124,7 +124,7 @@ class Hub:
         raise HubMisbehaved("The Hub redirects in circles.")
 
     def _next(self, url: httpx2.URL, response: httpx2.Response) -> str | None:
-        """The address of the next page in a reply's Link header, if it is on the Hub itself."""
+        """Return the address of the next page in a reply's Link header, if it is on the Hub itself."""
         match = _NEXT.search(response.headers.get("link", "")[:4000])
         try:
             found = url.join(match[1]) if match else None
@@ -134,16 +134,16 @@ class Hub:
 
 
 def _logged_in() -> str | None:
-    """The token of this machine, by huggingface_hub's own rules; None without a login."""
+    """Return the token of this machine, by huggingface_hub's own rules; None without a login."""
     try:
         found = get_token()
-    except Exception:  # it may exchange or refresh tokens over the network, and documents no errors of that
+    except Exception:  # the library may exchange or refresh tokens over the network, and does not document the errors
         raise AccessDenied("This machine's login to the Hub cannot be used; log in again.") from None
     return str(found) if found else None
 
 
 def _networks(url: httpx2.URL) -> set[str]:
-    """Kinds of network of the addresses that a host name resolves to; none if it does not resolve here, as behind a proxy."""
+    """Return the kinds of network that a host name resolves to; empty if it does not resolve on this machine, as behind a proxy."""
     try:
         found = socket.getaddrinfo(url.host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -162,7 +162,7 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 
 def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token: bool) -> MantissaError | Setback:
-    """The meaning of an unexpected status: an error to raise, or a setback if another try may succeed.
+    """Interpret an unexpected status: return an error to raise, or a setback if another try may succeed.
 
     refusal: sentences for a ``missing`` (or private) repository or file, a missing ``revision``, a repository that is ``gated``, or that
     is also ``closed`` to the login whose token was sent, and one that is ``disabled``.
@@ -195,7 +195,7 @@ def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds a reply asks to wait, by Retry-After (a number or a date) or RateLimit; None if it does not say."""
+    """Return the seconds that a reply asks to wait, by Retry-After (a number or a date) or RateLimit; None if it does not say."""
     text = headers.get("retry-after", "").strip()[:40]
     if text.isascii() and text.isdecimal():
         return float(text)
@@ -209,5 +209,5 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def as_unreachable(error: MantissaError) -> HubUnreachable:
-    """The same sentence as HubUnreachable, for callers that treat all failures of the Hub alike."""
+    """Convert an error to HubUnreachable with the same message, for callers that treat all failures of the Hub alike."""
     return error if isinstance(error, HubUnreachable) else HubUnreachable(str(error))

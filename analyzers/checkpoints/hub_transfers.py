@@ -1,4 +1,4 @@
-"""HTTP exchanges with the Hub in bounded time; their failures become our errors.
+"""Makes HTTP exchanges with the Hub in bounded time and converts their failures into our errors.
 
 A read timeout bounds the silence between two bytes, not a reply that trickles, and cannot be cut short from another thread. So every
 exchange has an HTTP client to itself, whose connections are known: a timer closes them at the deadline, `Transfers.close` at any time.
@@ -23,12 +23,14 @@ from huggingface_hub import is_offline_mode
 from .. import limits
 from ..errors import HubError, HubMisbehaved, HubUnreachable, MantissaError
 
-_BACKOFF_SECONDS = 0.25  # before the second try; doubled before each further one
-_IDLE_CLIENTS = 16  # kept with their open connections
+_BACKOFF_SECONDS = 0.25  # before the second try; doubles before each further one
+_IDLE_CLIENTS = 16  # most clients that are kept with their open connections
 
 
 class Setback(Exception):
-    """A failure that a retry may fix. ``error``: to raise without one; ``wait``: requested by the Hub, in seconds."""
+    """A failure that a retry may fix. error: raised if there is no retry; wait: seconds requested by the Hub; slow: the
+    reply was too slow.
+    """
 
     def __init__(self, error: MantissaError, *, wait: float | None = None, slow: bool = False) -> None:
         super().__init__(str(error))
@@ -39,7 +41,7 @@ class Setback(Exception):
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Shared by all clients: loading the certificates is slow."""
+    """Return the TLS context shared by all clients: loading the certificates is slow."""
     return httpx2.create_ssl_context()
 
 
@@ -61,7 +63,7 @@ class _Client:
         self._hung_up = True
         for opened in list(self._sockets):
             with suppress(OSError):  # closed already
-                socket.socket.shutdown(opened, socket.SHUT_RDWR)  # not SSLSocket's, which would drop to plain reads
+                socket.socket.shutdown(opened, socket.SHUT_RDWR)  # not SSLSocket.shutdown, which falls back to unencrypted reads
 
     def expire(self) -> None:
         """Hang up because the deadline has passed."""
@@ -83,7 +85,7 @@ class _Client:
 
 
 _idle: list[_Client] = []
-os.register_at_fork(after_in_child=_idle.clear)  # a connection serves one process
+os.register_at_fork(after_in_child=_idle.clear)  # connections must not be shared between processes
 
 
 def _client() -> _Client:
@@ -94,14 +96,14 @@ def _client() -> _Client:
 
 @dataclass(eq=False)
 class Transfers:
-    """The exchanges of one owner, ended together by `close`. Safe to use from several threads."""
+    """The exchanges of one owner, all ended by `close`. Safe to use from several threads."""
 
     _closed: threading.Event = field(default_factory=threading.Event)
     _clients: set[_Client] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self) -> None:
-        """End waits and exchanges at once; everything after raises HubError. Idempotent."""
+        """End waits and exchanges at once; everything later raises HubError. Idempotent."""
         self._closed.set()
         with self._lock:
             for client in self._clients:
@@ -113,7 +115,7 @@ class Transfers:
             raise HubError("Reading from the Hub was stopped.")
 
     def wait(self, seconds: float) -> None:
-        """Sleep, or raise HubError as soon as closed."""
+        """Sleep; raise HubError as soon as the exchanges are closed."""
         self._closed.wait(seconds)
         self.check()
 
@@ -121,11 +123,11 @@ class Transfers:
     def send(
         self, method: str, url: httpx2.URL, headers: Mapping[str, str], *, seconds: float | None = None, whole: float | None = None
     ) -> Iterator[httpx2.Response]:
-        """Send a request without following redirects and hand out its reply, body unread. Closed on leaving.
+        """Send a request without following redirects and yield its reply, body unread. The reply is closed on leaving.
 
-        seconds: longest silence, and longest wait for the complete headers; by default HUB_TIMEOUT_SECONDS.
-        whole: longest time for the reply with its body; by default the body is bounded by `body` alone.
-        Raises Setback for failures, inside the ``with`` block too; HubError once closed.
+        seconds: longest silence, and longest wait for the complete headers; by default HUB_TIMEOUT_SECONDS. whole: longest time for the
+        reply with its body; by default only `body` bounds the body. Raises Setback for failures, inside the ``with`` block too; HubError
+        once closed.
         """
         self.check()
         seconds = limits.HUB_TIMEOUT_SECONDS if seconds is None else seconds
@@ -138,7 +140,7 @@ class Transfers:
         with self._lock:
             self._clients.add(client)
         try:
-            self.check()  # close() may have come before the client was listed
+            self.check()  # close() may have been called before the client was listed
             timeout = dict.fromkeys(("connect", "read", "write", "pool"), seconds)
             response = client.send(httpx2.Request(method, url, headers=dict(headers), extensions={"timeout": timeout}))
             timers[0].cancel()
@@ -157,7 +159,7 @@ class Transfers:
             client.release()
 
     def body(self, response: httpx2.Response) -> Iterator[bytes]:
-        """The body of a reply, piece by piece. Raises Setback when it is slower than HUB_MIN_BYTES_PER_SECOND."""
+        """Yield the body of a reply in pieces. Raises Setback if it is slower than HUB_MIN_BYTES_PER_SECOND."""
         window = limits.HUB_TIMEOUT_SECONDS
         end, count = time.monotonic() + window, 0
         for piece in response.iter_raw():
@@ -171,7 +173,7 @@ class Transfers:
 
 
 class Patience:
-    """How many failures one read tolerates: HUB_ATTEMPTS tries, HUB_WAIT_SECONDS of waiting, two slow replies."""
+    """Bounds the failures of one read: HUB_ATTEMPTS tries, HUB_WAIT_SECONDS of waiting, two slow replies."""
 
     def __init__(self, transfers: Transfers) -> None:
         self._transfers = transfers
@@ -179,7 +181,7 @@ class Patience:
         self.progress()
 
     def progress(self) -> None:
-        """The last try read something: restart the count of failures, but not that of the waiting."""
+        """Reset the count of failures, but not the time waited, after a try that read something."""
         self._failures = 0
         self._slow = 0
 

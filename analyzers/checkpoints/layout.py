@@ -46,10 +46,10 @@ _NAMED_PARTS = 100  # missing parts of a GGUF file that are listed
 
 @dataclass(frozen=True, slots=True)
 class WeightFiles:
-    """One set, or one per component folder.
+    """The weight files of a checkpoint: one set, or one per component folder.
 
-    notes: remarks for the reader; not_read: every other file that may hold weights, but those that are `outside` an index;
-    config_folder: where config.json of the model is, in front of the one in the top folder.
+    notes: remarks for the reader; not_read: every other file that may hold weights, except those `outside` an index; config_folder: the
+    folder whose config.json takes precedence over that of the top folder.
     """
 
     sets: tuple[WeightSet, ...]
@@ -59,22 +59,21 @@ class WeightFiles:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Every weight file, in order."""
+        """All weight files, in order."""
         return tuple(path for weights in self.sets for group in weights.groups for path in group)
 
     @property
     def outside(self) -> tuple[str, ...]:
-        """Files next to an index that it does not name: read if they hold further tensors (`outside_index`)."""
+        """Files next to an index that does not name them: read if they hold further tensors (`outside_index`)."""
         return tuple(path for weights in self.sets for path in weights.outside)
 
 
 def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes], subfolder: str | None = None) -> WeightFiles:
     """Select the weight files among ``files`` (path -> bytes).
 
-    read_small: reads a whole file; called only for index files of at most INDEX_BYTES, and for modules.json and model_index.json of at
-    most COMPONENTS_BYTES; subfolder: search only this folder.
-    Raises NoWeights, which says what was found instead and how it is converted, InvalidCheckpoint for missing shards or a damaged
-    index, CheckpointNotFound for a missing subfolder, LimitExceeded.
+    read_small: reads a whole file; called only for index files of at most INDEX_BYTES, and for modules.json and model_index.json of at most
+    COMPONENTS_BYTES; subfolder: search only this folder. Raises NoWeights, which names what was found instead and how to convert it,
+    InvalidCheckpoint for missing shards or a damaged index, CheckpointNotFound for a missing subfolder, LimitExceeded.
     """
     start = (subfolder or "").strip("/")
     inside = f"{start}/" if start else ""
@@ -120,7 +119,7 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
 
 
 def single_file(files: Iterable[str]) -> WeightFiles:
-    """The weight file that a path names, with the other parts of a GGUF file, which mean nothing alone.
+    """Return the weight file that a path names, with the other parts of a GGUF file: a single part cannot be interpreted.
 
     files: that file, and the parts next to it. A missing part is listed as not read; a shard of another format is read alone.
     """
@@ -141,7 +140,7 @@ def single_file(files: Iterable[str]) -> WeightFiles:
 
 
 def _weights(listed: list[str]) -> list[str]:
-    """Weight files and indexes, without the files that belong to a checkpoint of another format."""
+    """Return weight files and indexes, without the files of a checkpoint in another format."""
     unusable = set(megatron_ranks(listed))
     distributed = {folder(path) for path in listed if path.endswith(".distcp")}
     if distributed:
@@ -150,20 +149,20 @@ def _weights(listed: list[str]) -> list[str]:
 
 
 def _folders(weights: list[str], start: str) -> list[str]:
-    """The topmost folders with weights of the most specific kind, and not of training steps if there are others."""
+    """Return the topmost folders with weights of the most specific kind, without folders of training steps unless there are no others."""
     folders = _topmost({folder(path) for path in _known(weights)}, start)
     return [each for each in folders if step(each.removeprefix(start)) is None] or folders
 
 
 def _known(weights: list[str]) -> list[str]:
-    """The weights of the most specific kind: conventional names, then any pickle, then GGUF."""
+    """Return the weights of the most specific kind: conventional names, then any pickle, then GGUF."""
     return [path for path in weights if is_conventional(path)] or [path for path in weights if not path.endswith(GGUF)] or weights
 
 
 def _last_step(weights: list[str], start: str) -> tuple[str, list[str]]:
-    """The folder of the last training step, and a note, if there is nothing but several steps of one run in ``start``; else ``start``.
+    """Return the folder of the last training step and a note if ``start`` holds nothing but several steps of one run; else ``start``.
 
-    The same one that get_last_checkpoint of transformers takes.
+    get_last_checkpoint of transformers takes the same folder.
     """
     inside = f"{start}/" if start else ""
     steps = {step(folder(path).removeprefix(inside)) for path in _known(weights)}

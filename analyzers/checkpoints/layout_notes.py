@@ -1,4 +1,4 @@
-"""Sentences on what was compared in another layout, or in layers of other numbers."""
+"""Writes sentences on tensors compared in another layout, or in layers of other numbers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,23 +6,27 @@ from analyzers.checkpoints.align import TIED, Relaid, Unmatched
 from analyzers.checkpoints.reference import quoted
 from analyzers.formatting import plural
 
-_LISTED = 12  # layers that a sentence names
+_LISTED = 12  # most layers that a sentence names
 
 
 def moved_layers(found: Unmatched) -> list[tuple[int, int | None]]:
-    """Layers of the base with the tuned checkpoint's layers that have, or repeat, their content; None for layers without any."""
+    """Return the moved layers of the base with the tuned checkpoint's layers that have or repeat their content; None for a
+    missing layer.
+    """
     again = [(source, layer) for each in found.layers for layer, source in sorted(each.repeated.items())]
     return [*((layer, source) for each in found.layers for layer, source in sorted(each.moved.items())), *again]
 
 
 def form_words(found: Unmatched) -> list[str]:
-    """The layouts in which tensors were compared, the most frequent first."""
+    """Return the layouts in which tensors were compared, the most frequent first."""
     forms = [each.form for each in found.relaid]
     return sorted(set(forms), key=lambda form: (-forms.count(form), form))
 
 
 def layout_notes(found: Unmatched, base: str, tuned: str) -> Iterator[str]:
-    """Yield a sentence for each layout in which tensors were compared, and on layers under other numbers. base, tuned: names in these."""
+    """Yield a sentence for each layout in which tensors were compared, and on renumbered layers. base, tuned: names used in
+    the sentences.
+    """
     moved = [each for of in found.layers for each in sorted(of.moved.items())]
     lost = [str(layer) for layer, source in moved if source is None]
     others = [f"{layer} with {source}" for layer, source in moved if source is not None]

@@ -1,4 +1,4 @@
-"""Checkpoints in local files: a folder or a single file.
+"""Reads checkpoints in local files: a folder or a single file.
 
 Files are read by offset into the caller's buffer, not memory-mapped: mapped pages count towards the process's memory.
 """
@@ -31,14 +31,14 @@ _LINK = "a link to a folder outside the checkpoint, which was not followed: name
 _NOT_TEXT = "named in bytes that are not UTF-8: rename it"
 _NOT_REGULAR = "not a regular file"
 _MISSING = "a link to a file that does not exist"
-# What a link is whose target cannot be looked at.
+# Descriptions of links whose target cannot be inspected, by error number.
 _TARGETS = {
     errno.ELOOP: "a link that leads back to itself",
     errno.ENOENT: _MISSING,
     errno.ENOTDIR: _MISSING,
     errno.EACCES: "a link to a place that this user may not read",
 }
-# Files other than weights that an answer may depend on.
+# Files other than weights that an answer may depend on: configurations, indexes, tokenizers.
 _DESCRIPTIONS = re.compile(r"\.(json|model|jinja)$|(^|/)(merges\.txt|README\.md)$")
 _HIDDEN = "in a hidden folder, and hidden names are skipped: name the file itself"
 # Folders of version control and of the Hub's own downloads.
@@ -50,8 +50,8 @@ SAMPLES = Path(__file__).parents[1] / "language_models" / "samples"
 class LocalFile:
     """One local file for positioned reads from several threads.
 
-    Checkpoints have thousands of files and descriptors are limited, so each read opens the file anew. It must be the same file, unchanged.
-    state: of the file when the folder was read; by default when it is first opened.
+    Checkpoints have thousands of files and descriptors are limited, so each read opens the file anew. Every open verifies that the file is
+    unchanged. state: identifies the file as of when the folder was read; by default, as of when it is first opened.
     """
 
     def __init__(self, location: Path, path: str, size: int, state: tuple[int, ...] | None = None) -> None:
@@ -73,7 +73,7 @@ class LocalFile:
 
     @property
     def modified(self) -> int:
-        """Time of last modification, in ns."""
+        """Time of last modification, in ns since the epoch."""
         assert self._state is not None
         return self._state[-1]
 
@@ -100,7 +100,7 @@ class LocalFile:
         if self._closed:
             raise InvalidCheckpoint(f"{quoted(self.path, 200)} cannot be read: it is closed.")
         try:
-            descriptor = os.open(self._location, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO in its place is not waited for
+            descriptor = os.open(self._location, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for a FIFO in its place
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ELOOP, errno.ENXIO):
                 raise self._changed() from None
@@ -121,13 +121,14 @@ class LocalFile:
 class LocalRepository:
     """A folder of files, or a single file, as a `Repository`.
 
-    path: as the user typed it; ref: "sample:NAME" for a built-in sample, None for a user's path, which is never public.
-    Links to files are followed, since the Hub's cache consists of them; links to folders and hidden names are skipped. A part of a GGUF
-    file brings the other parts that are next to it.
-    ``folder``: where the files are; ``single_file``: whether the path is a file; ``unreadable``: path -> why, of what is not a regular
-    file, such as a dangling link, or has a name that is not UTF-8 and cannot be reported; ``links``: links to folders elsewhere that hold
-    weights;
-    ``hidden``: weight files in hidden folders, as far as these were searched. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
+    path: as the user typed it; ref: "sample:NAME" for a built-in sample, None for a user's path, which is never public. Links to files are
+    followed, since the Hub's cache consists of them; links to folders and hidden names are skipped. A path to one part of a GGUF file
+    includes the other parts next to it.
+
+    ``folder``: the folder of the files; ``single_file``: whether the path is a file; ``unreadable``: path -> reason, for entries that are
+    not regular files, such as dangling links, or whose name is not UTF-8 and cannot be reported; ``links``: links to folders outside that
+    hold weights; ``hidden``: weight files in hidden folders, as far as these were searched. Raises CheckpointNotFound, AccessDenied,
+    LimitExceeded.
     """
 
     range_requests = 4 * limits.RANGE_REQUESTS  # local reads are cheap, but each still costs half a millisecond
@@ -135,9 +136,9 @@ class LocalRepository:
     def __init__(self, path: str | Path, ref: str | None = None) -> None:
         self._shown = ref or str(path)
         self._location = Path(os.path.abspath(path))  # noqa: PTH100 - Path.absolute keeps '..', Path.resolve follows links
-        self.ref = ref or str(self._location).encode(errors="backslashreplace").decode()  # names may hold any bytes
+        self.ref = ref or str(self._location).encode(errors="backslashreplace").decode()  # file names may hold any bytes
         self.public = ref is not None
-        self.parallel_reads = max(2, min(8, limits.cores()))  # a read from the page cache is a copy: one per core
+        self.parallel_reads = max(2, min(8, limits.cores()))  # reads from the page cache are copies: one per core
         self.unreadable: dict[str, str] = {}
         self.links: list[str] = []
         self.hidden: list[str] = []
@@ -158,7 +159,7 @@ class LocalRepository:
 
     @cached_property
     def commit(self) -> str:
-        """SHA-256 (hex) of weights, indexes, config.json and the lists of components: names, sizes and contents.
+        """SHA-256 (hex) over names, sizes and contents of weights, indexes, config.json and the lists of components.
 
         Above 64 MiB in total, contents are replaced by modification times (ns) and the safetensors headers, or the first and last
         64 KiB of other formats: hashing 140 GB would take longer than the analysis.
@@ -185,7 +186,7 @@ class LocalRepository:
         return LocalFile(self.folder / path, path, self.files[path], self._states[path])
 
     def unreadable_weights(self, subfolder: str | None = None) -> tuple[SkippedFile, ...]:
-        """The weight files among ``unreadable``, ``links`` and ``hidden``, in ``subfolder``, with the reason."""
+        """Return the weight files among ``unreadable``, ``links`` and ``hidden``, in ``subfolder``, with the reason."""
         inside = f"{subfolder.strip('/')}/" if subfolder else ""
         found = self._skipped(path for path in self.unreadable if is_weights(path) and path.startswith(inside))
         for why, paths in ((_LINK, self.links), (_HIDDEN, self.hidden)):
@@ -193,7 +194,7 @@ class LocalRepository:
         return tuple(found)
 
     def unreadable_descriptions(self) -> list[SkippedFile]:
-        """Configurations, indexes and files of tokenizers among ``unreadable``, with the reason."""
+        """Return configurations, indexes and files of tokenizers among ``unreadable``, with the reason."""
         return self._skipped(path for path in self.unreadable if _DESCRIPTIONS.search(path) and not is_weights(path))
 
     def _skipped(self, paths: Iterable[str]) -> list[SkippedFile]:
@@ -204,7 +205,7 @@ class LocalRepository:
         """Do nothing: a local repository holds no resources."""
 
     def _with_parts(self, name: str) -> dict[str, os.stat_result]:
-        """The file that the path names, and the other parts of a GGUF file that are next to it, in order."""
+        """Return the named file and, for a GGUF file, the other parts that are next to it, in order."""
         names = parts(name)[1] if name.endswith(GGUF) else [name]
         return {each: (self.folder / each).stat() for each in names if each == name or (self.folder / each).is_file()}
 
@@ -246,7 +247,7 @@ class LocalRepository:
         return dict(sorted(files.items()))
 
     def _hidden_weights(self, folder: str) -> list[str]:
-        """The weight files in a hidden folder; looks at no more than its first entries."""
+        """Return the weight files in a hidden folder, searching only its first entries."""
         walk = islice(os.walk(self.folder / folder), _LOOKED_AT)
         folders = ((Path(where).relative_to(self.folder).as_posix(), names) for where, _, names in walk)
         paths = islice((f"{where}/{name}" for where, names in folders if not _CACHES.search(where) for name in names), _LOOKED_AT)
@@ -254,7 +255,9 @@ class LocalRepository:
 
 
 def sample_folder(name: str) -> Path:
-    """The folder of a built-in sample, in the Hub's file layout. Raises CheckpointNotFound, listing the samples, for an unknown one."""
+    """Return the folder of a built-in sample, in the Hub's file layout. Raises CheckpointNotFound, listing the samples, for
+    an unknown one.
+    """
     known = sorted(path.name for path in SAMPLES.iterdir() if (path / "config.json").exists())
     if name not in known:
         raise CheckpointNotFound(f"There is no built-in sample {name[:40]!r}; choose one of: {', '.join(known)}.")
@@ -262,7 +265,7 @@ def sample_folder(name: str) -> Path:
 
 
 def _holds_weights_elsewhere(link: Path, folder: Path) -> bool:
-    """Whether a link leads to a folder outside ``folder`` with weights in it; looks at no more than its first entries."""
+    """Return whether a link leads to a folder outside ``folder`` that holds weights, searching only its first entries."""
     try:
         if link.resolve().is_relative_to(folder.resolve()):
             return False
@@ -286,14 +289,14 @@ def _header_bytes(file: RangeFile) -> int:
 
 
 def _state(found: os.stat_result) -> tuple[int, ...]:
-    """What identifies an unchanged file. Its status changes with every write, also where the time of modification is put back."""
+    """Return what identifies an unchanged file. ctime changes with every write, even if the modification time is restored."""
     return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns, found.st_mtime_ns
 
 
 def _is_text(path: str) -> bool:
     try:
         path.encode()
-    except UnicodeEncodeError:  # a name that is not UTF-8 cannot be shown or put into a report
+    except UnicodeEncodeError:  # a name that is not UTF-8 cannot be displayed or put into a report
         return False
     return True
 

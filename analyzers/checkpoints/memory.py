@@ -1,4 +1,4 @@
-"""Checkpoints in memory: tensors that a program holds, as the safetensors file that saving them would write, without writing it."""
+"""Treats the tensors that a program holds in memory as the safetensors file that saving them would write, without writing it."""
 
 import hashlib
 import json
@@ -17,14 +17,14 @@ from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.errors import CheckpointNotFound
 
 WEIGHTS = "model.safetensors"
-# Order of dtypes in a file of the safetensors library, widest first.
+# Order of dtypes in a file written by the safetensors library, widest first.
 _ORDER = {dtype: -number for number, dtype in enumerate(DTYPE_BITS)}
 _HASHED_AT_ONCE = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryTensor:
-    """A tensor in memory. dtype: as safetensors names it. read_into: fills a buffer with its row-major bytes from an offset on, from any
+    """A tensor in memory. dtype: as safetensors names it; read_into: fills a buffer with its row-major bytes from an offset on, from any
     thread; value: the tensor itself, for running the model.
     """
 
@@ -35,12 +35,12 @@ class MemoryTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements."""
+        """Bytes of the elements."""
         return prod(self.shape) * DTYPE_BITS[self.dtype] // 8
 
 
 class MemoryFile:
-    """Parts of memory, one after another, as a file for positioned reads."""
+    """Parts of memory, concatenated, as a file for positioned reads."""
 
     def __init__(self, path: str, parts: list[tuple[int, Callable[[int, memoryview], None]]]) -> None:
         self.path = path
@@ -65,23 +65,23 @@ class MemoryFile:
 class MemoryRepository:
     """Tensors and small files in memory as a `Repository`.
 
-    name: what reports call it, ``memory:NAME``; tensors: by name; small: path -> contents of config.json and the tokenizer's files.
+    name: reports call it ``memory:NAME``; tensors: by name; small: path -> contents of config.json and the tokenizer's files.
     """
 
     public = False
-    range_requests = LocalRepository.range_requests  # as of local files, so that a sample is the same
+    range_requests = LocalRepository.range_requests  # as for local files, so that the same sample is drawn
 
     def __init__(self, name: str, tensors: Mapping[str, MemoryTensor], small: Mapping[str, bytes]) -> None:
         self.ref = f"memory:{name}"
         self.tensors = dict(sorted(tensors.items(), key=lambda item: (_ORDER[item[1].dtype], item[0])))
-        self.parallel_reads = max(2, min(8, limits.cores()))  # as of local files
+        self.parallel_reads = max(2, min(8, limits.cores()))  # as for local files
         self._small = dict(small)
         self._commit: str | None = None
         self.files: Mapping[str, int] = {path: self.open(path).size for path in sorted((WEIGHTS, *small))}
 
     @property
     def commit(self) -> str:
-        """SHA-256 (hex) of weights and config.json, as of a local checkpoint of up to 64 MiB: names, sizes and contents."""
+        """SHA-256 (hex) over names, sizes and contents of weights and config.json, equal to that of a local checkpoint of up to 64 MiB."""
         if self._commit is None:
             digest = hashlib.sha256()
             for path, size in self.files.items():
@@ -107,7 +107,7 @@ class MemoryRepository:
 
 
 def _header(tensors: Mapping[str, MemoryTensor]) -> bytes:
-    """The header that the safetensors library writes for these tensors in this order, its length included."""
+    """Return the header that the safetensors library writes for these tensors in this order, including its length."""
     described: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     start = 0
     for name, tensor in tensors.items():

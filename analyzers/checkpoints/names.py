@@ -10,12 +10,12 @@ from itertools import pairwise
 
 ROLES = ("embedding", "attention", "mlp", "expert", "router", "norm", "head", "other")
 
-# Leaves that only distinguish the tensors of a module.
+# Leaves that only distinguish the tensors of one module.
 _LEAF = re.compile(
     r"(weights?|bias|scales?|gamma|beta|running_(mean|var)|num_batches_tracked|weight_(packed|scale(_inv|_2)?|global_scale)"
     r"|input_(global_)?scale|scale_(weight|input)|qscale_weight)"
 )
-# Modules that programs put around others.
+# Modules with which programs wrap others.
 _WRAPPERS = frozenset({"_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "base_layer"})
 _NORM = re.compile(r"norm(?!al)|lay_?rnorm|(^|_)ln(_|\d|$)|^bn\d*$")
 _ROUTER = re.compile(r"(^|_)router(_|$)|^(shared_expert_gate|e_score_correction_bias|expert_bias|ffn_gate_inp(_shexp)?|exp_probs_b)$")
@@ -41,7 +41,7 @@ _BUFFERS = re.compile(
 )
 _ROTARY_BUFFERS = re.compile(r"(.*\.)?\w*(rope|rotary)\w*\.(freqs|periods)")
 _GGUF_BUFFERS = re.compile(r"rope_(freqs|factors_(long|short))")
-# Integer tensors that hold quantized weights, or their metadata: not buffers.
+# Integer tensors that hold quantized weights, or their metadata, and are not buffers.
 _QUANTIZED = re.compile(
     r"(^|\.)(qweight|qzeros|g_idx|scb|codes|codebooks?|w_q)$|(^|[._])(weight|weight_packed|weight_scale|blocks|scales|zeros|absmax|quant_map)$|quant_state"
     r"|weight_shape$|weight_zero_point$|weight_format$|(gate|up|down|gate_up)_proj$"
@@ -50,11 +50,11 @@ INTEGER_DTYPES = frozenset({"BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64
 
 
 def role(name: str) -> str:
-    """The role of a tensor in the model, one of `ROLES`.
+    """Return the role of a tensor in the model, one of `ROLES`.
 
-    The innermost module decides, with these exceptions: a norm is a norm wherever it stands; the gate of a mixture of
-    experts is its router; an expert's weights are its own role, since only the tokens routed to it train them, while a
-    shared expert, which every token passes, counts as mlp; what belongs to an output head is head.
+    The innermost module decides, with these exceptions: a norm is a norm in any module; the gate of a mixture of experts is its router;
+    experts have a role of their own, since only the tokens routed to an expert train it, while a shared expert, which processes every
+    token, counts as mlp; every tensor of an output head is head.
     """
     modules = [module for module in name.lower().split(".") if module not in _WRAPPERS] or [name.lower()]
     inner = modules[:-1] if len(modules) > 1 and _LEAF.fullmatch(modules[-1]) else modules
@@ -85,16 +85,16 @@ def _block_role(modules: list[str]) -> str:
             return "attention"
         if _MLP_LEAF.search(module):
             return "mlp"
-    if modules[-1:] == ["shared"] and len(modules) < 3:  # the one embedding of T5 and BART, at the top
+    if modules[-1:] == ["shared"] and len(modules) < 3:  # T5 and BART share one embedding, at the top level
         return "embedding"
-    # BERT and ViT name the second half of an MLP layer.N.output.
+    # BERT and ViT call the second half of an MLP layer.N.output.
     if len(modules) > 2 and "output" in modules and any(_BLOCKS.match(module) for module in modules):
         return "mlp"
     return "other"
 
 
 def layer(name: str) -> int | None:
-    """The number of the outermost block a tensor belongs to; None outside blocks. Encoder and decoder both count from 0."""
+    """Return the number of the outermost block a tensor belongs to; None outside blocks. Encoder and decoder both count from 0."""
     modules = name.split(".")
     for before, module in pairwise(modules):
         if _LAYER_NUMBER.fullmatch(module) and _BLOCKS.match(before.lower()):
@@ -103,11 +103,10 @@ def layer(name: str) -> int | None:
 
 
 def is_buffer(name: str, shape: tuple[int, ...], dtype: str) -> bool:
-    """Whether a stored tensor is not a trained parameter: masks, rotary frequencies, running statistics, positions, markers.
+    """Return whether a stored tensor is not a trained parameter: masks, rotary frequencies, running statistics, positions, markers.
 
-    By name; by shape for the causal masks that GPT-2, GPT-J and GPT-NeoX store as attention ``bias`` of shape (1, 1, n, n);
-    and by dtype, since integers and booleans are not trained, unless they hold a quantized weight: by name, or as a matrix of
-    int8, which nothing else is.
+    Decided by name; by shape for the causal masks that GPT-2, GPT-J and GPT-NeoX store as attention ``bias`` of shape (1, 1, n, n); and by
+    dtype, since integers and booleans are not trained, unless they hold a quantized weight, by name or as a matrix of int8.
     """
     lower = name.lower()
     modules = lower.split(".")
@@ -117,6 +116,6 @@ def is_buffer(name: str, shape: tuple[int, ...], dtype: str) -> bool:
     if leaf == "bias" and len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3] and len(modules) > 1:
         return bool(_ATTENTION.search(modules[-2]))
     if leaf == "weights" and len(modules) > 1 and modules[-2] == "embed_positions":
-        return True  # the sinusoids of M2M100 and its kin; learned positions are called weight
+        return True  # the sinusoids of M2M100 and similar models; learned positions are called weight
     matrix_of_int8 = dtype == "I8" and len(shape) > 1 and min(shape[-2:]) > 1
     return dtype in INTEGER_DTYPES and not matrix_of_int8 and not _QUANTIZED.search(lower)

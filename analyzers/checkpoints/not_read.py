@@ -1,4 +1,4 @@
-"""Why files of a repository that may hold weights are not read: copies of the weights that are, and everything else."""
+"""Explains why files of a repository that may hold weights are not read: copies of the weights that are read, and all others."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ from analyzers.checkpoints.weight_names import (
 )
 from analyzers.terminal import not_read, printable
 
-# Folders in which programs keep the weights of a repository in their own formats, next to those of transformers.
+# Folders in which programs keep the weights in their own formats, next to those of transformers.
 _COPIES = re.compile(
     r"original|consolidated|onnx.*|openvino.*|gguf.*|ggml.*|coreml.*|flax.*|tf[12]?|tensorflow.*|tflite.*|mlx.*|metal|tensorrt.*|trt.*|jax"
     r"|executorch|litert|fp16|bf16|fp32|fp8|int8|int4|awq|gptq|exl[23].*",
@@ -33,16 +33,18 @@ _COPIES = re.compile(
 )
 _PARTITION = re.compile(r"mp_rank_\d+_model_states\.pt")
 _MAIN = frozenset({"model", "pytorch_model", "diffusion_pytorch_model", "open_clip_pytorch_model", "open_clip_model"})
-# Files next to a pipeline that change it: not copies of it, however large.
+# Files next to a pipeline that modify it: not copies of it, whatever their size.
 _EXTRA = re.compile(r"control|adapter|embed|inversion|lycoris|locon|hypernet", re.IGNORECASE)
-_SMALLEST_COPY = 5  # a copy has at least this fraction of the bytes: fp8 for fp32, and nothing stored twice
+_SMALLEST_COPY = 5  # a copy has at least this fraction of the bytes: fp8 for fp32, without storing any tensor twice
 _PICKLE = "by name the same weights as a pickle, not compared"
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A file that may hold weights and was not read. path: printable; why: a clause that follows it; alternative: by its name it
-    holds the weights that were read once more, which nobody has compared.
+    """A file that may hold weights and was not read.
+
+    path: printable; why: a clause that follows it; alternative: whether, by its name, it repeats the weights that were read; nobody has
+    compared the values.
     """
 
     path: str
@@ -52,7 +54,7 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read, for the reasons why other files were not.
+    """The files that were read, as far as they explain why others were not.
 
     paths: the files; start: the folder that was searched; folders: those read; components: the file that lists the folders of the model;
     whole: whether they are a whole pipeline; sizes: bytes of all files; indexed: folders whose files an index names.
@@ -68,24 +70,24 @@ class Read:
 
 
 def skipped_files(paths: Iterable[str], read: Read, pending: Iterable[str] = ()) -> tuple[SkippedFile, ...]:
-    """Every file among ``paths`` that may hold weights and is not read, by path. pending: files that are decided on later."""
+    """List every file among ``paths`` that may hold weights and is not read, by path. pending: files that are decided on later."""
     reasons, settled = _Reasons(read), {*read.paths, *pending}
     return tuple(found for path in sorted(paths) if path not in settled and (found := reasons.reason(path)) is not None)
 
 
 def notes_on(skipped: Sequence[SkippedFile], gguf: bool) -> list[str]:
-    """Notes that name the first of the files of each reason. gguf: whether a GGUF file was read, which has a note on the others."""
+    """Write notes that name the first files for each reason. gguf: whether a GGUF file was read; its own note covers other GGUF files."""
     noted = [each for each in skipped if not (gguf and each.alternative and each.path.endswith(GGUF))]
     return not_read((each.path, each.why) for each in sorted(noted, key=lambda each: each.alternative))
 
 
 class _Reasons:
-    """Judges files one by one."""
+    """Finds the reason why a file is not read."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
         self._stems: dict[str, set[str]] = {}
-        # Files of whole models are no copies of an adapter.
+        # If only adapters were read, files of whole models are no copies of them.
         self._only_adapters = all(ADAPTER.match(file_name(path)) for path in read.paths)
         self._gguf = next((path for path in read.paths if path.endswith(GGUF)), None)
         self._safe = {folder(path) for path in read.paths if path.endswith(SAFETENSORS)}
@@ -93,7 +95,7 @@ class _Reasons:
             self._stems.setdefault(folder(path), set()).add(_unnumbered(stem(file_name(path))))
 
     def reason(self, path: str) -> SkippedFile | None:
-        """The reason why a file is not read; None if it holds no weights by its name."""
+        """Return the reason why a file is not read; None if, by its name, it holds no weights."""
         kind = other_format(path)
         if kind is not None:
             return self._skip(path, f"{kind.what}: {kind.convert}", kind.export and not self._only_adapters)
@@ -164,6 +166,6 @@ class _Reasons:
 
 
 def _unnumbered(own: str) -> str:
-    """The stem of a weight file without "part k of n"."""
+    """Return the stem of a weight file without "part k of n"."""
     match = SHARD.fullmatch(f"{own}.bin")
     return match[1] + match[4] if match else own

@@ -1,4 +1,4 @@
-"""Open the repository that a reference names: on the Hub or in its cache on this machine, a sample, a path, or in memory."""
+"""Opens the repository that a reference names: on the Hub or in its cache on this machine, a sample, a path, or in memory."""
 
 from pathlib import Path
 from typing import Literal
@@ -10,7 +10,7 @@ from analyzers.errors import CheckpointNotFound, HubUnreachable
 
 
 class CachedRepository(LocalRepository):
-    """A snapshot in this machine's Hub cache. ref, commit: those of the Hub."""
+    """A snapshot in this machine's Hub cache. ref, commit: as on the Hub."""
 
     def __init__(self, folder: Path, ref: str) -> None:
         super().__init__(folder)
@@ -19,7 +19,7 @@ class CachedRepository(LocalRepository):
 
 
 def open_repository(text: str, access: Access) -> tuple[Repository, str]:
-    """The repository, and a sentence for the reader where it is not the one that the reference would name on a page.
+    """Open the repository of a reference, with a sentence for the reader if the web page would resolve the reference differently.
 
     Raises InvalidReference, CheckpointNotFound, AccessDenied, LimitExceeded and the HubError family.
     """
@@ -41,7 +41,8 @@ def open_repository(text: str, access: Access) -> tuple[Repository, str]:
 def open_hub_or_cache(
     name: str, revision: str | None, access: Access, kind: Literal["models", "datasets"] = "models"
 ) -> tuple[Repository, str]:
-    """`hub.open_hub`; where the Hub cannot be asked and ``access`` allows local files, this machine's cached snapshot and a sentence.
+    """Open a repository like `hub.open_hub`; if the Hub is unreachable and ``access`` is local, open the cached snapshot and return a
+    sentence.
 
     Raises as `hub.open_hub` does.
     """

@@ -1,4 +1,4 @@
-"""Weights in formats that Mantissa does not read, recognised by file names, and how each is converted."""
+"""Recognizes weights in formats that Mantissa does not read, by file names, and says how to convert each."""
 
 import re
 from collections.abc import Iterable
@@ -8,8 +8,10 @@ from analyzers.checkpoints.reference import quoted
 
 
 class OtherFormat(NamedTuple):
-    """A format that is not read. what: names it; convert: what turns it into a file that is read; export: whether a file of this kind
-    next to weights is an export of the same weights.
+    """A format that is not read.
+
+    what: names it; convert: how to obtain a file that is read; export: whether such a file next to weights is an export of the same
+    weights.
     """
 
     what: str
@@ -73,7 +75,7 @@ _ARRAY = OtherFormat(
 )
 _IMATRIX = OtherFormat("an importance matrix, statistics for quantization without weights", "the model that it was measured on has them")
 _ARCHIVE = OtherFormat("an archive", "unpack it and read the files inside", export=False)
-# Of several formats in one checkpoint, an error names the first of these.
+# If one checkpoint holds several formats, an error names the first of these.
 _PRECEDENCE = (
     _DISTRIBUTED, _ZERO, _MEGATRON, _NEMO, _GGML, _KERAS, _FLAX, _ORBAX, _TENSORFLOW, _PADDLE, _NUMPY, _ONNX, _OPENVINO, _CORE_ML, _RUST,
     _CAFFE, _ENGINE, _ARRAY, _ARCHIVE, _IMATRIX,
@@ -91,12 +93,12 @@ _NAMES = (
     (re.compile(r"(.*[._-]imatrix|imatrix([._-].*)?)\.(gguf|dat|gguf_file)"), _IMATRIX),
     (re.compile(r"ggml[_-].*\.bin"), _GGML),
     (re.compile(r"openvino_.*\.bin"), _OPENVINO),
-    (re.compile(r"weight\.bin"), _CORE_ML),  # in a package, else it is read
+    (re.compile(r"weight\.bin"), _CORE_ML),  # only inside a package; otherwise it is read
     (re.compile(r".*\.data-\d+-of-\d+|.*\.ckpt[^/]*\.index"), _TENSORFLOW),
     (re.compile(r".*\.onnx(\.data|_data_\d+)"), _ONNX),
 )
 _CHECKED = re.compile(r"\.(pt|bin|index|data|gguf|dat|gguf_file|onnx_data_\d+|data-\d+-of-\d+)$")
-# Arrays and archives next to weights that are none, by their whole names.
+# Whole names of arrays and archives that are stored next to weights and hold none.
 _NO_MODEL = re.compile(
     r"(vocab|token(s|izer)?|labels?|scaler|rng_states?|config|(training_)?args|optim(izer)?|(training_|train_)?data(set)?|stats|features?)"
     r"([_-]?\d+)?\.(npy|zip|tar|t?gz|tar\.gz|bz2|xz|zst|7z|rar)",
@@ -107,12 +109,12 @@ _RANK = re.compile(r"(?:.*/)?(mp_rank_\d+(?:_\d+)?)(?:/model(?:_optim)?_rng|_mod
 
 
 def other_format(path: str) -> OtherFormat | None:
-    """The format of a file that holds weights and is not read, judged by its name; None for any other file."""
+    """Return the format of a file that holds weights and is not read, judged by its name; None for any other file."""
     name = path.rpartition("/")[2]
     found = _ENDINGS.get(name.rpartition(".")[2].lower())
     if found is None and _CHECKED.search(name):
         found = next((kind for pattern, kind in _NAMES if pattern.fullmatch(name)), None)
-    if found is _ARCHIVE and name.endswith((".pth.tar", ".pt.tar")):  # PyTorch files, which torch.save wrote
+    if found is _ARCHIVE and name.endswith((".pth.tar", ".pt.tar")):  # PyTorch files, written by torch.save
         return None
     if (found in (_ARRAY, _ARCHIVE) and _NO_MODEL.fullmatch(name)) or (found is _DISTRIBUTED and _OPTIMIZER.search(path)):
         return None
@@ -120,13 +122,13 @@ def other_format(path: str) -> OtherFormat | None:
 
 
 def megatron_ranks(paths: Iterable[str]) -> list[str]:
-    """The files of a Megatron checkpoint of several ranks; empty if there is one rank, which holds whole matrices."""
+    """Return the files of a Megatron checkpoint of several ranks; empty for a single rank, which holds whole matrices."""
     ranks = {path: match[1] for path in paths if (match := _RANK.fullmatch(path))}
     return list(ranks) if len(set(ranks.values())) > 1 else []
 
 
 def only_other_formats(paths: Iterable[str]) -> str:
-    """What a checkpoint without weight files holds, and how it is converted, as a sentence; "" if no format is known."""
+    """Write a sentence on what a checkpoint without weight files holds and how to convert it; "" if no format is known."""
     every = list(paths)
     found = dict.fromkeys(megatron_ranks(every), _MEGATRON)
     found |= {path: kind for path in every if (kind := other_format(path)) is not None}

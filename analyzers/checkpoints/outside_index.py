@@ -1,4 +1,4 @@
-"""Files next to a set of shards that its index does not name: read if they hold tensors that the set lacks."""
+"""Reads files next to a set of shards that the index does not name, if they hold tensors that the set lacks."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,13 +13,13 @@ from analyzers.checkpoints.weight_names import file_name, stem
 from analyzers.errors import CheckpointError, LimitExceeded
 from analyzers.terminal import printable, some_files
 
-_MOST = 100  # files looked into: each is a request, and real checkpoints have one or two
+_MOST = 100  # most files opened: each is a request, and real checkpoints have one or two
 _UNINDEXED = "no index names it"
 
 
 @dataclass(frozen=True, slots=True)
 class WithOutside:
-    """Selected weights with the files outside an index that were read. paths: these files; their tensors' names begin with the file."""
+    """Selected weights, including files that the index does not name. paths: these files; their tensors' names begin with the file."""
 
     weights: WeightFiles
     files: tuple[RangeFile, ...]
@@ -34,7 +34,7 @@ def add_outside(
     headers: tuple[Header, ...],
     read: Callable[[RangeFile], Header],
 ) -> WithOutside:
-    """Add the files outside an index whose tensor names the set of the index lacks; the others are listed as not read.
+    """Add the files outside an index whose tensor names are missing from the index's set; list the others as not read.
 
     files, headers: those of ``weights.paths``, in the same order; read: reads the header of a file.
     A damaged file is listed with its fault. Raises the errors of the Hub, and LimitExceeded for too many tensors; on any error the
@@ -76,7 +76,7 @@ def add_outside(
 
 
 def _read(repository: Repository, path: str, read: Callable[[RangeFile], Header]) -> tuple[RangeFile | None, Header | None, str]:
-    """The open file and its header; or the reason why it cannot be read."""
+    """Open a file and read its header; if that fails, return the reason."""
     file = repository.open(path)
     try:
         return file, read(file), ""

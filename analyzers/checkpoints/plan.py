@@ -1,4 +1,4 @@
-"""What a stream reads: everything, or in quick mode a sample, of one checkpoint or of the same tensors of several."""
+"""Plans what a stream reads: everything, or in quick mode a sample, of one checkpoint or of the same tensors of several."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,16 +16,16 @@ from analyzers.checkpoints.spans import Sides, Span, file_order, first, whole_sp
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.errors import InvalidRequest
 
-# Reads of each of several checkpoints, however many share the limit: with fewer, a sample would say nothing.
+# Fewest reads of each of several checkpoints that share the limit: with fewer, a sample would say nothing.
 FEWEST_REQUESTS = 40
 
-# A sampled block is read sparsely if the file's layout makes it cost more than this multiple of its bytes.
+# A sampled block is read sparsely if the file's layout makes reading it cost more than this multiple of its bytes.
 _COSTLY = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be read.
+    """The elements that will be read.
 
     spans: in the first checkpoint's file order; nbytes: of all sides together; exact: everything is read, as one stratum;
     strata: name of each tensor in the first checkpoint -> its stratum; population: (strata,) elements of each in the first
@@ -40,7 +40,8 @@ class Plan:
 
     @classmethod
     def of(cls, checkpoints: Sequence[Checkpoint], groups: Sequence[Sides], mode: str, budget: int, seed: int) -> "Plan":
-        """The same for the same arguments, on any machine. groups: the tensors to read, each with one side per checkpoint.
+        """Plan what to read; the same arguments give the same plan on any machine. groups: the tensors to read, each with one side per
+        checkpoint.
 
         mode: "quick" or "exact". Raises InvalidRequest for a budget too small.
         """
@@ -55,12 +56,12 @@ class Plan:
 
     @classmethod
     def sampled(cls, groups: Sequence[Sides], budget: int, requests: int, seed: int) -> "Plan":
-        """A sample of at most ``budget`` bytes and ``requests`` reads of any one checkpoint (`sample.plan_sample`).
+        """Draw a sample of at most ``budget`` bytes and ``requests`` reads of each checkpoint (`sample.plan_sample`).
 
-        The same elements of every side. Bytes are those of the widest side, including its scales. Views that all sides store
-        alike are read in memory order. Groups whose blocks are scattered over the file of a side, such as a matrix that
-        one side stores transposed, are read in short runs, as many as fit ``budget`` bytes; they form a stratum of their own.
-        Raises InvalidRequest if the budget or the number of requests is less than 1.
+        The same elements are read from every side. Bytes are counted on the widest side, including its scales. Views that all sides store
+        alike are read in memory order. Groups whose blocks are scattered over the file of a side, such as a matrix that one side stores
+        transposed, are read in short runs, as many as fit ``budget`` bytes; they form a stratum of their own. Raises InvalidRequest if the
+        budget or the number of requests is less than 1.
         """
         reads = 1 + max((scale_reads(side) for sides in groups for side in sides if side is not None), default=0)
         left = budget
@@ -78,7 +79,7 @@ class Plan:
         return cls(spans, _nbytes(spans), exact, strata, population)
 
     def weights(self) -> list[Fraction | int]:
-        """(strata,) elements that one read element stands for, 0 where none is read."""
+        """Return the (strata,) number of elements that one read element stands for, 0 if none is read."""
         if self.exact:
             return [1]
         read = np.zeros(len(self.population), np.int64)
@@ -92,10 +93,10 @@ def _nbytes(spans: Sequence[Span]) -> int:
 
 
 def _requests(checkpoints: Sequence[Checkpoint]) -> int:
-    """Reads that a sample may make of each checkpoint: several on the Hub share what two quick runs of one may make."""
+    """Return the number of reads that a sample may make of each checkpoint: several on the Hub share those of two quick runs."""
     if len(checkpoints) == 1:
         (one,) = checkpoints
-        return max(1, one.repository.range_requests - 2 * len(one.files))  # headers take one or two each
+        return max(1, one.repository.range_requests - 2 * len(one.files))  # headers take one or two reads each
     remote = [side for side in checkpoints if not isinstance(side.repository, LocalRepository)]
     local = [side.repository.range_requests for side in checkpoints if isinstance(side.repository, LocalRepository)]
     shared = [2 * limits.RANGE_REQUESTS // len(remote) - 2 * max(len(side.files) for side in remote)] if remote else []
@@ -103,7 +104,7 @@ def _requests(checkpoints: Sequence[Checkpoint]) -> int:
 
 
 def _within_reach(groups: Sequence[Sides], blocks: Sequence[Block], budget: int, seed: int) -> tuple[list[Block], set[int]]:
-    """The blocks to read, and which groups are scattered: those get a short part of each block, as many as fit ``budget`` bytes."""
+    """Return the blocks to read and the scattered groups, which get short parts of their blocks, as many as fit ``budget`` bytes."""
     scattered = {
         block.tensor
         for block in blocks
@@ -124,13 +125,13 @@ def _within_reach(groups: Sequence[Sides], blocks: Sequence[Block], budget: int,
 
 
 def _as_planned(sides: Sides) -> Tensor:
-    """The side with the most bits per element, preferring the first, with the shape and role of the first."""
+    """Return the side with the most bits per element, preferring the first, with the shape and role of the first."""
     base, widest = first(sides), max((side for side in sides if side is not None), key=lambda side: side.bits)
     return base if widest is base else replace(widest, shape=base.shape, role=base.role)
 
 
 def _span(sides: Sides, block: Block) -> Span:
-    """A block of a sample as it is read: in memory order where all sides are views with the same layout."""
+    """Return a block of a sample as it is read: in memory order if all sides are views with the same layout."""
     base = first(sides)
     if len(sides) == 1:
         return Span.of(base, block.start, block.count)
@@ -141,7 +142,7 @@ def _span(sides: Sides, block: Block) -> Span:
 
 
 def _read_bytes(sides: Sides, block: Block) -> int:
-    """Bytes read for a block, of the side that takes most."""
+    """Return the bytes read for a block of the side that takes most."""
     return max(
         read_bytes(side, block.start, max(0, min(block.count, side.elements - block.start)))
         for side in _span(sides, block).sides

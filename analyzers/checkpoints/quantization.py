@@ -1,4 +1,4 @@
-"""How weights are quantized, and what the resulting tensors are, in words."""
+"""Detects how weights are quantized, and describes the method and the resulting tensors in words."""
 
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ from analyzers.terminal import plural
 
 _NARROW = INTEGER_DTYPES | {dtype for dtype, bits in DTYPE_BITS.items() if bits <= 8}
 _METHOD = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
-# Detected from the tensors, but several methods store them alike: the configuration decides between these.
+# Methods that the tensors alone cannot tell apart: the configuration decides.
 _SHARED = ("gptq", "awq", "integer", "fp8", "low-bit")
 
 _MEANINGS = {
@@ -24,7 +24,7 @@ _MEANINGS = {
     "aqlm": "indices (codes) into learned codebooks",
 }
 
-# What integer tensors of a quantized model are, by the last component of their names.
+# Meaning of integer tensors in a quantized model, by the last component of their names.
 _INTEGERS = {
     "qweight": "packed weights", "weight_packed": "packed weights", "w_q": "packed weights", "qzeros": "packed zero points",
     "weight_zero_point": "zero points", "zeros": "zero points", "g_idx": "numbers of the group of each input",
@@ -34,7 +34,8 @@ _INTEGERS = {
 
 
 def quantization(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> str | None:
-    """The quantization method: "gptq", "awq", "bitsandbytes-4bit", "mxfp4", "nvfp4", "fp8", "gguf", ...; None for unquantized weights.
+    """Return the quantization method: "gptq", "awq", "bitsandbytes-4bit", "mxfp4", "nvfp4", "fp8", "gguf", ...; None for unquantized
+    weights.
 
     tensors: as stored, before scales are paired with weights. They decide whether weights are quantized, since a configuration
     often survives a conversion; ``quantization_config.quant_method`` then decides between methods with the same storage.
@@ -70,7 +71,7 @@ def _by_tensors(tensors: Sequence[Tensor]) -> str | None:
     if any(leaf.endswith("blocks") and leaf[: -len("blocks")] + "scales" in leaves for leaf in leaves):
         return "mxfp4"
     weights = {tensor.dtype for tensor in tensors if not tensor.buffer}
-    # One power of two per 32 codes: fp8 codes if there are any, else fp4.
+    # A power of two per 32 codes: the codes are fp8 if there are fp8 tensors, else fp4.
     if "F8_E8M0" in weights and weights & {"F4", "I8", "U8"}:
         return "mxfp4"
     if any(dtype.startswith("F8_E") for dtype in weights) and any("scale" in leaf for leaf in leaves):
@@ -81,7 +82,7 @@ def _by_tensors(tensors: Sequence[Tensor]) -> str | None:
 
 
 def describe_quantization(method: str, config: Mapping[str, Any] | None) -> str:
-    """The method with bits and group size, if config.json has them, and what its integers are."""
+    """Describe the method with bits and group size, if config.json states them, and the meaning of its integers."""
     details = [text for text in (_bits(method, config), _group(config)) if text]
     shown = method + (f" weights of {' in '.join(details)}" if details else " weights")
     return f"{shown}, {_MEANINGS[method]}" if method in _MEANINGS else shown
@@ -100,7 +101,7 @@ def _group(config: Mapping[str, Any] | None) -> str:
 
 
 def _numbers(config: Mapping[str, Any] | None, names: Sequence[str]) -> Iterator[int]:
-    """Small integers stored under ``names`` in the settings, either at the top level or per part of the model."""
+    """Yield small integers stored under ``names`` in the settings, either at the top level or per part of the model."""
     settings = _settings(config)
     groups = settings.get("config_groups")
     nested = [group.get("weights") for group in list(groups.values())[:1] if isinstance(group, dict)] if isinstance(groups, dict) else []
@@ -115,7 +116,7 @@ def _settings(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def storage_note(tensors: Sequence[Tensor]) -> str:
-    """What tensors of one dtype are, if the dtype's name does not say it: scales, scaled codes, packed integers, blocks of GGUF."""
+    """Describe tensors of one dtype if the dtype's name does not: scales, scaled codes, packed integers, blocks of GGUF."""
     parts = []
     scales = sum(t.holds_scales for t in tensors)
     if scales:

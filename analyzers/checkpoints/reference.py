@@ -2,8 +2,8 @@
 
     org/name   name   org/name@revision   name@revision   sample:NAME   ./path   /path
 
-A path is taken literally, '@' included; without ./ in front it is one where it exists, as transformers has it. Everything else is refused
-with the reason.
+A path is taken literally, including '@'; a name without ./ is a path if it exists, as in transformers. Everything else is refused with the
+reason.
 """
 
 import os
@@ -38,15 +38,14 @@ class Reference:
 
 
 def quoted(text: str, length: int = 60) -> str:
-    """``text`` for a message: in double quotes, `printable`, truncated to ``length`` characters."""
+    """Quote ``text`` for a message: in double quotes, `printable`, truncated to ``length`` characters."""
     return f'"{printable(text[:length])}"' + ("..." if len(text) > length else "")
 
 
 def parse_reference(text: str, local: bool) -> Reference:
     """Parse a reference; surrounding white space is ignored.
 
-    local: whether paths are allowed, which they are on the command line only.
-    Raises InvalidReference, whose sentence says what would be right.
+    local: whether paths are allowed (command line only). Raises InvalidReference, whose message says what would be valid.
     """
     text = text.strip()
     if not text:
@@ -72,7 +71,7 @@ def parse_reference(text: str, local: bool) -> Reference:
 
 def _exists(path: str) -> bool:
     try:
-        return os.path.exists(path)  # noqa: PTH110 - Path.exists raises where a folder may not be entered
+        return os.path.exists(path)  # noqa: PTH110 - Path.exists raises if a folder may not be entered
     except ValueError:  # a null character
         return False
 
@@ -108,7 +107,7 @@ def _hub(text: str) -> Reference:
 
 
 def _problem(name: str) -> str | None:
-    """Why ``name`` is not a repository id, or None. These are the rules of the Hub itself."""
+    """Return why ``name`` is not a repository id, by the rules of the Hub itself; None if it is one."""
     if not name.isprintable():
         return "holds control characters or unusual spaces: type the id, org/name, by hand"
     if " " in name:
@@ -135,7 +134,7 @@ def _problem(name: str) -> str | None:
 
 
 def _refuse_address(text: str) -> NoReturn:
-    """Refuse an address, naming the id in it. The address is not repeated: it may hold a password."""
+    """Refuse an address, naming the id in it. The message does not repeat the address, which may hold a password."""
     match = _HUB_ADDRESS.match(text)
     parts = [part for part in match[1].split("/") if part] if match else []
     if parts and parts[0] in ("datasets", "spaces"):

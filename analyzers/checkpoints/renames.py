@@ -1,4 +1,4 @@
-"""Matches tensors that are the same parameter under another name: programs add different prefixes and wrappers.
+"""Matches tensors that are the same parameter under different names: programs add different prefixes and wrappers.
 
 A *bare name* is a name without prefixes and wrappers. A *rule* replaces a prefix of the tuned checkpoint by one of the base:
 ``language_model.model.layers.0.x`` is ``model.language_model.layers.0.x``, by the rule
@@ -20,9 +20,9 @@ _LEADING = frozenset(
     }
 )  # fmt: skip
 _BEFORE = re.compile(rf"(.*/)?(({'|'.join(sorted(_LEADING))})\.)*")
-# Modules that frameworks put around others, anywhere in a name.
+# Modules with which frameworks wrap others, anywhere in a name.
 _WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "base_layer.")
-# Names of norm parameters in the first BERT checkpoints, and of torch's weight norm, whose first spelling is the bare one.
+# Names of norm parameters in the first BERT checkpoints, and of torch's weight norm; the older spelling is the bare one.
 _LEAVES = (
     (re.compile(r"(norm)\.gamma$", re.IGNORECASE), r"\1.weight"),
     (re.compile(r"(norm)\.beta$", re.IGNORECASE), r"\1.bias"),
@@ -30,12 +30,12 @@ _LEAVES = (
     (re.compile(r"\.parametrizations\.weight\.original1$"), ".weight_v"),
 )
 
-# Distinct prefixes considered on each side, the most frequent ones; real checkpoints have up to five.
+# Distinct prefixes considered on each side, the most frequent first; real checkpoints have up to five.
 _PREFIXES = 16
 
 
 def renamed(base: Sequence[Tensor], tuned: Sequence[Tensor], fit: Callable[[Tensor, Tensor], bool]) -> list[tuple[Tensor, Tensor]]:
-    """Pairs of a tensor of ``base`` and its counterpart in ``tuned``, which have no names in common; each tensor at most once.
+    """Pair tensors of ``base`` with their counterparts in ``tuned``, which have no names in common; each tensor at most once.
 
     One rule applies to all tuned tensors with the same prefix: the one by which most tensors ``fit`` their counterparts. In a tie
     nothing is renamed, nor is a tensor that two rules with equally many votes claim. Tensors that do not fit are paired too if the
@@ -60,7 +60,7 @@ def renamed(base: Sequence[Tensor], tuned: Sequence[Tensor], fit: Callable[[Tens
 
 
 def bare_name(name: str) -> tuple[str, str]:
-    """Bare name and prefix of a name."""
+    """Return the bare name and the prefix of a name."""
     for wrapper in _WRAPPERS:
         if wrapper in name:
             name = name.replace(wrapper, "")
@@ -72,7 +72,7 @@ def bare_name(name: str) -> tuple[str, str]:
 
 
 def _by_prefix(tensors: Sequence[Tensor]) -> dict[str, dict[str, Tensor | None]]:
-    """Prefix -> bare name -> tensor; None if two tensors have the same prefix and bare name."""
+    """Return prefix -> bare name -> tensor; None if two tensors have the same prefix and bare name."""
     found: dict[str, dict[str, Tensor | None]] = {}
     for tensor in tensors:
         bare, before = bare_name(tensor.name)
@@ -83,6 +83,6 @@ def _by_prefix(tensors: Sequence[Tensor]) -> dict[str, dict[str, Tensor | None]]
 
 
 def _votes(base: Mapping[str, Tensor | None], tuned: Mapping[str, Tensor | None], fit: Callable[[Tensor, Tensor], bool]) -> int:
-    """Number of tensors with a counterpart of the same bare name that fits."""
+    """Count the tensors with a fitting counterpart of the same bare name."""
     pairs = ((base.get(bare), tensor) for bare, tensor in tuned.items())
     return sum(ours is not None and theirs is not None and fit(ours, theirs) for ours, theirs in pairs)

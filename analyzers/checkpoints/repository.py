@@ -11,12 +11,11 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the caller may read. By default, as for anonymous visitors: public Hub repositories and samples.
+    """What the caller may read; by default public Hub repositories and samples, as for anonymous visitors.
 
-    token: the Hub token to read with; None for none at all (never the server's own); True for the token this
-        machine is logged in with, as huggingface_hub finds it (command line only).
-    local: whether local folders and files may be opened (command line only).
-    memory: reference ``memory:NAME`` -> what this program itself holds under that name (Python only).
+    token: the Hub token to read with; None for none at all (never the server's own); True for the token this machine is logged in with, as
+    huggingface_hub finds it (command line only). local: whether local folders and files may be opened (command line only). memory:
+    reference ``memory:NAME`` -> the repository that this program holds under that name (Python only).
     """
 
     token: str | bool | None = None
@@ -42,17 +41,16 @@ class RangeFile(Protocol):
         """Fill ``buffer`` (writable, format "B") with the bytes from ``offset`` on, or raise. Never a partial read."""
 
     def close(self) -> None:
-        """Free what the file holds. Idempotent."""
+        """Free the file's resources. Idempotent."""
 
 
 class Repository(Protocol):
     """A checkpoint's files at one commit.
 
-    ref: canonical reference without revision: ``org/name``, ``sample:NAME``, an absolute path or ``memory:NAME``;
-    commit: the Hub's commit, or the hash of the files of a sample or local checkpoint;
-    public: True for samples and for Hub repositories that anybody can read: only their reports may be stored;
-    files: path -> size in bytes; parallel_reads: how many concurrent reads this source benefits from;
-    range_requests: the most reads one quick run may make of its weights: over a network each is a request.
+    ref: canonical reference without revision: ``org/name``, ``sample:NAME``, an absolute path or ``memory:NAME``; commit: the Hub's commit,
+    or the hash of the files of a sample or local checkpoint; public: True for samples and for Hub repositories that anybody can read: only
+    their reports may be stored; files: path -> size in bytes; parallel_reads: how many concurrent reads this source benefits from;
+    range_requests: most reads of its weights in one quick run; over a network each is a request.
     """
 
     @property
@@ -76,7 +74,7 @@ class Repository(Protocol):
 
 
 def read_range(file: RangeFile, offset: int, length: int) -> bytes:
-    """``length`` bytes of ``file`` from ``offset`` on; for small reads (headers, config)."""
+    """Return ``length`` bytes of ``file`` from ``offset`` on; for small reads (headers, config)."""
     buffer = bytearray(length)
     file.read_into(offset, memoryview(buffer))
     return bytes(buffer)

@@ -1,4 +1,4 @@
-"""Which elements quick mode reads: a seeded plan within a budget of bytes and range requests.
+"""Plans which elements quick mode reads, seeded, within a budget of bytes and range requests.
 
 Tensors are split into cells, each small enough for one request. Within a stratum every cell has the same probability of
 being drawn, so counts over the drawn cells, divided by the elements drawn, estimate the stratum without bias.
@@ -17,9 +17,9 @@ from analyzers.errors import InvalidRequest
 IntArray = npt.NDArray[np.int64]
 
 SMALLEST_BLOCK = 4 << 10  # bytes; below this the overhead of a request outweighs its data
-LARGEST_BLOCK = 1 << 20  # bytes; above this a second block elsewhere is more informative than a longer one
-RUN = 128  # elements; blocks inside a row start at multiples of it, as scale blocks do
-STRATUM_BLOCKS = 8  # the fewest blocks of a separate stratum
+LARGEST_BLOCK = 1 << 20  # bytes; above this a second block elsewhere is more informative than a longer block
+RUN = 128  # elements; blocks inside a row start at multiples of this, as scale blocks do
+STRATUM_BLOCKS = 8  # fewest blocks of a separate stratum
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """What to read, and the population that it represents.
+    """The blocks to read, and the population that they represent.
 
     blocks: sorted by tensor and start, disjoint. strata: (tensors,) the stratum of each tensor.
     population: (strata,) elements of each stratum, read or not; a stratum whose elements are all read is known exactly.
@@ -58,7 +58,9 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """How tensors are split; every array is (tensors,). Each ``line`` elements are split separately into cells of ``length``."""
+    """The division of tensors into cells; every array is (tensors,). Each ``line`` elements are split separately into cells
+    of ``length``.
+    """
 
     line: IntArray
     length: IntArray
@@ -122,7 +124,7 @@ def _frame(tensors: Sequence[Tensor]) -> _Frame:
 
 
 def _vectors_in(frame: _Frame, budget: int, requests: int) -> npt.NDArray[np.bool_]:
-    """Which vectors are read whole: all of a role or none, roles with few vectors first."""
+    """Select the vectors to read whole: all of a role or none, roles with few vectors first."""
     chosen = np.zeros(len(frame.elements), np.bool_)
     vectors = frame.vector & (frame.elements > 0)
     for role in np.argsort(np.bincount(frame.role[vectors]), kind="stable"):
@@ -135,21 +137,21 @@ def _vectors_in(frame: _Frame, budget: int, requests: int) -> npt.NDArray[np.boo
 
 
 def _cut(frame: _Frame, block_bytes: int) -> _Cells:
-    """Split every tensor into cells of at most ``block_bytes``; a tensor whose elements are larger than that gets none."""
+    """Split every tensor into cells of at most ``block_bytes``; a tensor with larger elements gets none."""
     most = block_bytes * 8 // np.maximum(frame.bits, 1)
     by_rows = frame.row <= most
     unit = np.where(by_rows, np.maximum(frame.row, 1), np.where(most >= RUN, RUN, np.maximum(most, 1)))
     line = np.where(by_rows, frame.elements, frame.row)
     units = -(-line // unit)
     per_line = -(-units // np.maximum(most // unit, 1))
-    length = -(-units // np.maximum(per_line, 1)) * unit  # cells of nearly equal length, so that no cell is a mere remainder
+    length = -(-units // np.maximum(per_line, 1)) * unit  # cells of nearly equal length, so that no cell is a tiny remainder
     per_line = -(-line // np.maximum(length, 1))
     number = np.where((most > 0) & (line > 0), per_line * (frame.elements // np.maximum(line, 1)), 0)
     return _Cells(line=line, length=length, per_line=per_line, number=number)
 
 
 def _pools(frame: _Frame, cells: _Cells, sampled: npt.NDArray[np.bool_], blocks: int, vector_blocks: int) -> list[tuple[IntArray, int]]:
-    """The tensors to draw from, as pools with their number of blocks: vectors (at most a quarter of all blocks) and the rest."""
+    """Divide the tensors to draw from into pools with their numbers of blocks: vectors (at most a quarter of all blocks) and the rest."""
     vectors, others = np.flatnonzero(sampled & frame.vector), np.flatnonzero(sampled & ~frame.vector)
     if not len(vectors) or not len(others) or blocks < 4 * STRATUM_BLOCKS:
         return [(np.flatnonzero(sampled), blocks)] if sampled.any() else []
@@ -158,7 +160,9 @@ def _pools(frame: _Frame, cells: _Cells, sampled: npt.NDArray[np.bool_], blocks:
 
 
 def _allocate(elements: npt.NDArray[np.float64], cells: npt.NDArray[np.float64], blocks: int) -> IntArray:
-    """Blocks per stratum: proportional to ``elements``, at least 8 if there are enough for all, at most the number of its cells."""
+    """Allocate blocks to strata: proportional to ``elements``, at least 8 if there are enough, at most the number of the
+    stratum's cells.
+    """
     least = np.minimum(cells, STRATUM_BLOCKS if len(cells) > 1 else 0)
     low, high = 0.0, float(blocks + cells.sum()) / max(float(elements.sum()), 1.0) + float((cells / elements).max())
     for _ in range(60):
@@ -169,7 +173,7 @@ def _allocate(elements: npt.NDArray[np.float64], cells: npt.NDArray[np.float64],
 
 
 def _draw(frame: _Frame, cells: _Cells, members: IntArray, blocks: int, rng: np.random.Generator) -> IntArray:
-    """(<= blocks, 3) tensor, start and count of ``blocks`` cells of the tensors ``members``; all their cells if there are no more."""
+    """Draw ``blocks`` cells of the tensors ``members``, all if there are no more; returns (<= blocks, 3) tensor, start and count."""
     total = int(cells.number[members].sum())
     if blocks >= total:
         return _whole(frame, members[cells.number[members] > 0])

@@ -33,9 +33,9 @@ _MXFP4_GROUP, _NVFP4_GROUP = 32, 16
 _SCALES = ("_scale_inv", "_scale")
 _SCALES_BESIDE = ("scale", "scale_weight", "qscale_weight")
 _CODES = "_qdata"
-# NVFP4's global scale: the scales are multiplied by it (ModelOpt) or divided by it (compressed-tensors).
+# NVFP4's global scale: scales are multiplied by it (ModelOpt) or divided by it (compressed-tensors).
 _FACTOR, _DIVISOR = "_scale_2", "_global_scale"
-# Scales of activations and of the KV cache in models with scaled weights.
+# Scales of activations and of the KV cache, which occur in models with scaled weights.
 _OF_ACTIVATIONS = frozenset(
     {
         "input_scale",
@@ -52,13 +52,12 @@ _OF_ACTIVATIONS = frozenset(
 
 
 def pair_scales(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
-    """Pair weights with their scales; returns (tensors, notes), tensors in the same order.
+    """Pair weights with their scales; return (tensors, notes), tensors in the same order.
 
-    Weights with scales have ``scale`` set. Packed weights become one tensor with the name and shape of the weight and dtype
-    MXFP4 or NVFP4, in the position of the packed codes. Scales have ``holds_scales`` set, whether or not they fit a weight,
-    because they are never parameters. Anything else that does not fit stays as it is, with a note.
-    config: config.json. ``quantization_config.weight_block_size`` decides where shapes are ambiguous, and ``expert_dtype``
-    distinguishes E2M1 codes from bytes.
+    Weights with scales have ``scale`` set. Packed weights become one tensor with the name and shape of the weight and dtype MXFP4 or NVFP4,
+    in the position of the packed codes. Scales have ``holds_scales`` set, whether or not they fit a weight, because they are never
+    parameters. All other tensors that do not fit are unchanged, with a note. config: config.json. ``quantization_config.weight_block_size``
+    decides where shapes are ambiguous, and ``expert_dtype`` distinguishes E2M1 codes from bytes.
     """
     if not any(tensor.dtype in FP8_DTYPES or tensor.dtype in _BYTES or tensor.dtype == "F4" for tensor in tensors):
         return tuple(tensors), ()
@@ -67,7 +66,7 @@ def pair_scales(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> 
 
 
 class _Pairing:
-    """Weights and scales of one checkpoint, by name."""
+    """Pairs the weights and scales of one checkpoint, by name."""
 
     def __init__(self, tensors: dict[str, Tensor], stated: tuple[int, int] | None, fp4: bool) -> None:
         self._tensors = tensors
@@ -118,7 +117,7 @@ class _Pairing:
         self._taken.update(scale.name for scale in scales)
 
     def _blocks(self, tensor: Tensor) -> Tensor:
-        """gpt-oss: (..., groups, 16) bytes hold (..., groups x 32) codes."""
+        """Pair gpt-oss blocks with their scales: (..., groups, 16) bytes hold (..., groups x 32) codes."""
         start = tensor.name.removesuffix("blocks")
         scale, name = self._tensors.get(start + "scales"), start.rstrip("_.")
         if scale is None or not name:
@@ -177,7 +176,7 @@ class _Pairing:
 def _copied(
     tensor: Tensor, name: str = "", dtype: str = "", shape: tuple[int, ...] = (), scale: Scale | None = None, holds_scales: bool = False
 ) -> Tensor:
-    """Copy a tensor with some fields replaced. `dataclasses.replace` takes a second for the tensors of 60 layers of experts."""
+    """Copy a tensor with some fields replaced. `dataclasses.replace` would take a second for the tensors of 60 layers of experts."""
     return Tensor(
         name or tensor.name, dtype or tensor.dtype, shape or tensor.shape, tensor.file, tensor.offset, tensor.nbytes, tensor.role,
         tensor.layer, tensor.buffer, scale, holds_scales, tensor.strides,
@@ -196,7 +195,7 @@ def _scale_names(name: str) -> Iterator[str]:
 
 
 def _contiguous(*tensors: Tensor) -> bool:
-    """Packed codes are located by their file offset and must be contiguous; one-byte codes and their scales may be views."""
+    """Return whether all tensors are contiguous: packed codes are located by their file offset, so they must not be views."""
     return all(tensor.strides is None for tensor in tensors)
 
 
@@ -214,7 +213,7 @@ def _stated_block(config: Mapping[str, Any] | None) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=1024)  # tens of thousands of experts share a few shapes
 def _block(shape: tuple[int, ...], scales: tuple[int, ...], stated: tuple[int, int] | None) -> tuple[int, int] | None:
-    """Rows and columns of a weight of ``shape`` that share one element of ``scales``; None if the shapes do not fit.
+    """Return the rows and columns of a weight of ``shape`` that share one element of ``scales``; None if the shapes do not fit.
 
     A single scale covers the whole weight. Otherwise axes are matched from the first: (out,) and (out, 1) are one scale per
     row, (experts,) one per expert. Every axis before the last two needs one scale per index. If only the length of the other
@@ -243,7 +242,7 @@ def _block(shape: tuple[int, ...], scales: tuple[int, ...], stated: tuple[int, i
 
 
 def _length(elements: int, scales: int) -> int | None:
-    """How many of ``elements`` share one of ``scales``; the last scale may cover fewer. None if ambiguous or impossible.
+    """Return how many of ``elements`` share one of ``scales``; the last scale may cover fewer. None if ambiguous or impossible.
 
     Ambiguous means that the exact quotient is not a power of two and a common block length fits except at the end: for 100
     elements, 4 scales may cover 25 or 32 each.

@@ -1,4 +1,4 @@
-"""Weight files that belong together: the shards that an index names, and files numbered "part k of n"."""
+"""Groups weight files that belong together: the shards that an index names, and files numbered "part k of n"."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,7 +15,10 @@ from analyzers.terminal import plural
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """weight_map: tensor name -> path of its shard; total_size: bytes of all tensors, if the index states them; notes: for the reader."""
+    """An index of shards.
+
+    weight_map: tensor name -> path of its shard; total_size: bytes of all tensors, None if not stated; notes: remarks for the reader.
+    """
 
     weight_map: Mapping[str, str]
     total_size: float | None
@@ -23,12 +26,12 @@ class Index:
 
     @property
     def shards(self) -> tuple[str, ...]:
-        """Every shard, in order."""
+        """All shards, in order."""
         return tuple(sorted(set(self.weight_map.values())))
 
 
 def complete_groups(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Group single files and numbered shards; raises InvalidCheckpoint if a numbering has gaps."""
+    """Group single files and numbered shards. Raises InvalidCheckpoint if a numbering has gaps, LimitExceeded."""
     single, numberings = numbered(names)
     groups: list[tuple[str, ...]] = [(name,) for name in single]
     for (_, total, _, _), shards in numberings.items():
@@ -46,7 +49,7 @@ def complete_groups(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def complete_set(names: Iterable[str]) -> tuple[str, ...]:
-    """The first numbering without gaps; empty if there is none."""
+    """Return the first numbering without gaps; empty if there is none."""
     for (_, total, _, _), shards in numbered(names)[1].items():
         if int(total) <= min(len(shards), limits.SHARDS) and not missing_parts(total, shards):
             return tuple(shards[number] for number in sorted(shards))
@@ -88,7 +91,7 @@ def read_index(
 
 
 def _incomplete(path: str, missing: list[str], names: list[str]) -> str:
-    """Why an index cannot be followed. missing: files that it names; names: the weight files in its folder."""
+    """Explain why an index cannot be followed. missing: files that it names; names: the weight files in its folder."""
     more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
     found = complete_set(plain(names))
     if not found:

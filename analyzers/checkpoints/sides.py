@@ -1,4 +1,4 @@
-"""The sides of a comparison: several checkpoints, opened at once, and whether their weights can be compared at all."""
+"""Opens the sides of a comparison, several checkpoints at once, and checks that their weights can be compared at all."""
 
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -17,7 +17,7 @@ from analyzers.errors import MantissaError, NoWeights, UnsupportedWeights
 if TYPE_CHECKING:
     from analyzers.base import Progress
 
-# Less than this share of the parameters being integers makes no quantized checkpoint.
+# A checkpoint with a smaller share of integer parameters than this is not quantized.
 _FEW = 0.01
 
 # Checkpoints opened at once: each may use the maximum number of connections to the Hub.
@@ -26,7 +26,7 @@ OPENED_AT_ONCE = 8
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Context manager that prefixes errors with the name of the side they come from."""
+    """Prefix errors with the name of the side they come from."""
     try:
         yield
     except MantissaError as error:
@@ -36,14 +36,14 @@ def naming(name: str) -> Iterator[None]:
 def open_sides(
     texts: Sequence[str], names: Sequence[str], access: Access, subfolder: str | None = None
 ) -> Generator["Progress", None, list[Checkpoint]]:
-    """Open several checkpoints, a few at once; returns them in their order. names: of the sides, for errors.
+    """Open several checkpoints, a few at once; return them in the order of ``texts``. names: of the sides, for errors.
 
-    Yields progress while headers are read. Raises the first error of `open_checkpoint` in this order, naming the side.
-    Nothing stays open after an error or when the generator is closed: checkpoints still being opened are closed once they are open.
+    Yields progress while headers are read. Raises the first error of `open_checkpoint` in this order, naming the side. After an error, or
+    when the generator is closed, nothing stays open: checkpoints still being opened are closed once they are open.
     """
     from analyzers.base import Progress  # local import: opening a checkpoint must not load pydantic
 
-    for text, name in zip(texts, names, strict=True):  # a typing error need not wait for the Hub
+    for text, name in zip(texts, names, strict=True):  # invalid references fail before any request to the Hub
         with naming(name):
             parse_reference(text, access.local)
     held, opened, closed = list[Checkpoint | Repository](), list[Checkpoint](), Event()
@@ -51,7 +51,7 @@ def open_sides(
 
     def hold(one: Checkpoint | Repository) -> None:
         held.append(one)
-        if closed.is_set():  # after it was listed, so that it is closed here or below
+        if closed.is_set():  # tested after appending, so that it is closed either here or below
             one.close()
 
     def open_one(text: str) -> Checkpoint:
@@ -77,7 +77,7 @@ def open_sides(
 
 
 def canonical_names(texts: Sequence[str], sides: Sequence[Checkpoint]) -> list[str]:
-    """The canonical reference of each of ``texts``, with the revision that was asked for; there may be more ``sides``."""
+    """Return the canonical reference of each of ``texts``, with the requested revision; there may be more ``sides``."""
     revisions = [parse_reference(text, local=True).revision for text in texts]
     return [f"{side.ref}@{revision}" if revision else side.ref for side, revision in zip(sides, revisions, strict=False)]
 
@@ -95,7 +95,7 @@ def check_side(checkpoint: Checkpoint, name: str, filtered: bool) -> None:
             "(merge_and_unload of peft, then save_pretrained) and compare the merged model."
         )
     unread = sum(t.elements for t in checkpoint.tensors if not (t.has_values or t.holds_scales or t.buffer))
-    # So few integers without any other sign of quantization are not quantized weights; the report lists them.
+    # A few integers without any other sign of quantization are not quantized weights; the report lists them.
     few = checkpoint.quantization == "integer" and unread < _FEW * checkpoint.parameters
     if checkpoint.quantization is not None and unread and not (filtered or few):
         raise UnsupportedWeights(

@@ -1,4 +1,4 @@
-"""The dtype that a configuration states, in the spellings of torch, of transformers and of people."""
+"""Normalizes the dtype that a configuration states, in spellings of torch, of transformers and of users."""
 
 _SPELLINGS = {
     "half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16",
@@ -7,6 +7,6 @@ _SPELLINGS = {
 
 
 def plain_dtype(stated: object) -> str:
-    """The name in torch, "float16" of "torch.half" or "FP16"; of what is no dtype's name, its text."""
+    """Return torch's name of a dtype: "float16" for "torch.half" or "FP16"; unknown names are returned as text."""
     name = str(stated).strip().removeprefix("torch.")
     return _SPELLINGS.get(name.lower(), name.lower() if name.lower() in _SPELLINGS.values() else name)

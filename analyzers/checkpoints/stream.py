@@ -1,4 +1,4 @@
-"""Weights as a stream: spans of one or several checkpoints, read in chunks and processed in bounded memory.
+"""Streams weights: spans of one or several checkpoints, read in chunks and processed in bounded memory.
 
 Each thread reads a chunk into its own buffer and processes it while it is still in cache; while one thread counts, the others read.
 At most ``STREAM_BYTES`` are in flight over all checkpoints together, regardless of the size of a tensor or model: the more
@@ -24,11 +24,11 @@ from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.workers import Stopped, Tally, work_through
 from analyzers.errors import MantissaError
 
-# Below this average size of a span of local files, threads would mostly wait for each other: the interpreter's share of the
-# work, which is serialized, then takes longer than counting.
+# Below this average span size in local files, threads would mostly wait for each other: the interpreter's share of the work, which is
+# serialized, takes longer than counting.
 _SHARED_BYTES = 128 << 10
 
-# Values with scales decoded at a time. Their patterns (512 KiB) are counted while still in a core's cache.
+# Scaled values are decoded in pieces of this many elements: their patterns (512 KiB) still fit a core's cache while they are counted.
 _DECODED = 1 << 17
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a span, from element ``start`` of the tensor on: bit patterns, valid until the next chunk. Read-only.
+    """Bit patterns of a part of a span, from element ``start`` of the tensor on. Read-only, and valid until the next chunk.
 
     sides: unsigned integers, per checkpoint, in the side's `Tensor.counted_as`: (n,) for the first one, (<= n,) for a side with fewer
     rows, None for a checkpoint without such a tensor.
@@ -47,14 +47,14 @@ class Chunk:
 
     @property
     def codes(self) -> NDArray[Any]:
-        """(n,) the patterns of the first checkpoint."""
+        """Bit patterns of the first checkpoint, (n,)."""
         assert self.sides[0] is not None
         return self.sides[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[T]):
-    """Progress of a stream: a finished span with its result, or only (span None) the amount read so far from all checkpoints."""
+    """Progress of a stream: a finished span with its result, or (span None) only the amount read so far from all checkpoints."""
 
     span: Span | None
     result: T | None
@@ -65,13 +65,13 @@ class Step(Generic[T]):
 def stream(
     checkpoints: Sequence[Checkpoint], spans: Sequence[Span], work: Callable[[Span, Iterator[Chunk]], T], names: Sequence[str] = ()
 ) -> Iterator[Step[T]]:
-    """Read ``spans`` and yield ``work(span, chunks)`` of each as it is finished, in no particular order.
+    """Read ``spans`` and yield the result of ``work(span, chunks)`` for each span as it is finished, in no particular order.
 
-    checkpoints: one for each side of the spans; names: of the checkpoints, with which errors of their reads begin.
-    ``work`` runs on several threads concurrently, and reads no further than it consumes its chunks; chunks hold whole rows if a row is
-    shorter than a chunk. Between results, and at least every `workers.HEARTBEAT` seconds, a step without a span reports the
-    amount read. Closing the generator stops the threads after their current chunk and closes the repositories; so does an
-    error in a read or in ``work``, which is re-raised. Raises InvalidCheckpoint at the end if a local file has changed meanwhile.
+    checkpoints: one for each side of the spans; names: of the checkpoints, prefixed to the errors of their reads. ``work`` runs on several
+    threads concurrently, and reads no further than it consumes its chunks; chunks hold whole rows if a row is shorter than a chunk. Between
+    results, and at least every `workers.HEARTBEAT` seconds, a step without a span reports the amount read. Closing the generator stops the
+    threads after their current chunk and closes the repositories; so does an error in a read or in ``work``, which is re-raised. Raises
+    InvalidCheckpoint at the end if a local file has changed meanwhile.
     """
     reader = _Reader(checkpoints, names)
     number, longest = len(checkpoints), max((span.widest_bytes for span in spans), default=1)
@@ -100,19 +100,19 @@ def stream(
 
 
 class _Reader:
-    """Reads the chunks of spans, and counts the reads, for several threads. stop: makes them stop before their next read."""
+    """Reads the chunks of spans and counts the reads, for several threads. stop: makes threads stop before their next read."""
 
     def __init__(self, checkpoints: Sequence[Checkpoint], names: Sequence[str]) -> None:
         self._checkpoints, self._names = checkpoints, names
         self.stop, self.tally = threading.Event(), Tally()
 
     def chunks(self, span: Span, buffers: NDArray[np.uint8]) -> Iterator[Chunk]:
-        """The chunks of ``span``; buffers: (checkpoints, bytes), owned by the calling thread."""
+        """Yield the chunks of ``span``. buffers: (checkpoints, bytes), owned by the calling thread."""
         sides, end = span.sides, span.start + span.count
         chunk = piece = block = chunk_elements(sides)
         present = [side for side in sides if side is not None]
         if len(sides) > 1 and any(side.strides is not None for side in present):
-            # The byte ranges of parts of a view overlap: as much as possible at a time.
+            # The byte ranges of parts of a view overlap, so the buffer is filled as far as possible at a time.
             block = max(buffers.shape[1] * 8 // widest_bits(sides) // chunk, 1) * chunk
         if any(side.scale is not None for side in present):
             piece = whole_rows(_DECODED, row_length(span.tensor))
@@ -124,7 +124,7 @@ class _Reader:
                 yield Chunk(start, tuple(None if codes is None else codes[part] for codes in read))
 
     def _read(self, i: int, side: Tensor | None, start: int, stop: int, buffer: NDArray[np.uint8]) -> "NDArray[Any] | ScaledCodes | None":
-        """The patterns of elements ``start`` to ``stop`` of a side, or to its end if it has fewer."""
+        """Read the patterns of elements ``start`` to ``stop`` of a side, or to its end if it has fewer."""
         if side is None:
             return None
 
@@ -147,7 +147,7 @@ class _Reader:
         return self.about(i, lambda: fetch(side, start, count, buffer))
 
     def about(self, i: int, call: Callable[[], T]) -> T:
-        """The result of ``call``, whose errors begin with the name of checkpoint ``i`` if it has one."""
+        """Return the result of ``call``, with errors prefixed by the name of checkpoint ``i`` if it has one."""
         try:
             return call()
         except MantissaError as error:

@@ -1,19 +1,19 @@
-"""A tensor as the headers of a checkpoint describe it."""
+"""Describes a tensor as the headers of a checkpoint do."""
 
 from dataclasses import dataclass
 from math import prod
 
-# Bits per element, by safetensors dtype name. These are all the dtypes the format defines.
+# Bits per element, by safetensors dtype name, for all dtypes that the format defines.
 DTYPE_BITS = {
     "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
     "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32,
     "F32": 32, "C64": 64, "F64": 64, "I64": 64, "U64": 64,
 }  # fmt: skip
 
-# Dtypes whose values are plain binary floats, one per element: those with float statistics.
+# Dtypes whose elements are plain binary floats, for which float statistics are computed.
 FLOAT_DTYPES = frozenset({"F64", "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 
-# Additional dtypes, for E2M1 codes packed two per byte with separate scales: 32 values to an E8M0 scale, 16 to an E4M3 scale.
+# Additional dtypes for E2M1 codes packed two per byte with separate scales: 32 values per E8M0 scale, 16 per E4M3 scale.
 PACKED_BITS = {"MXFP4": 4, "NVFP4": 4}
 
 
@@ -21,8 +21,8 @@ PACKED_BITS = {"MXFP4": 4, "NVFP4": 4}
 class Scale:
     """The scales of a tensor: value = code x scale (x or / factor), in float32.
 
-    tensor: the scales, row-major; block: rows and columns of the weight's last two axes that share one of them, partial at
-    the edges; factor: a global factor; divides: whether values are divided by it.
+    tensor: the scales, row-major; block: rows and columns of the weight's last two axes that share one scale, partial at the edges; factor:
+    a global factor; divides: whether values are divided by it.
     """
 
     tensor: "Tensor"
@@ -35,14 +35,11 @@ class Scale:
 class Tensor:
     """One tensor of a checkpoint.
 
-    file: index into ``Checkpoint.files``; offset: absolute, in bytes, of its first element in that file; nbytes: of its elements.
-    role: embedding, attention, mlp, expert, router, norm, head or other (`names.role`).
-    layer: the number of the block it belongs to, if its name has one.
-    buffer: True if it is not a trained parameter (`names.is_buffer`).
-    scale: its scales, if it has any; holds_scales: True if it contains the scales of other tensors, and so is not a parameter
-    (`scales.pair_scales`).
-    strides: elements from one index of an axis to the next, at least 0, of a view that is not contiguous and row-major
-    (`elements.read_elements`), else None.
+    file: index into ``Checkpoint.files``; offset: absolute byte offset of its first element in that file; nbytes: bytes of its elements.
+    role: embedding, attention, mlp, expert, router, norm, head or other (`names.role`). layer: the number of the block it belongs to, if
+    its name has one. buffer: True if it is not a trained parameter (`names.is_buffer`). scale: its scales, if it has any; holds_scales:
+    True if it contains the scales of other tensors, and so is not a parameter (`scales.pair_scales`). strides: elements from one index of
+    an axis to the next, at least 0, of a view that is not contiguous and row-major (`elements.read_elements`), else None.
     """
 
     name: str
@@ -75,10 +72,10 @@ class Tensor:
 
     @property
     def counted_as(self) -> str:
-        """The dtype in which its values are counted: float32 if it has scales, else as stored."""
+        """Dtype in which values are counted: float32 if the tensor has scales, else as stored."""
         return "F32" if self.scale is not None else self.dtype
 
     @property
     def has_values(self) -> bool:
-        """Whether it has float values: plain floats, or codes with scales."""
+        """Return whether it has float values: plain floats, or codes with scales."""
         return self.scale is not None or self.dtype in FLOAT_DTYPES

@@ -1,4 +1,4 @@
-"""Output heads tied to the input embedding: stored as a copy, used as one matrix."""
+"""Detects output heads tied to the input embedding: stored as a copy, used as one matrix."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.repository import read_range
 from analyzers.checkpoints.tensor import Tensor
 
-# Model types that tie the two unless the configuration says otherwise.
+# Model types that tie head and embedding unless the configuration says otherwise.
 TIED_UNLESS_SAID = frozenset(
     {
         "albert", "bart", "bert", "bloom", "cohere", "cohere2", "deberta", "deberta-v2", "distilbert", "electra", "falcon", "gemma",
@@ -26,9 +26,9 @@ _SAMPLE_BYTES = 16 << 10
 
 
 def tied_heads(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Mapping[str, bool]) -> frozenset[str]:
-    """Names of the heads of ``checkpoint`` that repeat its input embedding: of its shape, in a model that ties the two.
+    """Return the names of the heads of ``checkpoint`` that repeat its input embedding: of its shape, in a model that ties the two.
 
-    A configuration that does not say follows those of ``others`` that do, if they agree. repeats: the result of comparing values
+    If the configuration does not say, those of ``others`` that do decide, if they agree. repeats: the result of comparing values
     (`repeated`), if known; it overrides a configuration that ties the two, and decides if no configuration says.
     """
     said = _ties(checkpoint.config)
@@ -43,15 +43,15 @@ def tied_heads(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Ma
 
 
 def repeated(checkpoint: Checkpoint, whole: bool = False) -> dict[str, bool]:
-    """Which tensors hold the values of the input embedding: for heads of its shape yes or no, of further embeddings those that do; and
-    for tensors that one of a later shard replaces, whether they hold its values.
+    """Determine which tensors repeat the input embedding's values.
 
-    Compares a few samples of both and, if ``whole``, all of both where these agree. Tensors stored in another dtype or order than the
-    embedding are omitted. Raises the errors of reads.
+    Contains every head of the embedding's shape, further embeddings that are copies, and every tensor that a later shard replaces, with
+    whether the values are equal. Compares a few samples of both and, if ``whole``, all of both if these agree. Tensors stored in another
+    dtype or order than the embedding are omitted. Raises the errors of reads.
     """
     same = is_copy if whole else _same_bytes
     embeddings = _embeddings(checkpoint)
-    embeddings.sort(key=lambda tensor: (tensor.name.count("."), tensor.name))  # the one that others are copies of is the outermost
+    embeddings.sort(key=lambda tensor: (tensor.name.count("."), tensor.name))  # the outermost embedding is the original of its copies
     found = {}
     for at, embedding in enumerate(embeddings):
         if any(_stored_alike(each, embedding) and same(checkpoint, each, embedding) for each in embeddings[:at] if embedding.elements):
@@ -64,25 +64,26 @@ def repeated(checkpoint: Checkpoint, whole: bool = False) -> dict[str, bool]:
 
 
 def replaced_pairs(checkpoint: Checkpoint) -> list[tuple[Tensor, Tensor]]:
-    """Each tensor that one of a later shard replaces, and that one, without scales, which have shards of their own."""
+    """Pair each tensor that a tensor of a later shard replaces with its replacement, without scales, which have shards of their own."""
     tensors = {tensor.name: tensor for tensor in checkpoint.tensors} if checkpoint.replaced else {}
     pairs = ((tensors.get(name), tensors.get(other)) for name, other in checkpoint.replaced.items())
     return [(replace(one, scale=None), replace(other, scale=None)) for one, other in pairs if one is not None and other is not None]
 
 
 def states_ties(config: Mapping[str, Any] | None) -> bool:
-    """Whether the configuration, or its model type, ties the head to the embedding."""
+    """Return whether the configuration, or its model type, ties the head to the embedding."""
     return _ties(config) is True
 
 
 def may_tie(config: Mapping[str, Any] | None) -> bool:
-    """Whether a model without a stored head uses its embedding as one: unless its configuration says that it does not."""
+    """Return whether a model without a stored head uses its embedding as one: true unless the configuration says otherwise."""
     return _ties(config) is not False
 
 
 def tied_copies(checkpoint: Checkpoint) -> dict[str, str]:
-    """Stored copies, byte for byte: heads that the configuration ties to the input embedding -> embedding, tensors of an earlier shard ->
-    those of the same name that replace them.
+    """Map stored copies, byte for byte, to their originals.
+
+    Covers heads that the configuration ties to the input embedding, and tensors that a tensor of the same name in a later shard replaces.
     """
     tied = tied_heads(checkpoint, (), {})
     embeddings = _embeddings(checkpoint)
@@ -95,7 +96,7 @@ def tied_copies(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def is_copy(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of the same dtype and shape hold the same bytes; reads a few samples, and all of both if these agree."""
+    """Return whether two tensors of the same dtype and shape hold the same bytes; reads a few samples, and all if these agree."""
     if not (_stored_alike(one, other) and _same_bytes(checkpoint, one, other)):
         return False
     return all(
@@ -129,7 +130,7 @@ def _embeddings(checkpoint: Checkpoint) -> list[Tensor]:
 
 
 def _ties(config: Mapping[str, Any] | None) -> bool | None:
-    """Whether the configuration ties them; None if it does not say."""
+    """Return whether the configuration ties head and embedding; None if it does not say."""
     if config is None:
         return None
     text = config.get("text_config")

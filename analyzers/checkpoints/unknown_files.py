@@ -1,4 +1,4 @@
-"""Files whose names do not say that they hold weights: recognized by their first bytes, or large and of an unknown kind."""
+"""Finds files whose names do not say that they hold weights: recognized by their first bytes, or large and of an unknown kind."""
 
 import re
 
@@ -9,12 +9,12 @@ from analyzers.checkpoints.repository import Repository, read_range
 from analyzers.checkpoints.weight_names import GGUF, PICKLED, SAFETENSORS, file_name
 from analyzers.terminal import printable
 
-_MOST = 32  # files looked into, the largest first: each is a request
+_MOST = 32  # most files opened, the largest first: each is a request
 _BEGINNING = 512
-# What torch.save writes: now, and before 1.6 with protocol 2 and below.
+# First bytes that torch.save writes: now, and before 1.6 with protocol 2 and below.
 _TORCH = (b"PK\3\4", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19", OLD_MAGIC)
 _PICKLE = "a pickle of an unknown kind: save the state_dict of the model with safetensors.torch.save_file in the program that wrote it"
-_LARGE = 1 << 20  # bytes of a file of an unknown kind that is named
+_LARGE = 1 << 20  # bytes; smaller files of an unknown kind are not listed
 # Weight files are judged by their names; files of these kinds hold none.
 _JUDGED = (*SAFETENSORS, GGUF, *PICKLED)
 _OTHERS = re.compile(
@@ -22,9 +22,9 @@ _OTHERS = re.compile(
     r"|epub|png|jpe?g|gif|webp|bmp|svg|ico|tiff?|mp[34]|wav|flac|ogg|m4a|webm|mov|avi|ttf|woff2?|parquet|arrow|so|dll|exe|whl|jar",
     re.IGNORECASE,
 )
-# Files of these kinds, of tokenizers and databases, are binary and large without weights: only their content can say that they hold some.
+# Files of tokenizers and databases are binary and large without weights: only their content can show that they hold some.
 _LARGE_OTHERS = re.compile(r"model|vocab|spm|bpe|tiktoken|mo|lmdb|mdb|db|sqlite\d?|faiss|index", re.IGNORECASE)
-# Whole names of files without an extension that says so.
+# Whole names of files without weights whose extension does not say so.
 _KNOWN = re.compile(
     r"\..*|events\.out\.tfevents\..*|licen[cs]e|notice|readme|(use_)?policy|makefile|dockerfile|modelfile|merges|vocab|optimizer|scheduler",
     re.IGNORECASE,
@@ -36,7 +36,7 @@ _NO_WEIGHTS = re.compile(
 
 
 def unknown_files(repository: Repository, inside: str = "") -> list[SkippedFile]:
-    """Files below ``inside`` that hold weights by their content, or may hold some by their size. Raises the errors of reads."""
+    """List files below ``inside`` that hold weights by their content, or may hold some by their size. Raises the errors of reads."""
     sizes = {path: size for path, size in repository.files.items() if path.startswith(inside) and size > len(GGUF) and _is_unknown(path)}
     found = []
     largest = sorted(sizes, key=lambda path: (-sizes[path], path))
@@ -50,7 +50,7 @@ def unknown_files(repository: Repository, inside: str = "") -> list[SkippedFile]
         if (path.endswith(_PICKLES) or kind is Format.PICKLED) and not beginning.startswith(_TORCH):
             found.append(SkippedFile(printable(path), _PICKLE))
         elif kind is not None:
-            # A model saved by torch is a zip archive, and so is much else.
+            # A model saved by torch is a zip archive, but so are many other files.
             what = "a PyTorch file or another zip archive" if beginning.startswith(b"PK") else kind.value
             why = f"{what} by its content, which its name does not say: name the file itself, or rename it"
             found.append(SkippedFile(printable(path), why))

@@ -1,4 +1,4 @@
-"""Which files may hold weights, judged by their names: weight files, indexes of shards, numbered shards and precision variants."""
+"""Recognizes files that may hold weights by their names: weight files, indexes of shards, numbered shards and precision variants."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _NO_WEIGHTS = re.compile(
     r"training_args|(optimizer|optim|scheduler|lr_scheduler|scaler|grad_scaler|rng_state|random_states|sampler|dl_state_dict|custom_checkpoint)"
     r"([_-]?\d+)*|.*_optim_states|(.*_)?zero_pp_rank_\d+_mp_rank_\d+_model_states|(openvino|ggml)[_-].*|.*[._-]imatrix|imatrix([._-].*)?"
 )
-_PACKAGE = re.compile(r"\.(mlpackage|mlmodelc)/")  # Core ML keeps a weight.bin inside
+_PACKAGE = re.compile(r"\.(mlpackage|mlmodelc)/")  # Core ML keeps a weight.bin inside its packages
 SHARD = re.compile(r"(.*?)-?([0-9]{1,6})-of-([0-9]{1,6})((?:\.[A-Za-z0-9_-]+)?)\.(safetensors|sft|bin|pt|pth|ckpt|gguf)")
 VARIANT = re.compile(r"(.+?)(?:\.(?:non_ema|ema)|[._-](?:fp16|bf16|fp32|fp8(?:_e4m3fn|_e5m2)?))(?:-[0-9]+-of-[0-9]+)?")
 CONVENTIONAL = re.compile(r".*pytorch_model.*\.bin(\.index\.json)?")
@@ -25,33 +25,36 @@ _STEP = re.compile(r"((?:checkpoint|ckpt|global_?step|step|epoch|iter|iteration)
 
 
 def is_weights(path: str) -> bool:
-    """Whether a file may hold weights, judged by its name: excludes training state."""
+    """Return whether a file may hold weights, judged by its name: excludes training state."""
     name = path.rpartition("/")[2]
     return name.endswith(_WEIGHTS) and not _NO_WEIGHTS.fullmatch(name.rpartition(".")[0]) and not _PACKAGE.search(path)
 
 
 def is_index(path: str) -> bool:
-    """Whether a file is an index of shards, judged by its name."""
+    """Return whether a file is an index of shards, judged by its name."""
     return path.endswith(_INDEXES)
 
 
 def is_conventional(path: str) -> bool:
-    """Whether a file is safetensors, or a pickle under the name that transformers gives it, or an index of these."""
+    """Return whether a file is safetensors, a pickle under a name that transformers uses, or an index of either."""
     return any(ending in path for ending in SAFETENSORS) or bool(CONVENTIONAL.fullmatch(file_name(path)))
 
 
 def folder(path: str) -> str:
-    """The folder of a file, "" for the top folder."""
+    """Return the folder of a file, "" for the top folder."""
     return path.rpartition("/")[0]
 
 
 def file_name(path: str) -> str:
-    """The name of a file in its folder."""
+    """Return the name of a file in its folder."""
     return path.rpartition("/")[2]
 
 
 def step(folder: str) -> tuple[str, int, str] | None:
-    """The folder of a training step in a path: what its name begins with, the number, and the whole; None if there is no such folder."""
+    """Find the folder of a training step in a path; None if there is none.
+
+    Returns the path up to the step's number, the number, and the path of the folder.
+    """
     parts = folder.split("/")
     for at, part in enumerate(parts):
         if match := _STEP.fullmatch(part):
@@ -60,12 +63,12 @@ def step(folder: str) -> tuple[str, int, str] | None:
 
 
 def stem(name: str) -> str:
-    """The name of a weight file, or of an index, without its extension."""
+    """Return the name of a weight file, or of an index, without its extension."""
     return name.removesuffix(INDEX).rpartition(".")[0]
 
 
 def plain(names: list[str]) -> list[str]:
-    """``names`` without variants of other names in the list, and without consolidated copies if there are other files."""
+    """Return ``names`` without variants of other names in the list, and without consolidated copies if there are other files."""
     stems = {stem(name) for name in names}
     stems |= {match[1] for name in names if (match := SHARD.fullmatch(name))}
     kept = [name for name in names if (match := VARIANT.fullmatch(stem(name))) is None or match[1] not in stems]
@@ -73,7 +76,7 @@ def plain(names: list[str]) -> list[str]:
 
 
 def numbered(names: Iterable[str]) -> tuple[list[str], dict[tuple[str, str, str, str], dict[int, str]]]:
-    """Files without a number; and number -> file of each numbering "part k of n", by everything else in the name."""
+    """Separate files without a number from numberings "part k of n": number -> file, keyed by everything else in the name."""
     single, numberings = [], dict[tuple[str, str, str, str], dict[int, str]]()
     for name in names:
         match = SHARD.fullmatch(name)
@@ -85,13 +88,13 @@ def numbered(names: Iterable[str]) -> tuple[list[str], dict[tuple[str, str, str,
 
 
 def missing_parts(total: str, parts: dict[int, str]) -> list[int]:
-    """The numbers that ``parts`` lack of ``total``, counted from 0 if there is a part 0, else from 1."""
+    """Return the numbers that ``parts`` lack of ``total``, counted from 0 if there is a part 0, else from 1."""
     first = 0 if 0 in parts else 1
     return [number for number in range(first, first + int(total)) if number not in parts]
 
 
 def renumbered(name: str, number: int) -> str:
-    """The name of another part of the same numbering."""
+    """Return the name of another part of the same numbering."""
     match = SHARD.fullmatch(name)
     if match is None:
         return name

@@ -1,4 +1,4 @@
-"""A pool of threads that yields results as they are finished, stops at once, and raises errors in the consumer."""
+"""Runs a pool of threads that yields results as they are finished, stops at once, and raises errors in the consumer."""
 
 import queue
 import threading
@@ -41,9 +41,9 @@ def work_through(
 ) -> Generator[tuple[S, T] | None, None, None]:
     """Yield (item, result) of each of ``items`` as it is finished, in no particular order, and None every HEARTBEAT seconds.
 
-    worker: called once by each of the ``threads``, returns what that thread does with an item. An error of either is raised
-    here. However the generator ends, ``stop`` is set and every thread has ended, or was given ``patience`` seconds for that; unless all
-    items were finished, ``cancel`` is called first, to wake threads that are waiting.
+    worker: called once in each of the ``threads``; returns the function that this thread applies to items. Errors of both are raised in the
+    consumer. However the generator ends, ``stop`` is set and every thread has ended, or was given ``patience`` seconds to end; unless all
+    items were finished, ``cancel`` is called first, to wake waiting threads.
     """
     waiting: queue.SimpleQueue[S] = queue.SimpleQueue()
     for item in items:

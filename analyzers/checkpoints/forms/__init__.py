@@ -1,1 +1,1 @@
-"""The same weights laid out otherwise: fused, stacked, transposed, in rotary order, in layers of other numbers."""
+"""Finds the same weights in other layouts: fused, stacked, transposed, in rotary order, in layers of other numbers."""

@@ -1,4 +1,4 @@
-"""Matches tensors whose names tell nothing, by their values alone: of the same shape, possibly transposed, in the same layer."""
+"""Matches tensors with uninformative names by their values alone: tensors of the same shape, possibly transposed, in the same layer."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -9,12 +9,12 @@ from analyzers.checkpoints.forms.unpack import Part, variants
 from analyzers.checkpoints.forms.views import View
 from analyzers.checkpoints.tensor import Tensor
 
-# Names, without the numbers of layers, on each side up to which all are compared with all; layers of each that are looked at.
+# Most names on each side, without layer numbers, that are all compared with each other; layers of each name that are compared.
 _NAMES, _LAYERS = 24, 3
 
 
 def match_by_values(base: Sequence[Tensor], tuned: Sequence[Tensor], readers: Readers) -> list[Match]:
-    """Pairs of tensors whose values agree, the most similar first; each tensor at most once. Nothing where there are too many names."""
+    """Return pairs of tensors whose values agree, the most similar first, each tensor at most once. None if a side has too many names."""
     sides = [_by_name(side) for side in (base, tuned)]
     if any(len(side) > _NAMES for side in sides):
         return []
@@ -39,13 +39,13 @@ def match_by_values(base: Sequence[Tensor], tuned: Sequence[Tensor], readers: Re
 
 
 def in_form(tensor: Tensor, shape: tuple[int, ...], form: str) -> Tensor | None:
-    """A whole tensor in the shape of another one, transposed if ``form`` says so; None if that does not fit."""
+    """Return a whole tensor in the shape of another one, transposed if ``form`` says so; None if it does not fit."""
     part = next((part for words, part in _ways(tensor, shape) if words == form), None)
     return part.view.part_of(tensor, "") if part is not None else None
 
 
 def _by_name(tensors: Sequence[Tensor]) -> dict[str, dict[int | None, Tensor]]:
-    """Name without the number of the layer -> layer -> tensor, of those with at least two values."""
+    """Group tensors of at least two values: name without the layer's number -> layer -> tensor."""
     found: dict[str, dict[int | None, Tensor]] = {}
     for tensor in tensors:
         if tensor.elements > 1:
@@ -54,12 +54,12 @@ def _by_name(tensors: Sequence[Tensor]) -> dict[str, dict[int | None, Tensor]]:
 
 
 def _ways(tensor: Tensor, shape: tuple[int, ...]) -> Iterator[tuple[str, Part]]:
-    """The variants of a whole tensor in the shape of another one."""
+    """Return the variants of a whole tensor in the shape of another one."""
     return variants(Part(View.of(tensor), tensor.shape), "", shape, stacked=False, heads=())
 
 
 def _values(pairs: Sequence[tuple[Tensor, Tensor]], readers: Readers) -> dict[str, list[tuple[Floats, Floats]]]:
-    """Form -> some values of both tensors of each pair, the second one read in that form."""
+    """Read values of both tensors of each pair, by the form in which the second tensor is read."""
     views = [(one, view, form) for one, other in pairs for form, part in _ways(other, one.shape) if (view := part.view.part_of(other, ""))]
     ours = readers[0].read([(one, row_length(one.shape)) for one, _, _ in views], spread=True)
     theirs = readers[1].read([(view, row_length(one.shape)) for one, view, _ in views], spread=True)
@@ -70,7 +70,7 @@ def _values(pairs: Sequence[tuple[Tensor, Tensor]], readers: Readers) -> dict[st
 
 
 def _next_to(matches: Sequence[Match], base: Sequence[Tensor], tuned: Sequence[Tensor]) -> Iterator[Match]:
-    """Tensors too short to tell by their values, such as biases, in modules whose weights match."""
+    """Yield pairs of tensors too short to compare by value, such as biases, in modules whose weights match."""
     modules = {match.base_stored.name.rpartition(".")[0]: match.tuned_stored.name.rpartition(".")[0] for match in matches}
     taken = {match.base_stored.name for match in matches}, {match.tuned_stored.name for match in matches}
     names = {tensor.name: tensor for tensor in tuned if tensor.name not in taken[1]}

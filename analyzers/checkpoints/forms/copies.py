@@ -1,4 +1,4 @@
-"""Weights that one checkpoint stores twice, in two layouts: experts one by one and stacked, a fused matrix and its parts."""
+"""Finds weights that one checkpoint stores twice in two layouts: single and stacked experts, a fused matrix and its parts."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,7 +14,7 @@ from analyzers.checkpoints.tensor import Tensor
 
 
 class RelaidCopies:
-    """The tensors that hold the same values as parts of others, bit for bit. found: copy -> the part of another tensor, after `compare`."""
+    """Tensors that equal parts of other tensors, bit for bit. found: copy -> the part of another tensor, after `compare`."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.found: dict[str, Tensor] = {}
@@ -39,7 +39,7 @@ class RelaidCopies:
             self._spans = [Span((match.base, match.tuned), 0, match.base.elements) for match in matches]
 
     def compare(self) -> Iterator[Step[bool]]:
-        """Read both layouts of what seems to be stored twice."""
+        """Read both layouts of all candidates and fill ``found``."""
 
         def equal(span: Span, chunks: Iterator[Chunk]) -> bool:
             return all(

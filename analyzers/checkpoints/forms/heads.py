@@ -1,4 +1,4 @@
-"""Attention heads as configurations state them, unchecked: shapes and values decide whether they are true."""
+"""Reads the sizes of attention heads from configurations, unchecked: shapes and values decide whether they are true."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,12 +11,12 @@ _LENGTH = ("head_dim", "kv_channels", "d_kv")
 
 
 def head_lengths(configs: Sequence[Mapping[str, Any] | None]) -> list[int]:
-    """Lengths of an attention head that the configurations state, or that follow from them."""
+    """Return the lengths of an attention head that the configurations state or imply."""
     return list(dict.fromkeys(length for part in _parts(configs) for length in _lengths(part)))
 
 
 def head_rows(configs: Sequence[Mapping[str, Any] | None]) -> dict[str, int]:
-    """Rows of q, k and v in a fused matrix, as the first configuration that states them has it; empty if none does."""
+    """Return the rows of q, k and v in a fused matrix, from the first configuration that states them; empty if none does."""
     for part in _parts(configs):
         count, length = _number(part, _COUNT), next(_lengths(part), 0)
         if count and length:

@@ -1,4 +1,4 @@
-"""Layers matched by content: in a model of stacked, dropped or repeated layers, layer 20 may be another model's layer 12."""
+"""Matches layers by content: in a model of stacked, dropped or repeated layers, layer 20 may be another model's layer 12."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,18 +12,18 @@ from analyzers.checkpoints.forms.probe import Floats, related
 from analyzers.checkpoints.tensor import Tensor
 
 _NUMBER = re.compile(r"(?<=\.)\d{1,6}(?=\.)")
-# A layer moved only if another one is that much more alike than the layer of its own number.
+# A layer moved only if another layer's correlation exceeds that of the layer with its own number by this much.
 _CLEARLY = 0.1
-# Layers of a stack that are compared with each other, by so many matrices of each: one may be damaged.
+# Most layers of a stack that are compared with each other, and the number of matrices compared: one may be damaged.
 _MOST, _MATRICES = 2_000, 3
 
 
 @dataclass(frozen=True, slots=True)
 class LayerMap:
-    """Of one stack of blocks, whose names begin with ``base`` and ``tuned`` before the number.
+    """The moved layers of one stack of blocks, whose tensor names begin with ``base`` and ``tuned`` before the layer's number.
 
-    moved: layer of the base -> the tuned checkpoint's layer with its content, None where it has none; only where that is not the layer of
-    the same number. repeated: further layers of the tuned checkpoint -> the base's layer whose content they repeat.
+    moved: layer of the base -> the tuned checkpoint's layer with its content, None if there is none; only for layers that do not match the
+    layer of their own number. repeated: further layers of the tuned checkpoint -> the base's layer whose content they repeat.
     """
 
     base: str
@@ -33,19 +33,19 @@ class LayerMap:
 
 
 def numbered(name: str, prefix: str, number: int) -> str:
-    """``name``, which begins with ``prefix`` and a layer's number, with another number."""
+    """Replace the layer's number that follows ``prefix`` in ``name``."""
     found = _NUMBER.match(name, len(prefix))
     return f"{prefix}{number}{name[found.end() :]}" if found else name
 
 
 def layer_of(name: str, prefix: str) -> int | None:
-    """The number after ``prefix`` in a name."""
+    """Return the number after ``prefix`` in a name; None if there is none."""
     found = _NUMBER.match(name, len(prefix)) if name.startswith(prefix) else None
     return int(found[0]) if found else None
 
 
 def layer_maps(matches: Sequence[Match], base: Sequence[Tensor], tuned: Sequence[Tensor], readers: Readers) -> list[LayerMap]:
-    """The stacks in which layers moved. matches: of the same numbers, from which the matrices that tell layers apart are taken."""
+    """Return the stacks in which layers moved. matches: of layers with equal numbers; they select the matrices that distinguish layers."""
     found = []
     for (before, after), matrices in _stacks(matches).items():
         scores: list[tuple[Floats, int]] = []
@@ -63,9 +63,9 @@ def layer_maps(matches: Sequence[Match], base: Sequence[Tensor], tuned: Sequence
 
 
 def with_layers_moved(tensors: Sequence[Tensor], maps: Sequence[LayerMap]) -> tuple[list[Tensor], dict[str, str]]:
-    """``tensors`` of the tuned checkpoint, numbered as the base's layers, and their new names -> the stored ones.
+    """Renumber ``tensors`` of the tuned checkpoint as the base's layers, and map their new names to the stored ones.
 
-    Layers of the base without a counterpart have none; tuned layers that no layer of the base has keep their number if it is free.
+    Layers of the base without a counterpart receive none; tuned layers that match no layer of the base keep their number if it is free.
     """
     renamed: list[Tensor] = []
     stored: dict[str, str] = {}
@@ -87,9 +87,9 @@ def with_layers_moved(tensors: Sequence[Tensor], maps: Sequence[LayerMap]) -> tu
 
 
 def _stacks(matches: Sequence[Match]) -> dict[tuple[str, str], list[tuple[str, str, str]]]:
-    """Prefixes of each stack -> the rest of the names of matrices by which its layers are told, and their forms.
+    """Return the prefixes of each stack -> name suffixes and form of the matrices that distinguish its layers, best first.
 
-    Those that most layers have come first; of these the ones that are matched as stored, and are not square.
+    Matrices that most layers have come first; among these, matrices matched as stored, then matrices that are not square.
     """
     votes: dict[tuple[str, str], dict[tuple[str, str, str], list[float]]] = {}
     for match in matches:
@@ -116,7 +116,10 @@ def _of_stack(tensors: Sequence[Tensor], prefix: str, rest: str) -> dict[int, Te
 
 
 def _moved(scores: Floats, ours: list[int], theirs: list[int], values: int) -> tuple[dict[int, int | None], dict[int, int]]:
-    """See `LayerMap`. scores: (layers of base, layers of tuned) correlations over so many ``values``."""
+    """Determine ``moved`` and ``repeated`` of a `LayerMap`.
+
+    scores: (layers of base, layers of tuned) correlations, each over ``values`` values.
+    """
     sources: dict[int, int] = {}
     for row, layer in enumerate(ours):
         own = float(scores[row, theirs.index(layer)]) if layer in theirs else -1.0
@@ -138,7 +141,7 @@ def _moved(scores: Floats, ours: list[int], theirs: list[int], values: int) -> t
 
 
 def _correlations(sides: tuple[dict[int, Tensor], dict[int, Tensor]], form: str, readers: Readers) -> tuple[Floats, int]:
-    """(layers of base, layers of tuned) correlations, and the number of values of each layer."""
+    """Return the (layers of base, layers of tuned) correlations and the number of values per layer."""
     shape = next(iter(sides[0].values())).shape
     row = shape[-1]
     turned = [view for tensor in sides[1].values() if (view := in_form(tensor, shape, form)) is not None]
@@ -153,7 +156,7 @@ def _correlations(sides: tuple[dict[int, Tensor], dict[int, Tensor]], form: str,
 
 
 def _normalised(values: Floats) -> Floats:
-    """Centred and of norm 1, or zeros."""
+    """Centre ``values`` and scale them to norm 1; zeros if they are constant."""
     centred = np.where(np.isfinite(values), values, 0.0)
     centred = centred - centred.mean() if centred.size else centred
     largest = float(np.abs(centred).max(initial=0.0))

@@ -1,8 +1,8 @@
-"""Matches tensors of two checkpoints that hold the same weights under other names and in other layouts.
+"""Matches tensors of two checkpoints that hold the same weights under different names and in different layouts.
 
-Tensors are grouped by site (`sites`): those that hold parts of the same module belong together, fused or not, stacked or not. All ways in
-which they can hold each other's parts (`unpack`) are options, and a few values of both decide which is taken. Modules that differ in
-their numbers only share one decision, taken on the first, a middle and the last of them.
+Tensors are grouped by site (`sites`): those that hold parts of the same module belong together, fused or not, stacked or not. All layouts
+in which they can hold each other's parts (`unpack`) are options, and a few values of both decide between them. Modules that differ in their
+numbers only share one decision, taken on the first, a middle and the last of them.
 """
 
 import re
@@ -16,20 +16,20 @@ from analyzers.checkpoints.forms.unpack import Layout, Part, layouts, variants
 from analyzers.checkpoints.tensor import Tensor
 
 _NUMBERS = re.compile(r"\d+")
-# Modules of a pattern, and experts of each, whose values are looked at; options of a pattern that are tried.
+# Most modules of a pattern, and experts of each, whose values are read; most options of a pattern that are tried.
 _MODULES, _EXPERTS, _OPTIONS = 3, 2, 256
-# A correlation at which no other option is looked at.
+# Correlation above which no other option is tried.
 _CERTAIN = 0.98
 
 Readers = tuple[Reader, Reader]
 Located = tuple[Tensor, Site]
-# Part and number of the expert, -1 where a stack is compared as a whole.
+# The part and the number of the expert, -1 for a stack that is compared as a whole.
 Atom = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Views of both sides with the same weights. form: their layout, "" as stored; agree: whether values were seen to agree in it."""
+    """Views of both sides with the same weights. form: their layout, "" as stored; agree: whether their values agree in it."""
 
     base: Tensor
     tuned: Tensor
@@ -41,7 +41,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """An atom of a side: the stored tensor, the part of it, and the label that names it."""
+    """An atom of one side: the stored tensor, the part of it, and the label that names the part."""
 
     stored: Tensor
     part: Part
@@ -53,7 +53,7 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One way to read both sides. words: of the layouts of base and tuned."""
+    """One way to read both sides. words: layouts of the base and of the tuned tensors."""
 
     words: tuple[str, str]
     base: Mapping[Atom, _Piece]
@@ -61,13 +61,13 @@ class _Option:
 
     @property
     def atoms(self) -> list[Atom]:
-        """Those that both sides have."""
+        """The atoms that both sides have."""
         return [atom for atom in self.base if atom in self.tuned]
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The option of a pattern, by its words, and the variant of each part. agree: whether values agree with it."""
+    """The chosen option of a pattern, by its words, and the variant of each part. agree: whether values agree with it."""
 
     words: tuple[str, str]
     variants: Mapping[str, str]
@@ -76,7 +76,7 @@ class _Choice:
 
 @dataclass(slots=True)
 class _Module:
-    """Tensors of both sides with parts of one module that belong together."""
+    """The tensors of both sides that hold parts of one module."""
 
     path: str
     leaf: str
@@ -85,7 +85,7 @@ class _Module:
 
     @property
     def pattern(self) -> tuple[object, ...]:
-        """The same for modules that differ in their numbers only."""
+        """A key that is equal for modules that differ in their numbers only."""
         sides = tuple(
             tuple(sorted({(tensor.shape, at.parts, at.expert is None or at.expert < 0) for tensor, at in side}))
             for side in (self.base, self.tuned)
@@ -94,7 +94,7 @@ class _Module:
 
     @property
     def stacked_once(self) -> bool:
-        """Whether one side stacks the experts that the other has one by one."""
+        """Return whether one side stacks the experts that the other has one by one."""
         base, tuned = (any(at.expert == -1 for _, at in side) for side in (self.base, self.tuned))
         return base != tuned
 
@@ -102,9 +102,8 @@ class _Module:
 class Matcher:
     """Matches the tensors of two sides.
 
-    heads: lengths of an attention head, and sizes: rows of q, k and v, that their configurations state.
-
-    readers: read the values that decide; None: the first option is taken.
+    heads: lengths of an attention head; sizes: rows of q, k and v; both as the configurations state them. readers: read the values that
+    decide; if None, the first option is taken.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class Matcher:
         self._choices: dict[tuple[str, ...], _Choice] = {}
 
     def relaid(self, base: Sequence[Tensor], tuned: Sequence[Tensor]) -> list[Match]:
-        """Matches of tensors that have no counterpart by name and shape; each is in the matches of at most one module."""
+        """Match tensors without a counterpart by name and shape; each tensor is in the matches of at most one module."""
         modules: dict[tuple[object, ...], list[_Module]] = {}
         found: list[Match] = []
         for module in _modules(base, tuned):
@@ -122,7 +121,7 @@ class Matcher:
                 found.append(_as_stored(module.base[0][0], module.tuned[0][0]))
             else:
                 modules.setdefault(module.pattern, []).append(module)
-        for alike in sorted(modules.values(), key=lambda each: each[0].leaf != "weight"):  # a bias is laid out as its weight is
+        for alike in sorted(modules.values(), key=lambda each: each[0].leaf != "weight"):  # weights first: biases follow
             choice = self._choose(alike)
             if choice is not None:
                 for module in alike:
@@ -130,7 +129,7 @@ class Matcher:
         return found
 
     def same_name(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> list[list[Match]]:
-        """For each pair of the same name and shape: the match as stored, or the matches in the layout that its values show."""
+        """Return for each pair of the same name and shape the match as stored, or the matches in the layout that its values show."""
         modules = [_Module(at.path, at.leaf, [(base, at)], [(tuned, at)]) for base, tuned in pairs for at in [site(base.name)]]
         patterns: dict[tuple[object, ...], list[int]] = {}
         for number, module in enumerate(modules):
@@ -160,26 +159,26 @@ class Matcher:
         return found
 
     def agree(self, base: Tensor, tuned: Tensor) -> bool:
-        """Whether a run of values of both, which have rows of the same length, is related."""
+        """Return whether the correlation of one run of values of both tensors, whose rows have the same length, is beyond chance."""
         return self._readers is not None and related(*self._run_of({0: (base, tuned)})[0])
 
     def _resized(self, base: Tensor, tuned: Tensor) -> bool:
-        """Whether two tensors of different shapes are compared row by row."""
+        """Return whether two tensors of different shapes are compared row by row."""
         return base.shape != tuned.shape and self._fit(base, tuned)
 
     def _ambiguous(self, module: _Module) -> bool:
-        """Whether the same shape may hold the values in another order."""
+        """Return whether the same shape may hold the values in another order."""
         (tensor, at), shape = module.base[0], module.base[0][0].shape
         square = len(shape) > 1 and len(set(shape[-2:])) == 1
         return tensor.elements > 0 and len(shape) > 1 and (square or len(at.parts) > 1 or at.parts[0] in ("q", "k"))
 
     def _relaid_as_weight(self, module: _Module) -> bool:
-        """Whether this is a bias of a module whose weight is laid out otherwise."""
+        """Return whether the module is a bias whose weight is in another layout."""
         known = self._choices.get(_module_key(module))
         return module.leaf != "weight" and known is not None and (any(known.words) or any(known.variants.values()))
 
     def _run_of(self, pairs: Mapping[int, tuple[Tensor, Tensor]]) -> dict[int, tuple[float, int]]:
-        """Correlation of one run of values of each pair, and their number."""
+        """Return the correlation of one run of values of each pair, and the number of values."""
         assert self._readers is not None
         rows = {number: row_length(base.shape) for number, (base, _) in pairs.items()}
         sides = [
@@ -189,7 +188,7 @@ class Matcher:
         return {number: (correlation(x, y), x.size) for number, (x, y) in values.items()}
 
     def _choose(self, alike: Sequence[_Module]) -> _Choice | None:
-        """The option for modules of one pattern; None if there is none."""
+        """Choose the option for modules of one pattern; None if there is none."""
         some = spread(alike, _MODULES)
         options = [list(self._options(module)) for module in some]
         if not options[0]:
@@ -205,7 +204,9 @@ class Matcher:
         return choice
 
     def _decide(self, options: Sequence[Sequence[_Option]]) -> _Choice | None:
-        """The option that most modules agree with; None if none can be read. options: of some modules, in the same order for each."""
+        """Return the option that most modules agree with; None if none can be read. options: those of some modules, in the same order for
+        each.
+        """
         best, highest = None, -2.0
         for number, option in enumerate(options[0]):
             chosen = self._variants([each[number] for each in options if number < len(each)])
@@ -221,7 +222,8 @@ class Matcher:
         return best
 
     def _variants(self, some: Sequence[_Option]) -> dict[str, tuple[str, float, bool]]:
-        """Part -> the words of its best variant, its score, and whether any module agrees. some: the same option in several modules.
+        """Return for each part the words of its best variant, its score, and whether any module agrees. some: the same option in several
+        modules.
 
         The score is the share of the modules that agree with the variant, plus the largest correlation.
         """
@@ -251,7 +253,7 @@ class Matcher:
         return variants(option.tuned[atom].part, atom[0], option.base[atom].part.shape, atom[1] == -1, self._heads)
 
     def _options(self, module: _Module) -> Iterator[_Option]:
-        """Ways to read the tensors of a module so that every part of the one side is found in the other."""
+        """Yield the ways to read the tensors of a module such that both sides have the same parts."""
         both = (module.base, module.tuned)
         stacked = [any(at.expert == -1 for _, at in side) for side in both]
         single = [{at.expert for _, at in side if at.expert is not None and at.expert >= 0} for side in both]
@@ -280,7 +282,9 @@ class Matcher:
                     yield option
 
     def _all_sizes(self, module: _Module) -> Iterator[Mapping[str, int]]:
-        """Rows of each part: as the tensors that hold one part have them, in either orientation, or as the configurations say."""
+        """Yield the possible numbers of rows of each part: from tensors that hold one part, in either orientation, or from the
+        configurations.
+        """
         ones = [(tensor, at) for side in (module.base, module.tuned) for tensor, at in side if len(at.parts) == 1]
         for axis in (0, 1):
             sizes: dict[str, int] = {}
@@ -293,7 +297,7 @@ class Matcher:
         yield {}
 
     def _matches(self, module: _Module, choice: _Choice) -> list[Match]:
-        """All parts of a module by the choice of its pattern; empty where one of them cannot be read so."""
+        """Match all parts of a module by the choice of its pattern; empty if one of them cannot be read in that way."""
         option = next((each for each in self._options(module) if each.words == choice.words), None)
         if option is None:
             return []
@@ -311,7 +315,7 @@ class Matcher:
 
 
 def _module_key(module: _Module) -> tuple[str, ...]:
-    """The same for the weight and the bias of modules that differ in their numbers only, and that both sides store alike."""
+    """Return a key that is equal for the weight and the bias of modules that differ in their numbers only and are stored alike."""
     parts = (sorted({"".join(at.parts) for _, at in side}) for side in (module.base, module.tuned))
     return _NUMBERS.sub("*", module.path), *(" ".join(each) for each in parts)
 
@@ -321,7 +325,7 @@ def _as_stored(base: Tensor, tuned: Tensor) -> Match:
 
 
 def _modules(base: Sequence[Tensor], tuned: Sequence[Tensor]) -> Iterator[_Module]:
-    """The modules of which both sides have tensors, each part at most once."""
+    """Yield the modules of which both sides have tensors, each part at most once."""
     sides = [[(tensor, site(tensor.name)) for tensor in side] for side in (base, tuned)]
     alike = _stacks_alike(*sides)
     found: dict[tuple[str, str, str], _Module] = {}
@@ -339,7 +343,7 @@ def _modules(base: Sequence[Tensor], tuned: Sequence[Tensor]) -> Iterator[_Modul
 
 
 def _stacks_alike(base: Sequence[Located], tuned: Sequence[Located]) -> Callable[[Site], str]:
-    """The path of a tuned tensor as the base has it: where each side has one stack of blocks, they are the same one."""
+    """Return a function from a tuned tensor's site to its path in the base: if each side has a single stack of blocks, they correspond."""
     stacks = [{at.block.rpartition(".")[0] for _, at in side if at.block} for side in (base, tuned)]
     if len(stacks[0]) == len(stacks[1]) == 1 and stacks[0] != stacks[1]:
         (ours,), (theirs,) = stacks
@@ -348,12 +352,12 @@ def _stacks_alike(base: Sequence[Located], tuned: Sequence[Located]) -> Callable
 
 
 def _class(at: Site) -> str:
-    """Parts that may be in one matrix with others have their class."""
+    """Return the class of a site's parts: parts that may share one fused matrix have the same class."""
     return "qkv" if set(at.parts) <= set(QKV) else "gate_up" if set(at.parts) <= set(GATE_UP) else at.parts[0]
 
 
 def _as_fused(module: _Module) -> None:
-    """What one side calls a plain up projection is gate and up where the other side has both, and it holds as many values."""
+    """Rename a plain up projection to gate and up if the other side has both and holds as many values."""
     for ours, theirs in ((module.base, module.tuned), (module.tuned, module.base)):
         names = {name for _, at in theirs for name in at.parts}
         if (
@@ -365,7 +369,7 @@ def _as_fused(module: _Module) -> None:
 
 
 def _once(side: Sequence[Located]) -> bool:
-    """Whether no part is there twice, and experts are either stacked or not."""
+    """Return whether no part occurs twice and experts are either all stacked or all single."""
     atoms = [(name, at.expert) for _, at in side for name in at.parts]
     stacked = {expert == -1 for _, expert in atoms}
     return len(atoms) == len(set(atoms)) and len(stacked) == 1
@@ -374,11 +378,11 @@ def _once(side: Sequence[Located]) -> bool:
 def _side(
     tensors: Sequence[Located], sizes: Mapping[str, int], heads: Sequence[int], experts: int, by_expert: bool
 ) -> Iterator[tuple[str, dict[Atom, _Piece]]]:
-    """The ways to read a side: words of the layouts, and its atoms. by_expert: cut stacks into ``experts``."""
+    """Yield the ways to read a side: the words of its layouts, and its atoms. by_expert: cut stacks into ``experts``."""
     every: list[list[Layout]] = [layouts(tensor, at, sizes, heads, experts) for tensor, at in tensors]
     several = [each for each in every if len(each) != 1]
     numbers = range(max((len(each) for each in several), default=1))
-    # Tensors with the same number of layouts, such as the experts of a module, are read alike.
+    # Tensors with the same number of layouts, such as the experts of a module, are read in the same layout.
     for number in numbers if len({len(each) for each in several}) <= 1 else ():
         atoms: dict[Atom, _Piece] = {}
         words: dict[str, None] = {}
@@ -397,5 +401,5 @@ def _side(
 
 
 def _straight(words: str) -> str:
-    """The words of a layout without those that a vector has not."""
+    """Remove the words of a layout that do not apply to a vector."""
     return ", ".join(each for each in words.split(", ") if each and each != "transposed")

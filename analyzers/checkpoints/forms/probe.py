@@ -1,4 +1,4 @@
-"""Reads a few values of many views at the same places of each, and tells how alike two views are."""
+"""Reads a few values of many views at the same positions of each, and measures how similar two views are."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,17 +16,17 @@ from analyzers.numerics.conversions import values_of
 Floats = NDArray[np.float64]
 T = TypeVar("T")
 
-# A view is looked at in one run of values, or where its layout is in doubt in short runs at the same random places of each view.
+# A view is compared in one run of RUN values; if its layout is in doubt, in PLACES runs of SHORT values at the same random positions.
 RUN = 1024
 PLACES, SHORT = 16, 16
 _UNTOUCHED = 1 << 20
-# A relation is a correlation that many standard deviations from 0, of at least the second, over at least the third number of values.
+# Two views are related if their correlation is this many standard deviations above 0, at least this large, over at least this many values.
 _DEVIATIONS, _LEAST, _FEWEST = 6.0, 0.2, 4
 
 
 @dataclass(slots=True)
 class Reader:
-    """Reads from one checkpoint. name: of its side, for errors; nbytes: read so far."""
+    """Reads values from one checkpoint. name: of its side, for errors; nbytes: bytes read so far."""
 
     checkpoint: Checkpoint
     name: str = ""
@@ -34,9 +34,9 @@ class Reader:
     _known: dict[tuple[Tensor, bool, int], Floats] = field(default_factory=dict)
 
     def read(self, views: Iterable[tuple[Tensor, int]], spread: bool) -> dict[Tensor, Floats]:
-        """Some values of each view, in its order, at places that depend only on its number of elements and ``row``, given with it.
+        """Read some values of each view, at positions that depend only on its number of elements and ``row``, given with it.
 
-        row: length of a row of the matrix; spread: in short runs at random places instead of one run.
+        row: length of a row of the matrix; spread: read short runs at random positions instead of one run.
         """
         wanted = dict.fromkeys(views)
         spans: dict[Span, list[tuple[tuple[Tensor, bool, int], int]]] = {}
@@ -64,12 +64,12 @@ class Reader:
 
 
 def remaining_budget(budget: int, readers: Sequence[Reader]) -> int:
-    """What a sample may read after matching read its part; of budgets up to 1 MiB matching takes nothing, for a sample must remain."""
+    """Return what a sample may still read after matching; budgets up to 1 MiB are not reduced, so that a sample remains."""
     return max(budget - max(reader.nbytes for reader in readers), min(budget, _UNTOUCHED))
 
 
 def _places(elements: int, row: int, spread: bool) -> list[tuple[int, int]]:
-    """Start and length of the runs. One run begins in a row that no usual permutation of rows leaves where it is, such as 5 of a head."""
+    """Return start and length of each run. A single run starts at row 5 of a head, which no usual permutation of rows leaves in place."""
     if elements <= RUN:
         return [(0, elements)] if elements else []
     if not spread:
@@ -81,7 +81,7 @@ def _places(elements: int, row: int, spread: bool) -> list[tuple[int, int]]:
 
 
 def correlation(x: Floats, y: Floats) -> float:
-    """Pearson's correlation of the finite values; 0 where it is not defined, and 1 for equal values that are not constant."""
+    """Compute Pearson's correlation of the finite values; 0 if it is undefined."""
     if x.size != y.size or x.size < 2:
         return 0.0
     usable = np.isfinite(x) & np.isfinite(y)
@@ -95,29 +95,32 @@ def correlation(x: Floats, y: Floats) -> float:
 
 
 def related(value: float, values: int) -> bool:
-    """Whether a correlation over so many ``values`` is beyond chance, by Fisher's z: atanh(r) sqrt(n - 3) is standard normal under none."""
+    """Return whether a correlation over ``values`` values is beyond chance.
+
+    By Fisher's z: without a relation, atanh(r) sqrt(n - 3) is standard normal.
+    """
     if values < _FEWEST:
         return False
     return value >= _LEAST and bool(np.arctanh(min(value, 1 - 1e-12)) * np.sqrt(values - 3) >= _DEVIATIONS)
 
 
 def best_correlation(pairs: Sequence[tuple[Floats, Floats]]) -> tuple[float, int]:
-    """The largest correlation, and its number of values: one of several modules may be damaged, or stand for another layer."""
+    """Return the largest correlation and its number of values: one of several modules may be damaged, or correspond to another layer."""
     return max(((correlation(x, y), x.size) for x, y in pairs), default=(0.0, 0))
 
 
 def related_share(pairs: Sequence[tuple[Floats, Floats]]) -> float:
-    """The share of the pairs that are related."""
+    """Return the share of the pairs that are related."""
     return sum(related(correlation(x, y), x.size) for x, y in pairs) / max(1, len(pairs))
 
 
 def row_length(shape: Sequence[int]) -> int:
-    """Length of a row of a matrix of this shape; 1 for a scalar."""
+    """Return the length of a row of a matrix of this shape; 1 for a scalar."""
     return max(1, shape[-1]) if shape else 1
 
 
 def spread(items: Sequence[T], most: int) -> list[T]:
-    """At most ``most`` items, the first, the last, and some between them."""
+    """Return at most ``most`` items: the first, the last, and evenly spaced ones between them."""
     if len(items) <= most:
         return list(items)
     return [items[round(at * (len(items) - 1) / (most - 1))] for at in range(most)]

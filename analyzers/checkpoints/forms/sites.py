@@ -1,7 +1,7 @@
-"""Where a tensor belongs in a model, by its name: the same site for the names that programs give the same weights.
+"""Derives a tensor's site in a model from its name: one site for all names that programs give the same weights.
 
 ``model.layers.3.self_attn.qkv_proj.weight``, ``transformer.h.3.attn.c_attn.weight`` and ``blk.3.attn_qkv.weight`` are all the site
-("layers.3.attn", ("q", "k", "v"), "weight"). A stack of experts is the site of all of them. Names that are not known keep their modules.
+("layers.3.attn", ("q", "k", "v"), "weight"). A stack of experts has one site for all of them. Unknown names keep their modules.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from analyzers.checkpoints.renames import bare_name
 
-# Modules around the projections of a block, which programs name differently: they only say which of the projections these are.
+# Modules around the projections of a block, named differently by every program: they only distinguish the kinds of projections.
 _ATTENTION = re.compile(r"(self_?)?(attn|attention|mha|mixer)(_layer)?|selfattention|self", re.IGNORECASE)
 _CROSS = re.compile(r"(cross_?(attn|attention)|encoder_attn|enc_?dec_?attention|crossattention)", re.IGNORECASE)
 _MLP = re.compile(r"mlps?|ffn|feed_?forward|densereludense|block_sparse_moe|moe", re.IGNORECASE)
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"[0-9]{1,6}")
 
 QKV, GATE_UP = ("q", "k", "v"), ("gate", "up")
 
-# The last module of a projection's name -> its parts, by where it stands.
+# Last module of a projection's name -> its parts, separately for attention and MLP.
 _IN_ATTENTION = {
     **dict.fromkeys(("q_proj", "wq", "query", "q_lin", "to_q", "q", "q_linear", "linear_q"), ("q",)),
     **dict.fromkeys(("k_proj", "wk", "key", "k_lin", "to_k", "k", "k_linear", "linear_k"), ("k",)),
@@ -88,7 +88,7 @@ _IN_MLP = {
     ),
     **dict.fromkeys(("gate_up_proj", "gate_up", "w13", "gate_and_up", "input_linear", "w12"), GATE_UP),
 }
-# Names of GGUF, which stand for module and projection at once.
+# GGUF names, which denote module and projection at once.
 _GGUF = {
     "attn_q": ("attn", ("q",)), "attn_k": ("attn", ("k",)), "attn_v": ("attn", ("v",)), "attn_output": ("attn", ("o",)),
     "attn_qkv": ("attn", QKV), "ffn_gate": ("", ("gate",)), "ffn_up": ("", ("up",)), "ffn_down": ("", ("down",)),
@@ -96,7 +96,7 @@ _GGUF = {
     "ffn_gate_up_exps": ("experts", GATE_UP), "ffn_gate_shexp": ("shared", ("gate",)), "ffn_up_shexp": ("shared", ("up",)),
     "ffn_down_shexp": ("shared", ("down",)),
 }  # fmt: skip
-# Other tensors with several names: outside the blocks, and in them.
+# Other tensors with several names, outside and inside the blocks.
 _OUTSIDE = {
     **dict.fromkeys(
         ("embed_tokens", "wte", "tok_embeddings", "token_embd", "embed_in", "word_embeddings", "embeddings.word_embeddings"), "embedding"
@@ -115,9 +115,10 @@ _IN_BLOCK = {
 
 
 class Site(NamedTuple):
-    """path: of the module, in common names; parts: of the fused matrix, or the one name of another tensor; leaf: weight, bias, ...
+    """The position of a tensor in a model.
 
-    expert: its number; -1 for a stack of all; None outside experts. block: the path up to the number of the block, "" outside blocks.
+    path: of the module, in common names; parts: the parts of the fused matrix, or the one name of another tensor; leaf: weight, bias, ...;
+    expert: its number; -1 for a stack of all; None outside experts; block: the path up to the number of the block, "" outside blocks.
     """
 
     path: str
@@ -128,7 +129,7 @@ class Site(NamedTuple):
 
 
 def site(name: str) -> Site:
-    """The site of a tensor's name."""
+    """Return the site of a tensor, by its name."""
     folder, slash, inside = name.rpartition("/")
     modules = (folder + slash + bare_name(inside)[0]).split(".")
     leaf = "weight"
@@ -159,7 +160,7 @@ def site(name: str) -> Site:
 
 
 def _block(modules: list[str]) -> tuple[str, list[str]]:
-    """The path up to the outermost block, with ``layers`` for its container's name, and the modules in it."""
+    """Return the path up to the outermost block, with ``layers`` as its container's name, and the modules inside it."""
     for at in range(len(modules) - 1):
         folder, slash, container = modules[at].rpartition("/")
         if _NUMBER.fullmatch(modules[at + 1]) and _BLOCKS.fullmatch(container):
@@ -168,7 +169,7 @@ def _block(modules: list[str]) -> tuple[str, list[str]]:
 
 
 def _expert(modules: list[str]) -> tuple[int | None, list[str]]:
-    """The number of the expert, -1 for a stack, and the modules without it."""
+    """Return the number of the expert, -1 for a stack, None outside experts; and the modules without it."""
     for at, module in enumerate(modules[:-1]):
         if module == "experts":
             numbered = _NUMBER.fullmatch(modules[at + 1]) and at + 2 < len(modules)
@@ -190,7 +191,7 @@ def _scope(module: str) -> str:
 
 
 def _projection(known: dict[str, tuple[str, ...]], before: list[str], last: str) -> tuple[tuple[str, ...], list[str]] | None:
-    """The parts of a projection and the modules before its name that remain; None if the name is not known."""
+    """Return the parts of a projection and the modules that remain before its name; None for an unknown name."""
     if before and f"{before[-1]}.{last}" in known:
         return known[f"{before[-1]}.{last}"], before[:-1]
     return (known[last], before) if last in known else None

@@ -1,7 +1,7 @@
-"""The ways in which a stored tensor may hold its parts, in blocks or interleaved: q, k and v, gate and up, the experts of a layer.
+"""Enumerates the layouts in which a stored tensor may hold its parts: q, k and v, gate and up, or experts, in blocks or interleaved.
 
-Shapes and names only propose: several ways often fit, and the values decide (`decide`). A part is a view with the *logical* shape of the
-matrix that it is, (out, in) or (out,) for a bias, after the axis of the experts where the tensor is a stack of all.
+Shapes and names only propose layouts: several often fit, and the values decide (`match`). A part is a view with the *logical* shape of its
+matrix, (out, in), or (out,) for a bias, after the axis of the experts if the tensor is a stack.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,36 +13,36 @@ from analyzers.checkpoints.forms.sites import GATE_UP, Site
 from analyzers.checkpoints.forms.views import View
 from analyzers.checkpoints.tensor import Tensor
 
-# Lengths of an attention head that are tried where no configuration says.
+# Lengths of an attention head that are tried if no configuration states one.
 _HEADS = (64, 128, 80, 96, 256, 112, 32, 160, 192, 48, 40, 16, 8, 4)
-_MOST_AXES = 4  # whose order is tried
+_MOST_AXES = 4  # most axes whose permutations are tried
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a stored tensor: the view, and the shape that it has as a matrix of its own."""
+    """A part of a stored tensor: the view, and its shape as a matrix."""
 
     view: View
     shape: tuple[int, ...]
 
     def matches(self, other: "Part") -> bool:
-        """Whether both have the same elements in the same order, if they hold the same values."""
+        """Return whether both parts have the same shape, so that equal values are in equal order."""
         return self.shape == other.shape
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One way to read a tensor. words: names it, "" as stored; parts: name -> part."""
+    """One layout of a tensor. words: its name, "" as stored; parts: name -> part."""
 
     words: str
     parts: Mapping[str, Part]
 
 
 def layouts(tensor: Tensor, site: Site, sizes: Mapping[str, int], heads: Sequence[int], experts: int) -> list[Layout]:
-    """The layouts in which ``tensor`` may hold the parts of ``site``, the usual one first.
+    """List the layouts in which ``tensor`` may hold the parts of ``site``, the usual one first.
 
-    sizes: rows of each part, where other tensors tell; heads: lengths of a head that configurations state; experts: how many a stack
-    holds, if the other side says, else 0.
+    sizes: rows of each part, as far as other tensors show them; heads: lengths of a head that configurations state; experts: number of
+    experts in a stack, according to the other side, 0 if unknown.
     """
     whole = View.of(tensor)
     stacked = site.expert == -1
@@ -68,7 +68,7 @@ def layouts(tensor: Tensor, site: Site, sizes: Mapping[str, int], heads: Sequenc
 
 
 def _as_matrix(view: View, first: int, axis: int, turned: bool, axes: int) -> Part:
-    """The part with its rows first: axes from ``axis`` on, as many as the fused axis was split into, are its rows."""
+    """Return the part with its rows first; its rows are the axes from ``axis`` on that the fused axis was split into."""
     split = len(view.shape) - axes + 1
     order = list(range(len(view.shape)))
     rows = order[axis : axis + split]
@@ -82,7 +82,7 @@ def _as_matrix(view: View, first: int, axis: int, turned: bool, axes: int) -> Pa
 def _fused(
     whole: View, axis: int, names: Sequence[str], sizes: Mapping[str, int], heads: Sequence[int]
 ) -> Iterator[tuple[str, dict[str, View]]]:
-    """Ways to divide an axis among parts."""
+    """Yield the ways to divide an axis among parts."""
     length = whole.shape[axis]
     lengths = [sizes.get(name, 0) for name in names]
     if sum(lengths) != length or not all(lengths):
@@ -107,14 +107,16 @@ def _blocks(whole: View, axis: int, names: Sequence[str], lengths: Sequence[int]
 
 
 def _by_head(whole: View, axis: int, queries: int, groups: int, head: int) -> dict[str, View]:
-    """Groups of ``queries`` query heads, a key head and a value head."""
+    """Divide an axis into groups of ``queries`` query heads, a key head and a value head."""
     grouped = whole.split(axis, groups, queries + 2, head)
     q = grouped.pick(axis + 1, 0) if queries == 1 else grouped.cut(axis + 1, 0, queries)
     return {"q": q, "k": grouped.pick(axis + 1, queries), "v": grouped.pick(axis + 1, queries + 1)}
 
 
 def variants(part: Part, name: str, shape: tuple[int, ...], stacked: bool, heads: Sequence[int]) -> Iterator[tuple[str, Part]]:
-    """Ways in which ``part`` may hold the matrix ``shape`` of another checkpoint: as it is, axes permuted, rows in rotary order."""
+    """Yield the ways in which ``part`` may hold the matrix ``shape`` of another checkpoint: as it is, axes permuted, rows in
+    rotary order.
+    """
     first = int(stacked)
     if part.shape == shape:
         yield "", part
@@ -142,7 +144,7 @@ def variants(part: Part, name: str, shape: tuple[int, ...], stacked: bool, heads
 
 
 def _rotary(part: Part, axis: int, heads: Sequence[int]) -> Iterator[tuple[str, Part]]:
-    """The rows of each head in the other order of rotary embeddings: halves after each other, or pairs next to each other."""
+    """Yield the part with the rows of each head in the other order of rotary embeddings: half after half, or in pairs."""
     view = part.view
     if len(view.shape) != len(part.shape):
         return

@@ -1,6 +1,6 @@
-"""Forms: the same weights under another layout, as a strided view of a stored tensor.
+"""Describes weights in another layout as a strided view of a stored tensor.
 
-A view has an offset, a shape and strides in elements, so that streams, samplers and kernels need not know of forms. Its elements are
+A view has an offset, a shape and strides in elements, so that streams, samplers and kernels need no knowledge of layouts. Its elements are
 taken in row-major order of its shape, which may have more axes than the tensor it is compared with.
 """
 
@@ -14,7 +14,7 @@ from analyzers.checkpoints.tensor import Scale, Tensor
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Where the elements of a part of a tensor are: element ``offset`` is its first, ``strides`` lead along its axes."""
+    """A strided view of a tensor's elements: the first is element ``offset``, ``strides`` give the steps along its axes."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -22,33 +22,35 @@ class View:
 
     @classmethod
     def of(cls, tensor: Tensor) -> Self:
-        """All of a tensor, as stored."""
+        """View all of a tensor, as stored."""
         return cls(tensor.shape, tensor.strides if tensor.strides is not None else _row_major(tensor.shape))
 
     def split(self, axis: int, *lengths: int) -> "View":
-        """An axis as several, the last the fastest. The product of ``lengths`` is its length."""
+        """Split an axis into several, the last the fastest. The product of ``lengths`` is the axis's length."""
         inner = [prod(lengths[i + 1 :]) * self.strides[axis] for i in range(len(lengths))]
         return View(
             (*self.shape[:axis], *lengths, *self.shape[axis + 1 :]), (*self.strides[:axis], *inner, *self.strides[axis + 1 :]), self.offset
         )
 
     def cut(self, axis: int, start: int, stop: int) -> "View":
-        """Indices ``start`` to ``stop`` - 1 of an axis."""
+        """Restrict an axis to indices ``start`` to ``stop`` - 1."""
         return View((*self.shape[:axis], stop - start, *self.shape[axis + 1 :]), self.strides, self.offset + start * self.strides[axis])
 
     def pick(self, axis: int, index: int) -> "View":
-        """One index of an axis, which disappears."""
+        """Select one index of an axis, which disappears."""
         shape, strides = ((*each[:axis], *each[axis + 1 :]) for each in (self.shape, self.strides))
         return View(shape, strides, self.offset + index * self.strides[axis])
 
     def swap(self, one: int, other: int) -> "View":
-        """Two axes exchanged."""
+        """Exchange two axes."""
         order = list(range(len(self.shape)))
         order[one], order[other] = order[other], order[one]
         return View(tuple(self.shape[i] for i in order), tuple(self.strides[i] for i in order), self.offset)
 
     def part_of(self, tensor: Tensor, label: str) -> Tensor | None:
-        """The tensor of these elements of ``tensor``, named with ``label``; None where its scales or packed codes cannot be divided so."""
+        """Return the viewed elements of ``tensor`` as a tensor named with ``label``; None if its scales or packed codes cannot be divided
+        so.
+        """
         strides = normal_strides(self.shape, self.strides)
         elements, start = prod(self.shape), self.offset * tensor.bits
         scale = tensor.scale
@@ -75,7 +77,7 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _scale_of(tensor: Tensor, scale: Scale, view: View) -> Scale | None:
-    """The scales of a contiguous part: of whole matrices of a stack, or of the rows of whole blocks of one matrix; else None."""
+    """Return the scales of a contiguous part: of whole matrices of a stack, or of whole rows of blocks of one matrix; else None."""
     stored = scale.tensor
     if stored.elements == 1:
         return scale

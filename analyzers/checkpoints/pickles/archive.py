@@ -1,4 +1,4 @@
-"""The zip archive of a PyTorch file: the byte range of each entry; redundant fields must agree.
+"""Reads the zip archive of a PyTorch file: the byte range of each entry; redundant fields must agree.
 
     local header, name, padding, data, descriptor | ... one for each entry ... | directory | end of the directory, in 64 and 32 bits
 
@@ -23,8 +23,8 @@ _CENTRAL = struct.Struct("<4s6H3I5H2I")
 _END = struct.Struct("<4s4H2IH")
 _LOCATOR = struct.Struct("<4sIQI")
 _END64 = struct.Struct("<4sQ2H2I4Q")
-_FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF  # "see the 64-bit field"
-_WIDE = 1  # the extra field with 64-bit numbers
+_FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF  # marks a field whose value is in the 64-bit field
+_WIDE = 1  # id of the extra field with 64-bit numbers
 _DESCRIBED, _ENCRYPTED = 1 << 3, 1 | 1 << 6 | 1 << 13
 _DESCRIPTOR, _DESCRIPTOR64 = 16, 24
 _DEFLATED, _CODE = 8, "/code/"
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 def read_directory(pieces: Pieces) -> dict[str, Entry]:
-    """Name -> entry, in the order of the file. Raises Damaged, Excess."""
+    """Read the directory: name -> entry, in the order of the file. Raises Damaged, Excess."""
     size = pieces.file.size
     if size < _END.size:
         raise Damaged("it is cut off")
@@ -74,7 +74,7 @@ def check_places(pieces: Pieces, entries: Iterable[Entry]) -> None:
 
 
 def _directory(tail: bytes, tail_start: int, size: int) -> tuple[int, int, int]:
-    """Offset, bytes and number of entries of the directory."""
+    """Return offset, bytes and number of entries of the directory."""
     signature, disk, first_disk, here, count, length, start, comment = _END.unpack(tail[-_END.size :])
     if signature != b"PK\5\6" or comment or disk or first_disk or here != count:
         raise Damaged("its zip directory has no end: it is cut off, or something was appended")
@@ -100,7 +100,7 @@ def _directory(tail: bytes, tail_start: int, size: int) -> tuple[int, int, int]:
 
 
 def _entries(raw: bytes, count: int) -> list[Entry]:
-    """The entries of a directory in its order, ``start`` not yet known."""
+    """Parse the entries of a directory in its order; ``start`` is not yet known."""
     found = []
     names = set()
     at = 0
@@ -148,7 +148,7 @@ def _name(raw: bytes) -> str:
 
 
 def _wide(extra: bytes) -> tuple[int, ...]:
-    """The numbers in the 64-bit field of an entry's extra fields, if there is one."""
+    """Return the numbers in the 64-bit field among an entry's extra fields; empty if there is none."""
     at = 0
     while at + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, at)
@@ -160,7 +160,7 @@ def _wide(extra: bytes) -> tuple[int, ...]:
 
 
 def _place(found: list[Entry], end: int) -> dict[str, Entry]:
-    """The entries with the offset of their data; checks that entries fill the file up to ``end`` without overlap."""
+    """Set the offset of each entry's data, checking that the entries fill the file up to ``end`` without overlap."""
     found.sort(key=lambda entry: entry.header)
     if not found or found[0].header != 0:
         raise Damaged("its zip entries do not begin at its first byte")

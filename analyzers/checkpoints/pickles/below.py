@@ -1,4 +1,4 @@
-"""The tensors below each container of a pickle, found in one pass over its objects."""
+"""Finds the tensors below each container of a pickle, in one pass over its objects."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,15 +11,15 @@ from analyzers.checkpoints.pickles.objects import Foreign, Stored
 
 
 def elements(tensor: Stored | Foreign) -> int | None:
-    """The number of elements of a tensor, None if unknown."""
+    """Return the number of elements of a tensor, None if unknown."""
     return tensor.elements if isinstance(tensor, Foreign) else prod(tensor.shape)
 
 
 class Below:
-    """The tensors below each container that is reachable from ``root``. Looks at each container once, however often it is referred to.
+    """Maps each container that is reachable from ``root`` to the tensors below it; visits a container once, however often it is referenced.
 
-    containers: those of the pickle; opened: how many of each unknown class are modules, or mappings that hold tensors; storages: keys of
-    the storages whose tensors were met. Raises Damaged for a container that contains itself.
+    containers: those of the pickle; opened: how many objects of each unknown class are modules, or mappings that hold tensors; storages:
+    keys of the storages of all tensors found. Raises Damaged for a container that contains itself.
     """
 
     def __init__(self, root: Any) -> None:
@@ -56,19 +56,19 @@ class Below:
         return self.is_tensor(value) or bool(self._children.get(id(value)))
 
     def is_tensor(self, value: Any) -> bool:
-        """Whether ``value`` is a tensor, of known bytes or not."""
+        """Return whether ``value`` is a tensor, readable or not."""
         return type(value) is Stored or (type(value) is Foreign and value.fault is not None)
 
     def reads(self, value: Any) -> bool:
-        """Whether ``value`` is a tensor of known bytes, or a container that holds one."""
+        """Return whether ``value`` is a readable tensor, or a container that holds one."""
         return type(value) is Stored or id(value) in self._readable
 
     def children(self, container: Any) -> list[tuple[Any, Any]]:
-        """(key, value) of each entry of a container that is a tensor, or holds one."""
+        """Return (key, value) of each entry of a container that is a tensor, or holds one."""
         return self._children[id(container)]
 
     def sizes(self, values: Iterable[Any]) -> list[int | None]:
-        """The elements of every tensor below ``values`` that no call before has met."""
+        """Return the number of elements of every tensor below ``values`` that no earlier call has counted."""
         found = []
         pending = list(values)
         while pending:

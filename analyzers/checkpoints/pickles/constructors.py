@@ -1,4 +1,4 @@
-"""The classes and functions that a state dict is built with, each as a function from arguments to a description (`objects`).
+"""Describes the results of the classes and functions that build a state dict, as functions from arguments to descriptions (`objects`).
 
 A pickle names classes and functions and says with which arguments to call them. The few that `torch.save` uses for state
 dicts are in `GLOBALS`, each with what it means here: a dtype, a kind of storage, or a function of this module from
@@ -34,7 +34,7 @@ _LONGEST_BYTES = 100
 
 
 def made_by(function: Unknown | Foreign | Constructor | TensorType, arguments: tuple[Any, ...]) -> Foreign:
-    """Describe a call of ``function``, which is not made. The result of a call with a storage or tensor is a tensor that cannot be read."""
+    """Describe a call of ``function`` without making it; a call with a storage or tensor yields a tensor that cannot be read."""
     name = function.name
     if name in _MAKERS and arguments and isinstance(arguments[0], Unknown | Foreign):
         name = arguments[0].name
@@ -43,7 +43,7 @@ def made_by(function: Unknown | Foreign | Constructor | TensorType, arguments: t
 
 
 def _unknown_tensor(name: str) -> str:
-    """Say why a tensor that ``name`` builds cannot be read, and what to do."""
+    """Explain why a tensor that ``name`` builds cannot be read, and what to do."""
     module, _, kind = name.rpartition(".")
     if kind in _SHARDED and module.startswith("torch.distributed"):
         return (
@@ -54,7 +54,7 @@ def _unknown_tensor(name: str) -> str:
 
 
 def _numel(shape: Any) -> int | None:
-    """The number of elements of a tensor of ``shape``; None if that is no shape."""
+    """Return the number of elements of a tensor of ``shape``; None if ``shape`` is not a valid shape."""
     if type(shape) is not tuple or len(shape) > limits.TENSOR_DIMENSIONS:
         return None
     if any(type(length) is not int or not 0 <= length < _OVERFLOW for length in shape):
@@ -64,7 +64,7 @@ def _numel(shape: Any) -> int | None:
 
 
 def _stored(storage: Any, dtype: Dtype | None, offset: Any, shape: Any, strides: Any) -> Stored | Foreign:
-    """A tensor of these arguments, every one of them checked against the others and the storage."""
+    """Describe a tensor, with every argument checked against the others and the storage."""
     if type(storage) is Foreign:
         return Foreign(storage.name, storage.fault or _unknown_tensor(storage.name), _numel(shape))
     if type(storage) is not Storage:
@@ -122,7 +122,7 @@ def _rebuild_tensor_v3(args: tuple[Any, ...]) -> Stored | Foreign:
 
 
 def _parameter(args: tuple[Any, ...]) -> Stored | Foreign:
-    _count(args, 1, 2, 3, 4)  # the class itself, and the two functions that rebuild it
+    _count(args, 1, 2, 3, 4)  # torch.nn.Parameter itself, and the two functions that rebuild it
     tensor: Stored | Foreign = args[0]
     if type(tensor) is Foreign and tensor.fault is None:
         tensor.fault = _unknown_tensor(tensor.name)
@@ -142,7 +142,8 @@ def _from_device(args: tuple[Any, ...]) -> Stored | Foreign:
 
 
 def _from_type(args: tuple[Any, ...]) -> Stored | Foreign:
-    """A tensor with attributes of its own, or of a subclass: how to rebuild it, its class, the arguments, the attributes.
+    """Describe a tensor with attributes, or of a subclass; args: the function that rebuilds it, its class, that function's arguments, the
+    attributes.
 
     A subclass of unknown name that is rebuilt like any tensor has the same bytes: it is read as a plain tensor.
     """
@@ -160,7 +161,7 @@ def _from_type(args: tuple[Any, ...]) -> Stored | Foreign:
 
 
 def _mapping(args: tuple[Any, ...]) -> Entries:
-    """An OrderedDict: of nothing, or of a list of pairs."""
+    """Describe an OrderedDict: empty, or from a list of pairs."""
     _count(args, 0, 1)
     found = Entries()
     pairs: Any = args[0] if args else []
@@ -190,7 +191,7 @@ def _set(args: tuple[Any, ...]) -> Members:
 
 
 def _typed(args: tuple[Any, ...]) -> Any:
-    """A container of TorchScript, with or without its type."""
+    """Return a container of TorchScript, with or without its type."""
     _count(args, 1, 2)
     return args[0]
 
@@ -200,7 +201,7 @@ def _ignored(_: tuple[Any, ...]) -> Opaque:
 
 
 def _bytes(args: tuple[Any, ...]) -> bytes | Opaque:
-    """Bytes, as protocols before 3 write them; long ones are no part of a name."""
+    """Describe bytes as protocols before 3 write them; long ones cannot be part of a name."""
     text = args[0] if args else None
     if type(text) is not str or len(text) > _LONGEST_BYTES or args[1:] != ("latin1",):
         return OPAQUE
@@ -208,35 +209,37 @@ def _bytes(args: tuple[Any, ...]) -> bytes | Opaque:
 
 
 def _counter(_: tuple[Any, ...]) -> Entries:
-    return Entries()  # counts of a schedule: no tensors in it
+    return Entries()  # the counts of a scheduler hold no tensors
 
 
 def _without_values(what: str, name: str, shape: Callable[[tuple[Any, ...]], Any]) -> Constructor:
-    """A constructor of tensors that are no plain memory. name: of a function of torch._utils; shape: finds it among the arguments."""
+    """Return a constructor of tensors that are not plain memory. name: function of torch._utils; shape: finds the shape among its
+    arguments.
+    """
     function = f"torch._utils.{name}"
     fault = f"{what} ({function}), which Mantissa does not read: save a dense copy of it, with float values"
     return Constructor(function, lambda args: Foreign(function, fault, _numel(shape(args))))
 
 
 def _sparse_shape(args: tuple[Any, ...]) -> Any:
-    """The shape of a sparse tensor: its indices and values come before it."""
+    """Return the shape of a sparse tensor, the first tuple after its indices and values."""
     parts = args[1] if len(args) > 1 and type(args[1]) is tuple else ()
     return next((part for part in parts if type(part) is tuple), None)
 
 
 def _nested_shape(args: tuple[Any, ...]) -> Any:
-    """The shape of the buffer that a nested tensor consists of."""
+    """Return the shape of the buffer of a nested tensor."""
     return args[0].shape if args and type(args[0]) is Stored else None
 
 
-# Functions that make an object of the class that is their first argument; the object is named by its class.
+# Functions that create an object of the class in their first argument; the object is named after its class.
 _MAKERS = frozenset({
     "copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__", "copyreg.__newobj_ex__", "functools.partial",
     "builtins.getattr", "__builtin__.getattr",
 })  # fmt: skip
 _TYPED = ("restore_type_tag", "build_intlist", "build_tensorlist", "build_doublelist", "build_boollist")
 _SHARDED = frozenset({"DTensor", "ShardedTensor"})
-_FIRST_ARGUMENTS = 4  # where functions that rebuild tensors expect the storage
+_FIRST_ARGUMENTS = 4  # functions that rebuild tensors take the storage among these
 
 
 _DTYPES = {
@@ -286,7 +289,7 @@ _CONSTRUCTORS = (
     *(Constructor(f"{module}.{name}", _set) for module in ("builtins", "__builtin__") for name in ("set", "frozenset")),
 )  # fmt: skip
 
-# What a pickle may name: (module, name) -> its meaning.
+# The globals that a pickle may name: (module, name) -> its meaning.
 GLOBALS: dict[tuple[str, str], Constructor | Dtype | StorageType | TensorType | Opaque] = {
     **{("torch", name): dtype for name, dtype in _DTYPES.items()},
     **{(module, name): StorageType(_DTYPES[of]) for module in ("torch", "torch.cuda", "torch.storage") for name, of in _STORAGES.items()},

@@ -1,8 +1,8 @@
-"""Containers that may hold tensors, and their items: mappings, lists, tuples, sets, and modules that were pickled whole.
+"""Reads the items of containers that may hold tensors: mappings, lists, tuples, sets, and modules that were pickled whole.
 
 A module is an object whose state has ``_parameters``, ``_buffers`` and ``_modules``, whatever its class, and an object of TorchScript is
-one whose class is in ``__torch__``. Their tensors are built by known constructors, so their class is not needed to read them. The same is
-true of the items of an unknown subclass of dict. Anything else of an unknown class is no container.
+one whose class is in ``__torch__``. Their tensors are built by known constructors, so their class is not needed to read them. Nor is the
+class of an unknown subclass of dict needed to read its items. Any other object of an unknown class is no container.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,31 +23,31 @@ class Containers:
 
     def __init__(self) -> None:
         self._foreign: dict[int, list[tuple[Any, Any]] | None] = {}
-        self._opened: set[int] = set()  # identities of items that were read
+        self._opened: set[int] = set()  # identities of the item lists that were read
         self._steps = 0
 
     def is_container(self, value: Any) -> bool:
-        """Whether ``value`` has items, none of them possibly."""
+        """Return whether ``value`` is a container, possibly an empty one."""
         return type(value) in (Entries, Members, list, tuple) or (type(value) is Foreign and self._inside(value) is not None)
 
     def is_mapping(self, value: Any) -> bool:
-        """Whether ``value`` is a container whose items have names."""
+        """Return whether ``value`` is a container whose items have names."""
         return type(value) in (Entries, Foreign) and self.is_container(value)
 
     def items(self, container: Any) -> Items:
-        """Keys and values of a container. As in a dict, the last of equal names counts, at the position of the first."""
+        """Return keys and values of a container. As in a dict, the last of equal names counts, at the position of the first."""
         if type(container) is Foreign:
             return self._inside(container) or []
         return distinct(container) if type(container) is Entries else enumerate(container)
 
     def _inside(self, value: Foreign) -> list[tuple[Any, Any]] | None:
-        """The items of a value of an unknown class, read once; None if it is no container."""
+        """Return the items of a value of an unknown class, read once; None if it is no container."""
         if id(value) not in self._foreign:
             self._foreign[id(value)] = None if value.fault else self._open(value)
         return self._foreign[id(value)]
 
     def _open(self, value: Foreign) -> list[tuple[Any, Any]] | None:
-        state = value.state[0] if type(value.state) is tuple and value.state else value.state  # the others are slots
+        state = value.state[0] if type(value.state) is tuple and value.state else value.state  # the second part holds slots
         if type(state) is Entries:
             if value.name.startswith(_SCRIPT):
                 return [(key, each) for key, each in distinct(self._counted(state)) if type(each) in (Stored, Foreign)]
@@ -65,7 +65,7 @@ class Containers:
         return list(distinct(self._counted(value.entries))) if value.entries is not None else None
 
     def _counted(self, items: Any) -> Any:
-        """``items``, which several values may share: a short pickle could otherwise have them read without end."""
+        """Return ``items`` and count repeated reads: values may share them, so a short pickle could cause endless reads."""
         self._steps += len(items) if id(items) in self._opened else 0
         self._opened.add(id(items))
         if self._steps > limits.PICKLE_OPCODES:
@@ -74,7 +74,7 @@ class Containers:
 
 
 def distinct(entries: Entries) -> Iterator[tuple[Any, Any]]:
-    """Keys and values of a mapping. The last of equal names counts, at the position of the first."""
+    """Return keys and values of a mapping. The last of equal names counts, at the position of the first."""
     found: dict[Any, Any] = {}
     for number, key in enumerate(entries[::2]):
         found[key if type(key) is str else number] = (key, entries[2 * number + 1])

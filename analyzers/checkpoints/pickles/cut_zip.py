@@ -1,4 +1,4 @@
-"""What a PyTorch file that is cut off lacks: its zip directory is gone, but data.pkl, the first entry, states the size of every storage."""
+"""Says what a truncated PyTorch file lacks: its zip directory is gone, but data.pkl, the first entry, states the size of every storage."""
 
 import struct
 
@@ -13,12 +13,12 @@ from analyzers.terminal import plural
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _END, _END_BYTES = b"PK\5\6", 22
-_MOST = 4 << 20  # of the pickle; that of a model with 10,000 tensors has 1 MB
+_MOST = 4 << 20  # largest pickle; that of a model with 10,000 tensors has 1 MB
 _TAIL = 64 << 10
 
 
 def cut_zip(file: RangeFile) -> InvalidCheckpoint | None:
-    """The error about a zip archive that does not end with the end of its directory; None for any other file."""
+    """Return the error about a zip archive that does not end with its directory; None for any other file."""
     if read_range(file, 0, min(file.size, len(LOCAL))) != LOCAL:
         return None
     tail = read_range(file, file.size - min(file.size, _TAIL), min(file.size, _TAIL))
@@ -52,7 +52,7 @@ def cut_zip(file: RangeFile) -> InvalidCheckpoint | None:
 
 
 def _storages_end(raw: bytes, start: int) -> int | None:
-    """The least number of bytes up to the end of the last storage, by the pickle at ``start``; None if that is not complete."""
+    """Return a lower bound on the offset of the last storage's end, from the pickle at ``start``; None if that is incomplete."""
     stream = Stream(raw, start)
     machine = Machine(stream)
     try:

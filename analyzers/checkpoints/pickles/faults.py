@@ -1,6 +1,6 @@
-"""Faults of a pickled file; `read.read_pickled` adds the name of the file."""
+"""Faults of a pickled file; `read.read_pickled` adds the file's name."""
 
-# What to do with a file whose tensors cannot be read without its own program.
+# Advice for a file whose tensors cannot be read without the program that wrote it.
 RESAVE = "in the program that wrote it, use safetensors.torch.save_model(model, 'model.safetensors')"
 
 
@@ -9,7 +9,7 @@ class Damaged(Exception):
 
 
 class Refused(Exception):
-    """The file may be sound and is not read; the text ends a sentence that begins with the file's name."""
+    """The file may be sound but is not read; the text ends a sentence that begins with the file's name."""
 
 
 class Excess(Exception):

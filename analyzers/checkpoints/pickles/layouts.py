@@ -1,4 +1,4 @@
-"""The two layouts of `torch.save`: the pickled object and the offsets of its storages."""
+"""Reads the two layouts of `torch.save`: the pickled object and the offsets of its storages."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,15 +15,17 @@ from analyzers.checkpoints.reference import quoted
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 _FIRST_READ = 64 << 10
-_FEW = 64  # opcodes of a pickle that holds one number
+_FEW = 64  # most opcodes of a pickle that holds one number
 _COUNT = 8  # bytes of the length before each storage's data
 _VERSIONS = range(1, 11)
 
 
 class Contents(NamedTuple):
-    """root: the unpickled description; foreign: how many values each unknown class or function would have made; storages: key -> bytes;
-    places: storage key -> offset of its data; nbytes: of the pickles; refused: see `Header`; constants: of a TorchScript program, stored
-    next to them.
+    """The contents of a pickled file.
+
+    root: the unpickled description; foreign: how many values each unknown class or function would have created; storages: key -> bytes;
+    places: storage key -> offset of its data; nbytes: bytes of the pickles; refused: see `Header`; constants: number of constants of a
+    TorchScript program.
     """
 
     root: Any
@@ -36,10 +38,10 @@ class Contents(NamedTuple):
 
 
 def read_zip(pieces: Pieces, checked: int | None) -> Contents:
-    """The layout since torch 1.6: an archive with data.pkl, and an entry for every storage.
+    """Read the layout since torch 1.6: an archive with data.pkl, and an entry for every storage.
 
-    An archive of TorchScript also holds code, which is not read, and constants of the code.
-    checked: as of `read_pickled`. Raises Damaged, Refused, Excess.
+    An archive of TorchScript also holds code, which is not read, and constants of the code. checked: see `read_pickled`. Raises Damaged,
+    Refused, Excess.
     """
     entries = read_directory(pieces)
     folder = next(iter(entries)).partition("/")[0] + "/"
@@ -77,7 +79,7 @@ def read_zip(pieces: Pieces, checked: int | None) -> Contents:
 
 
 def read_legacy(pieces: Pieces, checked: int | None) -> Contents:
-    """The layout before torch 1.6: five consecutive pickles, then the length and the data of every storage."""
+    """Read the layout before torch 1.6: five consecutive pickles, then the length and the data of every storage."""
     reader = _Growing(pieces)
     at = 0
 
@@ -134,7 +136,7 @@ def _sizes(machine: Machine) -> dict[str, int]:
 
 
 def spread(items: Sequence[Any], count: int | None) -> Sequence[Any]:
-    """``count`` of the items, evenly spaced, the first and last among them; all for None."""
+    """Return ``count`` of the items, evenly spaced, including the first and the last; all if ``count`` is None."""
     if count is None or len(items) <= count:
         return items
     return [items[number * (len(items) - 1) // max(count - 1, 1)] for number in range(count)]
@@ -148,7 +150,7 @@ class _Growing:
         self.data = pieces.read(0, min(pieces.file.size, _FIRST_READ))
 
     def more(self, needed: int) -> bytes:
-        """At least ``needed`` bytes from the start of the file, or all of it; each read doubles them."""
+        """Return at least ``needed`` bytes from the start of the file, or all of it; each read doubles the length."""
         size = self._pieces.file.size
         if len(self.data) < min(needed, size):
             if needed > limits.PICKLE_BYTES:
@@ -159,7 +161,7 @@ class _Growing:
 
 
 def _keep_beginning(pieces: Pieces, entries: dict[str, Entry], folder: str, pickled: Entry) -> None:
-    """Read the pickle and the small entries around it at once."""
+    """Read the pickle and the small entries around it in one read."""
     stop = min((entry.header for entry in entries.values() if entry.header > pickled.header and entry.size > _FIRST_READ), default=0)
     end = pickled.start + pickled.size
     pieces.keep(pickled.header, min(max(stop, end), end + _FIRST_READ) - pickled.header)

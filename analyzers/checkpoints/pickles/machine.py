@@ -1,4 +1,4 @@
-"""Executes pickles without running anything: opcodes onto a stack, and known names into plain descriptions (`objects`).
+"""Interprets pickles without running anything: opcodes act on a stack, and known names become plain descriptions (`objects`).
 
 The standard library decodes the opcodes of protocols 0 to 5. They produce numbers, strings, bytes, tuples, lists, mappings (as `Entries`)
 and the values of `GLOBALS`. A call of any other class or function becomes a `Foreign` value, which only has a name; other values become
@@ -30,10 +30,10 @@ from analyzers.terminal import plural
 
 _PICKLE_PROTOCOLS = 5
 _LONGEST = 4 * limits.TENSOR_NAME_LENGTH  # longer arguments are neither names nor lengths: they are skipped
-_PER_STORAGE = 60  # opcodes: a tensor takes about 35, an optimizer's entry of it a few more
-_BYTES = 8  # to an opcode: a vocabulary or a list of floats has so many, a bomb 1 to 5
-_SPARE, _MOST = 4, 14  # times the opcodes that any pickle may have, however many bytes it has and storages it names
-_LINES = limits.PICKLE_OPCODES // 6  # arguments that are lines, which are slow: pickles since protocol 1 have a few for each class
+_PER_STORAGE = 60  # opcodes; a tensor takes about 35, its entry in an optimizer a few more
+_BYTES = 8  # bytes per opcode: vocabularies and lists of floats have this many, malicious pickles 1 to 5
+_SPARE, _MOST = 4, 14  # multiples of the opcodes allowed to any pickle, for its bytes and for its storages
+_LINES = limits.PICKLE_OPCODES // 6  # most arguments that are lines, which are slow: pickles since protocol 1 have a few for each class
 
 
 class _Skipped(Exception):
@@ -43,7 +43,7 @@ class _Skipped(Exception):
 class Stream:
     """A pickle as `pickletools.genops` reads it, from byte ``at`` of ``data``.
 
-    more: given how many bytes are needed, returns ``data`` with at least so many if the file has them; None if it is complete.
+    more: returns ``data`` with at least the given number of bytes, if the file has them; None if ``data`` is complete.
     """
 
     def __init__(self, data: bytes, at: int = 0, more: Callable[[int], bytes] | None = None) -> None:
@@ -53,7 +53,7 @@ class Stream:
         self._more = more
 
     def read(self, count: int) -> bytes:
-        """The next ``count`` bytes. Raises Damaged if there are fewer."""
+        """Return the next ``count`` bytes. Raises Damaged if there are fewer."""
         if self.at + count > len(self._data):
             self._fetch(count)
         start, self.at = self.at, self.at + count
@@ -62,7 +62,7 @@ class Stream:
         return self._data[start : self.at]
 
     def readline(self) -> bytes:
-        """The bytes up to the next line feed, included."""
+        """Return the bytes up to and including the next line feed."""
         while (end := self._data.find(b"\n", self.at, self.at + _LONGEST)) < 0:
             if len(self._data) - self.at >= _LONGEST:
                 raise Damaged("its pickle has a line that does not end")
@@ -71,7 +71,7 @@ class Stream:
         if self._lines > _LINES:
             raise Excess(f"has a pickle of protocol 0 with more than {_LINES:,} arguments (a sixth of MANTISSA_PICKLE_OPCODES).")
         line = self.read(end + 1 - self.at)
-        if b"\\" in line:  # `pickletools` warns of unknown escapes; no name of a tensor or a class has any
+        if b"\\" in line:  # `pickletools` warns of unknown escapes, and no name of a tensor or a class has any
             raise _Skipped
         return line
 
@@ -83,12 +83,11 @@ class Stream:
 
 
 class Machine:
-    """Executes the pickle in ``stream``.
+    """Interprets the pickle in ``stream``.
 
-    opcodes: that it may have, and as many more as its bytes and storages account for: long pickles are as long as what they describe.
-
-    storages: those that it names, by key; foreign: how many values each unknown class or function would have made; seen: its opcodes;
-    names: of globals.
+    opcodes: most opcodes allowed, plus those that its bytes and storages account for, so that long pickles of large models are accepted.
+    storages: the storages that it names, by key; foreign: how many values each unknown class or function would have created; seen: its
+    opcodes; names: its globals.
     """
 
     def __init__(self, stream: Stream, opcodes: int = limits.PICKLE_OPCODES) -> None:
@@ -104,7 +103,7 @@ class Machine:
         self._memo: dict[int, Any] = {}
 
     def run(self) -> Any:
-        """The object that the pickle describes. Raises Damaged, Refused, Excess."""
+        """Return the object that the pickle describes. Raises Damaged, Refused, Excess."""
         executed = 0
         while True:
             try:
@@ -128,7 +127,7 @@ class Machine:
                 raise Damaged("its pickle pops more than its stack holds") from None
             except KeyError:
                 raise Damaged("its pickle refers to an object that it never memoized") from None
-            except ValueError:  # of genops
+            except ValueError:  # raised by genops
                 raise Damaged("its pickle has an unknown opcode or an invalid argument") from None
 
     def push(self, value: Any) -> None:
@@ -142,7 +141,7 @@ class Machine:
         self._stack = []
 
     def _pop_mark(self, _: None = None) -> list[Any]:
-        """Everything above the last mark."""
+        """Remove and return everything above the last mark."""
         items, self._stack = self._stack, self._below.pop()
         return items
 
@@ -166,7 +165,7 @@ class Machine:
         self.push(text if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text) else OPAQUE)
 
     def _bytes_text(self, text: str) -> None:
-        """A text of Python 2, which `pickletools` decodes as Latin-1."""
+        """Push a string of Python 2, which `pickletools` decodes as Latin-1."""
         raw = text.encode("latin-1")
         try:
             self.push(raw.decode())
@@ -224,24 +223,24 @@ class Machine:
         self.push(Unknown(f"{module}.{name}") if known is None else known)
 
     def _extension(self, code: int) -> None:
-        """An object by its number in Python's extension registry."""
+        """Push an object that is named by its number in Python's extension registry."""
         found = Unknown(f"copyreg extension {code}")
         self.foreign[found.name] += 1
         self.push(found)
 
     def _instance(self, argument: str) -> None:
-        """A call of protocol 0: the name of the class, and arguments down to a mark."""
+        """Interpret a call of protocol 0: the name of the class, and arguments down to a mark."""
         arguments = tuple(self._pop_mark())
         self._name(*argument.split(" ", 1))
         self._call_unknown(self._stack.pop(), arguments)
 
     def _object(self, _: None) -> None:
-        """A call of protocol 1: the class and arguments down to a mark."""
+        """Interpret a call of protocol 1: the class and arguments down to a mark."""
         function, *arguments = self._pop_mark() or [None]
         self._call_unknown(function, tuple(arguments))
 
     def _new_object(self, _: None) -> None:
-        """A call with named arguments."""
+        """Interpret a call with named arguments."""
         self._stack.pop()
         arguments, function = self._stack.pop(), self._stack.pop()
         self._call_unknown(function, arguments)
@@ -254,12 +253,12 @@ class Machine:
         if type(arguments) is not tuple:
             raise Damaged("its pickle calls a function without a tuple of arguments")
         made = function.make(arguments)
-        # Arguments can be reused, so results are counted: a short pickle could otherwise copy them without end.
+        # Results are counted, since arguments can be reused: a short pickle could otherwise copy them without end.
         self._count(len(made.shape) if type(made) is Stored else len(made) if type(made) in (tuple, Entries, Members) else 1)
         if type(made) is Foreign:
-            if not any(made is each for each in arguments[:1]):  # a parameter is its tensor
+            if not any(made is each for each in arguments[:1]):  # a parameter is described by its own tensor
                 self.foreign[made.name] += 1
-        elif len(arguments) > 1 and type(arguments[1]) is Unknown:  # the class of a tensor that is read
+        elif len(arguments) > 1 and type(arguments[1]) is Unknown:  # the class of a tensor that can be read
             self.foreign[arguments[1].name] += 1
         self.push(made)
 
@@ -284,7 +283,7 @@ class Machine:
         if type(target) is Foreign:
             target.state = state
             return
-        # attributes of a mapping, such as the versions of modules that a state dict carries, are discarded
+        # Attributes of a mapping, such as the versions of modules in a state dict, are discarded.
         if type(target) is not Entries and target is not OPAQUE:
             raise Damaged("its pickle sets attributes of something that has none")
 
@@ -312,14 +311,14 @@ def _pairs(items: list[Any]) -> list[Any]:
 
 
 def _module(identity: tuple[Any, ...]) -> Unknown:
-    """A class of modules, which old files name together with its source code."""
+    """Return a module class, which old files name together with its source code."""
     if len(identity) != 4 or type(identity[1]) is not Unknown:
         raise Damaged("its pickle names a class of modules in an unknown way")
     return identity[1]
 
 
 def _storage(identity: Any) -> Storage:
-    """A storage from its persistent id: "storage", its class, key, device, length, in old files also a view into it."""
+    """Parse a storage's persistent id: "storage", its class, key, device, length, and in old files also a view of it."""
     if type(identity) is not tuple or not identity or type(identity[0]) is not str:
         raise Damaged("its pickle names a storage in an unknown way")
     if identity[0] != "storage" or len(identity) not in (5, 6):
@@ -339,7 +338,7 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 62
 
 
-# The effect of each opcode, by its name in `pickletools`. torch.save writes none of the others, such as out-of-band buffers.
+# The effect of each opcode, by its name in `pickletools`. torch.save writes no others, such as those for out-of-band buffers.
 _STEPS: dict[str, Callable[[Machine, Any], object]] = {
     "PROTO": Machine._protocol, "FRAME": lambda m, _: None, "STOP": lambda m, _: None,
     "MARK": Machine._mark, "POP": Machine._pop, "POP_MARK": Machine._pop_mark, "DUP": lambda m, _: m.push(m._stack[-1]),

@@ -1,4 +1,4 @@
-"""Plain descriptions of what a pickle holds: nothing here imports, calls or allocates what a file names."""
+"""Plain descriptions of a pickle's contents: nothing in this module imports, calls or allocates what a file names."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ class Unknown(NamedTuple):
 class Foreign:
     """A value made by an unknown class or function, or a tensor that cannot be read. Its arguments are discarded.
 
-    name: of that class or function; fault: says what kind of tensor it is and why it cannot be read, None if it is no tensor; elements:
-    of that tensor, None if unknown; state: the attributes that the pickle sets; entries: the items that it sets, as of a subclass of dict.
+    name: of that class or function; fault: what kind of tensor it is and why it cannot be read, None if it is no tensor; elements: of that
+    tensor, None if unknown; state: the attributes that the pickle sets; entries: the items that it sets, for a subclass of dict.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Dtype(NamedTuple):
     itemsize: int
 
 
-# torch's dtypes by their safetensors names; the others have none.
+# safetensors names of torch's dtypes; the others have none.
 DTYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16",
     "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL", "complex64": "C64",
@@ -62,14 +62,16 @@ DTYPES = {
 
 
 class StorageType(NamedTuple):
-    """A class of storages, by the type of its elements."""
+    """A class of storages, identified by the type of its elements."""
 
     dtype: Dtype
 
 
 class Storage(NamedTuple):
-    """The bytes of one or more tensors. key: its name in the file; first: where a view into it begins, in elements; numel: of the view;
-    whole: elements of the entire storage, which the file states again next to the data.
+    """The bytes of one or more tensors.
+
+    key: its name in the file; first: where a view of it begins, in elements; numel: elements of the view; whole: elements of the entire
+    storage, which the file states again next to the data.
     """
 
     key: str
@@ -80,7 +82,9 @@ class Storage(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A tensor. start, nbytes: from its first element to its last, in bytes from the storage's beginning."""
+    """A tensor that can be read. start: bytes from the storage's beginning to its first element; nbytes: bytes from there to its last
+    element.
+    """
 
     key: str
     dtype: Dtype
@@ -100,6 +104,6 @@ class Constructor:
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A class of tensors, as an argument."""
+    """A class of tensors, as it occurs in arguments."""
 
     name: str

@@ -1,4 +1,4 @@
-"""A pickled file's tensors as a header, like that of a safetensors file."""
+"""Lists a pickled file's tensors in a header like that of a safetensors file."""
 
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -20,10 +20,10 @@ from analyzers.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeight
 from analyzers.terminal import plural
 
 _FIRST_READ = 64 << 10
-_SPARE_BYTES = 64 << 20  # views may cover this many bytes, however small the file
+_SPARE_BYTES = 64 << 20  # views may cover this many bytes, even in a small file
 _TAR_MAGIC = slice(257, 262)
 
-# Files that torch.save did not write, by their first bytes.
+# First bytes of files that torch.save did not write, and what these files are.
 _OTHERS = (
     (b"version https://git-lfs", "is a Git LFS pointer in place of the weights: fetch them with 'git lfs pull'."),
     (b"\x93NUMPY", "is a NumPy array: save the state_dict of a model, best as safetensors."),
@@ -35,14 +35,13 @@ _OTHERS = (
 
 
 def read_pickled(file: RangeFile, checked: int | None = None) -> Header:
-    """The tensors of a file that `torch.save` wrote, in either of its layouts, without unpickling it.
+    """List the tensors of a file that `torch.save` wrote, in either of its layouts, without unpickling it.
 
-    checked: the number of storages, evenly spaced, whose offsets are verified against the headers next to their data, with a read
-    each; None for all. Views become strides (`Tensor.strides`), and every name of tied tensors is listed. Of a trainer's checkpoint
-    only the weights are listed (`state.weights`). Nothing that the file names is called: values of unknown classes stay opaque, and
-    tensors that cannot be read are in ``omitted``.
-    Raises InvalidCheckpoint for a damaged file, UnsupportedWeights for one without tensors that can be read, LimitExceeded; each names
-    the file.
+    checked: the number of storages, evenly spaced, whose offsets are verified against the headers next to their data, with a read each;
+    None for all. Views become strides (`Tensor.strides`), and every name of tied tensors is listed. From a trainer's checkpoint, only the
+    weights are listed (`state.weights`). Nothing that the file names is called: values of unknown classes stay opaque, and tensors that
+    cannot be read are in ``omitted``. Raises InvalidCheckpoint for a damaged file, UnsupportedWeights for one without tensors that can be
+    read, LimitExceeded; each names the file.
     """
     path = quoted(file.path, 200)
     if file.size == 0:
@@ -82,20 +81,20 @@ def _read(file: RangeFile, checked: int | None) -> Header:
 def _tensors(found: Mapping[str, Stored], places: Mapping[str, int]) -> Iterator[HeaderTensor]:
     for name, (key, dtype, shape, strides, start, nbytes) in found.items():
         known = DTYPES[dtype.name]
-        if known == "F4":  # torch counts bytes, each of two numbers
+        if known == "F4":  # torch counts bytes, each of which holds two numbers
             shape = (*shape[:-1], 2 * shape[-1]) if shape else (2,)
         begin = places[key] + start
         yield HeaderTensor(name, known, shape, begin, begin + nbytes, strides)
 
 
 def _check_views(tensors: tuple[HeaderTensor, ...], size: int) -> None:
-    """Refuse a file whose views add up to many times its size: reading them would take too long."""
+    """Refuse a file whose views amount to many times its size: reading them would take too long."""
     shown = 0
     seen = set()
     for tensor in tensors:
         place = (tensor.start, tensor.shape, tensor.strides, tensor.dtype)
         if place in seen:
-            continue  # tied: read once
+            continue  # tied tensors are read once
         seen.add(place)
         shown += max(tensor.stop - tensor.start, prod(tensor.shape) * DTYPE_BITS[tensor.dtype] // 8)
         if shown > limits.PICKLE_VIEWS * size + _SPARE_BYTES:

@@ -1,4 +1,4 @@
-"""Selects the weights among the tensors of a pickled file, and their names."""
+"""Selects the weights among the tensors of a pickled file, and names them."""
 
 import re
 from collections import Counter
@@ -13,9 +13,9 @@ from analyzers.checkpoints.pickles.objects import DTYPES, Entries, Foreign, Stor
 from analyzers.checkpoints.reference import quoted
 from analyzers.terminal import plural
 
-# Keys under which trainers save the weights in a larger dict, the most likely first.
+# Keys under which trainers store the weights in a larger dict, the most likely first.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params")
-# Their other keys: tensors there are not weights, or are copies of them.
+# Other keys of such dicts, under which tensors are not weights, or are copies of them.
 _BESIDE = frozenset({
     "optimizer", "optimizers", "optimizer_state", "optimizer_states", "optimizer_state_dict", "optim", "optim_state_dict",
     "last_optimizer_state", "optimizer_history", "scheduler", "schedulers", "scheduler_state_dict", "lr_scheduler", "lr_schedulers",
@@ -25,20 +25,22 @@ _BESIDE = frozenset({
     "criterion", "loss_fn", "task_state", "extra_state", "ema", "ema_state_dict", "model_ema", "state_dict_ema", "param_shapes",
     "buffer_names", "ds_config", "version",
 })  # fmt: skip
-# Averages of the weights, which are read if the weights themselves are not in the file.
+# Averages of the weights, read if the weights themselves are missing.
 _AVERAGES = ("ema", "ema_state_dict", "model_ema", "state_dict_ema")
-# Words in keys of copies of a model, or of what trains it, next to a wrapper.
+# Words in keys of copies of a model, or of training state, next to a wrapper.
 _COPIES = re.compile(r"(?:^|_)(?:ema|swa|teacher|shadow|averaged?|best|last|optim\w*|sched\w*)(?:_|$)")
 _NAMED = 3
-_PARTS = 8  # members of a tuple that is a key
-_LARGEST = 1 << 63  # number as a key
-_MOST_NAMES, _NAME_LENGTH = 100, 200  # unknown classes that are listed
-_MOST_ROWS = 50  # kinds of tensors that are not read
+_PARTS = 8  # members of a tuple key that are named
+_LARGEST = 1 << 63  # largest number that may be a key
+_MOST_NAMES, _NAME_LENGTH = 100, 200  # unknown classes that are listed, and characters of a name
+_MOST_ROWS = 50  # rows for tensors that are not read
 
 
 class Weights(NamedTuple):
-    """tensors: name -> tensor, in the order of the file; omitted: tensors that are not read; notes: remarks for the reader; opaque:
-    unknown classes and functions that the pickle calls, other than those of modules that were read.
+    """The selected weights.
+
+    tensors: name -> tensor, in the order of the file; omitted: tensors that are not read; notes: remarks for the reader; opaque: unknown
+    classes and functions that the pickle calls, except classes of modules that were read.
     """
 
     tensors: dict[str, Stored]
@@ -50,11 +52,12 @@ class Weights(NamedTuple):
 def weights(root: Any, foreign: Mapping[str, int], storages: Mapping[str, int]) -> Weights:
     """Select the weights in ``root``.
 
-    They are a tensor, or a list of tensors, or a state dict: a mapping from names to tensors, or a module that was pickled whole. It may be
-    nested in another mapping (``{"model": {...}, "optimizer": {...}}``); keys of mappings and lists inside it are joined with dots.
+    The weights are a tensor, a list of tensors, or a state dict: a mapping from names to tensors, or a module that was pickled whole. A
+    state dict may be nested in another mapping (``{"model": {...}, "optimizer": {...}}``); keys of mappings and lists inside it are joined
+    with dots.
 
-    foreign: how many values each unknown class or function would have made; storages: key -> bytes.
-    Raises Refused if there is no container of tensors, or if none can be read; Damaged; Excess.
+    foreign: how many values each unknown class or function would have created; storages: key -> bytes. Raises Refused if there is no
+    container of tensors, or if none can be read; Damaged; Excess.
     """
     if type(root) is Stored or (type(root) is Foreign and root.fault):
         root = Entries(["tensor", root])
@@ -89,7 +92,7 @@ def weights(root: Any, foreign: Mapping[str, int], storages: Mapping[str, int]) 
     hidden = [nbytes for key, nbytes in storages.items() if key not in below.storages]
     if hidden:
         notes.append(f"Not read: {plural(len(hidden), 'storage')} with {plural(sum(hidden), 'byte')}, inside attributes or unknown values.")
-    below.sizes([value for _, value in chosen])  # a tensor of the weights that something next to them refers to is read
+    below.sizes([value for _, value in chosen])  # count the weights, also if other values refer to them
     why = f"next to the weights{f' in {quoted(wrapper)}' if wrapper else ''} of the same file"
     beside = _rows((quoted(_text(key)), why, sizes) for key, value in rest if (sizes := below.sizes([value])))
     omitted += [row._replace(weights=False) for row in beside]
@@ -97,7 +100,7 @@ def weights(root: Any, foreign: Mapping[str, int], storages: Mapping[str, int]) 
 
 
 def _fault(tensor: Stored | Foreign) -> str | None:
-    """Say why ``tensor`` is not read; None if it is."""
+    """Explain why ``tensor`` is not read; None if it is."""
     if type(tensor) is Foreign:
         return tensor.fault
     assert type(tensor) is Stored
@@ -108,7 +111,7 @@ def _fault(tensor: Stored | Foreign) -> str | None:
 
 
 def _rows(parts: Iterable[tuple[str, str, list[int | None]]]) -> list[Omitted]:
-    """A row for each of ``parts`` (what, why, elements of each tensor), the last for all beyond _MOST_ROWS."""
+    """Return a row for each of ``parts`` (what, why, elements of each tensor); the last row covers all beyond _MOST_ROWS."""
     rows: list[Omitted] = []
     for number, (what, why, sizes) in enumerate(parts):
         known = None if None in sizes else sum(size or 0 for size in sizes)
@@ -122,7 +125,7 @@ def _rows(parts: Iterable[tuple[str, str, list[int | None]]]) -> list[Omitted]:
 
 
 def _named(flat: Iterable[tuple[str, Any]], notes: list[str]) -> Iterator[tuple[str, Any]]:
-    """Give each tensor a name of its own: the second of a name gets "#2", and a note says so."""
+    """Give each tensor a unique name: the second tensor of a name gets "#2", and a note says so."""
     counts: Counter[str] = Counter()
     taken: set[str] = set()
     renamed = length = 0
@@ -148,10 +151,10 @@ Pairs = list[tuple[Any, Any]]
 
 
 def _unwrapped(root: Any, below: Below, notes: list[str]) -> tuple[Pairs, Pairs, str]:
-    """The entries of the state dict, those next to it, and the key that it is under, if any.
+    """Return the entries of the state dict, the entries next to it, and the key that it is under, if any.
 
-    They are the children of ``root``, of the wrapper in it, or of a wrapper that is the only entry of that. The children of a module are
-    its own: one that is called "model" is not a wrapper.
+    The state dict's entries are the children of ``root``, of the wrapper in it, or of a wrapper that is that wrapper's only entry. In a
+    module, a child called "model" is an ordinary child and no wrapper.
     """
     container, outermost, beside, within = root, True, Pairs(), ""
     while True:
@@ -178,29 +181,31 @@ def _unwrapped(root: Any, below: Below, notes: list[str]) -> tuple[Pairs, Pairs,
 
 
 def _is_beside(key: Any, wrapper: str | None) -> bool:
-    """Whether what is under ``key`` is no part of the weights. wrapper: the key next to it that weights are usually under."""
+    """Return whether the value under ``key`` is not part of the weights. wrapper: the key next to it under which weights are usually
+    stored.
+    """
     return type(key) is str and (key in _BESIDE or (wrapper is not None and key not in _WRAPPERS and bool(_COPIES.search(key))))
 
 
 def _is_single(value: Any) -> bool:
-    """Whether ``value`` is a tensor with one element, such as a step counter."""
+    """Return whether ``value`` is a tensor with one element, such as a step counter."""
     return type(value) is Stored and all(length == 1 for length in value.shape)
 
 
 def _listed(names: list[str], count: int = 0) -> str:
-    """The first of ``names``, and how many more there are: of ``count``, if that is larger than their number."""
+    """List the first of ``names`` and how many more there are, out of ``count`` if that is larger than their number."""
     more = max(len(names), count) - min(len(names), _NAMED)
     return ", ".join(quoted(name) for name in names[:_NAMED]) + (f" and {more:,} more" if more else "")
 
 
 def _flat(pairs: Pairs, below: Below) -> Iterator[tuple[str, Any]]:
-    """Every tensor below ``pairs``, its keys joined with dots, also those that cannot be read."""
+    """Yield every tensor below ``pairs``, including unreadable ones, with its keys joined by dots."""
     steps = 0
     pending: list[tuple[str, Iterator[tuple[Any, Any]]]] = [("", iter(pairs))]
     while pending:
         prefix, rest = pending[-1]
         for key, value in rest:
-            steps += 1  # containers too: one that is referred to often is passed through often
+            steps += 1  # containers count too: one that is referenced often is visited often
             if steps > 2 * limits.TENSORS:
                 raise Excess(f"names more than {limits.TENSORS:,} tensors (MANTISSA_TENSORS).")
             name = prefix + _text(key)
@@ -218,7 +223,7 @@ def _flat(pairs: Pairs, below: Below) -> Iterator[tuple[str, Any]]:
 
 
 def _text(key: Any) -> str:
-    """The part of a tensor's name that ``key`` is: texts and numbers as they are, a value of an unknown class by that."""
+    """Convert ``key`` to a part of a tensor's name: strings and numbers unchanged, a value of an unknown class as the class's name."""
     if type(key) is str:
         return key
     if type(key) is bytes:

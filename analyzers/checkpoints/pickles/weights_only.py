@@ -1,4 +1,4 @@
-"""Why torch.load refuses a pickle with weights_only, as transformers calls it: it accepts few opcodes, and few names of its own."""
+"""Explains why torch.load refuses a pickle with weights_only, as transformers calls it: it accepts few opcodes and few globals."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _OPCODES = frozenset({
     "TUPLE3", "NONE", "NEWFALSE", "NEWTRUE", "EMPTY_TUPLE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET", "BINPERSID", "BININT", "BININT1",
     "BININT2", "BINFLOAT", "BINUNICODE", "SHORT_BINSTRING", "LONG1", "BINGET", "LONG_BINGET", "BINPUT", "LONG_BINPUT",
 })  # fmt: skip
-# Names that torch accepts and this reader does not know, and the reverse.
+# Names that torch accepts and this reader does not know, and vice versa.
 _ALSO = re.compile(
     r"torch(\.cuda)?(\.sparse)?\.\w+Tensor|torch\.u?int[1-7]|torch\.storage\.TypedStorage|torch\.per_channel_affine_float_qparams"
     r"|torch\._utils\._rebuild_(device_tensor_from_numpy|wrapper_subclass)"
@@ -22,9 +22,9 @@ _NOT = re.compile(r"builtins\.frozenset|torch\._?tensor\._rebuild_from_type|torc
 
 
 def why_refused(opcodes: Iterable[str], names: Iterable[tuple[str, str]]) -> str:
-    """Say what torch.load refuses with weights_only in a pickle of these opcodes and global names; empty if nothing.
+    """Explain what torch.load with weights_only refuses in a pickle of these opcodes and global names; empty if nothing.
 
-    A clause whose subject is the file.
+    The explanation is a clause whose subject is the file.
     """
     if "FRAME" in opcodes or "MEMOIZE" in opcodes:
         return "its pickle is of protocol 4 or 5, whose opcodes torch.load refuses with weights_only"
@@ -37,13 +37,15 @@ def why_refused(opcodes: Iterable[str], names: Iterable[tuple[str, str]]) -> str
 
 
 def as_state_dict(root: Any) -> Any:
-    """The mapping that a list of (name, value) pairs is to transformers, and any other object unchanged."""
+    """Return the mapping that transformers makes of a list of (name, value) pairs; any other object is unchanged."""
     pairs = type(root) is list and bool(root) and all(type(pair) in (tuple, list) and len(pair) == 2 for pair in root)
     return Entries(part for pair in root for part in pair) if pairs and all(type(pair[0]) is str for pair in root) else root
 
 
 def why_no_state_dict(root: Any) -> str:
-    """Say why transformers fails on the object of a pickle that torch.load reads; empty if it does not. A clause, as of `why_refused`."""
+    """Explain why transformers fails on the object of a pickle that torch.load reads; empty if it does not. A clause, as in
+    `why_refused`.
+    """
     if type(root) is not Entries:
         return "it holds no mapping from names to tensors, which transformers expects"
     if any(type(key) is not str for key in root[::2]):

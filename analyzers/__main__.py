@@ -66,7 +66,7 @@ def build_parser(chosen: Collection[str], tools: Tools = TOOLS) -> "Parser":
 
 
 def _is_text(word: str) -> bool:
-    """Whether the argument is valid UTF-8; anything else cannot be stored in a report."""
+    """Return whether the argument is valid UTF-8; anything else cannot be stored in a report."""
     try:
         word.encode()
     except UnicodeEncodeError:

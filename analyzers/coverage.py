@@ -73,7 +73,7 @@ class Coverage(Data):
 
     @property
     def whole(self) -> bool:
-        """Whether a sentence may speak of the whole checkpoint."""
+        """Return whether a sentence may speak of the whole checkpoint."""
         return self.covered == self.weights and not {"empty", "undecoded"} & self.classes.keys() and not self.missed_files
 
     def short(self, verb: str = "read") -> str:

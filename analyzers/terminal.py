@@ -101,7 +101,7 @@ def printable_json(text: str) -> str:
 
 
 def _shows(found: str) -> bool:
-    """Whether a character outside ASCII is one that a reader sees."""
+    """Return whether a character outside ASCII is one that a reader sees."""
     return found > "~" and found.isprintable() and not _BLANK.match(found)
 
 

@@ -100,7 +100,7 @@ def check(
 def check(
     model: "Weights", base: "Weights | None" = None, *, stream: bool = False, progress: bool = False, token: str | bool = True
 ) -> Any:
-    """Whether an upload is what it claims to be, and what it wastes: findings, each with its level and what to do about it.
+    """Return whether an upload is what it claims to be, and what it wastes: findings, each with its level and what to do about it.
 
     model: as in `dtype`; base: the checkpoint that it was trained from, to compare with. All of both is read. The rest, and errors, as in
     `dtype`.
@@ -184,7 +184,7 @@ def conflict(
     token: str | bool = True,
     **options: Any,
 ) -> Any:
-    """Whether samples pull the same neuron in opposite directions, and whether one of them dominates.
+    """Return whether samples pull the same neuron in opposite directions, and whether one of them dominates.
 
     model: a reference or a path, or a causal language model of transformers with its ``tokenizer`` or with ``token_ids``. It is not
     changed: a copy of its structure, which shares its weights where they are float32, runs in evaluation mode.

@@ -108,7 +108,7 @@ def dropped_layers(base: Checkpoint, model: Checkpoint, missing: Collection[str]
 
 
 def base_mismatch(report: ParentsReport, stated: Sequence[str]) -> Iterator[Finding]:
-    """Whether the weights come from none of the models in ``stated``, those that the card names as base_model."""
+    """Return whether the weights come from none of the models in ``stated``, those that the card names as base_model."""
     names = {name.lower() for name in stated}
     if report.verdict != "undecided" and not any(parent.lower() in names for parent in report.parents):
         detail = f"The model card names {', '.join(stated)} as base_model. {report.statement} Correct the card, or the upload."

@@ -107,7 +107,7 @@ def generation_settings(checkpoint: Checkpoint) -> Any:
 
 
 def _has_metadata(checkpoint: Checkpoint, path: str) -> bool:
-    """Whether an index has metadata; True for one that is not judged."""
+    """Return whether an index has metadata; True for one that is not judged."""
     if checkpoint.repository.files[path] > limits.INDEX_BYTES:
         return True
     try:

@@ -16,7 +16,7 @@ _GATHER = "A sharded run saves this where its parameters were not gathered first
 
 
 def applies(checkpoint: Checkpoint) -> bool:
-    """Whether transformers can be asked: weights of one model beside a configuration that names it, not an adapter, not GGUF."""
+    """Return whether transformers can be asked: weights of one model beside a configuration that names it, not an adapter, not GGUF."""
     config = checkpoint.config or {}
     named = "model_type" in config or "architectures" in config
     return named and not another_format(checkpoint) and bool(loaded_tensors(checkpoint))

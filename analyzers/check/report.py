@@ -92,7 +92,7 @@ class CheckReport(Report):
     coverage: tuple[Coverage, ...] = ()
 
     def fails(self, fail_on: FailOn) -> bool:
-        """Whether a finding is of the level ``fail_on`` or graver."""
+        """Return whether a finding is of the level ``fail_on`` or graver."""
         return fail_on != "never" and any(LEVELS.index(each.level) >= LEVELS.index(fail_on) for each in self.findings)
 
     def count(self, level: Level) -> int:

@@ -75,7 +75,9 @@ class Chosen:
 
 
 def _of_integers(method: str, parameters: Sequence[Tensor]) -> bool:
-    """Whether a method of quantization left integers without values; where nothing but a dtype tells of one, whether most are such."""
+    """Return whether a method of quantization left integers without values; where nothing but a dtype tells of one, whether
+    most are such.
+    """
     if method in ("fp8", "mxfp4"):
         return False
     integers = sum(t.elements for t in parameters if not t.has_values and t.dtype in INTEGER_DTYPES)

@@ -200,7 +200,7 @@ def _lowest_bits(dtype: str) -> NDArray[np.int16]:
 
 
 def _on_fp16_grid(test: Test, values: BitHistogram) -> bool:
-    """Whether a coarser or longer grid than that of fp16's subnormals does not explain small multiples of 2^-24 among ``values``."""
+    """Return whether a coarser or longer grid than that of fp16's subnormals does not explain small multiples of 2^-24 among ``values``."""
     masks = _masks(test, values.dtype)
     if test is not GRID_OF_BF16_VALUES:
         return values.count(masks.last_bit) > 0 and values.count(masks.lattice) > 0
@@ -218,7 +218,7 @@ def _by_last_bit(dtype: str) -> BinGroups:
 
 
 def _floating(test: Test, values: BitHistogram, scaled_grid: bool) -> bool:
-    """Whether values that pass ``test`` are spread as those of a float format are, and not as those of integers or fixed point."""
+    """Return whether values that pass ``test`` are spread as those of a float format are, and not as those of integers or fixed point."""
     masks = _masks(test, values.dtype)
     if test.name == "fp16_grid":
         return True

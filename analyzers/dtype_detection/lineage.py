@@ -110,7 +110,8 @@ def judge(
 
 
 def _keeps_fp16_grid(values: BitHistogram) -> bool:
-    """Whether small values of as few bits as fp16 keeps are on its grid: where tf32 is stored, rows without small values look like fp16.
+    """Return whether small values of as few bits as fp16 keeps are on its grid: where tf32 is stored, rows without small values look like
+    fp16.
 
     By chance one of 2^13 fp32 values has as few bits, and of those of tf32 fewer than half are on the grid.
     """

@@ -67,7 +67,7 @@ class Slabs:
 
 
 def is_matrix(tensor: Tensor) -> bool:
-    """Whether a tensor is one that quantization applies to: a matrix or a stack of matrices, with float values."""
+    """Return whether a tensor is one that quantization applies to: a matrix or a stack of matrices, with float values."""
     return tensor.has_values and len(tensor.shape) >= 2 and tensor.elements > 0 and 1 < tensor.shape[-1] <= _LONGEST_ROW
 
 

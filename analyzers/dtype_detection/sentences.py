@@ -39,7 +39,7 @@ def untold(lineage: "Lineage") -> str:
 
 
 def claimed(report: "DtypeReport") -> bool:
-    """Whether the training precision is inferred; what an older version of the analysis inferred is not repeated."""
+    """Return whether the training precision is inferred; what an older version of the analysis inferred is not repeated."""
     return report.training.verdict != "undecided" and not report.outdated
 
 
@@ -90,7 +90,7 @@ def narrower(report: "DtypeReport") -> str:
 
 
 def fp16_answer(level: str, whole: bool) -> str:
-    """Whether the weights fit fp16, in two or three words. whole: whether all were looked at."""
+    """Return whether the weights fit fp16, in two or three words. whole: whether all were looked at."""
     fits = "fit" if whole else "read fit"
     return {
         "fits": f"weights {fits}",

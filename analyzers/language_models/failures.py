@@ -36,7 +36,7 @@ def explained(variant: str = "") -> Iterator[None]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error says that memory is exhausted."""
+    """Return whether an error says that memory is exhausted."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or _SPENT.search(str(error)) is not None
 
 

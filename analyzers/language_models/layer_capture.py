@@ -59,7 +59,7 @@ class LayerCapture:
 
     @property
     def of_neurons(self) -> bool:
-        """Whether the blocks are parts of one neuron each; those of an attention are units of their own."""
+        """Return whether the blocks are parts of one neuron each; those of an attention are units of their own."""
         return any(block.name == "down" for block in self.blocks)
 
 

@@ -89,7 +89,7 @@ def read_layer_by_layer(model: PreTrainedModel, weights: Mapping[str, Tensor], d
 
 
 def is_offloaded(layer: nn.Module) -> bool:
-    """Whether the weights of a layer are read for each pass."""
+    """Return whether the weights of a layer are read for each pass."""
     from accelerate.utils import has_offloaded_params
 
     return cast(bool, has_offloaded_params(layer))

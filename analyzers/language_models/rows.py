@@ -202,7 +202,9 @@ class ParquetRows:
 
 
 def _survives(look: Callable[[], None]) -> bool:
-    """Whether ``look`` leaves a process alive, tried in a fork: pyarrow ends the process on some damaged footers, without an exception."""
+    """Return whether ``look`` leaves a process alive, tried in a fork: pyarrow ends the process on some damaged footers, without an
+    exception.
+    """
     if not hasattr(os, "fork"):
         return True
     with warnings.catch_warnings():

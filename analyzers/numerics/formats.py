@@ -58,7 +58,7 @@ class FloatFormat:
         return spacing
 
     def is_exact(self, x: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Whether the format holds ``x`` without rounding: |x| <= largest and x is a multiple of ulp(x).
+        """Return whether the format holds ``x`` without rounding: |x| <= largest and x is a multiple of ulp(x).
 
         Zeros are exact; NaN and infinities are not counted as exact. Same shape as ``x``.
         """

@@ -41,7 +41,7 @@ _FIRST_BIN = (1074 - 1023) << 7
 # Float64 sums may be taken in any order, so that vectors can be added.
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _survey(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[bool, Any, float]:
-    """Whether any two patterns of a block differ, the largest |pattern| of both sides, and the sum of the base's squares."""
+    """Return whether any two patterns of a block differ, the largest |pattern| of both sides, and the sum of the base's squares."""
     differing = largest = np.uint32(0)
     square = 0.0
     for i in range(base.size):

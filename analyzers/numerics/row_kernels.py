@@ -73,7 +73,7 @@ def _fp16_exact_in_bf16(codes: NDArray[np.uint16]) -> bool:
 
 @njit(nogil=True, cache=True)
 def _is_informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int, beyond: int, low: int) -> bool:
-    """Whether ``codes`` hold at least ``need`` different informative magnitudes, spread as those of a float format are.
+    """Return whether ``codes`` hold at least ``need`` different informative magnitudes, spread as those of a float format are.
 
     Informative are normal values except powers of two; they are told apart by a 64-slot hash. The sign is left out: a value
     and its negative pass a test together, and count as one. With ``beyond`` only codes that have one of these bits count:

@@ -210,7 +210,7 @@ def _kind(run: NDArray[np.int64], mantissa: int, top: int, own: NDArray[np.int64
 
 @njit(nogil=True, cache=True)
 def _equal_steps(fractions: NDArray[np.int64], mantissa: int) -> bool:
-    """Whether one scale makes all significands multiples of 1/8 from 1 to 2: the first of them any of these, the others near one."""
+    """Return whether one scale makes all significands multiples of 1/8 from 1 to 2: the first of them any of these, the others near one."""
     for eighths in range(8, 16):
         fits = 0
         for fraction in fractions:
@@ -281,5 +281,5 @@ def _fit_e2m1(block: NDArray[np.int64], mantissa: int, top: int) -> tuple[int, i
 
 @njit(nogil=True, cache=True)
 def _near(one: int, other: int) -> bool:
-    """Whether two multiples of significands are equal but for roundings to bf16, perhaps by way of fp32."""
+    """Return whether two multiples of significands are equal but for roundings to bf16, perhaps by way of fp32."""
     return abs(one - other) <= (other >> 7) + (other >> 9)

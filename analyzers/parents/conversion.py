@@ -93,7 +93,7 @@ class Examination:
         return "differs", None, number - max(exact, *casts)
 
     def _looks_trained(self, group: Group) -> bool:
-        """Whether the values differ as those of a trained matrix do: in the same direction, the more of them the further it went."""
+        """Return whether the values differ as those of a trained matrix do: in the same direction, the more of them the further it went."""
         number, xx, xp, pp, zeroed = self._moments[group.base.name][[0, 2, 3, 4, 5]].tolist()
         if not number or not xx or not pp or number < self._counts[group.base.name][0]:
             return False
@@ -249,7 +249,7 @@ def _count_rows(found: Found, same: NDArray[np.bool_], row: int) -> None:
 
 
 def _alike(x: Floats, p: Floats) -> bool:
-    """Whether values are the same, up to rounding."""
+    """Return whether values are the same, up to rounding."""
     norms = float(np.sqrt((x @ x) * (p @ p))) if x.size == p.size and np.isfinite(x).all() and np.isfinite(p).all() else 0.0
     varied = norms > 0 and float(np.ptp(x)) > 0 and float(np.ptp(p)) > 0
     return varied and float(np.corrcoef(x, p)[0, 1]) >= _ALIKE

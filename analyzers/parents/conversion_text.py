@@ -32,7 +32,7 @@ def relation(row: Conversion) -> str:
 
 
 def damaged(row: Conversion) -> bool:
-    """Whether the tensor is broken in a way that no training leaves."""
+    """Return whether the tensor is broken in a way that no training leaves."""
     return row.relation not in _NOT_DAMAGED
 
 

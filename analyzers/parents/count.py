@@ -210,7 +210,7 @@ class Counter:
 
 
 def is_matrix(shape: Sequence[int], role: str) -> bool:
-    """Whether a tensor's values are compared: norms and biases are not."""
+    """Return whether a tensor's values are compared: norms and biases are not."""
     return role != "norm" and len(shape) > 1 and min(shape[-2:]) > 1
 
 
@@ -237,7 +237,7 @@ def _centred(table: Floats, mask: Any) -> Floats:
 
 
 def is_smooth(directions: Floats, rows: int) -> bool:
-    """Whether each of ``rows`` rows of centred signs resembles the next."""
+    """Return whether each of ``rows`` rows of centred signs resembles the next."""
     if rows < _FEWEST_ROWS:
         return False
     table = directions[: directions.size // rows * rows].reshape(rows, -1)

@@ -102,12 +102,12 @@ class Fitted:
 
     @property
     def by_exact_values(self) -> bool:
-        """Whether the values of all layers but the exceptions say what the weights are."""
+        """Return whether the values of all layers but the exceptions say what the weights are."""
         return self.exact is not None and not self.exact.per_layer and self._proven() >= EXACT
 
     @property
     def exact_per_layer(self) -> bool:
-        """Whether the values of all layers but the exceptions say what the weights of each layer are."""
+        """Return whether the values of all layers but the exceptions say what the weights of each layer are."""
         return self.exact is not None and self.exact.per_layer and self._proven() >= EXACT
 
     def _proven(self) -> float:
@@ -123,7 +123,7 @@ class Fitted:
 
     @property
     def at_rounding(self) -> bool:
-        """Whether nothing but rounding is left of X: most values are exact, or the layers, fitted separately, leave no more."""
+        """Return whether nothing but rounding is left of X: most values are exact, or the layers, fitted separately, leave no more."""
         proven = self.exact is not None and self.exact.share > 0.5
         return proven or squares(self._layer_grams, self.chosen).sum() <= AT_ROUNDING**2 * self._sums.rounding
 

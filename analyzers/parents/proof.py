@@ -69,12 +69,13 @@ _INVERTED, _MERGED = 0.005, 0.02
 
 
 def is_step_function(found: Monotone) -> bool:
-    """Whether X is a step function of P, as quantization is."""
+    """Return whether X is a step function of P, as quantization is."""
     return found.inverted <= _INVERTED and found.merged >= _MERGED
 
 
 def monotone(kept: Floats, dtype: str) -> Monotone | None:
-    """Whether X is a step function of P, cast to ``dtype``, within runs of 32 values, as a quantized copy is within a block of one scale.
+    """Return whether X is a step function of P, cast to ``dtype``, within runs of 32 values, as a quantized copy is within a block of one
+    scale.
 
     None without a run.
     """

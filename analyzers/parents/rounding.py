@@ -13,7 +13,7 @@ _FORMATS = {"BF16": (7, -126), "F16": (10, -14), "F32": (23, -126), "F64": (52, 
 
 
 def rounds(dtype: str) -> bool:
-    """Whether rounding to ``dtype`` is known."""
+    """Return whether rounding to ``dtype`` is known."""
     return dtype in _FORMATS
 
 

@@ -21,7 +21,7 @@ class Stack:
 
     @property
     def several(self) -> bool:
-        """Whether layers come from different candidates."""
+        """Return whether layers come from different candidates."""
         return len({parent for layer, parent in self.parents.items() if layer is not None}) > 1
 
 

@@ -74,7 +74,7 @@ class Facts:
 
     @property
     def whole(self) -> bool:
-        """Whether everything of the model and of the best candidate was compared."""
+        """Return whether everything of the model and of the best candidate was compared."""
         return all(each.whole for each in self.coverage)
 
 
@@ -144,7 +144,7 @@ def _not_related(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
 
 
 def related(candidate: Candidate) -> bool:
-    """Whether signs agree beyond what unrelated weights reach."""
+    """Return whether signs agree beyond what unrelated weights reach."""
     return (candidate.agreement or 0.0) >= max(RELATED, _BEYOND_CHANCE * (candidate.agreement_null or 0.0))
 
 
@@ -172,7 +172,7 @@ def _bound(facts: Facts) -> str:
 
 
 def _exact_merge(facts: Facts) -> bool:
-    """Whether most values equal a combination of several parents with the same weights in all layers."""
+    """Return whether most values equal a combination of several parents with the same weights in all layers."""
     fit = facts.fit
     return fit is not None and len(facts.parents) > 1 and (fit.exact_share or 0) > 0.5 and not fit.exact_per_layer
 
@@ -219,7 +219,7 @@ def _layers(layers: Sequence[int]) -> str:
 
 
 def is_odd(row: Conversion) -> bool:
-    """Whether a tensor holds other values than training or rounding would leave of its source's."""
+    """Return whether a tensor holds other values than training or rounding would leave of its source's."""
     return row.relation not in (*FAITHFUL, "differs", "unmatched") or (row.relation == "differs" and (row.cosine or 0) < _UNLIKE)
 
 
@@ -368,7 +368,7 @@ def _inferences(facts: Facts, best: Candidate, verdict: Verdict) -> list[Evidenc
 
 
 def _pruned(candidate: Candidate) -> bool:
-    """Whether values either became zero or are the same."""
+    """Return whether values either became zero or are the same."""
     zeroed = candidate.zeroed or 0.0
     return zeroed > 0.01 and zeroed + (candidate.equal_share or 0.0) > 0.99
 
@@ -380,7 +380,7 @@ def _others(candidate: Candidate) -> str:
 
 
 def _proven(candidate: Candidate) -> bool:
-    """Whether equal values alone prove a relation."""
+    """Return whether equal values alone prove a relation."""
     equal, chance = candidate.telling_equal or 0.0, candidate.telling_by_chance or 0.0
     return candidate.telling >= FEWEST and equal > max(_PROVEN + chance, _ABOVE_CHANCE * chance)
 

@@ -41,7 +41,7 @@ class Planned:
 
     @property
     def narrows(self) -> bool:
-        """Whether it gets another dtype."""
+        """Return whether it gets another dtype."""
         return self.to not in (None, self.tensor.dtype)
 
     def spans(self) -> list[Span]:

@@ -83,7 +83,7 @@ class UlpBin(Data):
 
     @property
     def flipped(self) -> bool:
-        """Whether these are sign flips: values of one sign so far apart would differ by a factor of 2^128."""
+        """Return whether these are sign flips: values of one sign so far apart would differ by a factor of 2^128."""
         return self.low >= 1 << 14
 
 

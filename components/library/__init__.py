@@ -48,7 +48,7 @@ def _folder() -> Path:
 
 
 def _is_ephemeral() -> bool:
-    """Whether a restart erases the disk: on a Space, unless /data is a mount. MANTISSA_EPHEMERAL=0 or 1 overrides this."""
+    """Return whether a restart erases the disk: on a Space, unless /data is a mount. MANTISSA_EPHEMERAL=0 or 1 overrides this."""
     if given := os.environ.get("MANTISSA_EPHEMERAL"):
         return given != "0"
     return bool(os.environ.get("SPACE_ID")) and not os.path.ismount("/data")

@@ -27,7 +27,7 @@ class Availability:
         self._waiting: list[str] = []
 
     def look(self, models: Sequence[str]) -> bool:
-        """Whether all ``models`` are public, as far as the Hub says; results of those that are not are withdrawn.
+        """Return whether all ``models`` are public, as far as the Hub says; results of those that are not are withdrawn.
 
         The Hub is asked about each once in AVAILABLE_SECONDS, and is given 3 seconds.
         """

@@ -93,7 +93,7 @@ class Backups:
             old.unlink()
 
     def _is_lost(self) -> bool:
-        """Whether this library was begun, empty, where there are backups of another, which it has not been restored from."""
+        """Return whether this library was begun, empty, where there are backups of another, which it has not been restored from."""
         with self._database.read() as connection:
             begun = connection.execute("SELECT 1 FROM meta WHERE name = 'lost'").fetchone()
         return begun is not None and bool(_newest_first(self._folder))

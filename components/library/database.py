@@ -270,7 +270,7 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _is_wal(path: Path) -> bool:
-    """Whether the file of a database says that its journal is a write-ahead log."""
+    """Return whether the file of a database says that its journal is a write-ahead log."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         return file.read(20)[18:] == b"\2\2"
     return False

@@ -173,7 +173,7 @@ def _passing(what: str, error: Refused) -> Retry:
 
 
 def passes(error: HubError) -> bool:
-    """Whether another try may succeed."""
+    """Return whether another try may succeed."""
     return isinstance(error, Conflict | Retry | HubUnreachable | HubThrottled)
 
 

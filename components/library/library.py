@@ -192,7 +192,9 @@ class Library:
             return next(iter(results.find(connection, "id", result_id)), None)
 
     def is_available(self, models: Sequence[str]) -> bool:
-        """Whether these repositories are still public; results of those that are not are withdrawn. May ask the Hub, for 3 seconds each."""
+        """Return whether these repositories are still public; results of those that are not are withdrawn. May ask the Hub, for 3 seconds
+        each.
+        """
         return self._availability.look(models)
 
     def find(self, key: str) -> tuple[ResultRow, ...]:

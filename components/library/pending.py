@@ -45,7 +45,7 @@ def content(connection: sqlite3.Connection, batch: Batch) -> bytes:
 
 
 def is_own(connection: sqlite3.Connection, batch: Batch) -> bool:
-    """Whether a file of the dataset is a batch sent from here."""
+    """Return whether a file of the dataset is a batch sent from here."""
     asked = f"SELECT 1 FROM {batch.table} WHERE batch = ? LIMIT 1"  # noqa: S608
     return connection.execute(asked, (batch.path,)).fetchone() is not None
 
@@ -60,7 +60,7 @@ def mark(connection: sqlite3.Connection, batch: Batch, commit: str) -> None:
 
 
 def waits(connection: sqlite3.Connection) -> bool:
-    """Whether an item waits to be published."""
+    """Return whether an item waits to be published."""
     asked = (f"SELECT 1 FROM {table} WHERE published = ''{_PUBLIC[table]} LIMIT 1" for table in TABLES)  # noqa: S608
     return any(connection.execute(one).fetchone() is not None for one in asked)
 

@@ -43,7 +43,7 @@ def kept(text: str, *, key: str, created: str, contributor: str) -> Result | Non
 
 
 def data_is_built_in(text: str) -> bool:
-    """Whether a report's JSON is about built-in text and data only."""
+    """Return whether a report's JSON is about built-in text and data only."""
     request = parse_json(text).get("request", {})
     return request.get("data", "") in _BUILT_IN and not _given(request)
 
@@ -59,12 +59,12 @@ def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
 
 
 def _public(checkpoint: Any) -> bool:
-    """Whether anybody can read it, according to the report. `Result` refuses paths."""
+    """Return whether anybody can read it, according to the report. `Result` refuses paths."""
     return checkpoint.get("public") is True
 
 
 def _given(request: Any) -> bool:
-    """Whether the request contains a visitor's own text or file; a dataset of the Hub does not count."""
+    """Return whether the request contains a visitor's own text or file; a dataset of the Hub does not count."""
     if not isinstance(request, dict) or request.get("pairs") or request.get("text"):
         return True
     data = request.get("data", "")

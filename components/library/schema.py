@@ -103,7 +103,7 @@ class Identity(Data):
 
     @property
     def moderates(self) -> bool:
-        """Whether the user is one of MANTISSA_MODERATORS, a list of user names with commas."""
+        """Return whether the user is one of MANTISSA_MODERATORS, a list of user names with commas."""
         names = os.environ.get("MANTISSA_MODERATORS", "").lower().split(",")
         return self.provenance == "login" and self.name.lower() in map(str.strip, names)
 
@@ -113,7 +113,7 @@ class Identity(Data):
         return f"{self.name} (no login)" if self.provenance == "local" else self.name
 
     def wrote(self, model: str) -> bool:
-        """Whether ``model`` is one of the user's own or of an organisation of theirs."""
+        """Return whether ``model`` is one of the user's own or of an organisation of theirs."""
         owner, slash, _ = model.partition("/")
         mine = {name.lower() for name in (self.name, *self.organisations)}
         return self.provenance == "login" and bool(slash) and owner.lower() in mine
@@ -246,7 +246,7 @@ class Result(Data):
 
     @property
     def sample(self) -> bool:
-        """Whether a built-in sample is among the models: such results have no repository and are not published."""
+        """Return whether a built-in sample is among the models: such results have no repository and are not published."""
         return any(model.startswith("sample:") for model in self.models)
 
 

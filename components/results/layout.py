@@ -64,7 +64,7 @@ class Tab(Generic[_Report]):
     when: Callable[[_Report], bool] | None = None
 
     def shows(self, report: _Report) -> bool:
-        """Whether the tab is shown for ``report``."""
+        """Return whether the tab is shown for ``report``."""
         return self.when is None or self.when(report)
 
 

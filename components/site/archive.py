@@ -42,7 +42,7 @@ def library() -> "Library | None":
 
 
 def is_restored() -> bool:
-    """Whether what is not found in the library is not stored: its dataset, if there is one, was read."""
+    """Return whether what is not found in the library is not stored: its dataset, if there is one, was read."""
     ours = library()
     return ours is None or ours.wait_restored(0)
 
@@ -115,13 +115,13 @@ def find_pinned(pinned: Pinned) -> tuple[Report, str] | None:
 
 
 def names_commits(request: Request) -> bool:
-    """Whether ``request`` names samples and commits only, so that `find` need not ask the Hub."""
+    """Return whether ``request`` names samples and commits only, so that `find` need not ask the Hub."""
     references = [parse_reference(name, local=False) for name in _names(request)]
     return all(each.kind == "sample" or _COMMIT.fullmatch(each.revision or "") for each in references)
 
 
 def is_sample(request: Request) -> bool:
-    """Whether all checkpoints of ``request`` are built-in samples."""
+    """Return whether all checkpoints of ``request`` are built-in samples."""
     return all(parse_reference(name, local=False).kind == "sample" for name in _names(request))
 
 
@@ -140,7 +140,7 @@ def keep(report: Report, access: Access = _ANYBODY) -> None:
 
 
 def _has_public_data(report: Any) -> bool:
-    """Whether everybody can read the dataset in the request of ``report``, if any: a report does not tell. Raises MantissaError."""
+    """Return whether everybody can read the dataset in the request of ``report``, if any: a report does not tell. Raises MantissaError."""
     if (name := getattr(report.request, "data", _OUR_TEXT[0])) in _OUR_TEXT:
         return True
     reference = parse_reference(name, local=False)
@@ -168,7 +168,7 @@ def key_of(report: Any) -> str:
 
 
 def is_kept(report: Report) -> bool:
-    """Whether the report is stored, so that ``/result/ID`` shows it."""
+    """Return whether the report is stored, so that ``/result/ID`` shows it."""
     ours = library()
     return ours is not None and ours.result_row(report.id) is not None
 

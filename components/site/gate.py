@@ -64,7 +64,9 @@ class Gate:
 
 
 def is_ours(host: str) -> bool:
-    """Whether a Host header names this app: an address, where nobody else can be, localhost, a Space's name, or what the operator lists."""
+    """Return whether a Host header names this app: an address, where nobody else can be, localhost, a Space's name, or what the operator
+    lists.
+    """
     parts = _HOST.fullmatch(host.strip().lower())
     name = (parts[1] or parts[2] if parts else "").removesuffix(".")
     listed = [*os.environ.get("MANTISSA_HOSTS", "").split(","), os.environ.get("GRADIO_SERVER_NAME", ""), *space_hosts()]
@@ -80,7 +82,7 @@ def is_ours(host: str) -> bool:
 
 
 def _all_ours(hosts: bytes) -> bool:
-    """Whether each of the hosts that proxies name is the app's."""
+    """Return whether each of the hosts that proxies name is the app's."""
     return all(is_ours(host) for host in hosts.decode("latin-1").split(","))
 
 

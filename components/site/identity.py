@@ -30,7 +30,9 @@ _NO_LIBRARY = "The library could not be opened, so nothing can be contributed: s
 
 
 def has_login() -> bool:
-    """Whether this app lets people log in: a Space with ``hf_oauth: true``. Elsewhere Gradio's login is a mock that anybody can forge."""
+    """Return whether this app lets people log in: a Space with ``hf_oauth: true``. Elsewhere Gradio's login is a mock that anybody can
+    forge.
+    """
     return get_space() is not None and all(os.environ.get(name) for name in _OAUTH)
 
 
@@ -96,7 +98,7 @@ def organisations(profile: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _elsewhere(headers: Mapping[str, str]) -> bool:
-    """Whether a browser sent this from a page of another site; other programs do not send these headers.
+    """Return whether a browser sent this from a page of another site; other programs do not send these headers.
 
     Only headers that scripts cannot set count: Sec-Fetch-Site or, in browsers without it, Origin compared with the requested host.
     """

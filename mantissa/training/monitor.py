@@ -214,7 +214,7 @@ class UpdateMonitor:
         return held
 
     def _fits(self, name: str, held: Mapping[str, parts.Held]) -> bool:
-        """Whether a watched parameter is still what it was, in size, dtype and device, but for a master that came since."""
+        """Return whether a watched parameter is still what it was, in size, dtype and device, but for a master that came since."""
         watched = self._watched[name]
         if name not in held or held[name].local.numel() != watched.size:
             return False

@@ -77,7 +77,7 @@ def held(name: str, parameter: nn.Parameter, in_fsdp: bool) -> Held:
 
 
 def is_fsdp(model: nn.Module) -> bool:
-    """Whether FullyShardedDataParallel wraps a part of the model, whose parameters are then this process's shards."""
+    """Return whether FullyShardedDataParallel wraps a part of the model, whose parameters are then this process's shards."""
     if not dist.is_available():
         return False
     from torch.distributed.fsdp import FullyShardedDataParallel

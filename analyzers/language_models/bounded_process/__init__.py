@@ -108,7 +108,7 @@ class Bounded:
         return answer["answer"]
 
     def has_ended(self) -> bool:
-        """Whether the process has ended, whatever the reason."""
+        """Return whether the process has ended, whatever the reason."""
         return self._process.poll() is not None
 
     def close(self) -> None:

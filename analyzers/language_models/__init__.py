@@ -1,4 +1,4 @@
-"""Running language models: loading, prompts, activation and gradient capture, and the built-in samples."""
+"""Runs language models: loading, prompts, activation and gradient capture, and the built-in samples."""
 
 import logging
 

@@ -1,6 +1,6 @@
-"""The dtypes that transformers gives a model: those of ``from_pretrained(dtype=...)``, which keeps some parameters and buffers in float32.
+"""Predicts the dtypes of a model loaded with ``from_pretrained(dtype=...)``, which keeps some parameters and buffers in float32.
 
-transformers is asked for them with a model without weights, on the meta device.
+transformers itself determines them, on a model without weights on the meta device.
 """
 
 import re
@@ -16,18 +16,20 @@ _LAYER = re.compile(r".*\.\d+\.")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Loaded:
-    """dtypes: of each parameter and stored buffer, by name; computed: the buffers that are not stored, on the CPU."""
+    """The tensors of a loaded model. dtypes: of each parameter and stored buffer, by name; computed: buffers that are not stored, on the
+    CPU.
+    """
 
     dtypes: dict[str, torch.dtype]
     computed: dict[str, Tensor]
 
     def in_fp32(self) -> list[str]:
-        """Names of the parameters and stored buffers in float32, without the prefix of their layer, each once."""
+        """Return the names of parameters and stored buffers in float32, each once, without the prefix of their layer."""
         return sorted({_LAYER.sub("", name) for name, dtype in self.dtypes.items() if dtype == torch.float32})
 
 
 def as_loaded(model: nn.Module, dtype: torch.dtype) -> Loaded:
-    """Return what ``from_pretrained(dtype=dtype)`` makes of a model of transformers; its weights are not read."""
+    """Return the dtypes and computed buffers that ``from_pretrained(dtype=dtype)`` gives a model of transformers; reads no weights."""
     whole, stored = cast(Any, model), model.state_dict()
     once = {name: value for name, value in (*model.named_parameters(), *model.named_buffers()) if name in stored}
     shapes = {name: torch.empty(value.shape, dtype=value.dtype, device="meta") for name, value in once.items()}
@@ -41,9 +43,9 @@ def as_loaded(model: nn.Module, dtype: torch.dtype) -> Loaded:
 
 
 def compute_buffers(model: nn.Module) -> None:
-    """Give the buffers of a model on the meta device their initial values, on the CPU; its parameters stay where they are."""
+    """Compute the initial values of a meta-device model's buffers on the CPU; its parameters stay on the meta device."""
     for module in model.modules():
         for name, value in module.named_buffers(recurse=False):
             setattr(module, name, torch.empty_like(value, device="cpu"))
-    with torch.random.fork_rng(devices=[]):  # of some families it draws parameters on the CPU first
+    with torch.random.fork_rng(devices=[]):  # some families draw parameters on the CPU first
         cast(Any, model).initialize_weights()

@@ -25,7 +25,7 @@ class Pair:
 
     @property
     def prompt(self) -> str:
-        """The text before the answer: the instruction, the input (if any) on its own line, and a blank line."""
+        """Text before the answer: the instruction, the input (if any) on its own line, and a blank line."""
         return "\n".join(filter(None, (self.instruction, self.input))) + "\n\n"
 
 

@@ -1,4 +1,4 @@
-"""Inputs, activations and gradients of every neuron from one forward and one backward pass, layer by layer.
+"""Captures inputs, activations and gradients of every neuron in one forward and one backward pass, layer by layer.
 
 The autograd graph is cut at the input of each decoder layer, and the backward pass runs one layer at a time, from the last to the first.
 The pass is therefore a plain generator that can be stopped between layers, and each layer's memory is freed before the next one starts.
@@ -119,7 +119,7 @@ class Run:
             yield from capture_experts(members, *routed, self._places)
         dense = [capture_dense(unit, gradients, self._places) for unit in units if unit.maps]
         del gradients
-        while dense:  # only the caller holds a reference to a capture, and can free its tensors
+        while dense:  # the caller then holds the only reference to a capture, and can free its tensors
             yield dense.pop(0)
 
     def _cut(self, layer: nn.Module, checkpointing: bool) -> AbstractContextManager[None]:
@@ -182,7 +182,7 @@ class PartedRun:
         self.losses = losses[order.to(losses.device)]
 
     def __iter__(self) -> Iterator[LayerCapture]:
-        """Run the backward pass, as `Run` does."""
+        """Run the backward pass as `Run` does."""
         parts = [iter(part) for part in self._parts]
         while captures := [capture for part in parts if (capture := next(part, None)) is not None]:
             yield merged(captures, self._groups)

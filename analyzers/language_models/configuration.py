@@ -1,4 +1,4 @@
-"""From config.json to a model outline: the architecture, whether it can be run, and its size."""
+"""Builds a model outline from config.json: its architecture, whether it can be run, and its size."""
 
 import re
 from collections.abc import Mapping
@@ -45,15 +45,15 @@ def outline(checkpoint: Checkpoint, attention: str, weights: bool) -> PreTrained
     model_class = cast(Any, MODEL_FOR_CAUSAL_LM_MAPPING[kind])
     try:
         config: PreTrainedConfig = kind.from_dict(cleaned(stated, LABELS))
-        if model_class.config_class is kind.sub_configs.get("text_config"):  # of a multimodal model, use the text model
+        if model_class.config_class is kind.sub_configs.get("text_config"):  # for a multimodal model, use the text model
             config = config.get_text_config()
-        with torch.device("meta"), torch.random.fork_rng(devices=[]):  # some families draw numbers on the CPU nevertheless
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):  # some families draw random numbers on the CPU nevertheless
             chosen = attention if getattr(model_class, "_supports_sdpa", False) else "eager"
             model: PreTrainedModel = model_class._from_config(config, attn_implementation=chosen)
         if not ffn_layers(model):
             raise InvalidCheckpoint("config.json describes a model without layers, in which there is nothing to measure.")
         LogitMap.of(model)
-        activation_bytes(model, torch.float32, [(1, 2)], False)  # check that the sizes derived from the configuration can be computed
+        activation_bytes(model, torch.float32, [(1, 2)], False)  # checks that the sizes derived from the configuration can be computed
     except MantissaError:
         raise
     except Exception as error:  # any error is possible: the library receives untrusted values
@@ -99,7 +99,7 @@ def _check_kind(kind: type[PreTrainedConfig]) -> None:
 
 
 def _multimodal() -> list[str]:
-    """Types of multimodal models whose text models are supported."""
+    """List the types of multimodal models whose text models are supported."""
     texts = {kind.model_type: kind.sub_configs.get("text_config") for kind in MODEL_FOR_CAUSAL_LM_MAPPING}
     return sorted(name for name, text in texts.items() if getattr(text, "model_type", None) in FAMILIES)
 

@@ -1,7 +1,7 @@
-"""Instruction data: the built-in text, a file on the command line, or a dataset on the Hub at one commit.
+"""Reads instruction data: the built-in text, a file on the command line, or a dataset on the Hub at one commit.
 
-A row has ``instruction``, optionally ``input``, and ``output``; or ``prompt`` and ``completion``; or ``messages``, of which the first
-question and its answer are used, with the system message before the question.
+A row has ``instruction``, optionally ``input``, and ``output``; or ``prompt`` and ``completion``; or ``messages``: the first question and
+its answer are used, with the system message before the question.
 """
 
 import hashlib
@@ -78,18 +78,18 @@ def chosen_pairs(pairs: tuple[Pair, ...], source: str, commit: str | None, limit
 
 
 def digest(pairs: Iterable[Pair]) -> str:
-    """SHA-256 (hex) of the pairs: equal text gives an equal digest."""
+    """Return the SHA-256 (hex) of the pairs: equal text gives an equal digest."""
     content = json.dumps([(pair.instruction, pair.input, pair.output) for pair in pairs], ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _dataset(source: str, access: Access, choices: str) -> Repository:
     try:
-        reference = parse_reference(source.removeprefix("datasets/"), local=False)  # the form used in reports
+        reference = parse_reference(source.removeprefix("datasets/"), local=False)  # reports use the form with datasets/
     except InvalidReference:
         reference = None
     local = ""
-    if access.local and os.path.exists(source):  # noqa: PTH110 - Path.exists raises where a folder may not be entered
+    if access.local and os.path.exists(source):  # noqa: PTH110 - Path.exists raises if a folder may not be entered
         local = f" {quoted(source, 200)} exists on this machine and is not a file of pairs, which ends in {', '.join(ENDINGS)}."
     if reference is None or reference.kind != "hub":
         raise InvalidData(f"{quoted(source)} is not a data source: give {choices} or the id of a dataset, org/name.{local}")
@@ -120,7 +120,7 @@ def _every_pair(repository: Repository) -> Iterator[Pair]:
 
 
 def _files(files: Mapping[str, int]) -> list[str]:
-    """The data files: of one folder and one format, from the training split if there is one."""
+    """List the data files: those of one folder and one format, from the training split if there is one."""
     for ending in ENDINGS:
         found = sorted(path for path in files if path.endswith(ending) and not path.rpartition("/")[2].startswith(("dataset_info", ".")))
         found = [path for path in found if "train" in path] or found

@@ -1,4 +1,4 @@
-"""Error messages for failures inside a model: the code is transformers', its parameters come from an untrusted config.json."""
+"""Translates failures inside a model into error messages: the code is transformers', its parameters come from an untrusted config.json."""
 
 import re
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def running() -> Iterator[None]:
 
 
 def not_finite(what: str, dtype: torch.dtype) -> InvalidCheckpoint:
-    """The error to raise for ``what``, such as "The model's losses", for a model running in ``dtype``."""
+    """Return the error for non-finite values of ``what``, such as "The model's losses", in a model running in ``dtype``."""
     kind = str(dtype).removeprefix("torch.")
     narrow = dtype in (torch.float16, torch.bfloat16)
     advice = "choose --dtype float32, or another model" if narrow else "its weights are damaged or too large"

@@ -1,4 +1,4 @@
-"""Names of the linear maps in the layers of each model family.
+"""Names the linear maps in the layers of each model family.
 
 A decoder layer has an FFN and an attention module, each containing linear maps. Several maps may be fused into one module: gate and up, or
 query, key and value, computed in one product. Experts are not modules but slices of 3-D parameters. Some families have layers with a
@@ -18,20 +18,20 @@ Rows = slice | Tensor  # output indices of a linear map
 
 
 def _thirds(config: Any) -> dict[str, Rows]:
-    """All queries, all keys, all values, in equal numbers."""
+    """Rows of all queries, all keys, all values, in equal numbers."""
     width = config.hidden_size
     return {name: slice(i * width, (i + 1) * width) for i, name in enumerate("qkv")}
 
 
 def _grouped(config: Any) -> dict[str, Rows]:
-    """All queries, all keys, all values, with fewer keys and values than queries."""
+    """Rows of all queries, all keys, all values, with fewer keys and values than queries."""
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     queries, keys = config.num_attention_heads * size, config.num_key_value_heads * size
     return {"q": slice(0, queries), "k": slice(queries, queries + keys), "v": slice(queries + keys, queries + 2 * keys)}
 
 
 def _one_key(config: Any) -> dict[str, Rows]:
-    """All queries, one key, one value; if every head has its own key and value, head by head."""
+    """Rows of all queries, one key, one value; if every head has its own key and value, head by head."""
     if not config.multi_query:
         return _by_head(config)
     width = config.hidden_size
@@ -40,12 +40,12 @@ def _one_key(config: Any) -> dict[str, Rows]:
 
 
 def _by_head(config: Any) -> dict[str, Rows]:
-    """Per head: its queries, keys and values."""
+    """Rows by head: its queries, keys and values."""
     return _by_group(config, config.num_attention_heads)
 
 
 def _by_group(config: Any, groups: int) -> dict[str, Rows]:
-    """Per group: the queries of its heads, then their shared keys and values."""
+    """Rows by group: the queries of its heads, then their shared keys and values."""
     heads = config.num_attention_heads
     size = config.hidden_size // heads
     rows = torch.arange((heads + 2 * groups) * size).view(groups, heads // groups + 2, size)
@@ -53,19 +53,19 @@ def _by_group(config: Any, groups: int) -> dict[str, Rows]:
 
 
 def _by_quarter(config: Any) -> dict[str, Rows]:
-    """Per quarter of the heads: queries, values, keys."""
+    """Rows by quarter of the heads: queries, values, keys."""
     rows = torch.arange(3 * config.hidden_size).view(4, 3, -1)
     return {"q": rows[:, 0].flatten(), "v": rows[:, 1].flatten(), "k": rows[:, 2].flatten()}
 
 
 def _with_gates(config: Any) -> dict[str, Rows]:
-    """Per head: its queries, then its output gates."""
+    """Rows by head: its queries, then its output gates."""
     rows = torch.arange(2 * config.num_attention_heads * config.head_dim).view(-1, 2, config.head_dim)
     return {"q": rows[:, 0].flatten(), "g": rows[:, 1].flatten()}
 
 
 def _falcon(config: Any) -> dict[str, Rows]:
-    """Per group in the newer Falcon architecture; in the older one, all heads share one key and value, or each head has its own."""
+    """Rows by group in the newer Falcon architecture; in the older one, all heads share one key and value, or each head has its own."""
     if config.new_decoder_architecture:
         return _by_group(config, config.num_kv_heads)
     return _by_group(config, 1) if config.multi_query else _by_head(config)
@@ -76,9 +76,9 @@ Activation = Callable[[nn.Module], Callable[[Tensor], Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class FFNNames:
-    """Modules of an FFN inside the layer's module ``where`` ("" for the layer itself). Equal names denote halves of one module.
+    """Names of an FFN's modules inside the layer's module ``where`` ("" for the layer itself). Equal names denote halves of one module.
 
-    activation: name of the activation module or, if no module computes all of it, a function that finds it for an FFN.
+    activation: name of the activation module or, if no single module computes it, a function that returns it for an FFN.
     """
 
     up: str
@@ -90,7 +90,7 @@ class FFNNames:
 
 @dataclass(frozen=True, slots=True)
 class AttentionNames:
-    """Modules of an attention inside the module ``where``, by projection name; layers may lack some or all of them.
+    """Names of an attention's modules inside the module ``where``, by projection; layers may lack some or all of them.
 
     fused: row ranges of projections that are fused into one module.
     """
@@ -102,10 +102,11 @@ class AttentionNames:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Names of a model family. experts: the module with all experts of a layer; shared: an FFN that, in addition, receives every token.
+    """Names of a model family.
 
-    A layer without experts has the ``ffn``. multiplied, divided, bounded: config settings that scale, divide or soft-cap the logits, for
-    families that have them (`head.LogitMap`).
+    experts: the module with all experts of a layer; shared: an FFN that receives every token in addition to the experts. A layer without
+    experts has the ``ffn``. multiplied, divided, bounded: config settings that scale, divide or soft-cap the logits, for families that have
+    them (`head.LogitMap`).
     """
 
     ffn: FFNNames

@@ -14,7 +14,7 @@ from analyzers.language_models.families import FAMILIES, AttentionNames, Family,
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Linear:
-    """A linear map: the ``width`` outputs ``rows`` of ``module``; None for all rows."""
+    """A linear map: the ``width`` outputs ``rows`` of ``module``, all of them for None."""
 
     module: nn.Module
     width: int
@@ -54,7 +54,7 @@ class Attention:
 
 
 def ffn_layers(model: nn.Module) -> tuple[FFN, ...]:
-    """Every FFN of a causal language model in layer order; within a layer, the experts precede the FFN that receives every token.
+    """List every FFN of a causal language model in layer order; within a layer, the experts precede the FFN that receives every token.
 
     Raises UnknownArchitecture, naming the model type, for an unsupported family.
     """
@@ -63,31 +63,31 @@ def ffn_layers(model: nn.Module) -> tuple[FFN, ...]:
 
 
 def attention_projections(model: nn.Module) -> tuple[Attention, ...]:
-    """The attention projections of the layers that have any, in layer order. Raises UnknownArchitecture as `ffn_layers` does."""
+    """List the attention projections of the layers that have any, in layer order. Raises UnknownArchitecture as `ffn_layers` does."""
     names, config = family_of(model).attention, text_config(model)
     within = ((layer, _find(block, names.where)) for layer, block in enumerate(decoder_layers(model)))
     return tuple(Attention(layer, _projections(module, names, config), module) for layer, module in within if module is not None)
 
 
 def text_config(model: nn.Module) -> Any:
-    """The configuration of the text model."""
+    """Return the configuration of the text model."""
     return cast(Any, model).config.get_text_config()
 
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
-    """The decoder's layers, in order."""
+    """Return the decoder's layers, in order."""
     decoder = cast(Any, model).get_decoder()
     return cast(nn.ModuleList, next(getattr(decoder, name) for name in ("layers", "h", "blocks") if hasattr(decoder, name)))
 
 
 def unknown_family(kind: str) -> UnknownArchitecture:
-    """The error for model types that belong to no family in `families`."""
+    """Return the error for model types that belong to no family in `families`."""
     known = ", ".join(FAMILIES)
     return UnknownArchitecture(f"Models of the type {quoted(kind)} are not supported: their layers are not known. Supported are {known}.")
 
 
 def family_of(model: nn.Module) -> Family:
-    """The model's family. Raises UnknownArchitecture, naming the model type, for an unsupported one."""
+    """Return the model's family. Raises UnknownArchitecture, naming the model type, if it is not supported."""
     kind = str(text_config(model).model_type)
     if kind not in FAMILIES:
         raise unknown_family(kind)
@@ -125,7 +125,7 @@ def _expert(layer: int, expert: int, experts: nn.Module) -> FFN:
 
 
 def expert_activation(experts: nn.Module) -> Callable[[Tensor], Tensor]:
-    """The activation of the experts' gate, applied before the product with up."""
+    """Return the activation of the experts' gate, applied before the product with up."""
     if hasattr(experts, "act_fn"):
         return cast(Callable[[Tensor], Tensor], experts.act_fn)
     limit, alpha = cast(float, experts.limit), cast(float, experts.alpha)
@@ -149,13 +149,13 @@ def _part(module: nn.Module, rows: Rows | None) -> Linear:
 
 
 def _shape(module: nn.Module) -> tuple[int, int]:
-    """Input and output widths of a linear map; Conv1D stores its weight transposed."""
+    """Return the input and output widths of a linear map; Conv1D stores its weight transposed."""
     first, second = cast(Tensor, module.weight).shape
     return (second, first) if isinstance(module, nn.Linear) else (first, second)
 
 
 def _find(block: nn.Module, path: str | None) -> nn.Module | None:
-    """The module at ``path`` in a layer, None if there is none."""
+    """Return the module at ``path`` in a layer, None if there is none."""
     found: nn.Module | None = None if path is None else block
     for step in path.split(".") if path is not None else ():
         found = getattr(found, step, None)

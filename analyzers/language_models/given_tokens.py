@@ -1,4 +1,4 @@
-"""What the requests to run a model share: the model, and samples that may be given as token ids, which need no tokenizer."""
+"""Defines what all requests to run a model share: the model, and samples given as token ids, which need no tokenizer."""
 
 import hashlib
 from collections.abc import Iterator, Set
@@ -11,15 +11,15 @@ from analyzers.base import REFERENCE, Request
 from analyzers.errors import InvalidData
 from analyzers.formatting import plural
 
-if TYPE_CHECKING:  # a request must load neither torch nor what reads weights
+if TYPE_CHECKING:  # a request must import neither torch nor the readers of weights
     from analyzers.language_models.data import Instructions
     from analyzers.language_models.load import OpenModel
     from analyzers.language_models.prompts import Encoded
 
 SOURCE = "tokens"
-"""What reports call the source of such samples."""
+"""Name that reports give to the source of such samples."""
 
-# Types of fields that several requests have.
+# Types of fields that several requests share.
 DataName = Annotated[
     str,
     Field(
@@ -36,10 +36,10 @@ Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Where to r
 
 
 class TokensRequest(Request):
-    """A request to run ``model``, which may give its samples as tokens, in place of data.
+    """A request to run ``model``, whose samples may be given as tokens instead of data.
 
-    token_ids: one list per sample; taken as they are, all of them. answer_starts: the index of the first token with a loss in each; without
-    them 1, every token but the first. ``offload`` changes no result.
+    token_ids: one list per sample, used unchanged. answer_starts: index of the first token with a loss in each sample; by default 1, so
+    that every token but the first has a loss. ``offload`` changes no result.
     """
 
     token_ids: tuple[tuple[int, ...], ...] = Field(default=(), max_length=limits.CONFLICT_SAMPLES)
@@ -72,7 +72,9 @@ class TokensRequest(Request):
         return self
 
     def canonical(self, opened: "OpenModel", data: str | None) -> Self:
-        """The request as a report has it: the model that was opened, and the name of the ``data`` unless the samples were given here."""
+        """Return the request as a report states it: with the opened model, and the name of the ``data`` unless samples were given as
+        tokens.
+        """
         from analyzers.checkpoints import parse_reference
 
         revision = parse_reference(self.model, local=True).revision
@@ -80,14 +82,14 @@ class TokensRequest(Request):
         return self.model_copy(update=named if data is None else named | {"data": data})
 
     def resolved(self, opened: "OpenModel", data: str, commit: str | None, options: Set[str]) -> dict[str, Any]:
-        """What determines a report: commits in place of names, and those of the ``options`` that are not at their default."""
+        """Return what determines a report: commits in place of names, and those ``options`` that differ from their default."""
         named: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "data": data, "data_commit": commit}
         named |= self.model_dump(mode="json", include=set(options), exclude_defaults=True)
         named |= {"dtype": opened.dtype} if opened.dtype != "float32" else {}
         return named | ({"device": opened.device} if opened.device != "cpu" else {})
 
     def encoded(self, opened: "OpenModel") -> "list[Encoded]":
-        """The given samples. Raises InvalidData for a token without an embedding."""
+        """Return the given samples. Raises InvalidData for a token without an embedding."""
         from analyzers.language_models.prompts import Encoded
 
         known = int(cast(Any, opened.outline).get_input_embeddings().weight.shape[0])
@@ -100,7 +102,7 @@ class TokensRequest(Request):
         return [Encoded(sample, start, "", False) for sample, start in zip(self.token_ids, starts, strict=True)]
 
     def instructions(self) -> "Instructions":
-        """The source that stands for them in a report: no pairs of text."""
+        """Return the source that represents the given tokens in a report, without pairs of text."""
         from analyzers.language_models.data import Instructions
 
         digest = hashlib.sha256(repr((self.token_ids, self.answer_starts)).encode()).hexdigest()
@@ -109,7 +111,7 @@ class TokensRequest(Request):
 
 
 def sample_notes(source: str, samples: int, truncated: int, requested: int, longest: int) -> Iterator[str]:
-    """Notes on a text with fewer samples than requested, and on samples truncated to ``longest`` tokens."""
+    """Yield notes on data with fewer samples than requested, and on samples truncated to ``longest`` tokens."""
     if samples < requested:
         yield f"{source} has {plural(samples, 'sample')}, fewer than the {requested} requested."
     if truncated:

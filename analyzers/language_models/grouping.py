@@ -7,8 +7,8 @@ from torch import nn
 
 from analyzers.language_models.ffn import decoder_layers, ffn_layers, text_config
 
-# The cost of one more group, in tokens: it reads the weights and launches every operation again, which takes as long as this many layer
-# parameters times tokens.
+# Cost of one more group, in tokens: it reads the weights and launches every operation again, which takes as long as processing this many
+# products of layer parameters and tokens.
 _READ = 256
 _START = {"cpu": 5e7, "cuda": 5e10}
 
@@ -22,7 +22,7 @@ def groups(model: nn.Module, lengths: Sequence[int], device: str) -> list[list[i
 
 
 def grouped(lengths: Sequence[int], cost: float) -> list[list[int]]:
-    """`groups`, where each additional group costs as much as ``cost`` tokens."""
+    """Partition samples like `groups`; each additional group costs as much as ``cost`` tokens."""
     order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
     # Dynamic program over the number of samples, in sorted order: the minimal total, and the start of the last group.
     least, begins = [0.0], [0]
@@ -39,12 +39,12 @@ def grouped(lengths: Sequence[int], cost: float) -> list[list[int]]:
 
 
 def padded(together: Sequence[Sequence[int]], lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """The number of samples and the maximum length of each group."""
+    """Return the number of samples and the maximum length of each group."""
     return [(len(group), max(lengths[number] for number in group)) for group in together]
 
 
 def tokens(together: Sequence[Sequence[int]], lengths: Sequence[int]) -> int:
-    """Total tokens of all groups, including padding."""
+    """Count the tokens of all groups, including padding."""
     return sum(samples * length for samples, length in padded(together, lengths))
 
 

@@ -1,4 +1,4 @@
-"""The head of a language model: per-sample losses and their gradient with respect to the decoder's output, in chunks of answer tokens."""
+"""Computes per-sample losses at the language-model head and their gradient with respect to the decoder's output, in chunks of tokens."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, Self, cast
@@ -16,12 +16,14 @@ from analyzers.language_models.prompts import IGNORED
 # Size of a chunk of logits: all logits at once would be the largest tensor of the run; smaller chunks would read the head's weights often.
 _CHUNK_BYTES = 16 << 20
 _CHUNK_ROWS = 128
-_CLOSE = 1e-3  # of logits computed twice by the same operations
+_CLOSE = 1e-3  # tolerance between logits computed twice by the same operations
 
 
 @dataclass(frozen=True, slots=True)
 class LogitMap:
-    """From the output x of a model's head to its logits: z = cap tanh(y / cap) with y = factor / divisor x; without a cap, z = y."""
+    """The map from the output x of a model's head to its logits: z = cap tanh(y / cap) with y = factor / divisor x; without
+    a cap, z = y.
+    """
 
     factor: float = 1.0
     divisor: float = 1.0
@@ -29,15 +31,15 @@ class LogitMap:
 
     @classmethod
     def of(cls, model: nn.Module) -> Self:
-        """The map of a model or its outline, from its family's settings. Raises UnknownArchitecture for an unsupported family."""
+        """Return the map of a model or its outline, from its family's settings. Raises UnknownArchitecture for an unsupported family."""
         config, family = text_config(model), family_of(model)
-        if config is not cast(Any, model).config:  # multimodal models of transformers leave out what their text models do to logits
+        if config is not cast(Any, model).config:  # multimodal models of transformers omit what their text models do to logits
             return cls()
         factor, divisor = (1.0 if name is None else float(getattr(config, name)) for name in (family.multiplied, family.divided))
         return cls(factor, divisor, None if family.bounded is None else getattr(config, family.bounded))
 
     def __call__(self, output: Tensor) -> Tensor:
-        """(.., V) to (.., V), with the model's own operations, so that results are bit-identical."""
+        """Map (.., V) to (.., V), with the model's own operations, so that results are bit-identical."""
         if self.factor != 1:
             output = output * self.factor
         if self.divisor != 1:
@@ -46,7 +48,7 @@ class LogitMap:
 
 
 def losses_and_gradient(model: nn.Module, hidden: Tensor, labels: Tensor, loss: Literal["mean", "sum"]) -> tuple[Tensor, Tensor]:
-    """Per-sample cross-entropy (nats) of the answer tokens, and the gradient of the sum of these losses.
+    """Compute the per-sample cross-entropy (nats) of the answer tokens, and the gradient of the sum of these losses.
 
     hidden: (S, L - 1, d), the decoder's output for each token but the last; labels: (S, L), token ids, IGNORED outside the answers; the
     label at position t is predicted from t - 1. loss: mean or sum over a sample's answer tokens.
@@ -76,7 +78,7 @@ def losses_and_gradient(model: nn.Module, hidden: Tensor, labels: Tensor, loss: 
 def check_logits(model: nn.Module, token_ids: Tensor) -> None:
     """Raise UnknownArchitecture unless `LogitMap` gives the model's own logits for tokens (1, L), run once as a whole.
 
-    Some family may transform its logits in a way not known here, and another loss must not be measured.
+    Guards against families that transform logits in an unknown way: the losses would be wrong.
     """
     whole, outputs = cast(Any, model), list[Tensor]()
     hook = whole.get_decoder().register_forward_hook(lambda module, inputs, output: outputs.append(output.last_hidden_state))
@@ -91,17 +93,17 @@ def check_logits(model: nn.Module, token_ids: Tensor) -> None:
 
 
 def unknown_logits(model: nn.Module) -> UnknownArchitecture:
-    """The error for a model whose logits are not those computed here."""
+    """Return the error for a model that transforms its logits in an unknown way."""
     kind = quoted(str(text_config(model).model_type))
     return UnknownArchitecture(f"How models of the type {kind} compute logits from their last layer is not known.")
 
 
 def logits_bytes(model: nn.Module, dtype: torch.dtype) -> int:
-    """Peak memory of `losses_and_gradient` for a model of this ``dtype``: four times a chunk of logits."""
+    """Bound the peak memory in bytes of `losses_and_gradient` for a model of this ``dtype``: four times a chunk of logits."""
     kind = torch.promote_types(dtype, torch.float32)
     return 4 * _rows(model, kind) * kind.itemsize * int(text_config(model).vocab_size)
 
 
 def _rows(model: nn.Module, kind: torch.dtype) -> int:
-    """Rows per chunk of logits."""
+    """Return the number of rows per chunk of logits."""
     return max(_CHUNK_ROWS, _CHUNK_BYTES // (kind.itemsize * int(text_config(model).vocab_size)))

@@ -1,4 +1,4 @@
-"""Inputs and gradients of one layer's units, assembled from the inputs of its modules and the gradients of their outputs.
+"""Assembles the inputs and gradients of one layer's units from the inputs of its modules and the gradients of their outputs.
 
 Axes: S samples, N tokens including padding, R rows routed to experts, T tokens that have a gradient, F units, d width.
 """
@@ -28,7 +28,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LayerGradients:
-    """Result of a layer's backward pass. of_input: the gradient of the layer's input, None if not needed.
+    """The result of a layer's backward pass. of_input: the gradient of the layer's input, None if not needed.
 
     inputs, gradients: inputs of the units' modules and gradients of their outputs, (.., d) each. routed: passes through experts, each with
     the gradients of its preactivation and its output.
@@ -44,10 +44,10 @@ class LayerGradients:
 class LayerCapture:
     """Inputs and gradients of one FFN, expert or attention, without tokens that have no gradient.
 
-    layer, expert: as of the unit. sample: (T,), the sample of each token, ascending. blocks: gate, up, down or up, down: a neuron's
+    layer, expert: those of the unit. sample: (T,), the sample of each token, ascending. blocks: gate, up, down or up, down: a neuron's
     gradient consists of its rows in gate and up and its column in down; q, k, v, o: a unit's gradient is its row, separately per map.
     activity: (S, F), sum of |activation| over all of a sample's tokens except the last, including tokens without gradient; ``tokens`` (S,)
-    is their number. For an expert, over the tokens routed to it. None for attention, and where activations were not seen.
+    is their number. For an expert, over the tokens routed to it. None for attention, and if activations were not recorded.
     """
 
     layer: int
@@ -59,7 +59,7 @@ class LayerCapture:
 
     @property
     def of_neurons(self) -> bool:
-        """Return whether the blocks are parts of one neuron each; those of an attention are units of their own."""
+        """Return whether each block is a part of the same neurons; the blocks of an attention are separate units."""
         return any(block.name == "down" for block in self.blocks)
 
 
@@ -72,11 +72,11 @@ class Places:
         self._real = (torch.arange(self.width) < torch.tensor(self.lengths)[:, None]).flatten()
 
     def samples(self, tokens: Tensor) -> Tensor:
-        """The sample of each token index."""
+        """Return the sample of each token index."""
         return tokens // self.width
 
     def real(self, device: torch.device) -> Tensor:
-        """(N,), False for padding."""
+        """Return (N,) bool, False for padding."""
         self._real = self._real.to(device)
         return self._real
 
@@ -126,7 +126,7 @@ def merged(pieces: list[LayerCapture], groups: Sequence[Sequence[int]]) -> Layer
     layer, expert = first.layer, first.expert
     del first
     pieces.clear()
-    wholes = {key: torch.cat(parts.pop(key))[rows] for key in list(parts)}  # nothing else refers to the parts: each is freed here
+    wholes = {key: torch.cat(parts.pop(key))[rows] for key in list(parts)}  # nothing else refers to the parts, so each is freed immediately
     blocks = tuple(Block(name, wholes[left], wholes[right]) for name, left, right in keys)
     return LayerCapture(layer, expert, sample[rows], blocks, activity, tokens)
 
@@ -152,7 +152,7 @@ def capture_experts(units: Iterable[FFN], routed: Routed, preactivation: Tensor,
 
 
 def _with_gradient(gradients: Sequence[Tensor], real: Tensor) -> Tensor:
-    """Indices of rows that are nonzero in at least one of ``gradients``; NaN counts as nonzero."""
+    """Return the indices of rows that are nonzero in at least one of ``gradients``; NaN counts as nonzero."""
     some = torch.zeros_like(real)
     for gradient in gradients:
         some |= (gradient.amax(1) != 0) | (gradient.amin(1) != 0)  # `any` takes five times as long
@@ -164,7 +164,7 @@ def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
 
 
 def _activity(activations: Tensor, places: Places) -> Tensor:
-    """(S, F) from the activations (N, F): the sum of magnitudes over each sample's tokens."""
+    """Sum the magnitudes of activations (N, F) over each sample's tokens; returns (S, F)."""
     kind = torch.promote_types(activations.dtype, torch.float32)
     samples = torch.split(activations, places.width)
     return torch.stack([each[:length].abs().sum(0, dtype=kind) for each, length in zip(samples, places.lengths, strict=True)])

@@ -1,4 +1,4 @@
-"""Opening a language model: first outline and tokenizer, then the weights once they are known to fit in memory.
+"""Opens a language model: first outline and tokenizer, then the weights once they are known to fit in memory.
 
 Everything is read at one commit, with the user's token or none. transformers sees a folder with links to the weights, an index built from
 their headers, and tokenizer files: no code, no adapter, no other files, and no reason to contact the Hub.
@@ -47,12 +47,12 @@ _STORED = {"F32": "float32", "F64": "float32", "F16": "float16"}
 class OpenModel(ExitStack):
     """A language model that can be loaded; created by `open_model`. A context manager: closing it deletes its temporary files.
 
-    ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu" or "cuda". lent: bytes of memory of the GPU
-    that another process will run it on, against which everything is checked here; 0 if it runs here. runs_on: the device that it runs on.
-    dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family without sdpa gets eager. context: the maximum sequence
-    length, None if config.json does not set one. unused: stored tensors that are not part of the model, set after loading.
-    offload: whether what does not fit into memory may be read from disk each time. offloaded: set by `check`, whether the decoder layers
-    are, one at a time (`read_layer_by_layer`).
+    ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu" or "cuda". lent: memory in bytes of a GPU on
+    which another process will run the model, against which all checks are made; 0 if it runs in this process. runs_on: the device that it
+    runs on. dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family without sdpa gets eager. context: the maximum
+    sequence length, None if config.json does not set one. unused: stored tensors that are not part of the model, set after loading.
+    offload: whether layers that do not fit into memory may be read from disk for each pass. offloaded: set by `check`, whether decoder
+    layers are read one at a time (`read_layer_by_layer`).
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class OpenModel(ExitStack):
         self.outline = outline(checkpoint, attention, weights is not None)
         self.attention: str = self.outline.config._attn_implementation
         settings = text_config(self.outline)
-        ends = [getattr(settings, name, None) for name in ("max_position_embeddings", "max_seq_len")]  # the latter is MPT's
+        ends = [getattr(settings, name, None) for name in ("max_position_embeddings", "max_seq_len")]  # MPT calls it max_seq_len
         self.context: int | None = min((end for end in ends if isinstance(end, int)), default=None)
         if self.context is not None and self.context < 2:
             raise InvalidCheckpoint(
@@ -95,7 +95,7 @@ class OpenModel(ExitStack):
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Read on first access: random tokens do not need it. Raises the CheckpointError and HubError families."""
+        """The tokenizer, loaded on first access since random tokens do not need it. Raises the CheckpointError and HubError families."""
         tokenizer = load_tokenizer(self._repository, self.outline.config, self._folder)
         self.callback(tokenizer.close)
         return tokenizer
@@ -103,8 +103,8 @@ class OpenModel(ExitStack):
     def check(self, batch: Batch, *, checkpointing: bool = False, extra: int = 0, kept: int = 0) -> None:
         """Raise ModelTooLarge if running ``batch`` does not fit into memory, or the weights do not fit on disk. Reads no weights.
 
-        With checkpointing, a model that does not fit is ``offloaded`` where that is possible and fits.
-        extra: additional bytes the caller needs on the same device; kept: more of them, unless offloaded. Raises InvalidRequest for samples
+        With checkpointing, a model that does not fit is ``offloaded`` if that is possible and fits. extra: additional bytes the caller
+        needs on the same device; kept: additional bytes that are not needed if the model is offloaded. Raises InvalidRequest for samples
         longer than ``context``; InvalidCheckpoint for token ids without an embedding.
         """
         dtype = _DTYPES[self.dtype]
@@ -140,14 +140,14 @@ class OpenModel(ExitStack):
             )
 
     def groups(self, batch: Batch) -> list[list[int]]:
-        """Groups of samples that run together, see `grouping.groups`."""
+        """Group the samples that run together, see `grouping.groups`."""
         return groups(self.outline, batch.lengths, self.runs_on)
 
     def fetch(self) -> Iterator[Progress]:
-        """Download the weights; does nothing for samples and local folders, nor for files that are not public if another process runs
-        the model: only public files are stored where that process finds them.
+        """Download the weights, unless they are samples or local folders.
 
-        Raises ModelTooLarge if they do not fit on disk; the HubError family, AccessDenied.
+        Files that are not public are not downloaded if another process runs the model, since only public files are stored where that
+        process finds them. Raises ModelTooLarge if they do not fit on disk; the HubError family, AccessDenied.
         """
         if isinstance(self._repository, MemoryRepository) or (self.lent and not self.facts.public):
             return
@@ -157,7 +157,7 @@ class OpenModel(ExitStack):
 
     @cached_property
     def _stored(self) -> dict[str, Stored] | None:
-        """`stored_tensors`; None where the weights are not in files as the model has them."""
+        """The result of `stored_tensors`; None if the files do not hold the weights as the model needs them."""
         if self._weights is None or self._packed or isinstance(self._repository, MemoryRepository):
             return None
         return stored_tensors(self.outline, self._weights.tensors, _DTYPES[self.dtype])
@@ -213,8 +213,9 @@ class OpenModel(ExitStack):
         return cast(nn.Module, model.eval().requires_grad_(False))
 
     def _load_held(self, held: MemoryRepository) -> nn.Module:
-        """The model with tensors in memory, shared where dtype and device are the same. transformers' own loading would write to them:
-        it zeroes the row of the padding token in some families.
+        """Build the model on tensors in memory, which are shared if dtype and device are the same.
+
+        transformers' own loading would write to them: it zeroes the row of the padding token in some families.
         """
         with torch.device("meta"):
             model: Any = self._initialized()
@@ -228,12 +229,12 @@ class OpenModel(ExitStack):
         missing = described.keys() - given
         self.unused = len(held.tensors) - len(given)
         model.load_state_dict({name: value.to(dtypes[name]) for name, value in given.items()}, strict=False, assign=True)
-        model.tie_weights(missing_keys=missing, recompute_mapping=False)  # and takes them from the missing ones
+        model.tie_weights(missing_keys=missing, recompute_mapping=False)  # takes the tied weights out of the missing ones
         _check_complete((), missing)
         return self._placed(model)
 
     def _placed(self, model: nn.Module) -> nn.Module:
-        """The model in evaluation mode, weights frozen, on its device or devices."""
+        """Move the model to its device or devices, in evaluation mode, weights frozen."""
         places = self._places()
         if len(places) == 1:
             (place,) = places.values()
@@ -246,11 +247,11 @@ class OpenModel(ExitStack):
 
     @explained()
     def initialize(self, seed: int) -> nn.Module:
-        """Return the model with randomly initialized weights, otherwise as `load`; call after `check`. Equal on every device."""
+        """Return the model with random initial weights, the same on every device, otherwise like `load`; call after `check`."""
         return self._placed(self._initialized(seed))
 
     def notes(self) -> Iterator[str]:
-        """Notes on stored weights that were decoded or not used, and on layers that were read one at a time."""
+        """Yield notes on stored weights that were decoded or not used, and on layers that were read one at a time."""
         if self.offloaded:
             whole = size(weight_bytes(self.outline, _DTYPES[self.dtype]))
             yield f"Layers were read from the weight files one at a time, for each pass: the weights need {whole}, more than was free."
@@ -261,18 +262,19 @@ class OpenModel(ExitStack):
             yield "The stored weights are quantized; the model ran with the decoded values."
 
     def _implementations(self) -> dict[str, str | None]:
-        """Implementations of attention and experts: torch's grouped matrix product requires widths that are multiples of 16 bytes, in any
-        dtype.
+        """Return the implementations of attention and experts.
+
+        torch's grouped matrix product requires widths that are multiples of 16 bytes, in any dtype.
         """
         odd = any(ffn.experts is not None and (ffn.width % 8 or ffn.hidden % 8) for ffn in ffn_layers(self.outline))
         return {"attn_implementation": self.attention, "experts_implementation": "eager" if odd else None}
 
     def _free(self) -> list[int]:
-        """Bytes of free memory of each device that it may run on."""
+        """Return the free memory, in bytes, of each device that the model may run on."""
         return [self.lent] if self.lent else available_bytes(self.device)
 
     def _places(self) -> dict[str, int | str]:
-        """Device placement of the modules. Raises ModelTooLarge."""
+        """Return the device of each module. Raises ModelTooLarge."""
         free = self._free()
         if self.runs_on == "cuda":
             return {**place(self.outline, _DTYPES[self.dtype], self._needs, free)}
@@ -295,11 +297,11 @@ def open_model(
     """Open the language model named by ``text``: its configuration and the headers of its weights.
 
     dtype: "auto" is float32 on the CPU, and on a GPU the dtype of most stored weights. device: "auto" is a GPU if there is one (on ZeroGPU,
-    which lends GPUs, only on explicit request). attention: see `OpenModel`. offload: "auto" reads layers one at a time where
-    memory is too small for the model, "never" refuses such a model. weights: False for a model that is initialized rather than loaded,
-    which needs only config.json. lent: see `OpenModel`.
-    Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including UnknownArchitecture if it is
-    not a causal language model, belongs to an unsupported family or needs custom code; the HubError family; LimitExceeded.
+    which lends GPUs, only on explicit request). attention: see `OpenModel`. offload: "auto" reads layers one at a time if memory is too
+    small for the model, "never" refuses such a model. weights: False for a model that is initialized rather than loaded, which needs only
+    config.json. lent: see `OpenModel`. Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family,
+    including UnknownArchitecture if it is not a causal language model, belongs to an unsupported family or needs custom code; the HubError
+    family; LimitExceeded.
     """
     prepare()  # a tokenizer's process takes a second to start
     with ExitStack() as stack:
@@ -309,14 +311,14 @@ def open_model(
         stored = WeightFolder(checkpoint, folder, _local(text, access), access.token) if weights else None
         stack.enter_context(_quiet())
         runs_on: Device = "cuda" if lent else chosen
-        spills = offload == "auto" and not lent  # the time of a lent GPU is estimated without reading layers again
+        spills = offload == "auto" and not lent  # the time estimate for a lent GPU does not include reading layers again
         opened = OpenModel(checkpoint, folder, stored, chosen, _dtype(dtype, runs_on, checkpoint), attention, spills, lent)
         opened.enter_context(stack.pop_all())
         return opened
 
 
 def _local(text: str, access: Access) -> Path | None:
-    """The folder of a sample or local checkpoint, None for a Hub repository and a model in memory."""
+    """Return the folder of a sample or local checkpoint, None for a Hub repository and a model in memory."""
     reference = parse_reference(text, access.local)
     if reference.kind in ("hub", "memory"):
         return None
@@ -341,7 +343,7 @@ def _dtype(requested: str, device: Device, checkpoint: Checkpoint) -> str:
 
 
 def _check_complete(mismatched: Iterable[tuple[str, Sequence[int], Sequence[int]]], missing: Iterable[str]) -> None:
-    """Raise InvalidCheckpoint if tensors are (name, stored shape, described shape) ``mismatched``, or ``missing``."""
+    """Raise InvalidCheckpoint if there are ``mismatched`` tensors (name, stored shape, described shape), or ``missing`` ones."""
     for name, stored, described in sorted(mismatched)[:1]:
         raise InvalidCheckpoint(f"{quoted(name)} is stored as {tuple(stored)}, and config.json describes {tuple(described)}.")
     if names := sorted(missing):
@@ -363,7 +365,9 @@ def check_work(opened: OpenModel, tokens: int, largest: int | None, less: str) -
 
 
 def _longrope(outline: nn.Module) -> int | None:
-    """The sequence length beyond which transformers switches the whole batch to other rotary scaling factors; None: no such length."""
+    """Return the sequence length beyond which transformers switches the whole batch to other rotary scaling factors; None if
+    there is none.
+    """
     rope = getattr(text_config(outline), "rope_parameters", None)
     kinds = [rope, *rope.values()] if isinstance(rope, dict) else []
     found = [
@@ -374,9 +378,7 @@ def _longrope(outline: nn.Module) -> int | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Context manager that suppresses transformers' progress bars and messages on stderr, which belongs to this program, while a model is
-    open.
-    """
+    """Suppress transformers' progress bars and messages on stderr, which belongs to this program, while a model is open."""
     transformers: Any = logging
     level, bars = transformers.get_verbosity(), transformers.is_progress_bar_enabled()
     transformers.set_verbosity(CRITICAL)

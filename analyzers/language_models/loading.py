@@ -1,4 +1,4 @@
-"""What transformers loads of a checkpoint, by its configuration and the names and shapes of its tensors alone.
+"""Determines what transformers loads from a checkpoint, by its configuration and the names and shapes of its tensors alone.
 
 The model is built without weights in a bounded process (`bounded_process.loading`), and "loads" tensors without values under
 transformers' own renaming and conversion. Nothing is read but headers, and no code of the repository runs.
@@ -19,11 +19,11 @@ from analyzers.language_models.bounded_process import Bounded, ProgramFailed, ha
 class Loading:
     """The report of transformers' loader. Names are those of the model, after its own renaming.
 
-    model: the class; missing: parameters without a stored tensor, which it initializes; buffers: the same, which keep their initial
-    values; unexpected: tensors that it ignores, none if config.json names no class, as heads
-    are none of the base model's; mismatched: (name, stored shape, expected shape); refused: why it raises, empty if it does not;
-    by_config: whether it raises for any tensors; fault: why it raises for an implementation or generation_config.json; instead: the class
-    that config.json names, if transformers has none of that name for its model_type and AutoModel takes ``model``.
+    model: the class; missing: parameters without a stored tensor, which it initializes; buffers: buffers without a stored tensor, which
+    keep their initial values; unexpected: tensors that it ignores, none if config.json names no class, since they may be heads; mismatched:
+    (name, stored shape, expected shape); refused: why it raises, empty if it does not; by_config: whether it raises whatever the tensors
+    are; fault: why it raises for an implementation or generation_config.json; instead: the class named in config.json, if transformers has
+    no such class for its model_type and AutoModel takes ``model``.
     """
 
     model: str
@@ -38,7 +38,7 @@ class Loading:
 
 
 class LoadingOracle:
-    """Asks transformers about a checkpoint. A context manager: opening it starts the process, so that libraries load meanwhile."""
+    """Asks transformers about a checkpoint. A context manager: opening it starts the process, so that libraries load in the meantime."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
@@ -52,15 +52,15 @@ class LoadingOracle:
             self._impossible = error
 
     def ask(self, generation: Any = None) -> Loading:
-        """Return what transformers would report. generation: what generation_config.json holds.
+        """Return what transformers would report. generation: the contents of generation_config.json.
 
-        Where that cannot be told, raises MissingExtra without transformers or a library that it needs, UnknownArchitecture
-        for a class that it does not have, UnsupportedWeights for quantized ones, LimitExceeded, InvalidCheckpoint.
+        Raises MissingExtra without transformers or a library that it needs, UnknownArchitecture for a class that it does not have,
+        UnsupportedWeights for quantized weights, LimitExceeded, InvalidCheckpoint.
         """
         if self._impossible is not None:
             raise self._impossible
         assert self._process is not None
-        if self._process.has_ended():  # it waited for too long
+        if self._process.has_ended():  # it was idle for too long
             self._process = Bounded("loading")
         tensors = [(tensor.name, tensor.shape) for tensor in loaded_tensors(self._checkpoint)]
         try:
@@ -78,12 +78,14 @@ class LoadingOracle:
         if self._process is not None:
             if kind is None:
                 hand_back(self._process)
-            else:  # it may be computing
+            else:  # it may still be computing
                 self._process.close()
 
 
 def loaded_tensors(checkpoint: Checkpoint) -> list[Tensor]:
-    """The tensors in files that transformers reads: not those outside an index, nor those of other components, named after their folder."""
+    """List the tensors in files that transformers reads: none outside an index, none of other components, whose names begin
+    with a folder.
+    """
     outside = {number for number, file in enumerate(checkpoint.files) if file.path in checkpoint.outside_index}
     every = (*checkpoint.tensors, *checkpoint.aliases)
     return [tensor for tensor in every if tensor.file not in outside and "/" not in tensor.name]

@@ -1,4 +1,4 @@
-"""Limits of a run: memory required and available, placement of layers on GPUs, and the amount of computation. All sizes in bytes."""
+"""Computes the limits of a run: memory required and available, placement of layers on GPUs. All sizes in bytes."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from analyzers.formatting import size
 from analyzers.language_models.ffn import decoder_layers, ffn_layers, text_config
 from analyzers.language_models.head import logits_bytes
 
-# /proc/meminfo ignores a container's limit: these hold the limit and the usage.
+# /proc/meminfo ignores a container's limit: these files hold the limit and the usage.
 _CGROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -36,20 +36,19 @@ _HEAD, _STATES = 8, 4
 
 
 def weight_bytes(model: nn.Module, dtype: torch.dtype) -> int:
-    """Size of a model's or outline's weights and buffers when loaded as ``dtype``; tied weights count once."""
+    """Return the size of a model's or outline's weights and buffers when loaded as ``dtype``; tied weights count once."""
     buffers = sum(buffer.numel() * buffer.itemsize for buffer in model.buffers())
     return sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize + buffers
 
 
 def offloaded_bytes(model: nn.Module, dtype: torch.dtype) -> int:
-    """`weight_bytes` in memory at a time if layers are read one by one: everything outside the layers, and the largest layer."""
+    """Return the weights in memory at a time if layers are read one by one: everything outside the layers, and the largest layer."""
     layers = [sum(parameter.numel() for parameter in layer.parameters()) * dtype.itemsize for layer in decoder_layers(model)]
     return weight_bytes(model, dtype) - sum(layers) + max(layers)
 
 
 def activation_bytes(model: nn.Module, dtype: torch.dtype, shapes: Sequence[tuple[int, int]], checkpointing: bool) -> int:
-    """Upper bound on the memory of a `capture.run` over groups of (samples, length) tokens, weights excluded, at its peak; from per-token
-    counts.
+    """Bound the peak memory of a `capture.run` over groups of (samples, length) tokens, weights excluded, from per-token counts.
 
     Per layer and token: 10 hidden widths, 4 FFN widths (8 per selected expert) and, with eager attention, 2 scores per head and attended
     token; more in 16 bits. With checkpointing, one hidden width. In addition two layers with their gradients, and the replacements for
@@ -75,7 +74,7 @@ def activation_bytes(model: nn.Module, dtype: torch.dtype, shapes: Sequence[tupl
 
 
 def _mixing_bytes(config: Any, samples: int, length: int) -> tuple[int, int]:
-    """Memory saved by a linear-attention or state-space layer, tokens padded to whole chunks, and its temporary memory."""
+    """Return the memory that a linear-attention or state-space layer saves, tokens padded to whole chunks, and its temporary memory."""
     if hasattr(config, "linear_num_value_heads"):
         heads, keys, values = config.linear_num_value_heads, config.linear_key_head_dim, config.linear_value_head_dim
         chunk, passing = _LINEAR_CHUNK, 0
@@ -92,8 +91,9 @@ def _mixing_bytes(config: Any, samples: int, length: int) -> tuple[int, int]:
 
 
 def available_bytes(device: Literal["cpu", "cuda"]) -> list[int]:
-    """Free memory: of each CUDA device, or (as a list of one) of the host, limited by the system, the container or
-    the process's own address space.
+    """Return the free memory of each CUDA device, or (as a list of one) of the host.
+
+    The host's memory is limited by the system, the container or the process's own address space.
     """
     if device == "cuda":
         return [torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count())]
@@ -106,13 +106,13 @@ def available_bytes(device: Literal["cpu", "cuda"]) -> list[int]:
 
 
 def _address_space() -> int:
-    """What this process may still allocate under its limit (`ulimit -v`); a very large number without one."""
+    """Return the bytes that this process may still allocate under its limit (`ulimit -v`); a very large number without a limit."""
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
     return 1 << 62 if most == resource.RLIM_INFINITY else max(0, most - psutil.Process().memory_info().vms)
 
 
 def _left(most: Path, taken: Path) -> int:
-    """Remaining memory of a control group; a very large number if there is no limit or no control group."""
+    """Return the remaining memory of a control group; a very large number if there is no limit or no control group."""
     try:
         return max(0, int(most.read_text()) - int(taken.read_text()))
     except (OSError, ValueError):  # no such file, or "max"
@@ -120,8 +120,7 @@ def _left(most: Path, taken: Path) -> int:
 
 
 def place(model: nn.Module, dtype: torch.dtype, needs: int, free: Sequence[int]) -> dict[str, int]:
-    """Map module names to device indices: the first device that holds the whole model, otherwise split by accelerate without splitting
-    layers.
+    """Map module names to device indices: the first device that holds the whole model, else a split by accelerate between layers.
 
     model: the outline; needs: total bytes while it runs; free: of each device, in bytes.
     Raises ModelTooLarge if part of it would have to be offloaded: offloaded weights have no gradients.
@@ -134,7 +133,7 @@ def place(model: nn.Module, dtype: torch.dtype, needs: int, free: Sequence[int])
     from accelerate import infer_auto_device_map
 
     weights = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
-    share = weights / max(1, needs)  # share of a device for weights; saved activations are on the same device as their layers
+    share = weights / max(1, needs)  # share of a device for weights; activations are saved on the device of their layer
     most: dict[Any, int] = {number: int(bytes_free * share) for number, bytes_free in enumerate(free)}
     kept_whole = list(cast(Any, model)._no_split_modules or ())
     places = infer_auto_device_map(model, max_memory={**most, "cpu": 0}, no_split_module_classes=kept_whole, dtype=dtype)
@@ -144,7 +143,7 @@ def place(model: nn.Module, dtype: torch.dtype, needs: int, free: Sequence[int])
 
 
 def too_large(needs: int, has: int) -> ModelTooLarge:
-    """The sentence stating by how much the model exceeds memory."""
+    """Return the error that states by how much the model exceeds memory."""
     return ModelTooLarge(
         f"The model needs {size(needs)} of memory to run and this machine has {size(has)}: "
         "choose a smaller model, fewer or shorter samples, or a narrower --dtype."

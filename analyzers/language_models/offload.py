@@ -1,4 +1,4 @@
-"""Models larger than their memory: embeddings, final norm and head are loaded, decoder layers are read from the weight files one at a time.
+"""Runs models larger than memory: embeddings, final norm and head are loaded, decoder layers are read from the weight files one at a time.
 
 A layer is read for each pass through it, and dropped after the pass: only an autograd graph may hold its weights longer, until that
 layer's backward pass. accelerate's hooks do this around a layer's forward; `weights_read` does it around a block of code.
@@ -21,7 +21,7 @@ _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF
 
 
 class StoredTensors(Mapping[str, Tensor]):
-    """Tensors of a model in safetensors files, by their names in the model; each access reads one anew.
+    """Tensors of a model in safetensors files, by their names in the model; each access reads a tensor anew.
 
     Positioned reads, not safetensors' own, which map the whole file: mappings count towards the limit of a process's address space.
     places: name in the model -> file, and the tensor in it.
@@ -44,9 +44,9 @@ class StoredTensors(Mapping[str, Tensor]):
 
 
 def stored_tensors(outline: nn.Module, tensors: Iterable[Stored], dtype: torch.dtype) -> dict[str, Stored] | None:
-    """Name in the model -> tensor in the files, for all parameters and the stored buffers.
+    """Return name in the model -> tensor in the files, for all parameters and the stored buffers.
 
-    None where transformers converts weights as it loads them (merged experts, renamed tensors, parts kept in float32, tied weights stored
+    None if transformers converts weights as it loads them (merged experts, renamed tensors, parts kept in float32, tied weights stored
     twice): such a model cannot be read layer by layer.
     """
     model, by_name = cast(Any, outline), {tensor.name: tensor for tensor in tensors if tensor.dtype in _DTYPES}
@@ -96,7 +96,7 @@ def is_offloaded(layer: nn.Module) -> bool:
 
 
 def weights_read(layer: nn.Module) -> AbstractContextManager[None]:
-    """A context in which the weights of an offloaded layer are in memory; of another they always are."""
+    """Return a context in which the weights of an offloaded layer are in memory; those of other layers always are."""
     from accelerate.utils import align_module_device
 
     return cast(AbstractContextManager[None], align_module_device(layer))

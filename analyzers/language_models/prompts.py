@@ -1,4 +1,4 @@
-"""From instruction and answer to tokens: the start of the answer, and right-padded batches."""
+"""Turns instructions and answers into tokens: the start of the answer, and right-padded batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ IGNORED = -100
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A tokenized sample: tokens from ``answer_start`` on are the answer. truncated: the sample was shortened. text: the full text in any
-    case.
+    """A tokenized sample: tokens from ``answer_start`` on are the answer. truncated: the sample was shortened. text: the full text, even if
+    truncated.
     """
 
     token_ids: tuple[int, ...]
@@ -30,7 +30,7 @@ class Encoded:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Batch:
-    """Right-padded samples. token_ids, labels: (S, L) int64; labels are the answer's tokens, otherwise IGNORED.
+    """A batch of right-padded samples. token_ids, labels: (S, L) int64; labels are the answer's tokens, otherwise IGNORED.
 
     lengths: tokens per sample. There is no attention mask: causal attention never reaches right padding.
     """
@@ -40,7 +40,7 @@ class Batch:
     lengths: tuple[int, ...]
 
     def part(self, samples: Sequence[int]) -> "Batch":
-        """The batch of these samples only, padded to the longest of them."""
+        """Return the batch of these samples only, padded to the longest of them."""
         lengths = tuple(self.lengths[sample] for sample in samples)
         rows = torch.tensor(samples, device=self.token_ids.device)
         return Batch(self.token_ids[rows, : max(lengths)], self.labels[rows, : max(lengths)], lengths)
@@ -63,7 +63,7 @@ def encode(tokenizer: Tokenizer, pairs: Sequence[Pair], max_length: int, templat
 
 
 def collate(encoded: Sequence[Encoded], device: str | torch.device) -> Batch:
-    """Combine samples into a batch. Padding repeats the row's first token: any token will do, and this one is in the vocabulary."""
+    """Combine samples into a batch. Rows are padded with their own first token, which is certainly in the vocabulary."""
     length = max(len(sample.token_ids) for sample in encoded)
     token_ids = torch.tensor([[*each.token_ids, *[each.token_ids[0]] * (length - len(each.token_ids))] for each in encoded])
     lengths = torch.tensor([len(each.token_ids) for each in encoded])
@@ -97,7 +97,7 @@ def _encode(tokenizer: Tokenizer, pair: Pair, number: int, laid_out: LaidOut, ma
 
 
 def _prompt_tokens(tokenizer: Tokenizer, laid_out: LaidOut) -> int:
-    """Number of tokens of the prompt alone, without the end of text that some tokenizers append."""
+    """Count the tokens of the prompt alone, without the end of text that some tokenizers append."""
     token_ids = tokenizer.encode(laid_out.text[: laid_out.start]).token_ids
     return len(token_ids) - (token_ids[-1] == tokenizer.end_of_text)
 

@@ -1,4 +1,4 @@
-"""Hooks on a layer's linear maps: record their inputs and the targets of their output gradients."""
+"""Records the inputs of a layer's linear maps, and the targets of their output gradients, with hooks."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -129,7 +129,7 @@ class Recording:
 
     @property
     def layers(self) -> Mapping[int, list[Units]]:
-        """The units of each layer that has any."""
+        """Units of each layer that has any."""
         return self._layers
 
     def take(self, layer: int) -> tuple[dict[nn.Module, Passed], dict[nn.Module, Routed]]:
@@ -154,7 +154,7 @@ class Recording:
             yield
 
     def _modules(self, layer: int) -> tuple[list[nn.Module], list[nn.Module]]:
-        """The linear maps of a layer's units, and the modules of its experts, each once."""
+        """Return the linear maps of a layer's units, and the modules of its experts, each once."""
         units = self._layers.get(layer, ())
         modules = dict.fromkeys(linear.module for unit in units for linear in unit.maps.values())
         experts = dict.fromkeys(unit.experts for unit in units if isinstance(unit, FFN) and unit.experts is not None)

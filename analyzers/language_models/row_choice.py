@@ -1,4 +1,4 @@
-"""Selection of instruction data rows: the first rows or a seeded random choice; only the selected rows are stored.
+"""Selects rows of instruction data: the first rows or a seeded random choice; only the selected rows are stored.
 
 The random choice is ``random.Random(seed).sample(range(rows), samples)`` from Python's standard library: the same rows as
 ``random.seed(seed)`` and ``random.sample`` of a list of all rows give, as in many notebooks.
@@ -24,7 +24,7 @@ _PARQUET_FILES = 64
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """(source location, value) of each row; rows: their indices, counted from 0 across all files, ascending.
+    """The chosen rows. values: (source location, value) of each; rows: their indices, counted from 0 across all files, ascending.
 
     total: number of rows chosen from. note: what limited the choice, "" if nothing.
     """
@@ -36,7 +36,7 @@ class Chosen:
 
 
 def chosen_rows(total: int, samples: int, choice: Choice, seed: int) -> list[int]:
-    """Indices of ``samples`` out of ``total`` rows, ascending; all rows if there are no more."""
+    """Return the indices of ``samples`` out of ``total`` rows, ascending; all rows if there are no more."""
     if choice == "first" or samples >= total:
         return list(range(min(samples, total)))
     return sorted(Random(seed).sample(range(total), samples))
@@ -104,7 +104,7 @@ class _Span:
     bytes: int
 
     def has_any(self, rows: Sequence[int]) -> bool:
-        """rows: ascending."""
+        """Return whether any of ``rows``, ascending, is in this row group."""
         index = bisect_left(rows, self.start)
         return index < len(rows) and rows[index] < self.start + self.rows
 
@@ -120,7 +120,7 @@ def _rows_in(spans: Sequence[_Span], samples: int, seed: int) -> list[int]:
 
 
 def _within_budget(spans: Sequence[_Span], seed: int) -> list[_Span]:
-    """Row groups in random order up to ``limits.DATASET_BYTES``, at least one, sorted again."""
+    """Choose row groups in random order up to ``limits.DATASET_BYTES``, at least one, and sort them by position."""
     shuffled = Random(seed).sample(spans, len(spans))
     sizes = accumulate(span.bytes for span in shuffled)
     taken = [span for span, size in zip(shuffled, sizes, strict=True) if size <= limits.DATASET_BYTES] or shuffled[:1]
@@ -128,7 +128,7 @@ def _within_budget(spans: Sequence[_Span], seed: int) -> list[_Span]:
 
 
 def _inside(rows: Sequence[int], start: int, end: int) -> list[int]:
-    """The indices in [start, end), relative to ``start``."""
+    """Return the indices in [start, end), relative to ``start``."""
     return [row - start for row in rows if start <= row < end]
 
 

@@ -1,4 +1,4 @@
-"""Rows of data files: one JSON object per line, a JSON list of objects, or Parquet. Reads no more than requested."""
+"""Reads rows of data files: one JSON object per line, a JSON list of objects, or Parquet. Reads no more than requested."""
 
 import faulthandler
 import io
@@ -45,7 +45,7 @@ def read_rows(file: RangeFile, columns: Collection[str]) -> Iterator[tuple[str, 
 
 
 class JsonRows:
-    """The rows of a JSON file for sparse random access: all are held as text, up to ``limits.DATASET_BYTES``.
+    """The rows of a JSON file for sparse random access, held as text, up to ``limits.DATASET_BYTES``.
 
     whole: whether the whole file was read. Raises as `read_rows`; invalid JSON lines raise only when read.
     """
@@ -59,7 +59,7 @@ class JsonRows:
         self.rows = len(self._lines if self._entries is None else self._entries)
 
     def read(self, chosen: Collection[int]) -> Iterator[tuple[str, Any]]:
-        """Return the rows with these indices, counted from 0, in the given order."""
+        """Yield the rows with these indices, counted from 0, in the given order."""
         for row in chosen:
             if self._entries is not None:
                 yield f"entry {row + 1} of {quoted(self._file.path)}", self._entries[row]
@@ -70,7 +70,7 @@ class JsonRows:
 
 
 def _lines(file: RangeFile) -> Iterator[tuple[int, bytes]]:
-    """(number, line), counted from 1, of the nonblank lines that end within ``limits.DATASET_BYTES``."""
+    """Yield (number, line), counted from 1, of the nonblank lines that end within ``limits.DATASET_BYTES``."""
     for number, line in enumerate(_split(file), start=1):
         if number > _LINES:
             raise LimitExceeded(f"Too few samples in the first {_LINES:,} lines of {quoted(file.path)}.")
@@ -82,7 +82,7 @@ def _lines(file: RangeFile) -> Iterator[tuple[int, bytes]]:
 
 
 def _split(file: RangeFile) -> Iterator[bytes]:
-    """Lines without their terminators. A line that is too long is cut off where reading stopped."""
+    """Yield lines without their terminators. A line that is too long is cut where reading stopped."""
     rest, end = b"", min(file.size, limits.DATASET_BYTES)
     for offset in range(_byte_order_mark(file), end, _PIECE):
         *whole, rest = (rest + read_range(file, offset, min(_PIECE, end - offset))).split(b"\n")
@@ -103,7 +103,7 @@ def _list(file: RangeFile) -> Iterator[tuple[str, Any]]:
 
 
 def _byte_order_mark(file: RangeFile) -> int:
-    """Length of the byte order mark in bytes."""
+    """Return the length in bytes of the byte order mark, 0 without one."""
     return 3 if read_range(file, 0, min(file.size, 3)) == b"\xef\xbb\xbf" else 0
 
 
@@ -139,12 +139,12 @@ class ParquetRows:
         if footer > min(file.size, _FOOTER_BYTES):
             raise InvalidData(f"{quoted(file.path)} is not a Parquet file, or has a footer of {footer:,} bytes.")
         options = {"thrift_string_size_limit": _FOOTER_BYTES, "thrift_container_size_limit": _FOOTER_BYTES}
-        self._done = 0  # rows read or passed over
+        self._done = 0  # rows read or skipped
         with self._explained():
             self._metadata = parquet.ParquetFile(_Seekable(file), **options).metadata
             self._fields = self._metadata.schema.to_arrow_schema().names
             leaves = [self._metadata.schema.column(number) for number in range(self._metadata.num_columns)]
-            # each dictionary entry is stored once, also in lists, until its expanded size is known
+            # Each dictionary entry is stored once, also in lists, until its expanded size is known.
             texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL"]
             self._table = parquet.ParquetFile(_Seekable(file), **options, metadata=self._metadata, read_dictionary=texts)
         if not _survives(self._look):
@@ -152,7 +152,7 @@ class ParquetRows:
         self._wanted = [name for name in self._fields if name in columns]
 
     def groups(self) -> list[tuple[int, int]]:
-        """(rows, bytes) of each row group. A file without any of the columns counts as the one row that `read` returns."""
+        """Return (rows, bytes) of each row group. A file without any of the columns counts as the one row that `read` returns."""
         if not self._wanted:
             return [(1, 0)]
         groups = map(self._metadata.row_group, range(self._metadata.num_row_groups))
@@ -180,13 +180,13 @@ class ParquetRows:
                             yield f"row {self._done} of {quoted(self._path)}", row
 
     def _look(self) -> None:
-        """Look at the footer's description of every column chunk."""
+        """Access the footer's description of every column chunk."""
         for group in map(self._metadata.row_group, range(self._metadata.num_row_groups)):
             for number in range(group.num_columns):
                 group.column(number)
 
     def _leaves(self, group: Any) -> Iterator[Any]:
-        """The wanted columns' chunks in a row group."""
+        """Return the wanted columns' chunks in a row group."""
         leaves = map(group.column, range(group.num_columns))
         return (leaf for leaf in leaves if leaf.path_in_schema.partition(".")[0] in self._wanted)
 
@@ -202,13 +202,13 @@ class ParquetRows:
 
 
 def _survives(look: Callable[[], None]) -> bool:
-    """Return whether ``look`` leaves a process alive, tried in a fork: pyarrow ends the process on some damaged footers, without an
-    exception.
+    """Return whether a process survives ``look``, tried in a fork: on some damaged footers, pyarrow ends the process without
+    an exception.
     """
     if not hasattr(os, "fork"):
         return True
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork among threads: it waits for none of them
+        warnings.simplefilter("ignore", DeprecationWarning)  # warns of a fork among threads; the child waits for none of them
         child = os.fork()
     if child == 0:
         with suppress(BaseException):
@@ -219,12 +219,12 @@ def _survives(look: Callable[[], None]) -> bool:
             look()
         os._exit(0)
     status = os.waitpid(child, 0)[1]
-    # A child that waited for a lock of another thread says nothing about the file.
+    # A child that timed out waiting for another thread's lock says nothing about the file.
     return not os.WIFSIGNALED(status) or os.WTERMSIG(status) == signal.SIGALRM
 
 
 def _rows(batch: Any, path: str) -> Iterator[dict[str, Any]]:
-    """The rows of a batch; one at a time if expanding dictionary-encoded texts for all rows together would not fit.
+    """Yield the rows of a batch; one at a time if expanding dictionary-encoded strings for all rows together would not fit.
 
     Raises LimitExceeded for a single row that does not fit.
     """
@@ -238,7 +238,7 @@ def _rows(batch: Any, path: str) -> Iterator[dict[str, Any]]:
 
 
 def _written_out(values: Any) -> int:
-    """Size in bytes of an array with its dictionary expanded."""
+    """Return the size in bytes of an array with its dictionary expanded."""
     from pyarrow import compute, types
 
     if types.is_dictionary(values.type):
@@ -253,7 +253,7 @@ def _written_out(values: Any) -> int:
 
 
 def _expanded(leaf: Any, rows: int) -> int:
-    """Size in bytes of a column chunk in memory. Runs of equal values take no storage: in lists, each value counts as a number."""
+    """Bound the memory in bytes of a column chunk. Runs of equal values take no storage: in lists, each value counts as a number."""
     return max(int(leaf.total_uncompressed_size), 8 * int(leaf.num_values) if leaf.num_values > rows else 0)
 
 
@@ -264,7 +264,7 @@ def _check(size: int, what: str, path: str) -> None:
 
 
 class _Seekable(io.RawIOBase):
-    """File object around a `RangeFile`, for pyarrow."""
+    """A file object around a `RangeFile`, for pyarrow."""
 
     def __init__(self, file: RangeFile) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Prompt templates: an instruction and its answer as one text, with the position of the answer."""
+"""Formats an instruction and its answer as one text by a prompt template, with the position of the answer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,8 +45,9 @@ def resolved(template: Template, tokenizer: Tokenizer) -> Template:
 
 
 def lay_out(template: Template, tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[LaidOut]:
-    """Format each pair as text by a `resolved` template. Raises the errors of `Tokenizer.lay_out`, and InvalidCheckpoint for a chat
-    template that omits the answer.
+    """Format each pair as text by a `resolved` template.
+
+    Raises the errors of `Tokenizer.lay_out`, and InvalidCheckpoint for a chat template that omits the answer.
     """
     if template == "chat":
         return _chats(tokenizer, pairs)
@@ -59,7 +60,7 @@ def lay_out(template: Template, tokenizer: Tokenizer, pairs: Sequence[Pair]) -> 
 
 
 def _alpaca(pair: Pair, always_input: bool) -> str:
-    """The prompt of Stanford Alpaca (tatsu-lab/stanford_alpaca, ``PROMPT_DICT`` of train.py), verbatim: results depend on it.
+    """Format the prompt of Stanford Alpaca (tatsu-lab/stanford_alpaca, ``PROMPT_DICT`` of train.py), verbatim: results depend on it.
 
     The answer follows "### Response:" immediately.
     """
@@ -69,8 +70,10 @@ def _alpaca(pair: Pair, always_input: bool) -> str:
 
 
 def _chats(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[LaidOut]:
-    """Format by the chat template. The answer is located where the text differs from the text with a different answer: the template may
-    itself contain the same words, and may strip the answer.
+    """Format pairs by the chat template, and locate the answers.
+
+    An answer is located by comparing the text with that for a different answer: the template may contain the same words, or strip the
+    answer.
     """
     letters = ("\ue000", "\ue001", "\ue002")
     others = [next(letter for letter in letters if letter not in (pair.output[:1], pair.output[-1:])) for pair in pairs]
@@ -92,5 +95,5 @@ def _located(text: str, other_text: str, other: str) -> LaidOut:
 
 
 def _common_prefix(first: str, second: str) -> int:
-    """Length of the common prefix."""
+    """Return the length of the common prefix."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))

@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer in a bounded process: built from its own files only, without repository code."""
+"""Runs a checkpoint's tokenizer in a bounded process, built from its own files only, without repository code."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,11 +40,11 @@ class Tokenized:
 
 
 class Tokenizer:
-    """Tokenizer for the files in a folder. Close it after use.
+    """A tokenizer for the files in a folder. Close it after use.
 
-    size: of the vocabulary. end_of_text: id of that token, or None. has_template: whether there is a chat template. tells_offsets: whether
-    it reports character offsets. Methods raise InvalidCheckpoint if the tokenizer fails, and LimitExceeded if it exceeds the time or memory
-    of `Bounded`, or produces more tokens than limits.TOKENS_PER_BYTE allows.
+    size: number of tokens in the vocabulary. end_of_text: id of the end-of-text token, or None. has_template: whether there is a chat
+    template. tells_offsets: whether it reports character offsets. Methods raise InvalidCheckpoint if the tokenizer fails, and LimitExceeded
+    if it exceeds the time or memory of `Bounded`, or produces more tokens than limits.TOKENS_PER_BYTE allows.
     """
 
     def __init__(self, folder: Path, config: "PreTrainedConfig") -> None:
@@ -88,7 +88,7 @@ class Tokenizer:
         return texts
 
     def close(self) -> None:
-        """End its process. Idempotent."""
+        """End the tokenizer's process. Idempotent."""
         self._process.close()
 
 

@@ -1,4 +1,4 @@
-"""The weights of a model's units as parameters, for gradients by plain autograd; in modules of any kind that have feed-forward blocks."""
+"""Finds the weights of a model's units as parameters, for gradients by plain autograd; in any module with feed-forward blocks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from analyzers.language_models.recording import gate_and_up
 
 View = Callable[[Tensor], Tensor]
 _NAMES = {(family.ffn.gate, family.ffn.up, family.ffn.down) for family in FAMILIES.values() if family.ffn.gate != family.ffn.up}
-# As torch, T5 and much plain code name them.
+# Names in torch, T5 and much plain code.
 _NAMES |= {(None, "linear1", "linear2"), (None, "w1", "w2"), (None, "wi", "wo"), ("wi_0", "wi_1", "wo")}
 _BLOCKS = {frozenset(filter(None, names)): names for names in _NAMES}
 
@@ -22,8 +22,8 @@ _BLOCKS = {frozenset(filter(None, names)): names for names in _NAMES}
 class UnitWeights:
     """The weights of the units of one FFN, expert or attention.
 
-    parts: by block, as of `layer_capture.LayerCapture`, the parameter, and the view of it or of its gradient in which column n belongs to
-    unit n: (d, F).
+    parts: by block, as in `layer_capture.LayerCapture`: the parameter, and the function that views it, or its gradient, as (d, F), in which
+    column n belongs to unit n.
     """
 
     layer: int
@@ -32,12 +32,12 @@ class UnitWeights:
 
 
 def unit_weights(model: nn.Module, unit: Literal["ffn", "attention"]) -> tuple[UnitWeights, ...]:
-    """The weights of every unit, in layer order. In a model of no supported family, feed-forward blocks count as layers, in its own order.
+    """List the weights of every unit, in layer order. In a model of no supported family, feed-forward blocks count as layers, in its own
+    order.
 
     Such a block is a module whose only linear maps are named as those of a supported family, of `nn.TransformerEncoderLayer` or of T5, or
-    an `nn.Sequential` with two `nn.Linear`, if the second maps what the first gives.
-    Raises UnknownArchitecture for a model without such units; UnsupportedWeights for weights that are computed from other tensors or
-    shared by several layers.
+    an `nn.Sequential` with two `nn.Linear`, if the second maps the output of the first. Raises UnknownArchitecture for a model without such
+    units; UnsupportedWeights for weights that are computed from other tensors or shared by several layers.
     """
     units: Sequence[FFN | Attention] = ()
     if _of_family(model):
@@ -67,7 +67,7 @@ def _of_family(model: nn.Module) -> bool:
         return False
     try:
         return len(decoder_layers(model)) > 0
-    except (AttributeError, StopIteration):  # a part of such a model
+    except (AttributeError, StopIteration):  # a part of such a model may lack them
         return False
 
 

@@ -1,4 +1,4 @@
-"""What is done with an untrusted config.json before transformers sees it.
+"""Cleans an untrusted config.json before transformers sees it.
 
 Entries that could download or run code, or name files, are removed, and the numbers of layers and experts are bounded: a model without
 weights allocates no memory for them, but takes time for each layer and expert.
@@ -13,7 +13,7 @@ from analyzers.checkpoints import quoted
 from analyzers.errors import LimitExceeded
 
 LAYERS = re.compile(r"(n|num)_(\w+_)?layers?")
-REPEATED = re.compile(r"\w*(layers?|depths?|blocks?|groups?)(_num)?")  # keys that may say how often something is built
+REPEATED = re.compile(r"\w*(layers?|depths?|blocks?|groups?)(_num)?")  # keys that may state how often something is built
 _EXPERTS = re.compile(r"(moe_)?(n|num)_(local_|routed_)?experts")
 _REPEATS = re.compile(r"attention_types")  # GPT-Neo: [[["global", "local"], 12]], layer types and repeat counts
 _REMOVED = re.compile(
@@ -41,7 +41,7 @@ def check_counts(stated: Mapping[str, Any]) -> None:
 
 
 def numbers(value: Any, name: str = "") -> Iterator[tuple[str, int]]:
-    """Every integer in config.json, at any depth and in lists, with the key it is under."""
+    """Yield every integer in config.json, at any depth and in lists, with the key it is under."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from numbers(inner, str(key))
@@ -53,7 +53,7 @@ def numbers(value: Any, name: str = "") -> Iterator[tuple[str, int]]:
 
 
 def cleaned(stated: Any, also: re.Pattern[str] | None = None) -> Any:
-    """config.json with forbidden entries removed at any depth; infinities, written as {"__float__": "Infinity"}, are decoded.
+    """Remove forbidden entries from config.json at any depth; infinities, written as {"__float__": "Infinity"}, are decoded.
 
     also: names of more entries to remove.
     """

@@ -1,4 +1,4 @@
-"""A folder from which transformers reads the weights of a checkpoint, and nothing else.
+"""Provides a folder from which transformers reads the weights of a checkpoint, and nothing else.
 
 Weights of local checkpoints are symlinked. Those of public repositories are downloaded to huggingface_hub's cache and symlinked too. Those
 of private or gated repositories are copied into the folder itself and deleted with it.
@@ -20,7 +20,7 @@ _SPARE = 1 << 30  # disk space left for other programs
 
 
 class WeightFolder:
-    """Weights of ``checkpoint`` in ``folder``. local: the folder of its files, None for a Hub repository; token: the Hub token."""
+    """The weights of ``checkpoint`` in ``folder``. local: the folder of its files, None for a Hub repository; token: the Hub token."""
 
     def __init__(self, checkpoint: Checkpoint, folder: Path, local: Path | None, token: str | bool | None) -> None:
         self._checkpoint = checkpoint
@@ -57,7 +57,7 @@ class WeightFolder:
         return self._checkpoint.tensors
 
     def opened(self) -> list[RangeFile]:
-        """The fetched files, as the tensors count them."""
+        """Open the fetched files, in the order to which the tensors refer."""
         return [LocalFile(self._folder / self._name(number), file.path, file.size) for number, file in enumerate(self._checkpoint.files)]
 
     def _download(self) -> Iterator[int]:

@@ -1,6 +1,6 @@
-"""Processes with memory and time limits that run what a repository brings: its tokenizer, its chat template, its configuration.
+"""Runs a repository's tokenizer, chat template and configuration in processes with memory and time limits.
 
-None of them is Python code, but all compute: a template may loop forever, a dozen tokenizer rules can produce a terabyte of one letter, a
+None of these is Python code, but all compute: a template may loop forever, a dozen tokenizer rules can produce a terabyte of one letter, a
 configuration may describe a billion layers, and the tokenizer library aborts the process when memory runs out. `Bounded` is the client.
 ``__main__`` runs in the process and answers its requests; requests and answers are JSON, one per line.
 
@@ -34,11 +34,11 @@ _SETTINGS = {
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
-    "HF_DEACTIVATE_ASYNC_LOAD": "1",  # threads of transformers' loader, which would have no weights to read
+    "HF_DEACTIVATE_ASYNC_LOAD": "1",  # the loader's threads would have no weights to read
     "CUDA_VISIBLE_DEVICES": "",
 }
 _START_SECONDS = 120
-# Wall-clock seconds to wait per second of the limit, which is CPU time: a busy machine takes longer.
+# Wall-clock seconds to wait per second of the limit, which counts CPU time: a busy machine takes longer.
 _PATIENCE = 10
 _ANSWER_BYTES = 1 << 30
 # The tokenizer library aborts when it cannot allocate; the system kills a process when the machine's memory runs out.
@@ -75,7 +75,7 @@ class Bounded:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=environment,
-                start_new_session=True,  # Ctrl-C in the terminal is for the parent process only
+                start_new_session=True,  # Ctrl-C in the terminal must reach the parent process only
             )
         self._started = False
 
@@ -94,9 +94,9 @@ class Bounded:
             self._lines.flush()
             line = self._lines.readline(_ANSWER_BYTES)
         except TimeoutError:
-            self.close()  # its answer would be taken for that of the next request
+            self.close()  # otherwise the late answer would be taken for that of the next request
             raise ProgramFailed("seconds") from None
-        except (OSError, ValueError):  # the process had ended before
+        except (OSError, ValueError):  # the process had already ended
             raise ProgramFailed("broke off") from None
         if len(line) == _ANSWER_BYTES:
             raise ProgramFailed("bytes")
@@ -114,16 +114,16 @@ class Bounded:
     def close(self) -> None:
         """End the process. Idempotent."""
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # the process, and a fork of it that computes
+            os.killpg(self._process.pid, signal.SIGKILL)  # ends the process and its computing fork
         self._process.wait()
         for opened in (self._lines, self._connection):
-            with suppress(OSError):  # unsent output
+            with suppress(OSError):  # there may be unsent output
                 opened.close()
 
 
-# Processes for the next callers of `open_bounded`: those that `prepare` started, and one that waits for another request.
+# Processes for the next callers of `open_bounded`: one started by `prepare`, and one that waits for another request.
 _ready: list[Bounded] = []
-os.register_at_fork(after_in_child=_ready.clear)  # they belong to the parent
+os.register_at_fork(after_in_child=_ready.clear)  # the processes belong to the parent
 
 
 @atexit.register
@@ -139,9 +139,9 @@ def prepare() -> None:
 
 
 def open_bounded(program: Program = "tokenizer") -> Bounded:
-    """A new process, or one that was started before."""
+    """Return a process that was started before, or else a new one."""
     for process in [each for each in _ready if each.program == program]:
-        with suppress(ValueError):  # another thread took it
+        with suppress(ValueError):  # another thread may have taken it
             _ready.remove(process)
             if not process.has_ended():
                 return process
@@ -150,7 +150,7 @@ def open_bounded(program: Program = "tokenizer") -> Bounded:
 
 
 def hand_back(process: Bounded) -> None:
-    """Let the next `open_bounded` have a "loading" process, which forks for each request; close it if one waits already."""
+    """Keep a "loading" process, which forks for each request, for the next `open_bounded`; close it if one is already waiting."""
     if process.has_ended() or any(each.program == process.program for each in _ready):
         process.close()
     else:

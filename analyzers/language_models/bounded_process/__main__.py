@@ -1,4 +1,4 @@
-"""The program of a bounded process: answers the requests on standard input, a socket, and exits when it is closed."""
+"""Runs inside a bounded process: answers requests on standard input, a socket, and exits when it is closed."""
 
 import json
 import os
@@ -12,10 +12,10 @@ from typing import Any, cast
 
 from analyzers.language_models.bounded_process import ENDED_BY, ProgramFailed
 
-# Libraries that transformers imports where they are installed, in a second, and that no model needs to be built.
+# Libraries that transformers imports if they are installed, which takes a second and which no model needs.
 _NOT_LOADED = ("torchao", "scipy", "sklearn", "pandas")
 _NO_MEMORY = 3
-# Seconds for which a process that has answered waits for another request.
+# Seconds that a process waits for another request after an answer.
 _IDLE_SECONDS = 60
 
 
@@ -23,7 +23,7 @@ def main(program: str) -> None:
     """Answer requests in a loop. The CPU time limit kills the process, even inside a library."""
     programs, libraries = _open(program)
     with suppress(OSError), socket.socket(fileno=0) as connection, connection.makefile("rwb") as lines:
-        lines.write(b"\n")  # ready
+        lines.write(b"\n")  # signals that the process is ready
         lines.flush()
         for line in lines:
             asked = json.loads(line)
@@ -38,13 +38,13 @@ def main(program: str) -> None:
 
 
 def _forked(programs: Any, asked: dict[str, Any]) -> bytes:
-    """Answer a request in a fork: libraries are loaded once, and no repository finds what another one left."""
+    """Answer a request in a fork: libraries are loaded only once, and no repository sees what another one changed."""
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
         try:
             theirs.sendall(json.dumps(_bounded(programs, asked)).encode())
-        except MemoryError:  # not even for the answer
+        except MemoryError:  # there is no memory even for the answer
             os._exit(_NO_MEMORY)
         os._exit(0)
     theirs.close()
@@ -67,7 +67,7 @@ def _bounded(programs: Any, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _open(program: str) -> tuple[Any, int]:
-    """The object whose methods are the requests, and the bytes of address space that its libraries take apart from the limit."""
+    """Return the object whose methods are the requests, and the address space in bytes that its libraries need on top of the limit."""
     if program == "tokenizer":
         sys.modules["torch"] = cast(Any, None)  # makes transformers skip torch: nothing in this process computes with tensors
         from analyzers.language_models.bounded_process import programs

@@ -1,4 +1,4 @@
-"""The request of a bounded process that says what transformers would load: a model without weights, and tensors without values."""
+"""Determines in a bounded process what transformers would load, from a model without weights and tensors without values."""
 
 import gc
 import logging
@@ -27,7 +27,7 @@ _Result = TypeVar("_Result")
 
 
 class Programs:
-    """Each method is a request; arguments and results are JSON."""
+    """Requests of the "loading" process, one per method; arguments and results are JSON."""
 
     def __init__(self) -> None:
         quiet: Any = messages
@@ -37,12 +37,12 @@ class Programs:
     def load(self, config: dict[str, Any], tensors: _Stored, generation: Any) -> dict[str, Any]:
         """Load tensors of these names and shapes, on the meta device, into the model that ``config`` describes.
 
-        Returns the name of the ``class``, the name ``instead`` of which it was taken, and its report: names of ``missing`` parameters and
-        ``buffers``, ``unexpected`` names, ``mismatched`` names with the stored and the expected shape; or the reason why it is
-        ``refused``, and whether ``by_config`` alone; and the ``fault`` of ``generation``, what generation_config.json holds, or of the
-        implementations that ``config`` asks for. Names are those of the model, after transformers' own renaming. Raises ProgramFailed
-        where it cannot be told: for a model above a "limit", one that needs a "library" or its own "code", a "class" that transformers
-        does not have, and one that is "quantized".
+        Returns the name of the ``class``, the name in config.json that it replaces (``instead``), and its report: names of ``missing``
+        parameters and ``buffers``, ``unexpected`` names, ``mismatched`` names with the stored and the expected shape; or the reason why it
+        is ``refused``, and whether the configuration alone is the reason (``by_config``); and the ``fault`` of ``generation``, the contents
+        of generation_config.json, or of the implementations that ``config`` requests. Names are those of the model, after transformers' own
+        renaming. Raises ProgramFailed where it cannot be told: for a model above a "limit", one that needs a "library" or its own "code", a
+        "class" that transformers does not have, and one that is "quantized".
         """
         try:
             check_counts(config)
@@ -53,10 +53,10 @@ class Programs:
             return {"refused": refused, "by_config": True}
         model_class, settings, instead, method = described
         answer = {"class": model_class.__name__, "instead": instead}
-        gc.disable()  # nothing but garbage of one request, and a fifth of its time
+        gc.disable()  # one request makes little garbage, and collecting it would take a fifth of the time
         state = {name: torch.empty(tuple(shape), device="meta") for name, shape in tensors}
         loaded, refused = (None, "") if method else _attempt(lambda: _loaded(model_class, settings, state))
-        if loaded is None:  # is the configuration at fault, or are the tensors?
+        if loaded is None:  # find out whether the configuration or the tensors are at fault
             empty, by_config = _attempt(lambda: _loaded(model_class, settings, {"": torch.empty(0, device="meta")}))
             if method and empty is not None:
                 raise ProgramFailed("quantized", method)
@@ -69,14 +69,14 @@ class Programs:
             "fault": fault,
             "missing": sorted(name for name in info["missing_keys"] if name in parameters),
             "buffers": sorted(name for name in info["missing_keys"] if name not in parameters),
-            # Without a class of that name it may be a head.
+            # If config.json names no known class, an unexpected tensor may be a head.
             "unexpected": sorted(info["unexpected_keys"]) if config.get("architectures") and not instead else [],
             "mismatched": sorted((name, list(stored), list(expected)) for name, stored, expected in info["mismatched_keys"]),
         }
 
 
 def _attempt(make: Callable[[], _Result]) -> tuple[_Result | None, str]:
-    """What ``make`` returns, or the reason why transformers raises. Raises what says nothing about transformers elsewhere."""
+    """Return the result of ``make``, or the reason why transformers raises. Re-raises errors that depend on this machine."""
     try:
         return make(), ""
     except (MemoryError, RecursionError, ProgramFailed):
@@ -90,7 +90,7 @@ def _attempt(make: Callable[[], _Result]) -> tuple[_Result | None, str]:
 
 
 def _reason(error: Exception) -> str:
-    """What an error of the library says, in one line, without the trace that torch's own errors end with."""
+    """Return an error's message in one line, without the C++ trace that torch appends."""
     said = str(error.args[0] if isinstance(error, KeyError) and error.args else error).strip()
     said = " ".join(" ".join(said.split("\n")[:2]).partition("Exception raised from")[0].split())
     if isinstance(error, KeyError) and " " not in said:
@@ -111,13 +111,14 @@ def _loaded(model_class: type[PreTrainedModel], settings: PreTrainedConfig, stat
 
 
 def _check_rest(model: Any, stated: Mapping[str, Any], generation: Any) -> None:
-    """Raise what transformers would for implementations that it does not know, and for what generation_config.json holds.
+    """Raise transformers' errors for unknown implementations and for the contents of generation_config.json.
 
-    Implementations that it knows are not tried: they may take another library.
+    Known implementations are not tried: they may need another library.
     """
     attention, experts = (stated.get(f"{kind}_implementation", stated.get(f"_{kind}_implementation")) for kind in ("attn", "experts"))
     known = cast(Any, ALL_ATTENTION_FUNCTIONS).valid_keys()
-    if isinstance(attention, str) and attention not in known and "/" not in attention and "|" not in attention:  # kernels of a repository
+    # With a slash or a bar, it names kernels of a repository.
+    if isinstance(attention, str) and attention not in known and "/" not in attention and "|" not in attention:
         model.get_correct_attn_implementation(attention)
     if isinstance(experts, str):
         model.get_correct_experts_implementation(experts)
@@ -129,11 +130,13 @@ def _check_rest(model: Any, stated: Mapping[str, Any], generation: Any) -> None:
 
 
 def _described(stated: Mapping[str, Any]) -> tuple[type[PreTrainedModel], PreTrainedConfig, str]:
-    """The class that ``architectures`` names and its configuration; if it names none that fits ``model_type``, the class that an AutoModel
-    takes, and the name instead of which it is taken. Raises ProgramFailed, and what transformers would raise.
+    """Return the class that ``architectures`` names and its configuration.
+
+    If it names no class that fits ``model_type``, returns the class that an AutoModel takes, and as third the name that this class
+    replaces. Raises ProgramFailed, and the errors of transformers.
     """
     kind = stated.get("model_type")
-    if kind == "mistral" and "layer_types" in stated:  # as AutoConfig reads it
+    if kind == "mistral" and "layer_types" in stated:  # AutoConfig does the same
         kind = "ministral"
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         codes = stated.get("auto_map")
@@ -164,7 +167,9 @@ def _described(stated: Mapping[str, Any]) -> tuple[type[PreTrainedModel], PreTra
 
 
 def _part(model_class: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedConfig | None:
-    """The configuration of a class: ``config``, or the part of it, if multimodal, that the class implements; None if it has none."""
+    """Return the configuration of a class: ``config`` or, for a multimodal model, the part of it that the class implements; None without
+    one.
+    """
     own = cast(type[PreTrainedConfig], model_class.config_class)
     if isinstance(config, own):
         return config
@@ -173,7 +178,7 @@ def _part(model_class: type[PreTrainedModel], config: PreTrainedConfig) -> PreTr
 
 
 def _quantization(stated: Mapping[str, Any]) -> str:
-    """The method by which transformers would load quantized weights, "" for none. Raises what it would raise for its settings."""
+    """Return the method by which transformers would load quantized weights, "" for none. Raises transformers' errors for its settings."""
     text = stated.get("text_config")
     asked = stated.get("quantization_config")
     if isinstance(text, dict):
@@ -183,6 +188,6 @@ def _quantization(stated: Mapping[str, Any]) -> str:
     quantizers: Any = AutoHfQuantizer
     asked = cleaned(asked)
     if not quantizers.supports_quant_method(asked):
-        return ""  # ignored, with a warning
+        return ""  # transformers ignores it with a warning
     made = quantizers.merge_quantization_configs(asked, None)
     return str(getattr(made.quant_method, "value", made.quant_method))

@@ -1,4 +1,4 @@
-"""The requests a bounded process answers: tokenizing with the tokenizer in a folder, and rendering conversations with its chat template."""
+"""Answers the requests of the "tokenizer" process: tokenizing with the tokenizer in a folder, and rendering its chat template."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from analyzers.language_models.bounded_process import ProgramFailed
 class _Generation(Extension):
     """``{% generation %}``, which marks the assistant's turn and does not change the text."""
 
-    tags = {"generation"}  # noqa: RUF012 - as the base class has it
+    tags = {"generation"}  # noqa: RUF012 - declared like this in the base class
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
@@ -28,7 +28,7 @@ class _Generation(Extension):
 
 
 class _Namespace(Namespace):
-    """A namespace without Python's special names."""
+    """A namespace that refuses Python's special names."""
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
@@ -64,14 +64,16 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 def rendered(template: str, named: Mapping[str, Any], conversations: Sequence[Sequence[Mapping[str, str]]]) -> Iterator[str]:
-    """Render each conversation as text. named: additional template variables. Raises TemplateError, and any error the template causes."""
+    """Render each conversation as text. named: additional template variables. Raises TemplateError and any error that the
+    template causes.
+    """
     compiled = _environment().from_string(template)
     for messages in conversations:
         yield compiled.render(messages=messages, tools=None, documents=None, add_generation_prompt=False, **named)
 
 
 class Programs:
-    """Each method is a request; arguments and results are JSON."""
+    """Requests of the "tokenizer" process, one per method; arguments and results are JSON."""
 
     _tokenizer: Any
 
@@ -105,7 +107,7 @@ class Programs:
         """Render each conversation as text, at most ``most`` characters longer than its messages."""
         try:
             template = self._tokenizer.get_chat_template()
-        except Exception:  # several templates, none of them the default
+        except Exception:  # there are several templates, none of them the default
             template = None
         if not isinstance(template, str):
             raise ProgramFailed("no template")

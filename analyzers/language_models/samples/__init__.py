@@ -1,4 +1,4 @@
-"""The built-in samples: tiny Llama checkpoints trained on the built-in text, each with a known history.
+"""Describes the built-in samples: tiny Llama checkpoints trained on the built-in text, each with a known history.
 
 They ship with the repository in the Hub's file layout, and are rebuilt by ``python -m tests.samples.build``. This
 module imports neither torch nor transformers.
@@ -12,7 +12,7 @@ from analyzers.checkpoints.local import sample_folder as sample_folder
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A sample: the ``precision`` it was trained in (ground truth), what it is, and what it demonstrates."""
+    """A built-in sample: the ``precision`` it was trained in (ground truth), a description, and what it demonstrates."""
 
     precision: Literal["fp32", "bf16", "fp16-mixed"]
     description: str

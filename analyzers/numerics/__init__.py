@@ -1,4 +1,4 @@
-"""Statistics of bit patterns: float formats, bit histograms, position-dependent counters, intervals for sampled shares."""
+"""Computes statistics of bit patterns: float formats, bit histograms, position-dependent counters, intervals for sampled shares."""
 
 from analyzers.numerics.accumulator import Accumulator
 from analyzers.numerics.bins import CODE_TYPE, NARROW, BinGroups, Bins, bins

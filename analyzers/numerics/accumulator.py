@@ -27,7 +27,7 @@ class Accumulator:
         """Count ``codes``, (n,) unsigned integers of the dtype's width."""
         if codes.size == 0:
             return
-        codes = np.require(codes, requirements=("C", "A", "W"))  # as the loops require; chunks of a stream always are
+        codes = np.require(codes, requirements=("C", "A", "W"))  # required by the loops; chunks of a stream always comply
         if codes.dtype == np.uint64:
             self._count64(codes)
         elif self._device == "cuda":
@@ -40,9 +40,9 @@ class Accumulator:
             count_codes(codes, self._table)
 
     def take(self) -> BitHistogram:
-        """The counts since the last call."""
+        """Return the counts since the last call."""
         taken, self._taken = self._taken, BitHistogram(self.dtype)
-        taken.index = np.flatnonzero(self._table != 0)  # ten times as fast as for integers
+        taken.index = np.flatnonzero(self._table != 0)  # ten times as fast as on integers
         taken.counts = self._table[taken.index]
         self._table[taken.index] = 0
         if self.dtype in NARROW:
@@ -50,24 +50,24 @@ class Accumulator:
         return taken
 
     def _add_narrow(self, taken: BitHistogram) -> None:
-        """Extremes and squares of 16- and 8-bit patterns, from their counts."""
+        """Add extremes and squares of 16- and 8-bit patterns, computed from their counts."""
         stored, table = NARROW[self.dtype], bins(self.dtype)
         finite = table.finite_nonzero[taken.index]
         index, counts = taken.index[finite], taken.counts[finite]
         if not index.size:
             return
-        magnitudes = index & (1 << (stored.bits - 1)) - 1  # ordered like their values
+        magnitudes = index & (1 << (stored.bits - 1)) - 1  # ordered like the values
         taken.low, taken.high = float(table.value[magnitudes.min()]), float(table.value[magnitudes.max()])
         exponents, significands = magnitudes >> stored.mantissa_bits, magnitudes & (1 << stored.mantissa_bits) - 1
         significands += np.where(exponents > 0, 1 << stored.mantissa_bits, 0)
-        squares = np.zeros(1 << stored.exponent_bits, dtype=np.int64)  # of significands: 2^22 times 2^41 values before one could overflow
+        squares = np.zeros(1 << stored.exponent_bits, dtype=np.int64)  # sums of significands' squares: overflow takes 2^41 values of 2^22
         np.add.at(squares, np.maximum(exponents, 1), significands**2 * counts)
         occupied = np.flatnonzero(squares)
         whole = sum(square << 2 * exponent for exponent, square in zip(occupied.tolist(), squares[occupied].tolist(), strict=True))
         taken.squares = whole << (SQUARE_BITS - 2 * (stored.mantissa_bits + stored.bias))
 
     def _add_fp32(self, low: int, high: int, squares: float, near_overflow: int) -> None:
-        """Add what `count_fp32` returns."""
+        """Add the results of `count_fp32`."""
         if high:
             least, most = np.array([low, high], dtype=np.uint32).view(np.float32).tolist()
             self._extend(least, most, squares, 0)
@@ -80,17 +80,18 @@ class Accumulator:
             narrow = values.astype(np.float32)
         same = (narrow == values) | np.isnan(values)
         patterns = narrow.view(np.uint32).copy()
-        # Rounded away from zero: the pattern before it is the one toward zero (infinity becomes the largest finite).
+        # Where the value was rounded away from zero, the preceding pattern is the one toward zero (infinity becomes the largest finite
+        # value).
         patterns[~same & (np.abs(narrow.astype(np.float64)) > np.abs(values))] -= np.uint32(1)
         low_bits = patterns & np.uint32(0xFFFF)
         plane = sum((low_bits & np.uint32(mask) == 0).astype(np.uint32) for mask in (0x1FFF, 0x3FFF, 0x7FFF, 0xFFFF))
         index = (np.where(same, plane, 5).astype(np.int64) << 16) | (patterns >> np.uint32(16)).astype(np.int64)
-        index[np.isnan(values)] = 0x7FC0  # a NaN's payload may live in the bits that fp32 drops
+        index[np.isnan(values)] = 0x7FC0  # the payload of a NaN may be in bits that fp32 drops
         self._table += np.bincount(index, minlength=self._table.size)
         magnitude = np.abs(values[np.isfinite(values) & (values != 0)])
         if magnitude.size:
             high = float(magnitude.max())
-            shift = int(np.frexp(high)[1])  # scaled to below 1, so that no square overflows, nor underflows next to the largest
+            shift = int(np.frexp(high)[1])  # scaled to below 1, so that squares neither overflow nor underflow relative to the largest
             self._extend(float(magnitude.min()), high, float(np.square(np.ldexp(magnitude, -shift)).sum()), 2 * shift)
             self._taken.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
 

@@ -1,4 +1,4 @@
-"""The bins of a bit histogram.
+"""Defines the bins of a bit histogram.
 
 A 16- or 8-bit float has few enough patterns to count every one. For 32- and 64-bit floats the histogram is taken of
 the high half of the fp32 pattern, split into *planes* by how many of the low bits are zero. Every value in a (plane,
@@ -38,7 +38,7 @@ NARROW = {
     "F8_E5M2FNUZ": FP8_E5M2FNUZ,
 }
 
-# Planes: fewer than 13 low bits of the fp32 pattern zero; exactly 13, 14, 15; 16 or more. F64 adds "not exact in fp32".
+# Planes by the number of low zero bits of the fp32 pattern: fewer than 13; exactly 13, 14, 15; 16 or more. F64 adds "not exact in fp32".
 PLANES = {"F32": 5, "F64": 6}
 _PLANE_LOW_BITS = (0x0001, 0x2000, 0x4000, 0x8000, 0x0000, 0x0001)
 
@@ -85,7 +85,7 @@ class BinGroups:
 
     @classmethod
     def of(cls, masks: Sequence[NDArray[np.bool_]]) -> "BinGroups":
-        """masks: at most 62, of the bins of one dtype."""
+        """Group bins by ``masks``, at most 62, of the bins of one dtype."""
         pattern = sum((mask.astype(np.int64) << bit for bit, mask in enumerate(masks)), np.zeros(1, dtype=np.int64))
         patterns, group = np.unique(pattern, return_inverse=True)
         return cls(group.astype(np.uint16), (patterns[:, None] >> np.arange(len(masks)) & 1).astype(np.float64))
@@ -96,21 +96,21 @@ FORMATS: tuple[FloatFormat, ...] = (FP16, BF16, TF32, FP8_E4M3, FP8_E5M2)
 
 @cache
 def bins(dtype: str) -> Bins:
-    """The bins of ``dtype``'s histogram."""
+    """Return the bins of ``dtype``'s histogram."""
     stored = NARROW.get(dtype, FP32)
     if dtype in NARROW:
         value, in_fp32 = stored.decode(), np.ones(1 << stored.bits, dtype=np.bool_)
     else:
         high = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
         codes = np.concatenate([high | np.uint32(low) for low in _PLANE_LOW_BITS[: PLANES[dtype]]])
-        with np.errstate(invalid="ignore"):  # signalling NaN patterns
+        with np.errstate(invalid="ignore"):  # some patterns are signalling NaNs
             value, in_fp32 = codes.view(np.float32).astype(np.float64), np.arange(codes.size) < 5 << 16
     finite_nonzero = np.isfinite(value) & (value != 0)
     magnitude = np.where(finite_nonzero, np.abs(value), 1.0)
     significand, exponent = np.frexp(magnitude)
     exact = {FP32.name: finite_nonzero & in_fp32}
     exact |= {format_.name: format_.is_exact(value) & finite_nonzero & in_fp32 for format_ in FORMATS}
-    # An fp16 value on the grid of its subnormals: a multiple of 2^-24.
+    # Multiples of 2^-24, the spacing of fp16 subnormals.
     with np.errstate(over="ignore", invalid="ignore"):
         steps = value * 2.0**24
         exact["fp16_grid"] = finite_nonzero & (np.rint(steps) == steps) & in_fp32
@@ -133,5 +133,5 @@ def bins(dtype: str) -> Bins:
 
 
 def bin_count(dtype: str) -> int:
-    """Number of bins."""
+    """Return the number of bins of ``dtype``."""
     return (1 << NARROW[dtype].bits) if dtype in NARROW else PLANES[dtype] << 16

@@ -1,4 +1,4 @@
-"""Converts bit patterns of any float dtype to float64 values, to fp32, and to places among the values of bf16."""
+"""Converts bit patterns of any float dtype to float64 values, to fp32, and to ranks among the values of bf16."""
 
 from functools import cache
 from typing import Any
@@ -12,15 +12,15 @@ _NAN = 0x7FC00000
 
 
 def values_of(codes: NDArray[Any], dtype: str) -> NDArray[np.float64]:
-    """(n,) the values of patterns."""
+    """Return the (n,) float64 values of patterns."""
     if dtype == "F64":
         return codes.view(np.float64)
-    with np.errstate(invalid="ignore"):  # signalling NaN
+    with np.errstate(invalid="ignore"):  # signalling NaNs
         return fp32_of(codes, dtype).view(np.float32).astype(np.float64)
 
 
 def fp32_of(codes: NDArray[Any], dtype: str) -> NDArray[np.uint32]:
-    """(n,) the fp32 patterns of the same values, for every dtype that fp32 holds exactly: all but F64."""
+    """Return the (n,) fp32 patterns of the same values, for every dtype that fp32 holds exactly: all but F64."""
     if dtype == "F32":
         return codes
     if dtype == "BF16":
@@ -31,12 +31,14 @@ def fp32_of(codes: NDArray[Any], dtype: str) -> NDArray[np.uint32]:
 
 @cache
 def fp32_table(dtype: str) -> NDArray[np.uint32]:
-    """The fp32 pattern of every pattern of a narrow dtype."""
+    """Return the fp32 pattern of every pattern of a narrow dtype."""
     return NARROW[dtype].decode().astype(np.float32).view(np.uint32)
 
 
 def bf16_places(codes: NDArray[Any], dtype: str) -> NDArray[np.int64]:
-    """(n,) places of values, rounded once to nearest even, among the values of bf16: zeros at 0, negative ones below, NaN beyond all."""
+    """Return (n,) ranks of values, rounded once to nearest even, among the values of bf16: zeros at 0, negative values below, NaN beyond
+    all.
+    """
     patterns = _rounded_to_odd(codes.view(np.float64)) if dtype == "F64" else fp32_of(codes, dtype)
     magnitude = (patterns & np.uint32(0x7FFFFFFF)).astype(np.int64)
     place = np.where(patterns >> np.uint32(31), -1, 1) * ((magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16)
@@ -44,15 +46,15 @@ def bf16_places(codes: NDArray[Any], dtype: str) -> NDArray[np.int64]:
 
 
 def changed(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> NDArray[np.bool_]:
-    """(n,) whether the bf16 values of pairs differ."""
+    """Return (n,) whether the bf16 values of pairs differ."""
     mask: NDArray[np.bool_] = bf16_places(base, dtypes[0]) != bf16_places(tuned, dtypes[1])
     return mask
 
 
 def _rounded_to_odd(values: NDArray[np.float64]) -> NDArray[np.uint32]:
-    """fp32 patterns of float64 values: the neighbour toward zero, its last bit set where it is not the value itself.
+    """Return fp32 patterns of float64 values, rounded to odd: toward zero, with the last bit set if the result is inexact.
 
-    With at least 2 bits more than bf16, rounding these once more gives what rounding the values at once does.
+    fp32 has at least 2 bits more than bf16, so rounding the result again to bf16 equals rounding the values once.
     """
     with np.errstate(all="ignore"):
         narrow = values.astype(np.float32)

@@ -1,9 +1,8 @@
-"""Loops that count the bit patterns of one checkpoint.
+"""Counts the bit patterns of one checkpoint in compiled loops.
 
-Legend: ``codes`` are the stored patterns as unsigned integers, one per element. The 32-bit histogram is indexed by
-(plane, high half), where the plane tells how many low bits are zero: 0 for fewer than 13, then exactly 13, 14, 15,
-and 4 for 16 or more. A 16-bit histogram would lose that: with planes, every question "is this value exact in a
-format of at most 10 mantissa bits?" is a lookup.
+Legend: ``codes`` are the stored patterns as unsigned integers, one per element. The 32-bit histogram is indexed by (plane, high half),
+where the plane encodes how many low bits are zero: 0 for fewer than 13, then exactly 13, 14, 15, and 4 for 16 or more. A histogram of the
+high halves alone would lose that: with planes, every question "is this value exact in a format of at most 10 mantissa bits?" is a lookup.
 """
 
 from typing import Any
@@ -15,13 +14,13 @@ from numpy.typing import NDArray
 _MAGNITUDE = 0x7FFFFFFF
 _INFINITY = 0x7F800000
 _FP16_OVERFLOW = 0x477FF000  # 65520
-_ABOVE_FP16 = 0x47800000  # 65536, where the next bin begins
+_ABOVE_FP16 = 0x47800000  # 65536, the start of the next bin
 NO_MAGNITUDE = 0xFFFFFFFF
 
 
 @njit(nogil=True, cache=True)
 def count_codes(codes: NDArray[Any], counts: NDArray[np.int64]) -> None:
-    """Add how often each 16- or 8-bit pattern occurs in ``codes`` (n,) to ``counts`` (2^bits,)."""
+    """Add the number of occurrences of each 16- or 8-bit pattern in ``codes`` (n,) to ``counts`` (2^bits,)."""
     for i in range(codes.size):
         counts[codes[i]] += 1
 
@@ -30,8 +29,8 @@ def count_codes(codes: NDArray[Any], counts: NDArray[np.int64]) -> None:
 def count_fp32(codes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[int, int, float, int]:
     """Add the (plane, high half) of each fp32 pattern in ``codes`` (n,) to ``counts`` (5 * 65536,).
 
-    Returns, of the finite values: the smallest nonzero and the largest |pattern|, which are ordered like |value|, (`NO_MAGNITUDE`, 0)
-    if there is none; the sum of squares in float64; and how many lie in 65520 <= |x| < 65536.
+    Returns, of the finite values: the smallest nonzero and the largest |pattern|, which are ordered like |value|, (`NO_MAGNITUDE`, 0) if
+    there is none; the sum of squares in float64; and the number of values with 65520 <= |x| < 65536.
     """
     low, high, squares, near_overflow = NO_MAGNITUDE, 0, 0.0, 0
     values = codes.view(np.float32)
@@ -40,7 +39,7 @@ def count_fp32(codes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[in
         plane = 0
         if code & 0x1FFF == 0:
             plane = 1 + (code & 0x3FFF == 0) + (code & 0x7FFF == 0) + (code & 0xFFFF == 0)
-        counts[np.uint64(plane << 16 | code >> 16)] += 1  # unsigned: numba would check for a negative index
+        counts[np.uint64(plane << 16 | code >> 16)] += 1  # unsigned: numba would add a check for negative indices
         magnitude = code & _MAGNITUDE
         if 0 < magnitude < _INFINITY:
             low, high = min(low, magnitude), max(high, magnitude)

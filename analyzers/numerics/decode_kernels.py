@@ -1,4 +1,4 @@
-"""The loop that computes values from 8- and 4-bit codes and their scales."""
+"""Computes values from 8- and 4-bit codes and their scales in a compiled loop."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ def decode(
 ) -> None:  # fmt: skip
     """Set ``out`` (n,) to the values of elements ``start`` to ``start + n`` of a tensor: table[code] x scale.
 
-    The tensor is (matrices, rows, columns), row-major, and each of its matrices is cut into blocks that share a scale. grid:
-    (rows, columns, rows of a block, columns of a block, rows of scales, columns of scales); scales: those from number ``base``
-    on, of (matrices, rows of scales, columns of scales), row-major. table: the value of each code, (256,) for codes of 8 bits, (16,)
-    for codes of 4, two to a byte, the first in the low half; codes: the bytes from the one that holds ``start`` on.
+    The tensor is (matrices, rows, columns), row-major, and each of its matrices is cut into blocks that share a scale. grid: (rows,
+    columns, rows of a block, columns of a block, rows of scales, columns of scales); scales: those from index ``base`` on of an array
+    (matrices, rows of scales, columns of scales), row-major. table: the value of each code, (256,) for codes of 8 bits, (16,) for codes of
+    4 bits, two per byte, the first in the low half; codes: the bytes from the one that holds ``start`` on.
     """
     rows, columns, block_rows, block_columns, scale_rows, scale_columns = grid
     packed = table.size == 16

@@ -1,4 +1,4 @@
-"""Floating-point formats: their limits, their spacing, and which values they hold exactly."""
+"""Describes floating-point formats: their limits, their spacing, and which values they hold exactly."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -25,7 +25,7 @@ class FloatFormat:
 
     @property
     def bits(self) -> int:
-        """Width in bits, sign included (19 for tf32)."""
+        """Width in bits, including the sign (19 for tf32)."""
         return 1 + self.exponent_bits + self.mantissa_bits
 
     @property
@@ -35,23 +35,23 @@ class FloatFormat:
 
     @property
     def largest(self) -> float:
-        """The largest finite value."""
+        """Largest finite value."""
         top = (1 << self.exponent_bits) - (2 if self.special == "ieee" else 1) - self.bias
         steps = (2 << self.mantissa_bits) - (2 if self.special == "fn" else 1)
         return float(steps) * 2.0 ** (top - self.mantissa_bits)
 
     @property
     def smallest_normal(self) -> float:
-        """The smallest value with full precision."""
+        """Smallest value with full precision."""
         return 2.0 ** (1 - self.bias)
 
     @property
     def smallest_subnormal(self) -> float:
-        """The smallest positive value."""
+        """Smallest positive value."""
         return 2.0 ** (1 - self.bias - self.mantissa_bits)
 
     def ulp(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Spacing of the format's values at ``x``: 2^(max(floor(log2 |x|), e_min) - mantissa_bits). Same shape; finite x."""
+        """Return the spacing of the format's values at ``x``: 2^(max(floor(log2 |x|), e_min) - mantissa_bits). Same shape; finite x."""
         _, exponent = np.frexp(x)
         floor = np.where(x == 0, 1 - self.bias, exponent - 1)
         spacing: NDArray[np.float64] = np.ldexp(1.0, np.maximum(floor, 1 - self.bias) - self.mantissa_bits)
@@ -69,7 +69,7 @@ class FloatFormat:
         return exact
 
     def decode(self) -> NDArray[np.float64]:
-        """The value of every bit pattern, in float64: shape (2^bits,). For formats of at most 16 bits."""
+        """Return the value of every bit pattern, in float64: shape (2^bits,). For formats of at most 16 bits."""
         codes = np.arange(1 << self.bits, dtype=np.int64)
         sign = np.where(codes >> (self.bits - 1), -1.0, 1.0)
         stored = (codes >> self.mantissa_bits) & ((1 << self.exponent_bits) - 1)
@@ -99,16 +99,17 @@ FP4_E2M1 = FloatFormat("fp4_e2m1", 2, 1, "none")
 
 
 def e8m0_values() -> NDArray[np.float64]:
-    """(256,) the value of every pattern of E8M0 (OCP MX), the format of scales: 2^(code - 127), and NaN for 255.
+    """Return (256,) the value of every pattern of E8M0 (OCP MX), the format of scales: 2^(code - 127), and NaN for 255.
 
-    No `FloatFormat`: it has no sign, no mantissa and no zero.
+    E8M0 is not a `FloatFormat`: it has no sign, no mantissa and no zero.
     """
     values: NDArray[np.float64] = np.ldexp(1.0, np.arange(256) - 127)
     values[255] = np.nan
     return values
 
 
-# |x| from here on rounds to infinity in fp16 (65504 plus half its ulp), and up to here to zero (half the smallest subnormal).
+# Magnitudes from FP16_OVERFLOW on round to infinity in fp16 (65504 plus half its ulp), those up to FP16_UNDERFLOW to zero (half the
+# smallest subnormal).
 FP16_OVERFLOW = 65520.0
 FP16_UNDERFLOW = 2.0**-25
 

@@ -1,6 +1,6 @@
-"""The bit histogram, which describes a tensor completely up to the order of its elements.
+"""Implements the bit histogram, which describes a tensor completely up to the order of its elements.
 
-`bins` defines the bins; extremes, squares and the two sides of 65520, which bins do not resolve, are stored exactly next to them.
+`bins` defines the bins; extremes, sums of squares and the count on either side of 65520, which bins do not resolve, are stored exactly.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from analyzers.numerics.bins import NARROW, BinGroups, bin_count, bins
 
-# Squares are summed as whole multiples of 2^-SQUARE_BITS, below the square of the smallest float64: sums are exact, so
-# merging them is associative and commutative, which floating-point addition is not.
+# Squares are summed as integer multiples of 2^-SQUARE_BITS, below the square of the smallest float64: sums are exact, so merging them is
+# associative and commutative, unlike floating-point addition.
 SQUARE_BITS = 2148 + 64
 
 FP64_LARGEST = float(np.finfo(np.float64).max)
@@ -22,7 +22,7 @@ FP64_LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(slots=True, eq=False)
 class BitHistogram:
-    """How often each bin of ``bins(dtype)`` occurs, with what bins do not resolve.
+    """The number of occurrences of each bin of ``bins(dtype)``, and exact statistics that bins do not resolve.
 
     Only occupied bins are stored: ``index`` (m,) ascending into the arrays of ``bins(dtype)``, ``counts`` (m,). low, high:
     exact smallest nonzero and largest finite magnitude, None if there is none. squares: sum of x^2 over finite values, in units of
@@ -39,12 +39,12 @@ class BitHistogram:
     near_overflow: int = 0
 
     def merge(self, other: "BitHistogram") -> "BitHistogram":
-        """Both together, as a new histogram. Associative and commutative; an empty histogram is the identity."""
+        """Merge two histograms into a new one. Associative and commutative; an empty histogram is the identity."""
         return BitHistogram.together((self, other))
 
     @classmethod
     def together(cls, parts: Sequence["BitHistogram"]) -> "BitHistogram":
-        """One or more histograms of one dtype, merged."""
+        """Merge one or more histograms of one dtype."""
         whole = parts[0]
         if len(parts) == 1:
             return whole
@@ -72,16 +72,16 @@ class BitHistogram:
         return int(self.counts.sum())
 
     def count(self, mask: NDArray[np.bool_]) -> int:
-        """Number of values in the bins of ``mask``: one of the masks of ``bins(dtype)``, or a combination of them."""
+        """Count the values in the bins of ``mask``: one of the masks of ``bins(dtype)``, or a combination of them."""
         return int(self.counts[mask[self.index]].sum())
 
     def count_each(self, groups: BinGroups) -> list[int]:
-        """`count` of each of the masks of ``groups``, in one pass."""
+        """Count the values of each mask of ``groups``, like `count`, in one pass."""
         counts = np.bincount(groups.group[self.index], self.counts, len(groups.masks))  # float64, exact below 2^53
         return [int(each) for each in counts @ groups.masks]
 
     def distinct(self, mask: NDArray[np.bool_]) -> int:
-        """Number of occupied bins of ``mask``, regardless of sign: a lower bound on the number of different magnitudes.
+        """Count the occupied bins of ``mask``, regardless of sign: a lower bound on the number of different magnitudes.
 
         A value and its negative pass every test together, so both are one piece of evidence.
         """
@@ -91,38 +91,39 @@ class BitHistogram:
         return int(np.count_nonzero(seen))
 
     def binades(self, mask: NDArray[np.bool_]) -> int:
-        """Number of binades (values of floor(log2 |x|)) with an occupied bin of ``mask``."""
+        """Count the binades (values of floor(log2 |x|)) with an occupied bin of ``mask``."""
         exponent = bins(self.dtype).exponent[self.index[mask[self.index]]]
         seen = np.zeros(1 << 12, dtype=np.bool_)
         seen[exponent] = True  # negative exponents count from the end
         return int(np.count_nonzero(seen))
 
     def overflow(self) -> int:
-        """Finite values that round to infinity in fp16: |x| >= 65520."""
+        """Count the finite values that round to infinity in fp16: |x| >= 65520."""
         return self.count(bins(self.dtype).overflow) + self.near_overflow
 
     def extremes(self) -> tuple[float | None, float | None, float | None]:
-        """(smallest, smallest nonzero, largest) magnitude over the finite values; None if there are none."""
+        """Return the (smallest, smallest nonzero, largest) magnitude over the finite values; None if there are none."""
         if self.count(bins(self.dtype).zero):
             return 0.0, self.low, self.high if self.high is not None else 0.0
         return self.low, self.low, self.high
 
     def sum_of_squares(self) -> Fraction:
-        """Sum of x^2 over the finite values."""
+        """Return the sum of x^2 over the finite values."""
         if not self.squares:
             return Fraction(0)
-        # Most trailing bits are zero, and reducing the fraction with them is slow.
+        # Reducing the fraction is slow, and most trailing bits are zero.
         zeros = min((self.squares & -self.squares).bit_length() - 1, SQUARE_BITS)
         return Fraction(self.squares >> zeros, 1 << (SQUARE_BITS - zeros))
 
     def norm(self) -> float:
-        """Frobenius norm over the finite values."""
+        """Return the Frobenius norm over the finite values."""
         return sqrt_of(self.sum_of_squares())
 
     def exponents(self) -> dict[int, int]:
-        """How many finite nonzero values have floor(log2 |x|) = e, by e.
+        """Count the finite nonzero values by their exponent e = floor(log2 |x|).
 
-        In wide dtypes magnitudes below 2^-133 share bins, and those from 2^128 on; they count among the least and the largest.
+        In wide dtypes magnitudes below 2^-133 share bins, and those from 2^128 on; they count towards the smallest and the largest
+        exponent.
         """
         table = bins(self.dtype)
         chosen = table.finite_nonzero[self.index]
@@ -136,16 +137,16 @@ class BitHistogram:
 
 
 def either(choose: Callable[[float, float], float], a: float | None, b: float | None) -> float | None:
-    """``choose(a, b)``, or the one that is not None."""
+    """Return ``choose(a, b)``, or the argument that is not None."""
     if a is None or b is None:
         return b if a is None else a
     return choose(a, b)
 
 
 def sqrt_of(square: Fraction) -> float:
-    """The square root of a non-negative fraction to float64 precision, for sums that float64 itself could not hold.
+    """Compute the square root of a non-negative fraction to float64 precision, for sums beyond the range of float64.
 
-    Infinity where the root is beyond float64 too.
+    Infinity if the root too is beyond float64.
     """
     if square == 0:
         return 0.0

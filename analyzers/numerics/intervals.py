@@ -1,4 +1,4 @@
-"""Confidence intervals: of shares, means and quantiles, estimated from a sample of blocks, and of means of few numbers."""
+"""Computes confidence intervals of shares, means and quantiles, estimated from a sample of blocks, and of means of few numbers."""
 
 from dataclasses import dataclass
 
@@ -9,18 +9,17 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 Z = 1.959963984540054  # two-sided 95 % of the normal distribution
-UNSEEN = 3.0  # none in B independent blocks: with 95 % confidence fewer than 3/B of all blocks are of that kind
-FEWEST = 20.0  # effective blocks that a sum, or its variance, is spread over, below which it has no interval
+UNSEEN = 3.0  # if a kind occurs in none of B independent blocks, fewer than 3/B of all blocks are of that kind, with 95 % confidence
+FEWEST = 20.0  # effective blocks; a sum, or its variance, that fewer carry has no interval
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShareBlocks:
     """Counts over the blocks that were read (axis b), for several properties at once (axis p).
 
-    stratum: (b,) number of the block's stratum. elements: (b,) its length, at least 1.
-    tested: (b, p) or (b, 1) values the property applies to, at most ``elements``.
-    positive: (b, p) values that have it, at most ``tested``.
-    population: (strata,) elements of each stratum, read or not; where all were read the stratum is known exactly.
+    stratum: (b,) number of the block's stratum. elements: (b,) length of the block, at least 1. tested: (b, p) or (b, 1) values the
+    property applies to, at most ``elements``. positive: (b, p) values that have the property, at most ``tested``. population: (strata,)
+    elements of each stratum, read or not; a stratum of which all were read is known exactly.
     """
 
     stratum: IntArray
@@ -74,7 +73,7 @@ def share_interval(blocks: ShareBlocks) -> Interval:
     anything = domain > 0
     domain = np.where(anything, domain, 1.0)
     estimate = (scale * found).sum(axis=0) / domain
-    weight = scale * seen / domain  # of each stratum in the estimate
+    weight = scale * seen / domain  # weight of each stratum in the estimate
 
     residual = positive - estimate * tested
     centre = np.where(drawn > 1, (found - estimate * seen) / np.maximum(read, 1), 0.0)
@@ -87,12 +86,12 @@ def share_interval(blocks: ShareBlocks) -> Interval:
 
     open_weight = np.where(unread > 0, weight, 0.0)
     freedom = float(np.where(unread > 0, drawn - 1, 0.0).sum())
-    # Student's quantile to first order, because the variance is an estimate too.
+    # Student's quantile to first order, because the variance is itself an estimate.
     student = Z + (Z**3 + Z) / (4 * max(freedom, 1.0))
     open_found, open_share = np.where(unread > 0, scale * found, 0.0).sum(axis=0) / domain, open_weight.sum(axis=0)
     tests = np.where(unread > 0, seen, 0.0).sum(axis=0)
     below, above = _score_margins(found=open_found, weight=open_share, variance=variance, tested=tests, student=student)
-    # The number of tested values is an estimate too, except in strata that were read entirely.
+    # The number of tested values is also an estimate, except in strata that were read entirely.
     apart = np.abs(open_found / np.where(open_share > 0, open_share, 1.0) - estimate) * (open_share > 0)
     below, above = (np.hypot(margin, student * apart * np.sqrt(of_domain)) for margin in (below, above))
     independent = member @ (tested > 0)
@@ -110,11 +109,11 @@ def share_interval(blocks: ShareBlocks) -> Interval:
 def _score_margins(
     found: FloatArray, weight: FloatArray, variance: FloatArray, tested: FloatArray, student: float
 ) -> tuple[FloatArray, FloatArray]:
-    """How far below and above its estimate the share may lie, (p,) each, by Wilson's bounds for an effective number of values.
+    """Return how far below and above its estimate the share may lie, (p,) each, by Wilson's bounds for an effective number of values.
 
-    Only the part of the population not read throughout is uncertain: ``weight`` of the whole, of which ``found`` is
-    positive, with a standard error of ``sqrt(variance)``; the bounds allow for ``student`` of these. ``tested``: values
-    tested in that part. Zero where the blocks do not differ.
+    Only the part of the population not read entirely is uncertain: ``weight`` of the whole, of which ``found`` is positive, with a standard
+    error of ``sqrt(variance)``; the bounds allow for ``student`` standard errors. ``tested``: values tested in that part. Zero if the
+    blocks do not differ.
     """
     uncertain = (variance > 0) & (found > 0) & (found < weight)
     weight, variance = np.where(uncertain, weight, 1.0), np.where(uncertain, variance, 1.0)
@@ -137,21 +136,21 @@ class Blocks:
     population: IntArray
 
     def shares(self, tested: IntArray, positive: IntArray) -> Interval:
-        """`share_interval` of these blocks."""
+        """Return the `share_interval` of these blocks."""
         return share_interval(ShareBlocks(self.stratum, self.elements, tested, positive, self.population))
 
     def unseen(self) -> float:
-        """The largest share of all elements, with 95 % confidence, in blocks of a kind of which none was read."""
+        """Bound, with 95 % confidence, the share of all elements in blocks of a kind that does not occur among the blocks read."""
         return float(self.shares(self.elements[:, None], np.zeros((len(self.elements), 1), np.int64)).high[0])
 
     def ratio(self, above: FloatArray, below: FloatArray, largest: float = np.inf) -> Interval:
-        """Ratios of sums over the population, ``sum above / sum below``, in (0, largest); NaN where a few blocks carry them.
+        """Estimate ratios of sums over the population, ``sum above / sum below``, in (0, largest); NaN if few blocks carry a sum.
 
         above, below: (b, p) sums over each block. The variance is linearised as in `share_interval`. The interval is symmetric in the
         logarithm of the ratio, with a finite ``largest`` in its logit: a sum of few large terms is skewed. Nothing bounds the terms of
-        blocks that were not read. So there is no interval where ``(sum x)^2 / sum x^2`` is less than `FEWEST`: of the weighed terms x of
+        blocks that were not read. So there is no interval if ``(sum x)^2 / sum x^2`` is less than `FEWEST`: of the weighed terms x of
         either sum, where the sum of squares is over strata read in part, as few blocks carry it; of the terms of the variance, as its tail
-        is heavy. Nor where a stratum has no block.
+        is heavy. There is none either if a stratum has no block.
         """
         member = (self.stratum == np.arange(len(self.population))[:, None]).astype(np.float64)
         read, drawn = member @ self.elements, member.sum(axis=1)
@@ -180,7 +179,7 @@ class Blocks:
 
 
 def student_t(freedom: int) -> float:
-    """Student's quantile: the t with P(|T| <= t) = 0.95 for ``freedom`` degrees of freedom, 1 or more. Raises ValueError."""
+    """Return Student's quantile: the t with P(|T| <= t) = 0.95 for ``freedom`` degrees of freedom, 1 or more. Raises ValueError."""
     if freedom < 1:
         raise ValueError(f"Student's t has at least 1 degree of freedom, not {freedom}.")
     from scipy.special import stdtrit  # local import: SciPy takes a while to import, and most commands do not need it

@@ -1,4 +1,4 @@
-"""Stores fp32 and fp64 values in narrower formats without loss: which of them hold the values, and the conversion."""
+"""Stores fp32 and fp64 values in narrower formats without loss: finds the formats that hold the values, and converts."""
 
 from typing import Any, Literal
 
@@ -13,10 +13,9 @@ _WORD = "<u2"
 
 
 def narrowed(codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any]:
-    """(n,) the patterns of F32 or F64 values in ``to``: truncated to BF16, rounded to F16 and F32. The same values where `narrowed_exactly`
-    gives them.
+    """Return the (n,) patterns of F32 or F64 values in ``to``: truncated to BF16, rounded to F16 and F32.
 
-    codes: (n,) contiguous patterns of ``dtype``.
+    codes: (n,) contiguous patterns of ``dtype``. The values are unchanged if `narrowed_exactly` does not return None.
     """
     with np.errstate(all="ignore"):
         single = codes.view(np.float64).astype(np.float32) if dtype == "F64" else codes.view(np.float32)
@@ -28,7 +27,9 @@ def narrowed(codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any]:
 
 
 def narrowed_exactly(codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any] | None:
-    """`narrowed`, where that gives back every pattern bit for bit: signs of zeros, infinities and NaNs included; else None."""
+    """Narrow like `narrowed` if every pattern can be restored bit for bit, including signs of zeros, infinities and NaNs;
+    else return None.
+    """
     if dtype == "F32" and to == "BF16":  # the common case, many times as fast
         return None if np.bitwise_or.reduce(codes) & 0xFFFF else narrowed(codes, dtype, to)
     found = narrowed(codes, dtype, to)
@@ -36,7 +37,7 @@ def narrowed_exactly(codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any
 
 
 def _widened(codes: NDArray[Any], to: Narrow, dtype: str) -> NDArray[Any]:
-    """(n,) the patterns in ``dtype``, F32 or F64, of values stored in ``to``."""
+    """Return the (n,) patterns in ``dtype``, F32 or F64, of values stored in ``to``."""
     with np.errstate(all="ignore"):
         if to == "BF16":
             single = (codes.astype(np.uint32) << np.uint32(16)).view(np.float32)

@@ -1,8 +1,8 @@
-"""The loops over pairs of values of two checkpoints.
+"""Counts pairs of values of two checkpoints in compiled loops.
 
-Most pairs of a fine-tune are equal: blocks without a difference are skipped. Most others are a few bf16 steps apart. If both sides are
-stored in bf16, the base's pattern and the step describe such a pair completely: it takes one increment of a joint histogram, whose
-cells are counted at the end of each chunk. All other pairs that differ are counted one at a time.
+Most pairs of a fine-tune are equal: blocks without a difference are skipped. Most other pairs are a few bf16 steps apart. If both sides are
+stored in bf16, the base's pattern and the step describe such a pair completely: it takes one increment of a joint histogram, whose cells
+are evaluated at the end of each chunk. All other unequal pairs are counted one at a time.
 """
 
 from typing import Any
@@ -11,9 +11,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-BLOCK = 256  # pairs: a block stays in the L1 cache from one step to the next
+BLOCK = 256  # pairs; a block stays in the L1 cache between the loops over it
 
-# The joint histogram is (JOINT_STEPS, 2^15), flat: REACH + the step that leads from |w| to |v|, and |w| as a pattern of bf16.
+# The joint histogram is (JOINT_STEPS, 2^15), flat, indexed by REACH + the step from |w| to |v|, and by the bf16 pattern of |w|.
 REACH = 7
 JOINT_STEPS = 2 * REACH + 1
 
@@ -21,7 +21,7 @@ JOINT_STEPS = 2 * REACH + 1
 CHANGED, PROBE, DIFFER, NONFINITE, NONFINITE_DIFFER = range(5)
 COUNTS = 5
 
-# Columns of `sums`, whose rows are: pairs that differ and did not change, changed pairs. The relative ones follow.
+# Columns of `sums`; its rows: pairs that differ without having changed, and changed pairs. Columns of relative updates follow.
 TOTAL, SQUARE, LARGEST, RELATIVE = range(4)
 SUMS = 6
 
@@ -38,7 +38,7 @@ _MANTISSA_SHIFT = 52 - 7
 _FIRST_BIN = (1074 - 1023) << 7
 
 
-# Float64 sums may be taken in any order, so that vectors can be added.
+# Float64 sums may be reassociated, so that vector additions are possible.
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _survey(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[bool, Any, float]:
     """Return whether any two patterns of a block differ, the largest |pattern| of both sides, and the sum of the base's squares."""
@@ -55,7 +55,9 @@ def _survey(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[bool, 
 
 @njit(nogil=True, cache=True)
 def _bf16_place(pattern: Any) -> Any:
-    """The place of an fp32 pattern, rounded to nearest even, among the values of bf16: zeros at 0, negative ones below, NaN beyond."""
+    """Return the rank of an fp32 pattern, rounded to nearest even, among the values of bf16: zeros at 0, negative values
+    below, NaN beyond.
+    """
     magnitude = pattern & _MAGNITUDE
     if magnitude > _INFINITY:
         return _NAN_PLACE
@@ -65,14 +67,14 @@ def _bf16_place(pattern: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def bin_of(x: Any) -> Any:
-    """The number of the bin of a positive finite float64: see `sketches`."""
+    """Return the index of the bin of a positive finite float64 (see `sketches`)."""
     normal = x if x >= _NORMAL else x * 2.0**64
     return (np.float64(normal).view(np.int64) >> _MANTISSA_SHIFT) + (_FIRST_BIN if x >= _NORMAL else _FIRST_BIN - (64 << 7))
 
 
 @njit(nogil=True, cache=True)
 def _step_bin(steps: Any) -> Any:
-    """The bin of a number of steps: 0, 1, 2 and 3 have one each, then 4 to 7, 8 to 15 and so on to 32,768 to 65,535."""
+    """Return the bin of a number of steps: 0, 1, 2 and 3 have one each, then 4 to 7, 8 to 15 and so on to 32,768 to 65,535."""
     if steps < 4:
         return steps
     exponent = (np.float64(steps).view(np.int64) >> 52) - 1023
@@ -87,8 +89,8 @@ def count_values(
 ) -> None:  # fmt: skip
     """Count pairs of different numbers (n,), ``steps`` of bf16 apart, each ``times`` times.
 
-    eta: of the probe; scale: factor of absolute updates in ``sums``. Added to: ``counts`` (COUNTS,), ``sums`` (2, SUMS), and, unless they
-    are empty, the histograms of `PairTables`, ``absolute`` and ``relative`` (2, bins) and ``step_counts`` (STEP_BINS,).
+    eta: relative threshold of the probe; scale: factor of absolute updates in ``sums``. Added to: ``counts`` (COUNTS,), ``sums`` (2, SUMS),
+    and, unless they are empty, the histograms of `PairTables`, ``absolute`` and ``relative`` (2, bins) and ``step_counts`` (STEP_BINS,).
     """
     for i in range(w.size):
         moved = np.int64(steps[i] != 0)
@@ -121,7 +123,7 @@ def _values_at(
     index: NDArray[np.int64], base: NDArray[Any], tuned: NDArray[Any], shift: int, changed: NDArray[np.bool_], w: NDArray[np.float64],
     v: NDArray[np.float64], steps: NDArray[np.int64],
 ) -> Any:  # fmt: skip
-    """Set ``w``, ``v`` and ``steps`` to those of the pairs at ``index`` that are different numbers; returns how many there are."""
+    """Set ``w``, ``v`` and ``steps`` to those of the pairs at ``index`` that are different numbers; return how many there are."""
     found: Any = 0
     for i in index:
         w_pattern, v_pattern = np.int64(base[i]) << shift, np.int64(tuned[i]) << shift
@@ -130,23 +132,23 @@ def _values_at(
         if changed.size:
             changed[i] = steps[found] != 0
         w[found], v[found] = np.uint32(w_pattern).view(np.float32), np.uint32(v_pattern).view(np.float32)
-        found += max(w_magnitude, v_magnitude) != 0 and min(w_magnitude, v_magnitude) <= _INFINITY  # not +0 and -0, nor two NaNs
+        found += max(w_magnitude, v_magnitude) != 0 and min(w_magnitude, v_magnitude) <= _INFINITY  # excludes +0 and -0, and pairs of NaNs
     return found
 
 
 @njit(nogil=True, cache=True)
 def _count_near(base: NDArray[np.uint16], tuned: NDArray[np.uint16], joint: NDArray[np.int64], far: NDArray[np.int64]) -> int:
-    """Count a block of pairs of finite bf16 patterns in ``joint``, and set ``far`` to the indices of those that are too far apart.
+    """Count a block of pairs of finite bf16 patterns in ``joint``, and set ``far`` to the indices of pairs that are too far apart.
 
-    Returns how many are too far apart. The difference of two patterns of one sign is the step; that of two signs is out of reach. Equal
-    pairs count in the row of step 0.
+    Returns how many are too far apart. The difference of two patterns of equal sign is the step; patterns of opposite sign are out of
+    reach. Equal pairs count in the row of step 0.
     """
     found = 0
     for i in range(base.size):
         w = np.int64(base[i])
         step = np.int64(tuned[i]) - w + REACH
         if 0 <= step < JOINT_STEPS:
-            joint[np.uint64(step << 15 | w & 0x7FFF)] += 1  # unsigned: numba would check for a negative index
+            joint[np.uint64(step << 15 | w & 0x7FFF)] += 1  # unsigned: numba would add a check for negative indices
         else:
             far[found] = i
             found += 1
@@ -159,11 +161,11 @@ def count_pairs(
     sums: NDArray[np.float64], absolute: NDArray[np.int64], relative: NDArray[np.int64], step_counts: NDArray[np.int64],
     changed: NDArray[np.bool_],
 ) -> float:  # fmt: skip
-    """Count pairs of patterns (n,) of fp32, or of bf16; returns the sum of the base's squares over pairs of finite values.
+    """Count pairs of patterns (n,) of fp32, or of bf16; return the sum of the base's squares over pairs of finite values.
 
-    shift: what makes fp32 patterns of these, 0 or 16. joint: for bf16, unless it is empty, to which pairs near each other are added; only
-    the others are added to what follows, as by `count_values`. changed: (n,) where patterns differ, or none; set to where the bf16 values
-    of pairs differ.
+    shift: left shift that turns the patterns into fp32, 0 or 16. joint: the joint histogram for bf16, or empty; pairs near each other are
+    added to it, all others to the arrays after it, as by `count_values`. changed: (n,) whether patterns differ, or empty; set to whether
+    the bf16 values of pairs differ.
     """
     index, steps, once = np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64), np.ones(BLOCK, dtype=np.int64)
     w_values, v_values = np.empty(BLOCK, dtype=np.float64), np.empty(BLOCK, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Statistics of the updates of pairs: magnitudes, bf16 steps, sums. Small, mergeable, and exact except for binning."""
+"""Collects statistics of the updates of pairs: magnitudes, bf16 steps, sums. Small, mergeable, and exact except for binning."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -13,18 +13,18 @@ from analyzers.numerics.sketches import Distribution, Taken
 
 Ints = NDArray[np.int64]
 
-# Sum, sum of squares, and maximum.
+# A sum, a sum of squares, and a maximum.
 Sums = tuple[Fraction | float, Fraction | float, float]
 
 
 @dataclass(slots=True)
 class PairCounts:
-    """Counts of pairs (w, v), w of the base and v of the tuned checkpoint.
+    """Counts of pairs (w, v), w from the base and v from the tuned checkpoint.
 
-    values: number of pairs. differ: different numbers as stored (+0 equals -0, and all NaNs are equal); changed: different numbers in
-    bf16, both rounded to nearest even; probe: |v - w| > eta * max(|w|, |v|) in float64, or differ if one is not finite.
-    nonfinite: pairs in which one is not finite. absolute_max: largest |v - w|; update_square, base_square: sums of (v - w)^2 and
-    w^2; these three are over pairs of finite values, float64 within a chunk and exact from chunk to chunk.
+    values: number of pairs. differ: different numbers as stored (+0 equals -0, and all NaNs are equal); changed: different numbers in bf16,
+    both rounded to nearest even; probe: |v - w| > eta * max(|w|, |v|) in float64, or differ if one is not finite. nonfinite: pairs in which
+    at least one number is not finite. absolute_max: largest |v - w|; update_square, base_square: sums of (v - w)^2 and w^2; these three are
+    over pairs of finite values, float64 within a chunk and exact from chunk to chunk.
     """
 
     values: int = 0
@@ -38,7 +38,7 @@ class PairCounts:
 
     @property
     def swallowed(self) -> int:
-        """Pairs that differ as stored but not in bf16."""
+        """Number of pairs that differ as stored but not in bf16."""
         return self.differ - self.changed
 
     def add(self, other: "PairCounts") -> None:
@@ -62,7 +62,7 @@ def _no_steps() -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TakenTables:
-    """The content of `PairTables` for few pairs, in little memory."""
+    """The contents of `PairTables` for few pairs, in little memory."""
 
     nonfinite: int
     absolute: Taken
@@ -72,7 +72,7 @@ class TakenTables:
 
 @dataclass(slots=True, eq=False)
 class PairTables:
-    """How large the updates v - w of pairs (w, v) of finite values are; all of it symmetric in w and v.
+    """Sizes of the updates v - w of pairs (w, v) of finite values, all symmetric in w and v.
 
     Absolute updates are |v - w|, relative ones |v - w| / max(|w|, |v|). Steps are those of bf16: |ord(bf16(w)) - ord(bf16(v))|, where
     ord numbers the values of bf16 in order, +0 and -0 both 0; a pair has changed when it is at least one step apart. Used by one
@@ -95,7 +95,7 @@ class PairTables:
         self.steps[0] += zeros
 
     def add_sums(self, changed_only: bool, absolute: Sums, relative: Sums) -> None:
-        """Add the sums of updates whose bins are counted elsewhere: of all pairs that differ, and of the changed ones of them."""
+        """Add the sums of updates whose bins are counted elsewhere: of all pairs that differ, or of the changed pairs only."""
         for distribution, (total, square, largest) in ((self.absolute, absolute), (self.relative, relative)):
             if largest:  # adding zeros would be slow
                 distribution.accumulate(changed_only, total, square, largest)
@@ -108,7 +108,7 @@ class PairTables:
         self.steps = self.steps + other.steps
 
     def take(self, least: int) -> TakenTables:
-        """Remove everything and return it. least: nothing absolute is below 2^least.
+        """Remove all contents and return them. least: no absolute update is below 2^least.
 
         Relative updates are above 2^-54: distinct float64 are further apart.
         """
@@ -118,14 +118,14 @@ class PairTables:
         return taken
 
     def add(self, taken: TakenTables) -> None:
-        """Add what was taken of other tables."""
+        """Add what was taken from other tables."""
         self.absolute.add(taken.absolute)
         self.relative.add(taken.relative)
         self.nonfinite += taken.nonfinite
         self.steps += taken.steps
 
     def weighed(self, weight: Fraction | int) -> "PairTables":
-        """The estimate for a population of which each pair read stands for ``weight``; nonfinite pairs stay those that were read."""
+        """Return the estimate for a population in which each pair read stands for ``weight`` pairs; nonfinite pairs are not scaled."""
         return PairTables(self.nonfinite, self.absolute.weighed(weight), self.relative.weighed(weight), self.steps * float(weight))
 
     def __eq__(self, other: object) -> bool:
@@ -135,7 +135,7 @@ class PairTables:
         return same and np.array_equal(self.steps, other.steps)
 
     def ulp_bins(self) -> list[tuple[int, int, float]]:
-        """(low, high, pairs) by steps, high included: 0, 1, 2, 3, 4 to 7, 8 to 15 and so on, up to the last that occurs."""
+        """Return (low, high, pairs) by steps, including high: 0, 1, 2, 3, 4 to 7, 8 to 15 and so on, up to the last that occurs."""
         edges = [0, 1, 2, 3, *(1 << bits for bits in range(2, 17))]
         bins = [(low, high - 1, count) for (low, high), count in zip(pairwise(edges), self.steps.tolist(), strict=True)]
         while bins and bins[-1][2] == 0:

@@ -31,7 +31,7 @@ _NO_JOINT = np.zeros(0, dtype=np.int64)
 _NO_TABLES = (np.zeros((2, 0), dtype=np.int64), np.zeros((2, 0), dtype=np.int64), np.zeros(STEP_BINS, dtype=np.int64))
 _NO_FLAGS = np.zeros(0, dtype=np.bool_)
 
-# Pairs widened to fp32 at a time, so that the result stays in cache.
+# Pairs that are widened to fp32 at a time, so that the result stays in cache.
 _PIECE = 1 << 16
 
 # Fewer bf16 pairs than this are counted one at a time: scanning the joint histogram would take longer.
@@ -41,8 +41,8 @@ _FEW = 1 << 16
 class PairCounter:
     """Counts pairs of bit patterns of two dtypes on one thread; `take` returns the counts as `PairCounts`.
 
-    eta: of the probe, in (0, 1). Magnitudes are added to ``tables``, if given, which no other thread may use meanwhile.
-    Compiled loops do the counting, or torch if ``device`` is "cuda".
+    eta: relative threshold of the probe, in (0, 1). Magnitudes are added to ``tables``, if given, which no other thread may use in the
+    meantime. Compiled loops do the counting, or torch if ``device`` is "cuda".
     """
 
     def __init__(self, dtype_base: str, dtype_tuned: str, eta: float, tables: PairTables | None = None, device: str = "cpu") -> None:
@@ -57,7 +57,7 @@ class PairCounter:
         self._counts = np.zeros(COUNTS, dtype=np.int64)
 
     def update(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.bool_] | None = None) -> None:
-        """Count pairs of patterns, (n,) unsigned integers of the dtypes' widths each. Raises ValueError if the lengths differ.
+        """Count pairs of patterns, (n,) unsigned integers of the dtypes' widths. Raises ValueError if the lengths differ.
 
         changed: (n,), set to whether the bf16 values of each pair differ.
         """
@@ -78,7 +78,7 @@ class PairCounter:
             self._count_fp32(base, tuned, changed)
 
     def take(self) -> PairCounts:
-        """The counts since the last call."""
+        """Return the counts since the last call."""
         taken, self._taken = self._taken, PairCounts()
         taken.changed, taken.probe, taken.differ, taken.nonfinite, nonfinite_differ = self._counts.tolist()
         self._counts[:] = 0
@@ -100,18 +100,18 @@ class PairCounter:
             self._count_joint(joint)
 
     def _count_joint(self, joint: NDArray[np.int64]) -> None:
-        """Count the pairs in ``joint``, and empty it."""
+        """Count the pairs in ``joint``, and clear it."""
         joint[REACH << 15 : (REACH + 1) << 15] = 0  # equal pairs
-        cells = np.flatnonzero(joint != 0)  # faster than for integers
+        cells = np.flatnonzero(joint != 0)  # faster than on integers
         times = joint[cells]
         joint[cells] = 0
         step, pattern = np.divmod(cells, 1 << 15)
         step -= REACH
-        w, v = (values_of(codes.astype(np.uint16), "BF16") for codes in (pattern, pattern + step))  # of one sign
+        w, v = (values_of(codes.astype(np.uint16), "BF16") for codes in (pattern, pattern + step))  # both have the same sign
         self._count_values(w, v, np.abs(step), times)
 
     def _count_fp64(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.bool_] | None) -> None:
-        """Count pairs of which one side is float64."""
+        """Count pairs with float64 on at least one side."""
         w, v = values_of(base, self._dtypes[0]), values_of(tuned, self._dtypes[1])
         finite = np.isfinite(w) & np.isfinite(v)
         self._counts[NONFINITE] += w.size - np.count_nonzero(finite)
@@ -126,14 +126,14 @@ class PairCounter:
 
     def _count_values(self, w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64]) -> None:
         """Count pairs of different numbers; see `pair_kernels.count_values`."""
-        for chosen in (steps == 0, steps != 0):  # each with a scale of its own: no square may overflow, or vanish next to the largest
+        for chosen in (steps == 0, steps != 0):  # each group has its own scale: no square may overflow, or vanish relative to the largest
             part = w[chosen], v[chosen], steps[chosen], times[chosen]
             shift, sums = _shift(*part[:2]), np.zeros((2, SUMS))
             count_values(*part, self._eta, ldexp(1, -shift), self._counts, sums, *self._bins)
             self._add_sums(sums, Fraction(0), shift)
 
     def _add_sums(self, sums: NDArray[np.float64], base_square: Fraction, shift: int = 0) -> None:
-        """Add the sums of one chunk, of absolute updates in units of 2^shift."""
+        """Add the sums of one chunk, with absolute updates in units of 2^shift."""
         unit, rows = Fraction(2) ** shift, sums.tolist()
         for row, changed_only in ((rows[0], False), (rows[1], False), (rows[1], True)):
             total, square, largest = row[:RELATIVE]
@@ -146,7 +146,7 @@ class PairCounter:
 
 
 def _joint_of_thread() -> NDArray[np.int64]:
-    """An empty joint histogram (see `pair_kernels`). One for each thread: made for each pair of checkpoints, they would fill the memory."""
+    """Return this thread's empty joint histogram (see `pair_kernels`). One per pair of checkpoints would exhaust memory."""
     if not hasattr(_own, "joint"):
         _own.joint = np.zeros(JOINT_STEPS << 15, dtype=np.int64)
     joint: NDArray[np.int64] = _own.joint
@@ -154,7 +154,7 @@ def _joint_of_thread() -> NDArray[np.int64]:
 
 
 def _pieces(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> Iterator[tuple[int, NDArray[Any], NDArray[Any], slice]]:
-    """The arguments of the compiled loop: the patterns of two sides of bf16 or of fp32 as they are, of others widened to fp32."""
+    """Yield the arguments of the compiled loop: patterns of bf16 or fp32 on both sides unchanged, all others widened to fp32."""
     if dtypes in (("BF16", "BF16"), ("F32", "F32")):
         yield 16 if dtypes[0] == "BF16" else 0, _plain(base), _plain(tuned), slice(None)
         return
@@ -165,11 +165,11 @@ def _pieces(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) ->
 
 
 def _plain(codes: NDArray[Any]) -> NDArray[Any]:
-    """``codes`` as the loop is compiled for: contiguous, aligned and writable; copied if necessary."""
+    """Return ``codes`` as the loop requires them: contiguous, aligned and writable; copied if necessary."""
     return np.require(codes, requirements=("C", "A", "W"))
 
 
 def _shift(*values: NDArray[np.float64]) -> int:
-    """The exponent of a power of two by which differences of the finite ones of ``values`` are divided, lest their squares overflow."""
+    """Return the exponent of a power of two by which the finite ``values`` are divided, so that squares of differences do not overflow."""
     largest = max(float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in values)
     return max(int(np.frexp(largest)[1]) + 1, -1000)

@@ -1,11 +1,11 @@
-"""Which rows and columns of a matrix changed, and how much the changes of several checkpoints overlap."""
+"""Records which rows and columns of a matrix changed, and how much the changes of several checkpoints overlap."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Columns are counted of matrices with at most this many.
+# Columns are counted only in matrices with at most this many.
 MOST_COLUMNS = 1 << 25
 
 Mask = NDArray[np.bool_]
@@ -14,13 +14,13 @@ Mask = NDArray[np.bool_]
 class ChangedPlaces:
     """The rows (along the last axis) and columns of a matrix with at least one pair whose bf16 values differ.
 
-    Chunks are runs of consecutive elements, in any order. Columns are not counted beyond MOST_COLUMNS: None.
+    Chunks are runs of consecutive elements, in any order. Columns are None for more than MOST_COLUMNS.
     """
 
     def __init__(self, rows: int, columns: int) -> None:
         self.rows, self.columns = rows, columns
         self._whole_rows = 0
-        self._split_rows: set[int] = set()  # rows cut by the end of a chunk, which other chunks may contain too
+        self._split_rows: set[int] = set()  # rows cut by the end of a chunk, which other chunks may also contain
         self._columns = np.zeros(columns, dtype=np.bool_) if columns <= MOST_COLUMNS else None
 
     @property
@@ -34,7 +34,7 @@ class ChangedPlaces:
         return None if self._columns is None else int(np.count_nonzero(self._columns))
 
     def update(self, changed: Mask, start: int) -> None:
-        """Add which elements (n,) of the matrix changed, row-major from element ``start`` on."""
+        """Add the changes of elements (n,) of the matrix, row-major from element ``start`` on."""
         at = 0
         while at < changed.size:
             row, column = divmod(start + at, self.columns)
@@ -54,7 +54,7 @@ class ChangedPlaces:
                 at += matrix.size
 
     def merge(self, other: "ChangedPlaces") -> None:
-        """Add the changes that ``other`` found in other chunks of the same matrix."""
+        """Add the changes found by ``other`` in other chunks of the same matrix."""
         self._whole_rows += other._whole_rows
         self._split_rows |= other._split_rows
         if self._columns is not None and other._columns is not None:
@@ -62,7 +62,7 @@ class ChangedPlaces:
 
 
 def intersections(masks: Sequence[Mask]) -> NDArray[np.int64]:
-    """(K, K) how many elements each two of K masks of one length share; those of each itself on the diagonal."""
+    """Return (K, K) how many elements each two of K masks of equal length share; the diagonal holds those of each mask."""
     shared = np.zeros((len(masks), len(masks)), dtype=np.int64)
     for i, mask in enumerate(masks):
         for j, other in enumerate(masks[: i + 1]):

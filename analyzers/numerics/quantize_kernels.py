@@ -1,4 +1,4 @@
-"""The loop that rounds values to a grid under scales and measures the error: every quantization format is a case of it."""
+"""Rounds values to a grid under scales and measures the error, in one compiled loop for all quantization formats."""
 
 from typing import Any
 
@@ -6,28 +6,28 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-# How the scale of a tile follows from its largest magnitude.
+# Rules that derive the scale of a tile from its largest magnitude.
 AMAX, POWER_OF_TWO, TWO_LEVELS = 0, 1, 2
 
 
 @njit(nogil=True, cache=True)
 def _power(exponent: int) -> Any:
-    """2^exponent as fp32, exponent from -126 to 127."""
+    """Return 2^exponent as fp32, for exponents from -126 to 127."""
     return np.uint32((exponent + 127) << 23).view(np.float32)
 
 
 @njit(nogil=True, cache=True)
 def _round(x: Any, mantissa: int, least: int, largest: Any) -> Any:
-    """``x`` rounded to nearest even in a float format of ``mantissa`` bits and exponents from ``least`` on, saturated at ``largest``."""
+    """Round ``x`` to nearest even in a float format of ``mantissa`` bits and exponents from ``least`` on, saturated at ``largest``."""
     exponent: Any = max((np.int64(np.float32(x).view(np.uint32) & np.uint32(0x7FFFFFFF)) >> 23) - 127, least)
     rounded = np.float32(np.rint(x * _power(mantissa - exponent)) * _power(exponent - mantissa))
     return min(max(rounded, -largest), largest)
 
 
-# The sums may be taken in any order, which allows vector instructions.
+# Sums may be reassociated, which allows vector instructions.
 @njit(nogil=True, cache=True, fastmath={"reassoc"})
 def _row_error(row: NDArray[np.float32], scale: Any, mantissa: int, least: int, top: Any) -> tuple[float, float, int, int, int]:
-    """What `rounding_error` returns, of values that share a ``scale``."""
+    """Return the result of `rounding_error` for values that share one ``scale``."""
     error, square, exact, saturated, count = 0.0, 0.0, 0, 0, 0
     divisor = scale if scale > 0 else np.float32(1)
     for i in range(row.size):
@@ -39,7 +39,7 @@ def _row_error(row: NDArray[np.float32], scale: Any, mantissa: int, least: int, 
         error += difference * difference
         square += np.float64(x) * np.float64(x)
         exact += finite and y == x
-        saturated += abs(scaled) > top * np.float32(1.000001)  # not where the scale was rounded down
+        saturated += abs(scaled) > top * np.float32(1.000001)  # with a tolerance for scales that were rounded down
         count += finite
     return error, square, exact, saturated, count
 
@@ -60,9 +60,10 @@ def rounding_error(
 
     rule: the scale of a tile whose largest finite magnitude is amax. AMAX: amax / largest. POWER_OF_TWO: 2^(floor(log2 amax) - floor(log2
     largest)). TWO_LEVELS: E4M3(amax / largest / t) t with t = tensor_amax / (448 largest). All in fp32, as the formats are used.
-    tensor_amax: the largest magnitude in the tensor of which ``values`` are a part; per_tensor: it takes the place of every tile's.
+    tensor_amax: the largest magnitude in the whole tensor; per_tensor: use it for every tile.
 
-    Returns sums over finite values x of (rounded - x)^2 and x^2, in float64, how many are exact, how many exceed the grid, and all.
+    Returns sums over finite values x of (rounded - x)^2 and x^2, in float64, and the numbers of exact, of saturated and of all finite
+    values.
     """
     rows, columns = values.shape
     top = np.float32(largest)

@@ -1,4 +1,4 @@
-"""Loops over the rows of a matrix: which rows contain only values of a narrower format."""
+"""Finds the rows of a matrix that contain only values of a narrower format, in compiled loops."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 _BINADES_OF_A_ROW = 4
-_PROOF_BITS = 40  # odds of 10^-12, as a tensor may have a hundred thousand rows
+_PROOF_BITS = 40  # bits; odds of 10^-12, as a tensor may have a hundred thousand rows
 
 
 @njit(nogil=True, cache=True)
 def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, int]:
-    """Count rows of fp32 patterns whose finite values are all exact in bf16, and those all exact in fp16 alone.
+    """Count rows of fp32 patterns whose finite values are all exact in bf16, and rows that are all exact only in fp16.
 
     At least ``need`` different informative values must be among them (see `_is_informative`): a row of ones or zeros
     proves nothing. codes: (n,) whole rows of ``row`` elements.
@@ -31,7 +31,7 @@ def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, i
 def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
     """Count rows of fp16 patterns whose normal values all have the 3 low mantissa bits zero: exact in bf16.
 
-    Otherwise as `exact_rows32`. Subnormals have lost the bits that would tell.
+    Otherwise like `exact_rows32`. Subnormals have lost the bits that would distinguish them.
     """
     count = 0
     for start in range(0, codes.size, row):
@@ -54,7 +54,7 @@ def _exact_in_fp16(codes: NDArray[np.uint32]) -> bool:
     values = codes.view(np.float32)
     for i in range(codes.size):
         magnitude = codes[i] & 0x7FFFFFFF
-        if magnitude < 0x38800000:  # below 2^-14 fp16 holds the multiples of 2^-24
+        if magnitude < 0x38800000:  # below 2^-14, fp16 holds the multiples of 2^-24
             steps = abs(values[i]) * np.float32(2.0**24)
             if steps != np.floor(steps):
                 return False
@@ -73,13 +73,13 @@ def _fp16_exact_in_bf16(codes: NDArray[np.uint16]) -> bool:
 
 @njit(nogil=True, cache=True)
 def _is_informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int, beyond: int, low: int) -> bool:
-    """Return whether ``codes`` hold at least ``need`` different informative magnitudes, spread as those of a float format are.
+    """Return whether ``codes`` hold at least ``need`` different informative magnitudes, distributed like those of a float format.
 
-    Informative are normal values except powers of two; they are told apart by a 64-slot hash. The sign is left out: a value
-    and its negative pass a test together, and count as one. With ``beyond`` only codes that have one of these bits count:
-    a row of bf16 values and one other is not a row of fp16 values. The lowest bit that the narrower format keeps, above ``low`` others,
-    must be in use in 4 binades: on an integer grid (dequantized integers, counts) it is in the topmost alone. And the odds that all pass
-    by accident, given the coarsest grid that holds the row, must be below 2^-40: each value that has more bits on that grid than the
+    Informative are normal values except powers of two; they are distinguished by a 64-slot hash. The sign is ignored: a value and its
+    negative pass a test together, and count as one. With ``beyond``, only codes that have one of these bits count: a row of bf16 values
+    with a single other value is not a row of fp16 values. The lowest bit that the narrower format keeps, above ``low`` others, must be in
+    use in 4 binades: on an integer grid (dequantized integers, counts) it is in use only in the topmost binade. Finally, the odds that all
+    pass by accident, given the coarsest grid that holds the row, must be below 2^-40: each value that has more bits on that grid than the
     narrower format keeps would lose them with odds of 2^-bits, at most 2^-low.
     """
     slots, binades = np.zeros(64, dtype=np.bool_), np.zeros(64, dtype=np.bool_)

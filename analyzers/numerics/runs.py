@@ -1,4 +1,4 @@
-"""Evidence of an fp8 or fp4 ancestor in neighbouring weights: counts over runs of 128.
+"""Finds evidence of an fp8 or fp4 ancestor in neighbouring weights, by counts over runs of 128.
 
 Values of a scaled 8- or 4-bit float format that share a scale have only the few significands of that format, since
 scaling and rounding change a significand alike in every binade. A run is 128 neighbours (fewer at the end of a row)
@@ -42,24 +42,24 @@ BLOCK = 16
 NORMALS_OF_A_RUN = 32
 SIGNIFICANDS_OF_FP8 = 8
 
-# A run of 16 scaled E2M1 blocks, with scales in fp8, has at most 13; a native one passes that within 32 values.
+# A run of 16 scaled E2M1 blocks, with scales in fp8, has at most 13 significands; a native run exceeds that within 32 values.
 SIGNIFICANDS_OF_FP4 = 16
 
-# Fewer different magnitudes are those of a 4-bit format, or repeats. A run that is cut short by the row has fewer.
+# Fewer different magnitudes occur in a 4-bit format, or in repeats. A run that is cut short by the end of the row has fewer.
 MAGNITUDES_OF_A_RUN = 20
 MAGNITUDES_OF_A_SHORT_RUN = 12
 EXPONENTS_OF_A_RUN = 6
 
-# Binades from the largest value of a block of 16 to the smallest. 127 to 1 (int8) has 7 at most, 60 to 1 (the 6-bit
-# format E2M3) 6. The other 6-bit format, E3M2, has 448 to 1, which is 9, and like E5M2 no more than 4 significands.
+# Binades from the largest value of a block of 16 to the smallest. int8 (127 to 1) has 7 at most, the 6-bit format E2M3 (60 to 1) has 6. The
+# other 6-bit format, E3M2 (448 to 1), has 9 and, like E5M2, no more than 4 significands.
 DEEP_8 = 8
 DEEP_4 = 10
 
-# For ``DEEP_4`` subnormal values of so many steps count too. They were rounded by 1/16 at most, which leaves 448 to 1 within 9
-# binades. It would not leave 127 to 1 within 7: they do not count for ``DEEP_8``.
+# For ``DEEP_4``, subnormal values of this many steps count too. They were rounded by 1/16 at most, which leaves 448 to 1 within 9 binades.
+# It would not leave 127 to 1 within 7, so they do not count for ``DEEP_8``.
 EXACT_SUBNORMAL = 8
 
-# A block must have this many normal values to be tested: with so many, 4 significands hardly ever show as fewer than 3.
+# Fewest normal values of a block that is tested: with this many, 4 significands almost never show as fewer than 3.
 VALUES_OF_A_BLOCK = 8
 
 _NOTHING = -1  # a block that cannot be tested
@@ -71,9 +71,9 @@ def runs_of_few_significands(
 ) -> None:
     """Count the kinds of runs of 128 neighbours (see the module).
 
-    A run lies within one row and starts at a multiple of 128 in it; every ``stride``-th run of the tensor is looked
-    at. codes: (n,) whole rows; row: elements in a row; first: index of the first row in its tensor; mantissa, exponent:
-    bits of each in the stored dtype; out: (RUN_COUNTS,) the counts, added to.
+    A run lies within one row and starts at a multiple of 128 in it; every ``stride``-th run of the tensor is examined. codes: (n,) whole
+    rows; row: elements in a row; first: index of the first row in its tensor; mantissa, exponent: bits of each in the stored dtype; out:
+    (RUN_COUNTS,) the counts to add to.
     """
     per_row = -(-row // RUN)
     top, every_bit = (1 << exponent) - 1, (1 << (mantissa + exponent)) - 1
@@ -99,7 +99,7 @@ def runs_of_few_significands(
 
 @njit(nogil=True, cache=True)
 def _bits_in_use(run: NDArray[np.int64], mantissa: int, top: int) -> int:
-    """The bits from the highest that a normal value has to the lowest, both included; stops once they are more than 24."""
+    """Return the number of bits from the highest to the lowest in use among the normal values; stops beyond 24."""
     highest, lowest = 0, top
     for magnitude in run:
         stored = magnitude >> mantissa
@@ -115,7 +115,7 @@ def _bits_in_use(run: NDArray[np.int64], mantissa: int, top: int) -> int:
 
 @njit(nogil=True, cache=True)
 def _survey(run: NDArray[np.int64], mantissa: int, top: int) -> tuple[int, bool]:
-    """The number of normal values, and whether there are too many significands (in 7 bits); stops as soon as there are."""
+    """Return the number of normal values, and whether there are too many significands (in 7 bits); stops as soon as there are."""
     seen = np.zeros(128, dtype=np.bool_)
     normal = significands = 0
     for start in range(0, run.size, 32):
@@ -133,7 +133,7 @@ def _survey(run: NDArray[np.int64], mantissa: int, top: int) -> tuple[int, bool]
 
 @njit(nogil=True, cache=True)
 def _count(run: NDArray[np.int64], mantissa: int, top: int, out: NDArray[np.int64]) -> None:
-    """Add a run of at most 16 significands (in 7 bits), given by its magnitudes."""
+    """Count a run of at most 16 significands (in 7 bits), given by its magnitudes."""
     own = np.zeros(RUN // BLOCK, dtype=np.int64)
     out[_kind(run, mantissa, top, own)] += 1
     before_fits = True
@@ -154,9 +154,9 @@ def _count(run: NDArray[np.int64], mantissa: int, top: int, out: NDArray[np.int6
 
 @njit(nogil=True, cache=True)
 def _kind(run: NDArray[np.int64], mantissa: int, top: int, own: NDArray[np.int64]) -> int:
-    """What a run is (one of the first six counts); also sets own (blocks,) to how many significands each block has.
+    """Return the kind of a run (one of the first six counts); also set own (blocks,) to the number of significands in each block.
 
-    Significands are numbered from 1 in the order of their first occurrence, and told apart by their first 7 bits.
+    Significands are numbered from 1 in the order of their first occurrence, and distinguished by their first 7 bits.
     """
     numbers = np.zeros(128, dtype=np.int64)
     fractions = np.zeros(SIGNIFICANDS_OF_FP4 + 1, dtype=np.int64)
@@ -210,7 +210,7 @@ def _kind(run: NDArray[np.int64], mantissa: int, top: int, own: NDArray[np.int64
 
 @njit(nogil=True, cache=True)
 def _equal_steps(fractions: NDArray[np.int64], mantissa: int) -> bool:
-    """Return whether one scale makes all significands multiples of 1/8 from 1 to 2: the first of them any of these, the others near one."""
+    """Return whether one scale turns all significands into multiples of 1/8 from 1 to 2, the first exactly, the others up to rounding."""
     for eighths in range(8, 16):
         fits = 0
         for fraction in fractions:
@@ -236,7 +236,7 @@ def _bit_length(word: int) -> int:
 
 @njit(nogil=True, cache=True)
 def _fit_e2m1(block: NDArray[np.int64], mantissa: int, top: int) -> tuple[int, int]:
-    """How magnitudes fit E2M1 times one t (-1 if that cannot be tested), and whether t is not a power of two.
+    """Return how magnitudes fit E2M1 times one t (-1 if that cannot be tested), and whether t is not a power of two.
 
     t, 2 t, 4 t and 8 t have one significand, 3 t, 6 t and 12 t another, which is 3/2 of it or, where that reaches 2, 3/4.
     """
@@ -281,5 +281,5 @@ def _fit_e2m1(block: NDArray[np.int64], mantissa: int, top: int) -> tuple[int, i
 
 @njit(nogil=True, cache=True)
 def _near(one: int, other: int) -> bool:
-    """Return whether two multiples of significands are equal but for roundings to bf16, perhaps by way of fp32."""
+    """Return whether two multiples of significands are equal up to rounding to bf16, possibly via fp32."""
     return abs(one - other) <= (other >> 7) + (other >> 9)

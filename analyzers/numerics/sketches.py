@@ -1,4 +1,4 @@
-"""A small, mergeable sketch of a distribution of magnitudes: log-linear bins and exact sums.
+"""Sketches a distribution of magnitudes, small and mergeable: log-linear bins and exact sums.
 
 A binade is cut into `PER_BINADE` bins of equal width, so that a bin is at most 0.8% wide and its middle within 0.4% of
 everything in it. The number of a bin is ``(floor(log2 x) - FIRST_EXPONENT) * PER_BINADE + floor((x / 2^floor(log2 x) - 1)
@@ -18,12 +18,12 @@ from analyzers.numerics.histogram import FP64_LARGEST, sqrt_of
 from analyzers.numerics.pair_kernels import bin_of
 
 PER_BINADE = 128
-FIRST_EXPONENT = -1074  # of the smallest float64
+FIRST_EXPONENT = -1074  # exponent of the smallest float64
 BINS = (1024 - FIRST_EXPONENT) * PER_BINADE
-SUM_BITS = 3 * 1074  # squares of numbers scaled by a power of two are multiples of 2^-1074 times its square
+SUM_BITS = 3 * 1074  # squares of scaled numbers are multiples of 2^-1074 times the square of the scale
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
 
-# Bins that a block's counts are kept in: 16 to a binade.
+# A block's counts are kept in bins of this many fine bins: 16 per binade.
 COARSE = 8
 
 Floats = NDArray[np.float64]
@@ -32,7 +32,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A distribution: mean, std (of the population) and max but for rounding, percentiles and min within 0.4%; None if ``count`` is 0."""
+    """Summary of a distribution: mean, population std and max up to rounding, percentiles and min within 0.4%; None if ``count`` is 0."""
 
     count: float
     mean: float | None = None
@@ -48,7 +48,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """``count`` magnitudes in [low, high), ``changed`` of them of changed values."""
+    """A bin of ``count`` magnitudes in [low, high), of which ``changed`` belong to changed values."""
 
     low: float
     high: float
@@ -57,7 +57,7 @@ class Bin:
 
 
 def lower_edge(number: int) -> float:
-    """Where bin ``number`` begins; the largest float64 for the bin after the last."""
+    """Return the lower edge of bin ``number``; the largest float64 for the bin after the last."""
     exponent, inside = divmod(number, PER_BINADE)
     if exponent + FIRST_EXPONENT > 1023:
         return FP64_LARGEST
@@ -65,14 +65,16 @@ def lower_edge(number: int) -> float:
 
 
 def in_units(x: Fraction | float) -> int:
-    """``x``, a multiple of 2^-`SUM_BITS`, in these units: adding fractions takes ten times as long."""
+    """Express ``x``, a multiple of 2^-`SUM_BITS`, in these units: adding fractions would take ten times as long."""
     numerator, denominator = x.as_integer_ratio()
     return numerator << (SUM_BITS + 1 - denominator.bit_length())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taken:
-    """What `Distribution.take` took. bins: (m,) places in the flat counts, ascending; counts: (m,); the rest as there."""
+    """The contents that `Distribution.take` removed. bins: (m,) indices into the flat counts, ascending; counts: (m,); the rest as in
+    `Distribution`.
+    """
 
     bins: Ints
     counts: Ints
@@ -82,7 +84,7 @@ class Taken:
     zeros: int
 
     def coarse(self) -> tuple[Ints, Ints]:
-        """Numbers of the bins of `COARSE` places each, ascending, and their counts."""
+        """Return the indices of the bins of `COARSE` fine bins each, ascending, and their counts."""
         numbers = self.bins // COARSE
         first = np.flatnonzero(np.diff(numbers, prepend=-1))
         return numbers[first], np.add.reduceat(self.counts, first) if first.size else self.counts
@@ -90,12 +92,12 @@ class Taken:
 
 @dataclass(slots=True, eq=False)
 class Distribution:
-    """Positive magnitudes on two planes: of values that differ and did not change (0), and of changed ones (1).
+    """Positive magnitudes on two planes: values that differ without having changed (0), and changed values (1).
 
-    counts: (2, BINS) how many magnitudes each bin holds; only the pages in use take memory. sums, squares: of x and of x^2
-    over both planes, and over the changed ones, in units of 2^-`SUM_BITS`: exact, so that merging is associative and commutative.
-    largest: likewise, 0 if there are none. zeros: how many values that did not change are 0; they have no bin. Of `weighed` ones all
-    counts are estimates, in float64.
+    counts: (2, BINS) number of magnitudes in each bin; only the pages in use take memory. sums, squares: sums of x and of x^2 over both
+    planes, and over the changed values, in units of 2^-`SUM_BITS`: exact, so that merging is associative and commutative. largest:
+    likewise, 0 if there are none. zeros: number of updates that are 0; they have no bin. In a `weighed` distribution all counts are
+    estimates, in float64.
     """
 
     counts: NDArray[Any] = field(default_factory=lambda: np.zeros((2, BINS), dtype=np.int64))
@@ -105,7 +107,7 @@ class Distribution:
     zeros: float = 0
 
     def accumulate(self, changed_only: bool, total: Fraction | float, square: Fraction | float, largest: float) -> None:
-        """Add to the sums of x and x^2, over all or the changed ones, and update the largest."""
+        """Add to the sums of x and x^2, over all or the changed values, and update the largest."""
         self.sums[changed_only] += in_units(total)
         self.squares[changed_only] += in_units(square)
         self.largest[changed_only] = max(self.largest[changed_only], largest)
@@ -120,7 +122,7 @@ class Distribution:
             self.largest[plane] = max(self.largest[plane], other.largest[plane])
 
     def take(self, least: int) -> Taken:
-        """Remove everything and return it. least: nothing is below 2^least; looking through all bins would take long."""
+        """Remove all contents and return them. least: no magnitude is below 2^least, which spares a search through all bins."""
         first, last = (least - FIRST_EXPONENT) * PER_BINADE, int(bin_of(max(*self.largest, 2.0**least)))
         flat = self.counts.reshape(-1)
         plane, bins = np.nonzero(self.counts[:, first : last + 1])
@@ -131,7 +133,7 @@ class Distribution:
         return taken
 
     def add(self, taken: Taken) -> None:
-        """Add what was taken of another one."""
+        """Add what was taken from another distribution."""
         self.counts.reshape(-1)[taken.bins] += taken.counts
         self.zeros += taken.zeros
         for plane in (False, True):
@@ -140,7 +142,7 @@ class Distribution:
             self.largest[plane] = max(self.largest[plane], taken.largest[plane])
 
     def weighed(self, weight: Fraction | int) -> "Distribution":
-        """The estimate for a population of which each value read stands for ``weight``."""
+        """Return the estimate for a population in which each value read stands for ``weight`` values."""
         sums, squares = ([int(each * weight) for each in sums] for sums in (self.sums, self.squares))
         return Distribution(self.counts * float(weight), sums, squares, list(self.largest), self.zeros * float(weight))
 
@@ -151,13 +153,13 @@ class Distribution:
         return mine == theirs and np.array_equal(self.counts, other.counts)
 
     def _occupied(self, changed_only: bool) -> tuple[Ints, NDArray[Any]]:
-        """(m,) numbers of the occupied bins, ascending, and counts, of the changed ones or of all."""
+        """Return (m,) indices of the occupied bins, ascending, and their counts, of the changed values or of all."""
         counts: NDArray[Any] = self.counts[1] if changed_only else self.counts.sum(axis=0)
         bins = np.flatnonzero(counts)
         return bins, counts[bins]
 
     def summary(self, changed_only: bool) -> Summary:
-        """Over all values, zeros included, or over the changed ones. Percentiles interpolate between order statistics."""
+        """Summarize all values, including zeros, or the changed values. Percentiles interpolate between order statistics."""
         n = self.number(changed_only)
         if n == 0:
             return Summary(0)
@@ -168,12 +170,12 @@ class Distribution:
         return Summary(n, float(mean), std, least, p25, p50, p75, p90, p99, self.largest[changed_only])
 
     def number(self, changed_only: bool) -> float:
-        """How many values, zeros included, or changed values there are."""
+        """Count all values, including zeros, or the changed values."""
         counts = self.counts[1] if changed_only else self.counts
         return float(counts.sum()) + (0 if changed_only else self.zeros)
 
     def quantiles(self, shares: Sequence[float], changed_only: bool) -> list[float]:
-        """The quantiles at ``shares``, ascending or not, of a distribution that is not empty."""
+        """Return the quantiles at ``shares``, in any order, of a distribution that is not empty."""
         bins, counts = self._occupied(changed_only)
         zeros = 0 if changed_only else self.zeros
         ends = zeros + np.cumsum(counts)
@@ -194,13 +196,13 @@ class Distribution:
         return [quantile(share) for share in shares]
 
     def below(self, exponent: int, changed_only: bool) -> float:
-        """How many values, zeros included, or changed values are smaller than 2^exponent."""
+        """Count the values smaller than 2^exponent, among all values, including zeros, or among the changed values."""
         edge = (exponent - FIRST_EXPONENT) * PER_BINADE
         bins, counts = self._occupied(changed_only)
         return float(counts[bins < edge].sum()) + (0 if changed_only else self.zeros)
 
     def histogram(self, per_binade: int = 4) -> list[Bin]:
-        """The occupied bins of the nonzero values, ``per_binade`` (which divides `PER_BINADE`) to a binade, ascending."""
+        """Return the occupied bins of the nonzero values, ``per_binade`` (which divides `PER_BINADE`) per binade, ascending."""
         width = PER_BINADE // per_binade
         counts = self.counts.reshape(2, -1, width).sum(axis=2)
         coarse = np.flatnonzero(counts.sum(axis=0))
@@ -208,9 +210,9 @@ class Distribution:
         return [Bin(lower_edge(n * width), lower_edge((n + 1) * width), kept + changed, changed) for n, kept, changed in rows]
 
     def energy(self, tops: Sequence[float]) -> list[float | None]:
-        """The share of the sum of squares that lies in each ``top`` share of all values, largest first, by the middles of bins.
+        """Return the share of the sum of squares that lies in each ``top`` share of all values, largest first, by the centres of bins.
 
-        The top of n holds ceil(top * n). None if everything is zero.
+        The top of n values holds ceil(top * n) values. None if everything is zero.
         """
         bins, counts = (each[::-1] for each in self._occupied(changed_only=False))
         n = self.number(changed_only=False)

@@ -1,4 +1,4 @@
-"""Mantissa's analyzers: what the numbers in a language model's weights say.
+"""Registers Mantissa's analyzers: questions about the numbers in a language model's weights.
 
 `ANALYZERS` is the one list of them: the command line, the pages, the navigation, the API, the MCP tools, exports, the library and the
 methods page read it, and nothing else names an analyzer.
@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 @dataclass(frozen=True, slots=True)
 class Analyzer:
-    """One analyzer. Its modules are named as text and loaded when they are needed: no command imports torch or Gradio without using it.
+    """One analyzer. Its modules are given by name and imported when needed: no command imports torch or Gradio without using it.
 
     name: the command, the API endpoint, the key in the library and the address of its page. question: what it answers, for ``--help``.
     package: exports ``analyze``, ``NameRequest`` and ``NameReport``. Its modules: ``command``, the options of the command line; for its
@@ -39,32 +39,35 @@ class Analyzer:
 
     @property
     def address(self) -> str:
-        """Of its page, relative to the app's."""
+        """Address of its page, relative to the app's."""
         return "" if self.home else self.name
 
     def load(self) -> Any:
-        """The package: ``load().analyze``."""
+        """Import the package: ``load().analyze``."""
         return import_module(self.package)
 
     def request_model(self) -> Any:
-        """The class of its requests."""
+        """Return the class of its requests."""
         return getattr(self.load(), f"{self.name.capitalize()}Request")
 
     def report_model(self) -> Any:
-        """The class of its reports."""
+        """Return the class of its reports."""
         return getattr(self.load(), f"{self.name.capitalize()}Report")
 
     def analysis_version(self) -> int:
-        """Raised when the same request would give other results. It is in the module of the request class, which does not import torch."""
+        """Return the version of the analysis, raised when the same request would give other results.
+
+        It is stored in the module of the request class, which does not import torch.
+        """
         version: int = vars(sys.modules[self.request_model().__module__])["ANALYSIS_VERSION"]
         return version
 
     def module(self, name: str) -> Any:
-        """A module of the package: "command", "sentences", "tables" or "text"."""
+        """Import a module of the package: "command", "sentences", "tables" or "text"."""
         return import_module(f"{self.package}.{name}")
 
     def component(self, name: str) -> Any:
-        """A module of ``components``: "form", "page", "result" or "methods"."""
+        """Import a module of ``components``: "form", "page", "result" or "methods"."""
         return import_module(f"{self.components or f'components.{self.name}'}.{name}")
 
 
@@ -131,5 +134,5 @@ ANALYZERS = {
 
 
 def analyzer_of(request: Any) -> Analyzer:
-    """The analyzer of a request."""
+    """Return the analyzer of a request."""
     return next(each for each in ANALYZERS.values() if f"{type(request).__module__}.".startswith(f"{each.package}."))

@@ -1,4 +1,4 @@
-"""The command line: ``python -m analyzers COMMAND ...``, one command for each analyzer and each of `TOOLS`.
+"""Runs the command line: ``python -m analyzers COMMAND ...``, one command for each analyzer and each of `TOOLS`.
 
 Only the answer goes to standard output; progress and errors go to standard error. Exit status: 0 done; 1 `check` found an error; 2 bad
 input, unusable checkpoint or a limit, with one line on standard error per model; 130 interrupted; 143 ended by SIGTERM.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from analyzers.command_line import Parser
 
 Tools = Mapping[str, tuple[str, Callable[[], Any]]]
-# Commands that use an analyzer, or act on its result: name -> what it does, and its module, like an analyzer's ``command``.
+# Commands that use an analyzer, or act on its result: name -> description and module, like an analyzer's ``command``.
 TOOLS: Tools = {
     "shrink": ("store a checkpoint in fewer bytes without changing a value", lambda: import_module("analyzers.shrink.command")),
     "scan": ("dtype of thousands of models, as Parquet", lambda: import_module("analyzers.scan.command")),
@@ -49,11 +49,11 @@ def _pull_request_on(model: str) -> Any:
 
 
 def build_parser(chosen: Collection[str], tools: Tools = TOOLS) -> "Parser":
-    """The parser of all commands, with options for the ``chosen`` ones only: the others are not imported. tools: as `TOOLS`."""
+    """Build the parser of all commands, with options for the ``chosen`` ones only: the others are not imported. tools: see `TOOLS`."""
     from analyzers.command_line import Parser, wrapped  # not at the top: main catches an interrupt during these imports
 
     parser = Parser(prog="mantissa", description="What the numbers in a language model's weights say.")
-    # a command line reaches up, as app.py does; analyzers do not
+    # Passed down as defaults: a command line may depend on components, analyzers may not.
     parser.set_defaults(write_html=_write_html, contribute_to=_contribute, pull_request_on=_pull_request_on, tools=tools)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     known = {each.name: (each.question, partial(each.module, "command")) for each in ANALYZERS.values()} | {**tools}
@@ -75,12 +75,12 @@ def _is_text(word: str) -> bool:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM: a command ends as after Ctrl-C, and leaves nothing unfinished behind."""
+    """SIGTERM was received: the command ends as after Ctrl-C, and leaves nothing unfinished behind."""
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Raise `_Terminated` in the block on SIGTERM, unless the program that called this has other plans for it."""
+    """Raise `_Terminated` in the block on SIGTERM, unless the calling program has its own handler."""
     ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
     def terminate(*_: object) -> None:
@@ -96,7 +96,7 @@ def _terminable() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None, tools: Tools = TOOLS) -> int:
-    """Run one command; returns the exit status. tools: as `TOOLS`, more of them where the package is the program."""
+    """Run one command; return the exit status. tools: see `TOOLS`, possibly extended by the calling program."""
     if sys.stderr is None:  # closed by the parent process: print would use standard output instead
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as the process lives
     words = sys.argv[1:] if arguments is None else list(arguments)
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None, tools: Tools = TOOLS) -> int:
         print_line(": ".join([ended, *map(str, error.args)]))
         return status
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the flush at exit would complain
         return 0
     except (MemoryError, ImportError, OSError) as error:
         if not (isinstance(error, MemoryError) or "failed to map" in str(error) or getattr(error, "errno", None) == errno.ENOMEM):

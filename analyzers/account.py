@@ -1,4 +1,4 @@
-"""The account of a report, which says what it reaches and what it leaves out: as tables, and as lines for a terminal."""
+"""Shows the account of a report, what it covers and what it leaves out, as tables and as lines for a terminal."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -23,12 +23,14 @@ NAMES: dict[Class, str] = {
     "excluded": "excluded by the filter",
     "empty": "empty",
 }
-# Parts that the terminal shows of each checkpoint.
+# Most parts that the terminal shows of each checkpoint.
 _SHOWN = 10
 
 
 def coverage_tables(coverage: Sequence[Coverage]) -> "dict[str, pandas.DataFrame]":
-    """``coverage`` (a row per checkpoint: its share, and tensors, parameters and bytes of each class), ``left_out``, ``files_not_read``."""
+    """Return the tables ``coverage`` (a row per checkpoint: share, and tensors, parameters, bytes of each class), ``left_out``,
+    ``files_not_read``.
+    """
     parts = ({"checkpoint": each.ref, **part.model_dump()} for each in coverage for part in each.left_out)
     files = ({"checkpoint": each.ref, **file.model_dump()} for each in coverage for file in each.files_not_read)
     classes = [f"{name}_{field}" for name in CLASSES for field in Counted.model_fields]
@@ -51,7 +53,7 @@ def _row(coverage: Coverage) -> dict[str, object]:
 
 
 def class_rows(coverage: Coverage) -> list[tuple[str, str, str, str, str]]:
-    """Each class with its tensors, parameters, their share of all, and bytes; then the sums."""
+    """Return each class with its tensors, parameters, their share of all, and bytes; then the sums."""
     found = [(NAMES[name], coverage.classes[name]) for name in NAMES if name in coverage.classes]
     rows = [(name, each.tensors, each.parameters, each.bytes) for name, each in found]
     if len(rows) > 1:
@@ -63,7 +65,7 @@ def class_rows(coverage: Coverage) -> list[tuple[str, str, str, str, str]]:
 
 
 def covered(coverage: Coverage, verb: str) -> str:
-    """How many weights are covered, or that all tensors are accounted for: a sentence."""
+    """Write a sentence on how many weights are covered, or that all tensors are accounted for."""
     if coverage.whole:
         tensors = sum(each.tensors for each in coverage.classes.values())
         return f"All {plural(tensors, 'tensor')} accounted for."
@@ -71,7 +73,7 @@ def covered(coverage: Coverage, verb: str) -> str:
 
 
 def missed(coverage: Coverage, files: bool = True) -> Iterator[str]:
-    """The first parts that were left out, a line each, and the ``files`` that were not read, a line for each reason."""
+    """Yield a line for each of the first parts that were left out and, with ``files``, a line for each reason why files were not read."""
     for part in coverage.left_out[:_SHOWN]:
         parameters = f", {plural(part.parameters, 'parameter')}" if part.parameters else ""
         yield f"Left out: {part.what} ({plural(part.tensors, 'tensor')}{parameters}): {part.why}"
@@ -82,7 +84,7 @@ def missed(coverage: Coverage, files: bool = True) -> Iterator[str]:
 
 
 def coverage_lines(report: Report) -> list[str]:
-    """The account of each checkpoint that the answer does not reach as a whole, for a terminal; nothing if there is none."""
+    """Write the account of each checkpoint that is not covered as a whole, for a terminal; empty if there is none."""
     partial = [each for each in report.accounts() if not each.whole]
     lines = [line for each in partial for line in _lines(each, report.names_files)]
     return ["", *lines] if lines else []

@@ -1,4 +1,4 @@
-"""How far a report reaches: every stored tensor in one class, what was left out and why, and the sentence that says so."""
+"""Describes how far a report reaches: every stored tensor in one class, what was left out and why, and a sentence on it."""
 
 from typing import Literal
 
@@ -7,19 +7,19 @@ from pydantic import Field
 from analyzers.data import Data
 from analyzers.formatting import plural, share
 
-# compared: with another checkpoint; read: without one. The other classes are left out of the answer, tied copies and buffers without loss.
+# compared: with another checkpoint; read: without one. The other classes are left out of the answer; tied copies and buffers are no loss.
 CLASSES = ("compared", "read", "tied", "buffer", "adapter", "unmatched", "undecoded", "excluded", "empty")
 Class = Literal["compared", "read", "tied", "buffer", "adapter", "unmatched", "undecoded", "excluded", "empty"]
 
 
 def unseen(blocks: int, most: float | None) -> str:
-    """What a sample of ``blocks`` did not show, to follow a colon. most: the share of the whole that may hold it (`Blocks.unseen`)."""
+    """Say what a sample of ``blocks`` did not show, to follow a colon. most: the share of the whole that may hold it (`Blocks.unseen`)."""
     bound = "" if most is None else f", so in at most {share(most)} of the whole with 95% confidence"
     return f"none in the {plural(blocks, 'block')} read{bound}"
 
 
 class Counted(Data):
-    """Tensors of a class, their elements and their bytes in the files."""
+    """The tensors of a class, their elements and their bytes in the files."""
 
     tensors: int
     parameters: int
@@ -27,7 +27,7 @@ class Counted(Data):
 
 
 class LeftOut(Data):
-    """Tensors of one kind that the answer does not reach. what: names them; parameters: null if unknown; why: the reason."""
+    """Tensors of one kind that the answer does not cover. what: names them; parameters: null if unknown; why: the reason."""
 
     what: str
     tensors: int
@@ -36,7 +36,7 @@ class LeftOut(Data):
 
 
 class NotRead(Data):
-    """A file that may hold weights and was not read. alternative: by its name it repeats those read, uncompared."""
+    """A file that may hold weights and was not read. alternative: by its name it repeats weights that were read; not compared."""
 
     path: str
     why: str
@@ -48,8 +48,8 @@ class Coverage(Data):
 
     parameters: elements of all stored tensors; covered: those that were compared, or read, or in quick mode sampled; a tensor that is
     compared in part counts as compared, its other elements as unmatched. share: covered / (parameters without tied copies and buffers),
-    null where there are none. Tensors of a pickled file that cannot be decoded count in ``undecoded``, with the elements that are known and
-    no bytes. left_out: by kind, the largest first, and last what stands next to the weights in a pickled file, such as an optimizer, which
+    null if there are none. Tensors of a pickled file that cannot be decoded count in ``undecoded``, with the known number of elements and
+    no bytes. left_out: by kind, the largest first; last come tensors next to the weights in a pickled file, such as an optimizer's, which
     no class counts. files_not_read: at most as many as a report has tensors.
     """
 
@@ -63,12 +63,12 @@ class Coverage(Data):
 
     @property
     def weights(self) -> int:
-        """Elements that are neither tied copies nor buffers."""
+        """Number of elements that are neither tied copies nor buffers."""
         return self.parameters - sum(self.classes[each].parameters for each in ("tied", "buffer") if each in self.classes)
 
     @property
     def missed_files(self) -> tuple[NotRead, ...]:
-        """The files not read, except alternatives to those read."""
+        """Files not read, except alternatives to those read."""
         return tuple(each for each in self.files_not_read if not each.alternative)
 
     @property
@@ -77,14 +77,15 @@ class Coverage(Data):
         return self.covered == self.weights and not {"empty", "undecoded"} & self.classes.keys() and not self.missed_files
 
     def short(self, verb: str = "read") -> str:
-        """`sentence` in two or three words, for a badge or a cell; "" where the verdict reaches all."""
+        """Shorten `sentence` to two or three words, for a badge or a cell; "" if the verdict covers everything."""
         if self.whole:
             return ""
         return f"{share(self.share)} {verb}" if self.covered < self.weights else f"not all {verb}"
 
     def sentence(self, verb: str = "compared", subject: str = "", files: bool = True) -> str:
-        """What a verdict reaches, with the largest part left out; "" where it reaches all. subject: names the checkpoint; files: name a
-        file that was not read, else their number.
+        """Say what a verdict covers, with the largest part left out; "" if it covers everything.
+
+        subject: names the checkpoint; files: name a file that was not read, else give only the number of such files.
         """
         if self.whole:
             return ""

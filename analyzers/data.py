@@ -1,4 +1,4 @@
-"""What every record of a request or a report is, and the interval of an estimate."""
+"""Defines the base class of all records in requests and reports, and the interval of an estimate."""
 
 import math
 from typing import Any
@@ -21,6 +21,6 @@ class Interval(Data):
 
     @classmethod
     def each(cls, found: Any) -> "list[Interval | None]":
-        """The entries of a `numerics.intervals.Interval`; None where nothing was tested."""
+        """Convert a `numerics.intervals.Interval` to its entries; None where nothing was tested."""
         every = zip(found.estimate.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
         return [None if math.isnan(e) else cls(estimate=e, low=low, high=high) for e, low, high in every]

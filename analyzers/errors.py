@@ -1,4 +1,4 @@
-"""Every error Mantissa raises on purpose, as one tree.
+"""Defines every error that Mantissa raises on purpose, as one tree.
 
 Each message is one sentence (or two) that a user can act on: what was wrong, with which value, what to do. It never contains a traceback, a
 token, or a path of the server. The command line prints it and exits with status 2; the page shows it in place of the result.
@@ -38,7 +38,7 @@ class MantissaError(Exception):
         super().__init__(" ".join(message.split()))
 
     def about(self, what: str) -> Self:
-        """The same error, its sentence begun with ``what`` it is about: one of several checkpoints."""
+        """Return the same error with ``what`` it is about, one of several checkpoints, in front of its sentence."""
         return type(self)(f"{what}: {self}")
 
 
@@ -75,7 +75,7 @@ class AccessDenied(CheckpointError):
 
 
 class TokenRefused(AccessDenied):
-    """The login or token is not valid, or no longer: expired or revoked. A new login helps."""
+    """The login or token is not valid, expired or revoked. A new login helps."""
 
 
 class NoWeights(CheckpointError):

@@ -1,4 +1,4 @@
-"""Libraries that a plain installation does without: the sentence for a question that needs one of them."""
+"""Explains which optional libraries an installation lacks, for questions that need one of them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from analyzers.errors import MissingExtra
 
-# Library -> the smallest extra of pyproject.toml that brings it.
+# Library -> the smallest extra of pyproject.toml that contains it.
 EXTRAS = {
     **dict.fromkeys(("jinja2", "pandas", "plotly"), "plots"),
     **dict.fromkeys(("accelerate", "safetensors", "scipy", "tokenizers", "torch", "torchao", "transformers"), "models"),
@@ -18,7 +18,7 @@ EXTRAS = {
 
 @contextmanager
 def extras_explained() -> Iterator[None]:
-    """Turn the failed import of a library of an extra into MissingExtra, one sentence with the line for pip."""
+    """Turn the failed import of an extra's library into MissingExtra, one sentence with the line for pip."""
     try:
         yield
     except ModuleNotFoundError as error:

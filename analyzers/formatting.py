@@ -18,27 +18,27 @@ NOTHING = "–"
 
 
 def count(value: int) -> str:
-    """An exact count with thousands separated: ``29,811,402``."""
+    """Format an exact count with thousands separated: ``29,811,402``."""
     return f"{value:,}"
 
 
 def plural(value: int, one: str, many: str = "") -> str:
-    """A count with its noun: ``1 tensor``, ``291 tensors``; many: the plural that does not end in s."""
+    """Format a count with its noun: ``1 tensor``, ``291 tensors``; many: the plural if it does not end in s."""
     return f"{value:,} {one if value == 1 else many or one + 's'}"
 
 
 def listed(words: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+    """Join words: ``a``, ``a and b``, ``a, b and c``."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def parameters(value: int) -> str:
-    """A number of parameters, to three digits: ``6.74 B``; exact below a million."""
+    """Format a number of parameters to three digits: ``6.74 B``; exact below a million."""
     return _scaled(value, _PARAMETERS, f"{value:,}")
 
 
 def size(value: int) -> str:
-    """A number of bytes, to three digits in decimal units: ``13.5 GB``; exact below a thousand."""
+    """Format a number of bytes to three digits in decimal units: ``13.5 GB``; exact below a thousand."""
     return _scaled(value, _BYTES, f"{value:,} B")
 
 
@@ -52,7 +52,7 @@ def parse_bytes(text: str) -> int:
 
 
 def share(value: float | None) -> str:
-    """A share as a percentage, ``12.5%``. Only exact values give 0% and 100%: ``99.9998%``, ``0.0015%``."""
+    """Format a share as a percentage, ``12.5%``. Only exact values give 0% and 100%: ``99.9998%``, ``0.0015%``."""
     if value is None:
         return NOTHING
     percent = value * 100
@@ -67,12 +67,12 @@ def share(value: float | None) -> str:
 
 
 def between(interval: "Interval | None") -> str:
-    """An interval of shares: ``12% to 14.5%``."""
+    """Format an interval of shares: ``12% to 14.5%``."""
     return NOTHING if interval is None else f"{share(interval.low)} to {share(interval.high)}"
 
 
 def magnitude(value: float | None) -> str:
-    """A number of any size, to three digits: ``17.2``, ``65,504``, ``3.1e-5``."""
+    """Format a number of any size to three digits: ``17.2``, ``65,504``, ``3.1e-5``."""
     if value is None:
         return NOTHING
     if value == 0:
@@ -84,17 +84,17 @@ def magnitude(value: float | None) -> str:
 
 
 def power(exponent: int, base: int = 2) -> str:
-    """A power with a superscript exponent: ``2⁻¹⁴``."""
+    """Format a power with a superscript exponent: ``2⁻¹⁴``."""
     return f"{base}{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
 def shape(axes: Sequence[int], scalar: str = NOTHING) -> str:
-    """The shape of a tensor: ``4096 x 64``."""
+    """Format the shape of a tensor: ``4096 x 64``."""
     return " x ".join(map(str, axes)) or scalar
 
 
 def duration(seconds: float) -> str:
-    """A time span: ``40 ms``, ``2.8 s``, ``4 min 10 s``, ``1 h 5 min``."""
+    """Format a time span: ``40 ms``, ``2.8 s``, ``4 min 10 s``, ``1 h 5 min``."""
     if seconds < 0.1:
         return f"{max(1, round(seconds * 1000))} ms"
     if seconds < 9.95:
@@ -108,13 +108,13 @@ def duration(seconds: float) -> str:
 
 
 def day(stamp: str) -> str:
-    """An ISO timestamp in UTC, to the minute: ``2026-11-21 23:58 UTC``."""
+    """Format an ISO timestamp in UTC to the minute: ``2026-11-21 23:58 UTC``."""
     return f"{stamp[:10]} {stamp[11:16]} UTC"
 
 
 def _scaled(value: int, units: tuple[tuple[float, str], ...], small: str) -> str:
     for scale, unit in units:
-        # a value that would be rounded to 1000 of the smaller unit (999,950 kB) takes the larger one
+        # a value that would be rounded to 1000 of the smaller unit (999,950 kB) takes the larger unit
         if value >= scale * 0.9995:
             scaled = value / scale
             return f"{scaled:,.0f} {unit}" if scaled >= 1000 else f"{_three_digits(scaled)} {unit}"

@@ -1,4 +1,4 @@
-"""Reports as GitHub Markdown: untrusted text is neither markup nor a link, and notifies nobody."""
+"""Writes reports as GitHub Markdown, in which untrusted text is neither markup nor a link, and notifies nobody."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from analyzers.terminal import printable
 
 # GitHub resolves entities and backslashes before it looks for mentions, issues, commits and addresses: only a character in between stops
-# it, of no width, written as an entity because the Markdown is shown as it is too.
+# it. It has no width, and is written as an entity because the Markdown is also displayed as source.
 _GAP = "&#8203;"
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>|~#!&]|\A[-+=]")
@@ -15,7 +15,7 @@ _LONGEST = 300
 
 
 def plain(text: str, longest: int = 0) -> str:
-    """``text`` on one line, shown as it is. longest: characters beyond which its middle is left out; 0: none."""
+    """Escape ``text`` so that it is shown verbatim on one line. longest: its middle is omitted beyond this many characters; 0: no limit."""
     if _COMMIT.fullmatch(text):
         return f"`{text}`"
     if longest and len(text) > longest:
@@ -26,7 +26,7 @@ def plain(text: str, longest: int = 0) -> str:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: frozenset[int] = frozenset()) -> list[str]:
-    """The lines of a table of plain text; the columns in ``right`` are right-aligned. Nothing without rows."""
+    """Return the lines of a table of plain text; the columns in ``right`` are right-aligned. Empty without rows."""
     lines = [f"| {' | '.join(plain(cell, _LONGEST) for cell in row)} |" for row in rows]
     rule = " | ".join("---:" if column in right else "---" for column in range(len(titles)))
     return [f"| {' | '.join(titles)} |", f"| {rule} |", *lines] if lines else []

@@ -1,6 +1,6 @@
-"""JSON that a file, a repository or a visitor brings: bounded before it is parsed, since parsed values take 30 times their text.
+"""Parses JSON from files, repositories and visitors, bounded before it is parsed, since parsed values take 30 times their text.
 
-Nothing else in this program parses JSON that it did not write itself a moment ago (`tests/test_outside_json.py`).
+No other module parses JSON that the program did not just write itself (`tests/test_outside_json.py`).
 """
 
 import json
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 _Model = TypeVar("_Model", bound="BaseModel")
 
-_DIGITS = 308  # float64 holds every number of so many digits
-# What a text holds with a number for which Python's json must be watched, all its digits 0. Bytes are found in time proportional to their
-# number, whatever they are; while a regular expression searches, no other thread runs.
+_DIGITS = 308  # digits; float64 holds every number with this many
+# Byte patterns of numbers that Python's json must be checked for, after all digits are mapped to 0. Searching bytes takes linear time; a
+# regular expression would also block all other threads.
 _SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
 _LONG = (b"0" * _DIGITS, b"e000", b"e+000")
 _ESCAPED = (b"\\ud", b"\\uD")
@@ -30,7 +30,7 @@ class InvalidJson(ValueError):
 
 
 class JsonTooLarge(InvalidJson):
-    """JSON beyond limits.JSON_VALUES or limits.JSON_DEPTH, which another program may well read."""
+    """JSON beyond limits.JSON_VALUES or limits.JSON_DEPTH, which other programs may well read."""
 
 
 def parse_json(
@@ -41,11 +41,11 @@ def parse_json(
     object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None,
     parse_int: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Parse JSON in UTF-8, with or without a byte order mark; of two values of one name the last counts, as in every library.
+    """Parse JSON in UTF-8, with or without a byte order mark; the last of two values of one name counts, as in every library.
 
-    values: the most that it may hold; None if the caller has bounded it. lenient: accept what Python's json does, and with it
-    transformers: NaN, infinities, numbers of any size, half surrogate pairs. The hooks are those of `json.loads`.
-    Raises InvalidJson, of which JsonTooLarge is one kind.
+    values: most values that it may hold; None if the caller has bounded it. lenient: accept what Python's json, and therefore transformers,
+    does: NaN, infinities, numbers of any size, half surrogate pairs. The hooks are those of `json.loads`. Raises InvalidJson and its
+    subclass JsonTooLarge.
     """
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
     if values is not None:
@@ -88,7 +88,7 @@ def check_counts(raw: bytes, values: int = limits.JSON_VALUES) -> None:
     if opened <= limits.JSON_DEPTH and opened + raw.count(b",") < values:
         return
     text = np.frombuffer(raw.replace(rb"\\", b"").replace(rb"\"", b""), np.uint8)
-    bare = text[np.bitwise_xor.accumulate((text == ord('"')).view(np.uint8)) == 0]  # what is not inside a string
+    bare = text[np.bitwise_xor.accumulate((text == ord('"')).view(np.uint8)) == 0]  # the text outside strings
     opens, closes = (bare == ord("[")) | (bare == ord("{")), (bare == ord("]")) | (bare == ord("}"))
     if np.count_nonzero(opens) + np.count_nonzero(bare == ord(",")) >= values:
         raise JsonTooLarge(f"holds more than {values:,} values (MANTISSA_JSON_VALUES)")

@@ -1,6 +1,6 @@
-"""Text for a terminal: aligned columns, wrapping, and untrusted text made harmless.
+"""Writes text for a terminal: aligned columns, wrapping, and untrusted text made harmless.
 
-A report becomes text as a list of lines, and whatever prints or joins them makes each line `printable` (`joined`): a name that holds a line
+A report becomes a list of lines, and each line is made `printable` when it is printed or joined (`joined`): a name that contains a line
 break cannot begin a line.
 """
 
@@ -21,25 +21,25 @@ __all__ = [
     "some_files",
 ]  # fmt: skip
 
-# A last cell of a row that is shorter is not wrapped, and in less space lines are indented by only so much.
+# A last cell shorter than _SENTENCE is not wrapped; in less space than that, lines are indented by _INDENT only.
 _SENTENCE, _INDENT = 30, 4
-# Reasons that are given one by one, files that a sentence names, and characters of a path in it.
+# Most reasons given one by one, files that a sentence names, and characters of a path in it.
 _REASONS, _NAMED, _PATH = 8, 5, 200
-# Characters of the longest bar of a histogram: short enough for a terminal of 60 columns.
+# Characters of the longest bar of a histogram, which fits a terminal of 60 columns.
 _BAR = 24
-# Letters, marks and symbols that look like nothing: Unicode's default ignorable characters that Python counts as printable, and blanks.
+# Letters, marks and symbols that are invisible: Unicode's default ignorable characters that Python counts as printable, and blanks.
 _BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufffc\U0001d159\U000e0100-\U000e01ef]")
-# What a runner of GitHub or Azure takes for a command: "::" where a line begins, after spaces too, and "##[" or "##vso[" anywhere in it.
+# What a runner of GitHub or Azure takes for a command: "::" at the beginning of a line, also after spaces, and "##[" or "##vso[" anywhere.
 _COMMAND = r"#(?=#\w*\[)"
 _ODD = re.compile(rf"[^ -~]|{_COMMAND}|\A *:(?=:)")
 _ODD_IN_JSON = re.compile(rf"[^ -~\n]|{_COMMAND}")
 
 
 def columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> list[str]:
-    """Lines of ``rows`` with aligned columns; those numbered in ``right`` are right-aligned.
+    """Return lines of ``rows`` with aligned columns; those numbered in ``right`` are right-aligned.
 
-    On a terminal that is too narrow, the columns that do not fit follow below, next to the first column again; where that leaves no room
-    for one of them, each first cell has a line of its own, above the rest of its row.
+    On a terminal that is too narrow, the columns that do not fit follow below, with the first column repeated; if a column still does not
+    fit, each first cell gets its own line, above the rest of its row.
     """
     rows = [tuple(map(printable, row)) for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -57,7 +57,7 @@ def columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> lis
 
 
 def _blocks(needed: Sequence[int], available: float) -> Iterator[list[int]]:
-    """The columns that fit next to each other, the first one in each block."""
+    """Yield blocks of columns that fit next to each other; each contains the first column."""
     block = [0]
     for i in range(1, len(needed)):
         if len(block) > 1 and sum(needed[j] + 2 for j in block) + needed[i] > available:
@@ -68,17 +68,17 @@ def _blocks(needed: Sequence[int], available: float) -> Iterator[list[int]]:
 
 
 def terminal_width() -> float:
-    """Columns of the terminal that standard output is; infinite where it is none."""
+    """Return the width of the terminal on standard output, in columns; infinite if it is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else math.inf
 
 
 def bar(share: float) -> str:
-    """A bar of a histogram for ``share`` of the largest count, in [0, 1]; never empty, unless it is of nothing."""
+    """Draw a bar of a histogram for ``share`` of the largest count, in [0, 1]; empty for 0 only."""
     return "#" * max(round(_BAR * share), share > 0)
 
 
 def fitted(line: str, width: int) -> list[str]:
-    """``line``, wrapped where it is longer than ``width``: a sentence, or the last column of a row that holds one."""
+    """Wrap ``line`` if it is longer than ``width``: a sentence, or the last column of a row that contains one."""
     start = max((gap.end() for gap in re.finditer(r"  +", line)), default=0)
     if len(line) <= width or len(line) - start < _SENTENCE:
         return [line]
@@ -88,30 +88,30 @@ def fitted(line: str, width: int) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, with characters that are invisible, control a terminal or reorder a line as their code, ``<U+202E>``.
+    """Return ``text`` on one line; characters that are invisible, control a terminal or reorder a line become their code, ``<U+202E>``.
 
-    Also the first character of what would be a command to a runner of GitHub Actions or Azure Pipelines that reads the line.
+    The first character of what would be a command to a runner of GitHub Actions or Azure Pipelines becomes its code, too.
     """
     return _ODD.sub(lambda match: match[0] if _shows(match[0]) else f"{match[0][:-1]}<U+{ord(match[0][-1]):04X}>", text)
 
 
 def printable_json(text: str) -> str:
-    """JSON with the same meaning, in which these characters are escaped as JSON escapes: nothing in it hides or forges when it is shown."""
+    """Escape these characters in JSON, without changing its meaning: displayed, it can neither hide nor forge anything."""
     return _ODD_IN_JSON.sub(lambda match: match[0] if _shows(match[0]) else _escaped(match[0]), text)
 
 
 def _shows(found: str) -> bool:
-    """Return whether a character outside ASCII is one that a reader sees."""
+    """Return whether a character outside ASCII is visible."""
     return found > "~" and found.isprintable() and not _BLANK.match(found)
 
 
 def _escaped(character: str) -> str:
-    """The code units of a character as JSON writes them."""
+    """Return the code units of a character as JSON escapes."""
     return re.sub("(....)", r"\\u\1", character.encode("utf-16-be", "surrogatepass").hex())
 
 
 def joined(lines: Iterable[str]) -> str:
-    """``lines``, each `printable`, as text."""
+    """Join ``lines``, each made `printable`, into a text."""
     return "\n".join(map(printable, lines))
 
 
@@ -121,14 +121,14 @@ def print_line(sentence: str, file: TextIO | None = None) -> None:
 
 
 def some_files(paths: Sequence[str]) -> str:
-    """The first few of ``paths``, and how many more there are."""
+    """List the first few of ``paths`` and the number of the others."""
     names = [f'"{printable(path[:_PATH])}"' + ("..." if len(path) > _PATH else "") for path in paths[:_NAMED]]
     more = len(paths) - _NAMED
     return ", ".join(names) + f" and {plural(more, 'more file')}" if more > 0 else listed(names)
 
 
 def not_read(files: Iterable[tuple[str, str]]) -> list[str]:
-    """Sentences on ``files``, each a path and the reason why it was not read: one for each reason, and one for what exceeds a few."""
+    """Write sentences on ``files``, each a path and the reason why it was not read: one for each reason, and one for all beyond a few."""
     reasons: dict[str, list[str]] = {}
     for path, why in files:
         reasons.setdefault(why, []).append(path)

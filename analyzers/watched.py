@@ -19,7 +19,7 @@ class Cancelled(BaseException):
 def watched(
     work: Callable[[Callable[[T], None]], R], *, silence: float | None = None, patience: float | None = None
 ) -> Generator[T, None, R]:
-    """Call ``work(report)`` in a thread: yields each value passed to ``report``, returns the result of ``work``, and raises its exception.
+    """Call ``work(report)`` in a thread; yield each value passed to ``report``, return the result of ``work``, or raise its exception.
 
     silence: after this many seconds without a report, yield the last value again, so that the caller gets control. Closing the generator
     makes the next ``report`` raise `Cancelled`, and waits for ``work`` to end, at most ``patience`` seconds (None: no limit).
@@ -60,5 +60,5 @@ def watched(
         cancelled.set()
         thread.join(patience)
     if failures:
-        raise failures.pop()  # popped, or the exception would refer to itself through its traceback
+        raise failures.pop()  # popped, as the exception would otherwise refer to itself through its traceback
     return results.pop()

@@ -1,8 +1,8 @@
-"""Files and folders that are written whole or not at all.
+"""Writes files and folders as a whole or not at all.
 
-Each is made in a hidden folder next to its place, ``.NAME.RANDOM.part``, and gets its name when all of it is on the disk. A process holds
-a lock in that folder for as long as it lives: without one, the folder was left behind by a process that was killed, and the next run that
-writes into the same folder deletes it.
+Each is made in a hidden folder next to its target, ``.NAME.RANDOM.part``, and gets its name once all of it is on disk. The process holds a
+lock in that folder while it lives: an unlocked folder was left behind by a killed process, and is deleted by the next run that writes to
+the same place.
 """
 
 import errno
@@ -21,7 +21,7 @@ from pathlib import Path
 from analyzers.terminal import printable
 
 _LOCK = "mantissa.lock"
-# Some network mounts do not show the locks of other hosts: what was made under another kernel must also have been left alone for this long.
+# Some network mounts do not show the locks of other hosts: a folder made under another kernel must also have been untouched for this long.
 _UNTOUCHED_SECONDS = 24 * 3600
 _log = logging.getLogger("mantissa")
 
@@ -30,8 +30,8 @@ _log = logging.getLogger("mantissa")
 def whole(path: Path) -> Iterator[Path]:
     """Yield a path at which to write a file or a folder. It is moved to ``path`` when the block ends, and deleted if that raises.
 
-    A file that exists is replaced and keeps its permissions; a link stays, and leads to the new file; a device is written to directly.
-    After a power failure there is the old file or the new one, complete. Raises OSError.
+    An existing file is replaced and keeps its permissions; a link stays, and leads to the new file; a device is written to directly. After
+    a power failure either the old or the new file exists, complete. Raises OSError.
     """
     path = Path(os.path.realpath(path))
     old = path.stat().st_mode if path.exists() else None
@@ -45,7 +45,7 @@ def whole(path: Path) -> Iterator[Path]:
         for each in (*made.rglob("*"), made):
             _sync(each)
         made.replace(path)
-    with suppress(OSError):  # it is complete in any case
+    with suppress(OSError):  # the file is complete even if this fails
         _sync(path.parent)
 
 
@@ -69,7 +69,7 @@ def append_line(path: Path, line: str) -> None:
             while data:
                 data = data[os.write(descriptor, data) :]
         except BaseException:
-            with suppress(OSError):  # not of a regular file
+            with suppress(OSError):  # only regular files can be truncated
                 os.ftruncate(descriptor, size)
             raise
     finally:
@@ -78,12 +78,12 @@ def append_line(path: Path, line: str) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Have a file, or the names in a folder, written to the disk."""
+    """Flush a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # devices, and the folders of some network mounts, have nothing to write
+        if error.errno != errno.EINVAL:  # devices and some mounts' folders cannot be flushed
             raise
     finally:
         os.close(descriptor)
@@ -95,12 +95,12 @@ def _part(parent: Path, name: str) -> Iterator[Path]:
     for leftover in parent.glob(".*.part"):
         with suppress(OSError):
             _remove_if_abandoned(leftover)
-    prefix = f".{name[:50]}."  # a name has at most 255 bytes
+    prefix = f".{name[:50]}."  # a file name has at most 255 bytes
     try:
         folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=".part", dir=parent))
         try:
             with (folder / "unlocked").open("xb", buffering=0) as lock:
-                with suppress(OSError):  # not every mount has locks; then nobody deletes the folder if this process is killed
+                with suppress(OSError):  # not every mount has locks; without one, nobody deletes the folder if this process is killed
                     fcntl.flock(lock, fcntl.LOCK_EX)
                 lock.write(_kernel())
                 (folder / "unlocked").rename(folder / _LOCK)
@@ -114,7 +114,7 @@ def _part(parent: Path, name: str) -> Iterator[Path]:
 
 
 def _remove_if_abandoned(folder: Path) -> None:
-    """Delete a folder of `_part` whose process no longer lives. Raises OSError if it lives, or is not known to be dead."""
+    """Delete a folder of `_part` whose process is dead. Raises OSError if it lives, or may live."""
     found = folder.lstat()
     if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
         return
@@ -125,7 +125,7 @@ def _remove_if_abandoned(folder: Path) -> None:
         if os.read(lock, 100) != _kernel() and time.time() - newest < _UNTOUCHED_SECONDS:
             return
         for each in folder.iterdir():
-            if each.name != _LOCK:  # it goes last: if this process is killed, too, the next one continues
+            if each.name != _LOCK:  # deleted last: if this process is killed too, the next one continues
                 shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
         shutil.rmtree(folder)
         _log.warning("Removed %s, which a killed run left unfinished.", printable(str(folder)))
@@ -134,7 +134,7 @@ def _remove_if_abandoned(folder: Path) -> None:
 
 
 def _kernel() -> bytes:
-    """What identifies the running kernel: containers on one host share it, and locks with it."""
+    """Return what identifies the running kernel: containers on one host share it, and with it their locks."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:

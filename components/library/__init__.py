@@ -1,4 +1,4 @@
-"""The contributed library: labels of how models were trained, with evidence, and results of public checkpoints."""
+"""Stores contributed labels of how models were trained, with evidence, and results of public checkpoints."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def open_library(background: bool = True) -> Library:
-    """The library as the environment configures it: MANTISSA_DATA, MANTISSA_DATASET, and the token MANTISSA_TOKEN or HF_TOKEN.
+    """Open the library that the environment configures: MANTISSA_DATA, MANTISSA_DATASET, and the token MANTISSA_TOKEN or HF_TOKEN.
 
     background: restore and publish in a thread. Raises LibraryUnavailable, InvalidRequest.
     """
@@ -34,12 +34,12 @@ def open_library(background: bool = True) -> Library:
 
 
 def restore_library() -> Restored:
-    """`restore` the library that the environment configures, while no app runs. Raises LibraryUnavailable."""
+    """Restore the library that the environment configures (see `restore`), while no app runs. Raises LibraryUnavailable."""
     return restore(_folder())
 
 
 def _folder() -> Path:
-    """MANTISSA_DATA; else /data on a Space with a mounted disk; else the user's data folder."""
+    """Return MANTISSA_DATA; else /data on a Space with a mounted disk; else the user's data folder."""
     if named := os.environ.get("MANTISSA_DATA"):
         return Path(named).expanduser()
     if os.environ.get("SPACE_ID") and os.path.ismount("/data"):

@@ -1,4 +1,4 @@
-"""Results of repositories that are no longer public: withdrawn when they are next looked at, or by a sweep twice a day."""
+"""Withdraws results of repositories that are no longer public, when they are next requested or in a sweep twice a day."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,14 +9,14 @@ from components.library import results
 from components.library.database import Database
 
 _SWEEP_SECONDS = 12 * 3600
-_SWEPT_AT_ONCE = 20  # in each turn of the publisher; the Hub answers 500 anonymous requests in 5 minutes
-_PAUSE_SECONDS = 60  # after the Hub did not answer
+_SWEPT_AT_ONCE = 20  # repositories per turn of the publisher; the Hub answers 500 anonymous requests in 5 minutes
+_PAUSE_SECONDS = 60  # pause after the Hub did not answer
 
 
 class Availability:
     """Asks the Hub, without a token, whether the repositories of stored results are still public. Safe to use from several threads.
 
-    clock: in seconds.
+    clock: returns the time in seconds.
     """
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
@@ -27,14 +27,14 @@ class Availability:
         self._waiting: list[str] = []
 
     def look(self, models: Sequence[str]) -> bool:
-        """Return whether all ``models`` are public, as far as the Hub says; results of those that are not are withdrawn.
+        """Return whether all ``models`` are public, as far as the Hub says; withdraw the results of those that are not.
 
         The Hub is asked about each once in AVAILABLE_SECONDS, and is given 3 seconds.
         """
         return False not in {self._is_public(model) for model in models if not model.startswith("sample:")}
 
     def sweep(self) -> None:
-        """Look at some repositories with results; all of them within 12 hours, if there are 14,000 at most."""
+        """Check some repositories with results; all of them within 12 hours, up to 14,000."""
         if not self._waiting and self._clock() - self._listed > _SWEEP_SECONDS:
             self._listed = self._clock()
             with self._database.read() as connection:

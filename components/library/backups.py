@@ -1,4 +1,4 @@
-"""Daily backups of the library's file, in its folder, and the way back from a damaged or lost file.
+"""Makes daily backups of the library's file, in its folder, and restores from a damaged or lost file.
 
 A backup is made with SQLite's backup API and counts only if SQLite finds no damage in it: a damaged file never replaces a good backup.
 """
@@ -33,17 +33,17 @@ LOST = (
 )
 _UNFINISHED = ".unfinished-"
 _DAY = 86_400
-_FIRST_SECONDS, _EVERY_SECONDS = 60, 3600  # until it is seen whether there is one of today: after the start, and then
-_PAGES = 4_096  # copied between two looks at whether to stop
+_FIRST_SECONDS, _EVERY_SECONDS = 60, 3600  # seconds to the first check whether today's backup exists, and between later checks
+_PAGES = 4_096  # pages copied between two checks whether to stop
 _CHUNK = 500
-# Numbers in a row under which no row can be read: beyond a damaged page of an index, which names some hundred pages of some ten rows.
+# Consecutive row numbers without a readable row before giving up: a damaged page of an index names some hundred pages of some ten rows.
 _GAP = 20_000
 _NEITHER = "There is neither a library nor a backup of one in {} (MANTISSA_DATA)."
 _log = logging.getLogger("mantissa")
 
 
 class Backups:
-    """Backs up the library in ``folder`` once a day, and keeps LIBRARY_BACKUPS. problem: why there is none of today, or ""."""
+    """Backs up the library in ``folder`` once a day, and keeps LIBRARY_BACKUPS backups. problem: why today's is missing, or ""."""
 
     def __init__(self, database: Database, folder: Path) -> None:
         self._database = database
@@ -53,23 +53,23 @@ class Backups:
         self._thread = threading.Thread(target=self._run, name="library-backup", daemon=True)
 
     def start(self) -> None:
-        """Look every hour whether a backup is due, in a thread, until `close`."""
+        """Check every hour whether a backup is due, in a thread, until `close`."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop; a backup in progress is given up. Idempotent."""
+        """Stop; a backup in progress is abandoned. Idempotent."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def make(self) -> None:
-        """Make the backup of today, unless it is there, and delete the oldest. Raises LibraryUnavailable."""
+        """Make today's backup unless it exists, and delete the oldest. Raises LibraryUnavailable."""
         with advice():
             self._make()
 
     def _make(self) -> None:
         path = self._folder / f"library-{datetime.now(UTC):%Y-%m-%d}.sqlite3"
-        if self._is_lost():  # its backups would take the place of the good ones
+        if self._is_lost():  # backups of an empty library would displace the good ones
             raise LibraryUnavailable(LOST)
         if limits.LIBRARY_BACKUPS == 0 or path.exists():
             return
@@ -77,7 +77,7 @@ class Backups:
             connection.execute("DELETE FROM meta WHERE name = 'lost'")
         self._folder.mkdir(exist_ok=True)
         for left in self._folder.glob(f"{_UNFINISHED}*"):
-            if time.time() - left.stat().st_mtime > _DAY:  # of a process that was killed
+            if time.time() - left.stat().st_mtime > _DAY:  # left by a process that was killed
                 shutil.rmtree(left)
         if shutil.disk_usage(self._folder).free < 2 * self._database.size():
             raise LibraryUnavailable("The library is not backed up: its disk has less free space than twice its size.")
@@ -93,7 +93,7 @@ class Backups:
             old.unlink()
 
     def _is_lost(self) -> bool:
-        """Return whether this library was begun, empty, where there are backups of another, which it has not been restored from."""
+        """Return whether this library was created empty although backups of an earlier one exist, from which it has not been restored."""
         with self._database.read() as connection:
             begun = connection.execute("SELECT 1 FROM meta WHERE name = 'lost'").fetchone()
         return begun is not None and bool(_newest_first(self._folder))
@@ -116,10 +116,10 @@ class Backups:
 
 
 class Restored(NamedTuple):
-    """A restored library: its numbers of items.
+    """The number of items of each kind in a restored library.
 
-    backup: the day of the backup used, "" for none; read: rows read in the old file; whole: that was all of it; aside: the folder that
-    keeps it, "" if there was none.
+    backup: day of the backup used, "" for none; read: rows read from the old file; whole: whether these are all of its rows; aside: the
+    folder that keeps the old file, "" if there was none.
     """
 
     labels: int
@@ -132,10 +132,10 @@ class Restored(NamedTuple):
 
 
 def restore(folder: Path) -> Restored:
-    """Put a new file in the place of the library's: the newest sound backup, and the rows that SQLite reaches in the old file.
+    """Replace the library's file by the newest sound backup and the rows that SQLite can read in the old file.
 
-    Refused while another process has the library open. The old file is kept, in a folder of its own. What the dataset has is read again
-    at the next start. Raises LibraryUnavailable.
+    Refused while another process has the library open. The old file is kept in a separate folder. The dataset is read again at the next
+    start. Raises LibraryUnavailable.
     """
     current = folder / FILE
     if not current.is_file() and not (folder / BACKUPS).is_dir():
@@ -171,7 +171,7 @@ def _restore(folder: Path, current: Path) -> Restored:
         aside = folder / f"replaced-{datetime.now(UTC):%Y-%m-%dT%H%M%S}"
         if old := [path for suffix in ("", "-wal", "-shm") if (path := current.with_name(FILE + suffix)).exists()]:
             aside.mkdir()
-        for path in old:  # the log too: SQLite would apply it to the new file
+        for path in old:  # including the log, which SQLite would apply to the new file
             path.rename(aside / path.name)
         (work / FILE).replace(current)
     day = backup.stem.removeprefix("library-") if backup else ""
@@ -191,7 +191,7 @@ def _is_sound(path: Path) -> bool:
 
 
 def _rescue(damaged: Path, work: Path, database: Database) -> tuple[int, bool]:
-    """Take what can be read in a ``damaged`` file, by way of a copy in ``work``; returns the number of rows, and whether that is all."""
+    """Insert the readable rows of a ``damaged`` file, via a copy in ``work``; return their number, and whether these are all rows."""
     work.mkdir()
     for path in (damaged, damaged.with_name(f"{FILE}-wal")):
         if path.exists():
@@ -230,9 +230,9 @@ def _rescue(damaged: Path, work: Path, database: Database) -> tuple[int, bool]:
 
 
 def _readable(old: sqlite3.Connection, asked: str, read: Callable[..., Any], lost: set[str]) -> Iterator[tuple[str, Any]]:
-    """Commit and item of each row that can be read and is valid, in the order of their numbers; names of errors are added to ``lost``.
+    """Yield commit and item of each valid row that can be read, in the order of row numbers; add names of errors to ``lost``.
 
-    A damaged page ends a query: the next one begins one number later, until a page that can be read.
+    A damaged page ends a query; the next query starts one row later, until it reaches a readable page.
     """
     last = failed = 0
     while failed < _GAP:
@@ -241,7 +241,7 @@ def _readable(old: sqlite3.Connection, asked: str, read: Callable[..., Any], los
                 last, failed = number, 0
                 try:
                     yield published, read(*values)
-                except Exception as error:  # whatever a damaged row holds
+                except Exception as error:  # a damaged row may hold anything
                     lost.add(type(error).__name__)
             return
         except sqlite3.Error as error:

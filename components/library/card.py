@@ -1,4 +1,4 @@
-"""The card of the dataset: what it is, how to load it, the configurations that the Hub's viewer shows, and every column."""
+"""Writes the card of the dataset: what it is, how to load it, the configurations that the Hub's viewer shows, and every column."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -17,7 +17,7 @@ _KINDS = {str: "text", int: "integer", bool: "true or false", float: "number", l
 
 
 def card_files(dataset: str, paths: Collection[str]) -> dict[str, bytes]:
-    """The card, and a file without rows for each table that has none in ``paths``: a configuration without files cannot be loaded."""
+    """Return the card, and an empty file for each table without files in ``paths``: a configuration without files cannot be loaded."""
     configs = [f"- config_name: {table}\n  data_files: {table}/*.parquet" for table in TABLES]
     configs[0] += "\n  default: true"
     text = _TEMPLATE.read_text(encoding="utf-8").replace("{configs}", "\n".join(configs))

@@ -1,4 +1,4 @@
-"""Checks of untrusted texts, addresses and times before the library stores them."""
+"""Checks untrusted texts, addresses and times before the library stores them."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.errors import InvalidRequest
 from analyzers.terminal import printable
 
-# What `printable` writes for invisible characters; and letters and symbols that look blank.
+# Codes that `printable` writes for invisible characters, and letters and symbols that look blank.
 _CODES = re.compile(r"<U\+[0-9A-F]{4,6}>")
 _BLANK = "\u115f\u1160\u2800"
 SECRET = re.compile(r"hf_[A-Za-z0-9]{20,}")
@@ -23,30 +23,30 @@ _TOMORROW = timedelta(days=1)
 
 
 def address(kind: str, content: dict[str, Any]) -> str:
-    """SHA-256 (hex) of the canonical JSON of an item's content."""
+    """Return the SHA-256 (hex) of the canonical JSON of an item's content."""
     text = json.dumps([kind, content], sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def now() -> str:
-    """The current time, UTC, in the library's one format, which sorts as text."""
+    """Return the current time, UTC, in the library's format, which sorts as text."""
     return stamp(datetime.now(UTC))
 
 
 def stamp(time: datetime) -> str:
-    """A time in the library's format."""
+    """Format a time in the library's format."""
     return time.strftime(_FORM)
 
 
 def after(created: str, earlier: str) -> str:
-    """``created``, or just after ``earlier`` if a clock went back: a label is never older than the one it replaces."""
+    """Return ``created``, or a time just after ``earlier`` if a clock went back: no label may be older than the one it replaces."""
     if created > earlier:
         return created
     return stamp(datetime.strptime(earlier, _FORM).replace(tzinfo=UTC) + timedelta(microseconds=1))
 
 
 def hub_id(model: str) -> str:
-    """``model`` as an id on the Hub. Raises InvalidRequest for samples, paths, revisions and invalid ids."""
+    """Check that ``model`` is an id on the Hub and return it. Raises InvalidRequest for samples, paths, revisions and invalid ids."""
     reference = parse_reference(model, local=False)
     if reference.kind != "hub" or reference.revision is not None or model != reference.name:
         raise InvalidRequest(f"{quoted(model)} is not a repository of the Hub: give org/name, without a revision.")
@@ -54,7 +54,9 @@ def hub_id(model: str) -> str:
 
 
 def model_id(text: str) -> str:
-    """The name of a model in the library: org/name, or sample:NAME for a built-in sample. Raises InvalidRequest for anything else."""
+    """Return the name of a model in the library: org/name, or sample:NAME for a built-in sample. Raises InvalidRequest for
+    anything else.
+    """
     reference = parse_reference(text, local=False)
     if reference.revision is not None:
         raise InvalidRequest("A label describes a model as a whole: leave out the revision, '@' and what follows.")
@@ -62,7 +64,7 @@ def model_id(text: str) -> str:
 
 
 def checked_link(link: str) -> str:
-    """An address that may be shown as a link. It is never fetched. Raises InvalidRequest."""
+    """Check an address that may be shown as a link, and return it. It is never fetched. Raises InvalidRequest."""
     problem = ""
     if len(link) > limits.EVIDENCE_LINK_LENGTH:
         problem = f"has {len(link):,} characters, more than {limits.EVIDENCE_LINK_LENGTH:,} (MANTISSA_EVIDENCE_LINK_LENGTH)"
@@ -84,7 +86,7 @@ def checked_link(link: str) -> str:
 
 
 def visible(text: str) -> str:
-    """``text`` if it is one line of visible characters without an access token. Raises InvalidRequest."""
+    """Check that ``text`` is one line of visible characters without an access token, and return it. Raises InvalidRequest."""
     if not text.isprintable():
         raise InvalidRequest("A text contains control characters, or characters that reorder a line: remove them.")
     if SECRET.search(text):
@@ -93,7 +95,7 @@ def visible(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """`visible`, if not everything in it is blank. Raises InvalidRequest."""
+    """Check ``text`` like `visible`, and that it is not blank. Raises InvalidRequest."""
     seen = unicodedata.normalize("NFKC", _CODES.sub("", visible(text)))
     if not any(unicodedata.category(c)[0] in "LNPS" and c not in _BLANK for c in seen):
         raise InvalidRequest("The evidence is blank: give a link, or a quote with its source.")
@@ -101,7 +103,7 @@ def readable(text: str) -> str:
 
 
 def one_line(text: str, longest: int, name: str) -> str:
-    """``text`` as the library stores it: white space as single spaces, invisible characters as their code (``<U+202E>``).
+    """Return ``text`` as the library stores it: white space as single spaces, invisible characters as their code (``<U+202E>``).
 
     Raises InvalidRequest for more than ``longest`` characters, before or after.
     """
@@ -112,7 +114,7 @@ def one_line(text: str, longest: int, name: str) -> str:
 
 
 def checked_time(created: str) -> str:
-    """A time in the library's format that is not in the future. Raises ValueError."""
+    """Check that a time is in the library's format and not in the future, and return it. Raises ValueError."""
     if not _CREATED.fullmatch(created):
         raise ValueError("a time must look like 2026-11-21T23:58:43.123456Z")
     if datetime.fromisoformat(created) > datetime.now(UTC) + _TOMORROW:
@@ -121,7 +123,7 @@ def checked_time(created: str) -> str:
 
 
 def evidence_of(evidence: str, quote: str) -> tuple[str, str]:
-    """The evidence of a label as a link and a text, "" for none of them. Raises InvalidRequest."""
+    """Split the evidence of a label into a link and a text, "" for a missing one. Raises InvalidRequest."""
     given = evidence.strip() if len(evidence) <= 2 * limits.EVIDENCE_QUOTE_LENGTH else evidence
     said = one_line(quote, limits.EVIDENCE_QUOTE_LENGTH, "quote")
     if given.lower().startswith(("http://", "https://")):

@@ -1,4 +1,4 @@
-"""The consensus of the labels of one model. Disagreement is shown, never resolved silently."""
+"""Computes the consensus of the labels of one model. Disagreement is shown, never resolved silently."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from components.library.schema import Label
 
 
 class LabelRow(Data):
-    """A label with its state. current: neither replaced by its contributor nor hidden, as one with FLAGS flags is.
+    """A label with its state. current: neither replaced by its contributor nor hidden; a label with FLAGS flags is hidden.
 
     flags: number of contributors with a login who flagged it, unless a moderator decided: 0 if it is shown, FLAGS or more if hidden.
     state: "saved here", or "published" in ``commit`` of the dataset.
@@ -26,16 +26,16 @@ class LabelRow(Data):
 
 
 def label_row(row: Any) -> LabelRow:
-    """A row of the columns record, current, flags and published."""
+    """Build a label's row from the columns record, current, flags and published."""
     record, current, flags, published = row
     state = "published" if published else "saved here"
-    # Validated when it was written.
+    # Already validated when it was written.
     label = Label.model_construct(**parse_json(record))
     return LabelRow.model_construct(label=label, current=bool(current), flags=flags, state=state, commit=published)
 
 
 class Vote(Data):
-    """How many contributors say ``precision``, and how many of them are of the model's organisation."""
+    """The number of contributors who say ``precision``, and how many of them belong to the model's organisation."""
 
     precision: str
     contributors: int
@@ -43,11 +43,11 @@ class Vote(Data):
 
 
 class Consensus(Data):
-    """The consensus for one model. precision: what most contributors say, None if there are no labels, or a tie.
+    """The consensus for one model. precision: named by most contributors, None without labels or in a tie.
 
-    disputed: labels that count name different precisions; "bf16" and "bf16-mixed" do not differ. contributors: who agree with
-    ``precision``. votes: most first. labels: the current ones. sentence: for people, empty without labels. evidence: of one that
-    agrees, an author's before others'.
+    disputed: labels that count name different precisions; "bf16" and "bf16-mixed" do not differ. contributors: how many agree with
+    ``precision``. votes: most frequent first. labels: the current labels. sentence: for display, empty without labels. evidence: of a label
+    that agrees, preferably an author's.
     """
 
     model: str
@@ -61,7 +61,7 @@ class Consensus(Data):
 
 
 def consensus(model: str, rows: Sequence[LabelRow]) -> Consensus:
-    """The majority of ``rows``, the current labels of ``model``.
+    """Return the majority of ``rows``, the current labels of ``model``.
 
     Precisions of one kind count together; a tie goes to the kind with more authors, or to none.
     """
@@ -94,13 +94,13 @@ def consensus(model: str, rows: Sequence[LabelRow]) -> Consensus:
 
 
 def _counting(rows: Sequence[LabelRow]) -> list[Label]:
-    """The labels that count: those without a login only if there are no others."""
+    """Return the labels that count: labels without a login count only if there are no others."""
     labels = [row.label for row in rows]
     return [label for label in labels if label.provenance != "local"] or labels
 
 
 def _votes(labels: Sequence[Label]) -> list[Vote]:
-    """Most contributors first."""
+    """Count the votes, most contributors first."""
     contributors = Counter(label.precision for label in labels)
     authors = Counter(label.precision for label in labels if label.author)
     votes = [Vote(precision=name, contributors=count, authors=authors[name]) for name, count in contributors.items()]
@@ -108,7 +108,7 @@ def _votes(labels: Sequence[Label]) -> list[Vote]:
 
 
 def kind_of(precision: str) -> str:
-    """The kind of training that a precision belongs to: "bf16" for "bf16-mixed"; any other precision is its own kind."""
+    """Return the kind of training that a precision belongs to: "bf16" for "bf16-mixed"; any other precision is its own kind."""
     return precision_of(precision) or precision
 
 

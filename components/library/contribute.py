@@ -1,4 +1,4 @@
-"""Contributing from the command line: a pull request on the dataset, with the contributor's own token."""
+"""Opens pull requests on the dataset from the command line, with the contributor's own token."""
 
 from collections.abc import Sequence
 
@@ -16,11 +16,11 @@ from components.library.schema import Result
 
 
 def contribute(reports: Sequence[Report], *, dataset: str, token: str | None = None, keys: Sequence[str] = ()) -> str:
-    """Open a pull request on ``dataset`` with the reports; returns its address.
+    """Open a pull request on ``dataset`` with the reports; return its address.
 
-    token: None for the token of this machine's login. keys: of the reports, for `Library.find`, or none.
-    Raises InvalidRequest for reports on checkpoints that are not public or on data that is not built in (a token may read what others may
-    not), and AccessDenied, CheckpointNotFound, HubError.
+    token: None for the token of this machine's login. keys: key of each report, for `Library.find`, or none. Raises InvalidRequest for
+    reports on checkpoints that are not public or on data that is not built in (a token may read what others may not), and AccessDenied,
+    CheckpointNotFound, HubError.
     """
     hub_id(dataset)
     rows = {result.id: result_row(result, text) for result, text in map(_public, reports, keys or [""] * len(reports))}
@@ -48,10 +48,10 @@ def _public(report: Report, key: str) -> tuple[Result, str]:
 
 
 def logged_in() -> str | None:
-    """The token of this machine's login, or None. Raises AccessDenied where that cannot be used."""
+    """Return the token of this machine's login, or None. Raises AccessDenied if the login cannot be used."""
     from huggingface_hub import get_token
 
     try:
         return get_token()
-    except Exception:  # it may exchange or refresh tokens over the network, and documents no errors of that
+    except Exception:  # the library may exchange or refresh tokens over the network, and does not document the errors
         raise AccessDenied("This machine's login to the Hub cannot be used; log in again.") from None

@@ -1,4 +1,4 @@
-"""The SQLite file of the library: for many processes at once, and durable: what was acknowledged survives a kill or a power cut."""
+"""Opens the library's SQLite file for many processes at once, durably: an acknowledged write survives a kill or a power cut."""
 
 import errno
 import fcntl
@@ -19,7 +19,7 @@ FILE = "library.sqlite3"
 BACKUPS = "backups"
 _LOCK = f"{FILE}-lock"
 _SCHEMA_VERSION = 2
-# WAL keeps its index in shared memory, which works on local file systems only. Elsewhere: a rollback journal.
+# WAL keeps its index in shared memory, which works on local file systems only; others use a rollback journal.
 _LOCAL_MOUNTS = frozenset(
     [
         *("apfs", "bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "hfs", "jfs", "ntfs", "ntfs3"),
@@ -37,7 +37,7 @@ _BUSY = "The library is busy: another process has locked its file. Try again in 
 _REPLACED = "The library's file was deleted or replaced while this app ran: nothing is read or added until the app is restarted."
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
-# An index for each sort order of a list: a page is found without reading the rows, which are wide.
+# One index per sort order of a list: a page is found without reading the rows, which are wide.
 ORDERS: dict[str, tuple[str, ...]] = {
     "labels": ("created", "model", "precision", "contributor", "flags"),
     "results": ("created", "model", "analyzer", "storage", "passed_through", "trained_in", "fp16_risk", "size"),
@@ -56,7 +56,7 @@ _INDICES = [
 class Database:
     """The library's file in ``folder``, created if necessary. Safe to use from several threads and processes; not across a fork.
 
-    read_only: the file exists and may not be written. damaged: a request met damage in it. full: the disk was full at the last write.
+    read_only: the file exists and may not be written. damaged: a request found damage in it. full: the disk was full at the last write.
     Methods raise LibraryUnavailable if the disk or the file cannot be used.
     """
 
@@ -93,7 +93,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A connection for queries that all see the same state."""
+        """Open a connection for queries that all see the same state."""
         with self._noted(), self._connection() as connection:
             connection.execute("BEGIN")
             try:
@@ -103,7 +103,9 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """A connection in a transaction that holds the write lock from the beginning. It is on the disk when this returns, or undone."""
+        """Open a connection in a transaction that holds the write lock from the start; on return it is on disk, on an error
+        it is undone.
+        """
         if self.read_only:
             raise LibraryUnavailable(READ_ONLY)
         with self._noted(), self._connection() as connection:
@@ -129,19 +131,19 @@ class Database:
             raise
 
     def size(self) -> int:
-        """The bytes of the file."""
+        """Return the size of the file in bytes."""
         with advice():
             return self._path.stat().st_size
 
     def copy(self, path: Path, pages: int, check: Callable[[], None]) -> None:
-        """Copy the file to ``path``, as it is at one moment, calling ``check``, which may raise, after every so many pages."""
+        """Copy the file to ``path`` as of one moment, calling ``check``, which may raise, after every ``pages`` pages."""
         with self.read() as connection, closing(sqlite3.connect(path)) as copy:
-            connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()  # from here on this connection sees one state
+            connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()  # the first read fixes the state that this connection sees
             connection.backup(copy, pages=pages, progress=lambda status, remaining, total: check())
-            copy.execute("PRAGMA journal_mode = DELETE")  # one file: no log next to it
+            copy.execute("PRAGMA journal_mode = DELETE")  # the copy must be a single file, without a log
 
     def version(self) -> str:
-        """A text that changes when something is added, or results are withdrawn."""
+        """Return a text that changes whenever something is added or results are withdrawn."""
         with self.read() as connection:
             row = connection.execute(
                 "SELECT (SELECT MAX(number) FROM labels), (SELECT MAX(rowid) FROM flags), (SELECT MAX(number) FROM results), "
@@ -150,13 +152,13 @@ class Database:
         return ".".join(str(number or 0) for number in row)
 
     def _create_tables(self) -> None:
-        """Create the tables, or update those of an earlier version."""
+        """Create the tables, or update tables of an earlier version."""
         with self.write() as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 for statement in (*_SCHEMA.read_text(encoding="utf-8").strip().rstrip(";").split(";\n"), *_INDICES):
                     connection.execute(statement)
-                if any((self._path.parent / BACKUPS).glob("library-*.sqlite3")):  # there was a library: see `Backups`
+                if any((self._path.parent / BACKUPS).glob("library-*.sqlite3")):  # an earlier library was lost, see `Backups`
                     connection.execute("INSERT INTO meta VALUES ('lost', '')")
             elif version == 1:
                 add_column(connection)
@@ -193,17 +195,17 @@ class Database:
                 connection.close()
 
     def _on_disk(self) -> list[tuple[int, int] | None]:
-        """Device and inode of the file and of its write-ahead log, which exists for as long as a connection of this process does."""
+        """Return device and inode of the file and its write-ahead log, which exists while a connection of this process does."""
         paths = [self._path] if self.read_only else [self._path, self._path.with_name(f"{FILE}-wal")]
         return [(found.st_dev, found.st_ino) if (found := _stat(path)) else None for path in paths]
 
     def _check_files(self) -> None:
-        """Raise LibraryUnavailable if the names stand for other files than were opened: SQLite would go on writing to those unnoticed."""
+        """Raise LibraryUnavailable if the paths now name other files than were opened: SQLite would continue to write to the old ones."""
         if self._opened and self._on_disk() != self._opened:
             raise LibraryUnavailable(_REPLACED)
 
     def _connect_read_only(self) -> sqlite3.Connection:
-        """A connection that can only read. Without its log, a file is opened as one that nobody changes: SQLite cannot make the log."""
+        """Open a read-only connection. Without a log, the file is opened as immutable, because SQLite could not create the log."""
         options = [] if self._path.with_name(f"{FILE}-wal").exists() or not _is_wal(self._path) else ["immutable=1"]
         address = f"{self._path.absolute().as_uri()}?{'&'.join(['mode=ro', *options])}"
         return sqlite3.connect(address, uri=True, timeout=limits.LIBRARY_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -212,14 +214,15 @@ class Database:
         connection = sqlite3.connect(self._path, timeout=limits.LIBRARY_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             if not self._opened and self.journal != "WAL" and _is_wal(self._path):
-                # From a local disk: without shared memory the log can be read by one connection that has the file to itself. Ends with the
-                # first transaction. Not asked again: reading the file here would end the locks of other connections.
+                # The file comes from a local disk: without shared memory, its log can be read only by a connection with exclusive access,
+                # which ends with the first transaction. Checked only once: reading the file again would release the locks of other
+                # connections.
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             _set_journal(connection, self.journal)
             connection.execute("PRAGMA locking_mode = NORMAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("PRAGMA cache_size = -16000")  # KiB
+            connection.execute("PRAGMA cache_size = -16000")  # negative values are KiB
         except BaseException:
             connection.close()
             raise
@@ -227,10 +230,10 @@ class Database:
 
 
 def hold(folder: Path, refusal: str, alone: bool = False) -> int | None:
-    """Hold the library in ``folder`` until the result is closed, together with others, or ``alone``; None on a mount without such locks.
+    """Lock the library in ``folder`` until the result is closed, shared or, if ``alone``, exclusively; None on a mount without such locks.
 
-    A file of its own: SQLite's locks end with any descriptor of its file, and do not show that an idle app has it open. Raises
-    LibraryUnavailable with the sentence ``refusal`` if others hold it.
+    Uses a separate lock file: SQLite's locks end with any descriptor of its file, and an idle app holds none. Raises LibraryUnavailable
+    with the sentence ``refusal`` if others hold it.
     """
     held = os.open(folder / _LOCK, (os.O_RDWR if alone else os.O_RDONLY) | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -244,7 +247,7 @@ def hold(folder: Path, refusal: str, alone: bool = False) -> int | None:
 
 
 def journal_mode(folder: Path) -> str:
-    """ "WAL" where the mount of ``folder`` supports it, "TRUNCATE" elsewhere (network mounts, mounts of unknown kind)."""
+    """Return "WAL" if the mount of ``folder`` supports it, else "TRUNCATE" (network mounts, mounts of unknown type)."""
     if sys.platform != "linux":
         return "WAL"
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
@@ -252,7 +255,7 @@ def journal_mode(folder: Path) -> str:
 
 
 def mount_kind(folder: Path, mounts: str) -> str:
-    """The type of the file system of ``folder``, from the lines of /proc/self/mounts; "" if unknown."""
+    """Return the type of the file system of ``folder``, from the lines of /proc/self/mounts; "" if unknown."""
     place, kind, depth = folder.resolve(), "", -1
     for line in mounts.splitlines():
         words = line.split(" ")
@@ -270,14 +273,14 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _is_wal(path: Path) -> bool:
-    """Return whether the file of a database says that its journal is a write-ahead log."""
+    """Return whether a database file declares a write-ahead log as its journal."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         return file.read(20)[18:] == b"\2\2"
     return False
 
 
 def _set_journal(connection: sqlite3.Connection, journal: str) -> None:
-    """Switching needs the file exclusively for a moment; SQLite does not wait for that by itself."""
+    """Set the journal mode, which needs the file exclusively for a moment; SQLite does not wait for that by itself."""
     end = time.monotonic() + limits.LIBRARY_BUSY_SECONDS
     while True:
         try:
@@ -294,7 +297,7 @@ def _set_journal(connection: sqlite3.Connection, journal: str) -> None:
 
 @contextmanager
 def advice() -> Iterator[None]:
-    """Raise errors of SQLite and the disk as LibraryUnavailable, with advice."""
+    """Convert errors of SQLite and the disk to LibraryUnavailable, with advice."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:

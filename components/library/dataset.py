@@ -1,7 +1,7 @@
-"""The dataset repository on the Hub: its files are read by range, its commits are made on the parent that was read.
+"""Accesses the dataset repository on the Hub: files are read by range, commits are made on the parent that was read.
 
-Left alone, huggingface_hub waits for a silent Hub without end, and before it tries again for as long as the Hub asks, which nobody can
-stop. Here every request has a timeout, and while this thread writes, a refusal is raised instead of waited for.
+By default, huggingface_hub waits for a silent Hub without limit, and before a retry for as long as the Hub asks, which cannot be cancelled.
+This module gives every request a timeout and, while this thread writes, raises refusals instead of waiting.
 """
 
 import threading
@@ -38,7 +38,7 @@ class Conflict(HubError):
 
 
 class Retry(HubError):
-    """A temporary failure, or a lost answer. wait: the seconds that the Hub asks for, None if it does not say."""
+    """A temporary failure, or a lost answer. wait: the seconds that the Hub asks to wait, None if it does not say."""
 
     def __init__(self, message: str, wait: float | None = None) -> None:
         super().__init__(message)
@@ -46,9 +46,9 @@ class Retry(HubError):
 
 
 class Dataset:
-    """A dataset repository. token: of the server, from its environment; goes to the Hub alone, and is in no message and no file.
+    """A dataset repository. token: the server's, from its environment; sent to the Hub only, and in no message and no file.
 
-    refused: the last `head` was read without the token, which the Hub refuses.
+    refused: the Hub refused the token in the last `head`, which was read without it.
     """
 
     def __init__(self, name: str, token: str | None) -> None:
@@ -61,7 +61,7 @@ class Dataset:
         return f"Dataset({self.name!r})"
 
     def head(self) -> "HubRepository":
-        """The repository at the newest commit of main, to be closed. Raises CheckpointNotFound, AccessDenied, HubError."""
+        """Open the repository at the newest commit of main; the caller closes it. Raises CheckpointNotFound, AccessDenied, HubError."""
         from analyzers.checkpoints.hub import open_hub
 
         with reading(self.name):
@@ -69,36 +69,36 @@ class Dataset:
                 head = open_hub(self.name, None, Access(token=self._token), kind="datasets")
                 self.refused = False
                 return head
-            except TokenRefused:  # everybody may read a public dataset; what is wrong with the token is said when it should write
+            except TokenRefused:  # everybody may read a public dataset; the token's fault is reported when it is needed for writing
                 self.refused = True
                 return open_hub(self.name, None, Access(), kind="datasets")
 
     def check_writable(self) -> None:
-        """Ask the Hub whether the token may write, which changes nothing. Raises AccessDenied, CheckpointNotFound, HubError."""
+        """Ask the Hub whether the token may write, without changing anything. Raises AccessDenied, CheckpointNotFound, HubError."""
         from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
         with as_ours(self.name):
             try:
                 self._api().auth_check(self.name, repo_type="dataset", write=True)
-            except HfHubHTTPError as error:  # not found, but the repository is there: a mirror that does not answer this question
+            except HfHubHTTPError as error:  # 404 although the repository exists: a mirror that does not implement this request
                 if isinstance(error, RepositoryNotFoundError) or error.response.status_code != 404:
                     raise
 
     def create(self) -> None:
-        """Create the repository, public, unless it exists. Raises as `commit`."""
+        """Create the repository, public, unless it exists. Raises the errors of `commit`."""
         with as_ours(self.name):
             self._api().create_repo(self.name, repo_type="dataset", private=False, exist_ok=True)
 
     def commit(self, message: str, files: Mapping[str, bytes], parent: str | None, delete: tuple[str, ...] = ()) -> str:
-        """Add and delete files in one commit on ``parent``, None for whatever the branch has; returns the new commit.
+        """Add and delete files in one commit on ``parent``, or on the branch's head if None; return the new commit.
 
-        Raises Conflict where the branch has another head, Retry for a temporary failure (it may have been committed nevertheless: read
-        again), and AccessDenied, CheckpointNotFound or HubMisbehaved for a permanent one.
+        Raises Conflict if the branch has another head, Retry for a temporary failure (the commit may exist nevertheless: read again), and
+        AccessDenied, CheckpointNotFound or HubMisbehaved for a permanent one.
         """
         return str(self._commit(message, files, delete, parent_commit=parent).oid)
 
     def pull_request(self, message: str, files: Mapping[str, bytes]) -> str:
-        """The same as a pull request; returns its address."""
+        """Open a pull request with these files; return its address."""
         return str(self._commit(message, files, (), create_pr=True).pr_url)
 
     def _commit(self, message: str, files: Mapping[str, bytes], delete: tuple[str, ...], **options: Any) -> Any:
@@ -108,7 +108,7 @@ class Dataset:
         operations += [CommitOperationDelete(path_in_repo=path) for path in delete]
         api, requested = self._api(), {"create_pr": options.get("create_pr")}
         with as_ours(self.name):
-            for operation in operations[: len(files)]:  # one by one: it sends several from its own threads
+            for operation in operations[: len(files)]:  # one by one, since it sends several from its own threads
                 api.preupload_lfs_files(self.name, [operation], repo_type="dataset", free_memory=False, **requested)
             return api.create_commit(self.name, operations, commit_message=message, repo_type="dataset", **options)
 
@@ -120,7 +120,7 @@ class Dataset:
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Raise what goes wrong while this dataset is read as the same error, with a sentence for its operator: others speak of models."""
+    """Convert errors of reading this dataset to the same errors with a sentence for its operator; the original ones speak of models."""
     ours = f"The dataset {name} (MANTISSA_DATASET) of this app"
     try:
         yield
@@ -140,7 +140,7 @@ def reading(name: str) -> Iterator[None]:
 
 @contextmanager
 def as_ours(name: str, kind: str = "dataset") -> Iterator[None]:
-    """Send the requests of this thread once each, and raise what goes wrong with a repository of this kind as one of our errors."""
+    """Send each request of this thread once, and convert failures on a repository of this kind to our errors."""
     import httpx2
     from huggingface_hub.errors import BadRequestError, HfHubHTTPError, RepositoryNotFoundError
 
@@ -160,7 +160,7 @@ def as_ours(name: str, kind: str = "dataset") -> Iterator[None]:
         if isinstance(error, BadRequestError) or 400 <= status < 500:
             raise HubMisbehaved(f"The Hub does not accept a commit to the {kind} {name} (status {status}).") from None
         raise Retry("The Hub cannot be reached, or closed the connection; trying again.") from None
-    except (ValueError, RuntimeError, KeyError):  # replies in a form that the client does not know, and uploads that failed
+    except (ValueError, RuntimeError, KeyError):  # replies in an unknown form, and failed uploads
         raise Retry("The Hub's answer cannot be read; trying again.") from None
 
 
@@ -179,7 +179,7 @@ def passes(error: HubError) -> bool:
 
 @cache
 def use_bounded_client() -> None:
-    """From now on, in this process, give every request of huggingface_hub HUB_TIMEOUT_SECONDS unless it says otherwise."""
+    """Give every request of huggingface_hub in this process HUB_TIMEOUT_SECONDS, unless it sets another timeout."""
     import httpx2
     from huggingface_hub import get_session, set_client_factory
 
@@ -194,7 +194,7 @@ def use_bounded_client() -> None:
 
 @contextmanager
 def refusals_raised() -> Iterator[None]:
-    """Inside, requests of this thread raise Refused; those of other threads, downloads for example, are tried again as usual."""
+    """Make requests of this thread raise Refused inside the block; other threads' requests, such as downloads, are retried as usual."""
     _publishing.active = True
     try:
         yield

@@ -1,4 +1,4 @@
-"""The library as files: Parquet, CSV without formulas, JSON lines; and the classifier's training set."""
+"""Exports the library as files: Parquet, CSV without formulas, JSON lines; and the classifier's training set."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ from components.library.database import Database
 from components.library.rows import LABEL_FIELDS, RESULT_FACTS, columns_of, schema_of
 
 KINDS = ("labels", "results", "models")
-# What can be exported, in which formats; of the classifier's training set only CSV.
+# Kinds and formats of exports; the classifier's training set is only CSV.
 FILES = frozenset({*product(KINDS, ("parquet", "csv", "jsonl")), ("training", "csv")})
 
 _ROWS = 5_000
@@ -33,7 +33,7 @@ _MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
 
 
 def export(database: Database, folder: Path, kind: str, form: str) -> Path:
-    """Write ``mantissa-KIND.FORM`` into ``folder``, with a few thousand rows in memory at a time. See `Library.export`."""
+    """Write ``mantissa-KIND.FORM`` into ``folder``, holding a few thousand rows in memory at a time. See `Library.export`."""
     if (kind, form) not in FILES:
         raise InvalidRequest("The library is exported as labels, results or models, in the format parquet, csv or jsonl.")
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def training_set(database: Database, path: Path) -> int:
 
 
 def _labelled(database: Database) -> Iterator[tuple[str, str, str | None]]:
-    """(model, consensus, record of its newest result with magnitudes) of each model that has a consensus, by name."""
+    """Yield (model, consensus, record of its newest result with magnitudes) of each model that has a consensus, by name."""
     asked = (
         "SELECT model_key, model, precision, (SELECT record FROM results WHERE results.model_key = models.model_key AND "
         "analyzer = 'dtype' AND json_extract(record, '$.abs_max') IS NOT NULL ORDER BY created DESC LIMIT 1) "
@@ -83,14 +83,14 @@ def _labelled(database: Database) -> Iterator[tuple[str, str, str | None]]:
 
 
 def _batches(database: Database, kind: str) -> Iterator[list[dict[str, Any]]]:
-    """All rows in the order of insertion."""
+    """Yield all rows in the order of insertion, in batches."""
     asked = f"SELECT number, {_COLUMNS[kind]} FROM {kind} WHERE number > ? ORDER BY number LIMIT ?"  # noqa: S608 - our own names
     for rows in _pages(database, asked, -1):
         yield [_flat(kind, row) for row in rows]
 
 
 def _pages(database: Database, asked: str, last: Any) -> Iterator[list[Any]]:
-    """The rows of a query without their first column, by which they are ordered; a transaction for each few thousand blocks nobody."""
+    """Yield the rows of a query without their first column, the sort key; a transaction per few thousand rows keeps writers unblocked."""
     while True:
         with database.read() as connection:
             rows = connection.execute(asked, (last, _ROWS)).fetchall()
@@ -130,7 +130,7 @@ def _write_csv(path: Path, kind: str, batches: Iterator[list[dict[str, Any]]]) -
 
 
 def _cell(value: Any) -> Any:
-    """A cell of a CSV file; no text can be taken for a formula."""
+    """Convert a value to a cell of a CSV file that no program takes for a formula."""
     text = " ".join(value) if isinstance(value, list | tuple) else value
     return safe(text) if isinstance(text, str) else text
 

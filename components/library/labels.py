@@ -1,4 +1,4 @@
-"""Labels and flags in the database: added once, replaced but never deleted, imported from the dataset."""
+"""Stores labels and flags in the database: added once, replaced but never deleted, imported from the dataset."""
 
 import sqlite3
 import time
@@ -27,12 +27,12 @@ LIST = List(
 )
 COLUMNS = "record, current, flags, published"
 _HOUR = timedelta(hours=1)
-# When (`time.monotonic`) labels and flags without a login were added, and from which address (a salted hash): in memory only.
+# Times (`time.monotonic`) and addresses (salted hashes) of labels and flags added without a login, in memory only.
 _by_address: list[tuple[float, str]] = []
 
 
 def add_label(connection: sqlite3.Connection, who: Identity, model: str, precision: str, link: str, quote: str) -> Label:
-    """Add a label in a write transaction; a label that exists already is returned.
+    """Add a label in a write transaction; return the existing label if there is one.
 
     Raises InvalidRequest and pydantic's ValidationError for invalid labels, InvalidRequest for one that is hidden, LimitExceeded.
     """
@@ -53,11 +53,11 @@ def add_label(connection: sqlite3.Connection, who: Identity, model: str, precisi
 
 
 def take_labels(connection: sqlite3.Connection, labels: Iterable[Label], published: str) -> int:
-    """Insert new labels and mark known ones as published; returns how many are new.
+    """Insert new labels and mark known ones as published; return the number of new labels.
 
     published: the dataset's commit with them, or "".
     """
-    changed = dict[str, None]()  # in the order of the labels
+    changed = dict[str, None]()  # an ordered set
     new = 0
     for label in labels:
         key = label.model.lower()
@@ -80,7 +80,7 @@ def take_labels(connection: sqlite3.Connection, labels: Iterable[Label], publish
 
 
 def add_flag(connection: sqlite3.Connection, who: Identity, label_id: str, reason: str, text: str) -> Flag:
-    """Add a flag in a write transaction; a contributor's second flag returns the first. Raises as `add_label`."""
+    """Add a flag in a write transaction; a contributor's second flag returns the first. Raises the errors of `add_label`."""
     if connection.execute("SELECT 1 FROM labels WHERE id = ?", (label_id,)).fetchone() is None:
         raise InvalidRequest("This label no longer exists: reload the page.")
     if reason in DECISIONS and not who.moderates:
@@ -95,7 +95,7 @@ def add_flag(connection: sqlite3.Connection, who: Identity, label_id: str, reaso
 
 
 def take_flags(connection: sqlite3.Connection, flags: Iterable[Flag], published: str) -> int:
-    """As `take_labels`. A flag may arrive before its label."""
+    """Insert new flags like `take_labels`. A flag may arrive before its label."""
     new = 0
     for flag in flags:
         inserted = connection.execute(
@@ -115,7 +115,7 @@ def take_flags(connection: sqlite3.Connection, flags: Iterable[Flag], published:
 
 
 def check_rate(connection: sqlite3.Connection, who: Identity) -> None:
-    """Raise LimitExceeded for a contributor who added LABELS_PER_HOUR labels and flags within an hour, or an address LABELS_PER_ADDRESS."""
+    """Raise LimitExceeded if a contributor added LABELS_PER_HOUR labels and flags within an hour, or an address LABELS_PER_ADDRESS."""
     now, local = datetime.now(UTC), who.provenance == "local"
     recent = "created > ? AND created <= ? AND provenance = ? AND (? OR contributor = ?)"  # made while a clock was ahead: not counted
     both = f"SELECT created FROM labels WHERE {recent} UNION ALL SELECT created FROM flags WHERE {recent}"  # noqa: S608 - our own names
@@ -141,20 +141,20 @@ def _later(added: str, wait: timedelta, local: bool) -> str:
 
 
 def labels_of(connection: sqlite3.Connection, key: str, *, current: bool) -> list[LabelRow]:
-    """The labels of a model by its lower-case id, the newest first."""
+    """Return the labels of a model by its lower-case id, the newest first."""
     only = " AND current" if current else ""
     asked = f"SELECT {COLUMNS} FROM labels WHERE model_key = ?{only} ORDER BY created DESC, id DESC LIMIT 1000"  # noqa: S608 - our own names
     return [label_row(row) for row in connection.execute(asked, (key,))]
 
 
 def find(connection: sqlite3.Connection, label_id: str) -> LabelRow | None:
-    """A label by its id."""
+    """Find a label by its id; None if there is none."""
     row = connection.execute(f"SELECT {COLUMNS} FROM labels WHERE id = ?", (label_id,)).fetchone()  # noqa: S608 - our own names
     return None if row is None else label_row(row)
 
 
 def flags_of(connection: sqlite3.Connection, label_id: str) -> list[Flag]:
-    """The flags of a label, the oldest first."""
+    """Return the flags of a label, the oldest first."""
     asked = "SELECT record FROM flags WHERE label = ? ORDER BY created, id LIMIT 1000"
     return [parse_model(Flag, row[0]) for row in connection.execute(asked, (label_id,))]
 
@@ -167,9 +167,10 @@ def _current(connection: sqlite3.Connection, key: str, who: Identity) -> Label |
 
 
 def _count_flags(connection: sqlite3.Connection, label: Label) -> None:
-    """Count the flags of ``label``, and find out which label of its contributor for its model is current.
+    """Count the flags of ``label``, and determine which label of its contributor for its model is current.
 
-    The newest decision of a moderator outweighs the flags of others: 0, or FLAGS of them. A label with FLAGS flags is hidden.
+    The newest decision of a moderator overrides the flags of others: the count becomes 0, or at least FLAGS. A label with FLAGS flags is
+    hidden.
     """
     flags = [flag for flag in flags_of(connection, label.id) if flag.provenance == "login"]
     decisions = [flag.reason for flag in flags if flag.reason in DECISIONS and Identity.login(flag.contributor).moderates]
@@ -177,7 +178,7 @@ def _count_flags(connection: sqlite3.Connection, label: Label) -> None:
     if decisions:
         counted = max(counted, limits.FLAGS) if decisions[-1] == HIDE else 0
     connection.execute("UPDATE labels SET flags = ? WHERE id = ?", (counted, label.id))
-    # The newest label of a contributor is current; of two at the same time the one with the greater id, on every machine.
+    # The newest label of a contributor is current; of two with the same time, the one with the greater id, on every machine.
     connection.execute(
         "UPDATE labels SET current = (flags < :flags AND id = (SELECT id FROM labels INDEXED BY labels_model WHERE model_key = :model "
         "AND contributor = :contributor AND provenance = :provenance ORDER BY created DESC, id DESC LIMIT 1)) "

@@ -1,4 +1,4 @@
-"""The library: the interface of pages, badges, links and commands to the database and, if one is configured, its dataset on the Hub."""
+"""Implements the library: the interface of pages, badges, links and commands to the database and to its dataset on the Hub, if any."""
 
 import secrets
 import sqlite3
@@ -37,7 +37,7 @@ _LISTS = {"labels": labels.LIST, "results": results.LIST, "models": models.LIST}
 
 
 class Library:
-    """Labels and results, in a folder. Safe to use from several threads, and by several processes at once. Made by `open`."""
+    """Labels and results in a folder, opened by `open`. Safe to use from several threads and by several processes at once."""
 
     def __init__(self, folder: Path, database: Database, publisher: Publisher | None, ephemeral: bool) -> None:
         self._database = database
@@ -51,12 +51,12 @@ class Library:
     def open(
         cls, folder: Path, dataset: str = "", *, token: str | None = None, ephemeral: bool | None = None, background: bool = True
     ) -> Self:
-        """The library in ``folder``, created and seeded if necessary.
+        """Open the library in ``folder``, created and seeded if necessary.
 
-        dataset: the id of its dataset repository, "" for none; token: with the right to write it. ephemeral: the disk does not survive a
-        restart, so that a label is published before it is acknowledged, and there are no backups. background: restore, publish and back up
-        in threads, until `close`. A folder that may not be written is opened to be read.
-        Raises LibraryUnavailable, and InvalidRequest for an invalid id.
+        dataset: the id of its dataset repository, "" for none; token: may write the dataset. ephemeral: the disk does not survive a
+        restart, so a label is published before it is acknowledged, and no backups are made. background: restore, publish and back up in
+        threads, until `close`. A folder that may not be written is opened read-only. Raises LibraryUnavailable, and InvalidRequest for an
+        invalid id.
         """
         try:
             if dataset:
@@ -96,21 +96,23 @@ class Library:
         self.close()
 
     def wait_restored(self, timeout: float) -> bool:
-        """Wait for at most ``timeout`` seconds until the dataset was read; returns whether it was."""
+        """Wait for at most ``timeout`` seconds until the dataset has been read; return whether it has."""
         return self._publisher is None or self._publisher.restored.wait(timeout)
 
     def publish(self) -> None:
-        """Read new items of the dataset and publish new local ones, now. Raises HubError, AccessDenied, CheckpointNotFound."""
+        """Read new items of the dataset and publish new local ones, immediately. Raises HubError, AccessDenied, CheckpointNotFound."""
         if self._publisher is not None:
             self._publisher.turn()
 
     def publish_last(self) -> None:
-        """Publish new local items before the end, now, however long the Hub asks to wait. Raises as `publish`."""
+        """Publish new local items immediately before the program ends, however long the Hub asks to wait. Raises the errors
+        of `publish`.
+        """
         if self._publisher is not None:
             self._publisher.publish_last()
 
     def local_identity(self, session: str = "", address: str = "") -> Identity:
-        """The identity of a visitor without a login: one for all, or one per secret of a browser, of which a salted hash is stored.
+        """Return the identity of a visitor without a login: one for all, or one per browser secret, of which a salted hash is stored.
 
         address: a hash of the visitor's address, for the hourly limit.
         """
@@ -121,7 +123,7 @@ class Library:
     # Contributions
 
     def add_label(self, model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> Saved[Label]:
-        """Add the label of ``who`` that ``model`` was trained in ``precision``; a label that exists already is returned.
+        """Add the label of ``who`` that ``model`` was trained in ``precision``; return the existing label if there is one.
 
         model: the canonical id of a repository that is not private, checked by the caller. evidence: a link (http, https), never fetched,
         or a quote with its source; quote: in addition to a link. Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
@@ -134,7 +136,7 @@ class Library:
         return Saved[Label](item=row.label, state=_state(row.commit), commit=row.commit, note="" if row.commit else note)
 
     def check_label(self, model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> None:
-        """Raise InvalidRequest for what `add_label` would refuse, whether or not the model exists."""
+        """Raise InvalidRequest for a label that `add_label` would refuse, whether or not the model exists."""
         link, said = evidence_of(evidence, quote)
         try:
             Label.of(who, hub_id(model.strip()), precision, link, said, created=now())
@@ -154,10 +156,10 @@ class Library:
         return Saved[Flag](item=flag, state=_state(commit), commit=commit, note="" if commit else note)
 
     def add_result(self, report: Report, key: str = "", *, public: bool, contributor: str = "", created: str = "") -> Saved[Result] | None:
-        """Store a report on public checkpoints and public data only; any other is not stored, and the result is None.
+        """Store a report on public checkpoints and public data; any other report is not stored, and the result is None.
 
-        key: 64 hex digits, for `find`. public: according to the caller; the report must say so too. created: when the report was made, by
-        default now. An existing result with this id is not replaced. Raises LibraryUnavailable.
+        key: 64 hex digits, for `find`. public: the caller's judgement; the report must agree. created: when the report was made, by default
+        now. An existing result with this id is not replaced. Raises LibraryUnavailable.
         """
         if not public:
             return None
@@ -182,100 +184,104 @@ class Library:
     # Questions
 
     def result(self, result_id: str) -> bytes | None:
-        """The JSON of a result, exactly as it was stored; None if there is none."""
+        """Return the JSON of a result, exactly as it was stored; None if there is none."""
         with self._database.read() as connection:
             return results.report(connection, result_id)
 
     def result_row(self, result_id: str) -> ResultRow | None:
-        """The row of a result in lists."""
+        """Return the row of a result in lists; None if there is none."""
         with self._database.read() as connection:
             return next(iter(results.find(connection, "id", result_id)), None)
 
     def is_available(self, models: Sequence[str]) -> bool:
-        """Return whether these repositories are still public; results of those that are not are withdrawn. May ask the Hub, for 3 seconds
-        each.
+        """Return whether these repositories are still public; withdraw results of those that are not. May ask the Hub, for 3
+        seconds each.
         """
         return self._availability.look(models)
 
     def find(self, key: str) -> tuple[ResultRow, ...]:
-        """The results that were added with this key, the newest first; `results.SAME_KEY` at most.
+        """Return the results that were added with this key, the newest first; `results.SAME_KEY` at most.
 
-        A key read from the dataset is what its row claims: compare it with that of the report.
+        A key read from the dataset is only a claim of its row: compare it with that of the report.
         """
         with self._database.read() as connection:
             return results.find(connection, "key", key)
 
     def shapes(self, model: str) -> str:
-        """The fingerprint of the shapes of a model's tensors, from its newest passport; "" without one (see `shapes.fingerprint`)."""
+        """Return the fingerprint of the shapes of a model's tensors, from its newest passport; "" without one (see
+        `shapes.fingerprint`).
+        """
         with self._database.read() as connection:
             return shapes.of_model(connection, model)
 
     def alike(self, fingerprint: str, model: str, most: int) -> list[str]:
-        """Models other than ``model`` whose tensors have these shapes and that are still public, the newest first. May ask the Hub."""
+        """Return other models than ``model`` whose tensors have these shapes and that are still public, the newest first.
+        May ask the Hub.
+        """
         with self._database.read() as connection:
             found = shapes.alike(connection, fingerprint, model, most)
         return [name for name in found if self.is_available([name])]
 
     def naming(self, analyzer: str, model: str, most: int) -> list[str]:
-        """The ids of the newest results of ``analyzer`` in which ``model`` occurs (case-insensitive), other than as the subject."""
+        """Return the ids of the newest results of ``analyzer`` in which ``model`` occurs (case-insensitive), other than as the subject."""
         with self._database.read() as connection:
             return results.naming(connection, analyzer, model.lower(), most)
 
     def label(self, label_id: str) -> LabelRow | None:
-        """A label with its state."""
+        """Return a label with its state; None if there is none."""
         with self._database.read() as connection:
             return labels.find(connection, label_id)
 
     def flags(self, label_id: str) -> tuple[Flag, ...]:
-        """The flags of a label, the oldest first."""
+        """Return the flags of a label, the oldest first."""
         with self._database.read() as connection:
             return tuple(labels.flags_of(connection, label_id))
 
     def history(self, model: str) -> tuple[LabelRow, ...]:
-        """Every label of a model, replaced ones too, the newest first; 1,000 at most."""
+        """Return every label of a model, including replaced ones, the newest first; 1,000 at most."""
         with self._database.read() as connection:
             return tuple(labels.labels_of(connection, model.lower(), current=False))
 
     def consensus(self, model: str) -> Consensus:
-        """The consensus of the labels of a model (case-insensitive)."""
+        """Return the consensus of the labels of a model (case-insensitive)."""
         with self._database.read() as connection:
             return consensus(model, labels.labels_of(connection, model.lower(), current=True))
 
     def model(self, ref: str) -> ModelRow | None:
-        """What is known about a model (case-insensitive); None if it has neither label nor result."""
+        """Return what is known about a model (case-insensitive); None if it has neither label nor result."""
         with self._database.read() as connection:
             return models.find(connection, ref.lower())
 
     def organisation(self, name: str) -> tuple[ModelRow, ...]:
-        """The models of an organisation (case-insensitive); `models.MOST` at most."""
+        """Return the models of an organisation (case-insensitive); `models.MOST` at most."""
         with self._database.read() as connection:
             return tuple(models.of_organisation(connection, name.lower()))
 
     def labels(self, query: Query) -> Page[LabelRow]:
-        """A page of the labels. Raises InvalidRequest."""
+        """Return a page of the labels. Raises InvalidRequest."""
         return self._page(labels.LIST, query, labels.COLUMNS, label_row)
 
     def results(self, query: Query) -> Page[ResultRow]:
-        """A page of the results. Raises InvalidRequest."""
+        """Return a page of the results. Raises InvalidRequest."""
         return self._page(results.LIST, query, results.COLUMNS, results.result_row)
 
     def models(self, query: Query) -> Page[ModelRow]:
-        """A page of the models. Raises InvalidRequest."""
+        """Return a page of the models. Raises InvalidRequest."""
         return self._page(models.LIST, query, models.COLUMNS, models.model_row)
 
     def facets(self, kind: str) -> dict[str, dict[str, int]]:
-        """The values that occur in a list, with their numbers of rows, for each filter with few values."""
+        """Return the values that occur in a list, with their numbers of rows, for each filter with few values."""
         found = {}
         with self._database.read() as connection:
             for column in _LISTS[kind].facets:
                 counts = Counter[str]()
                 for value, rows in connection.execute(facet(_LISTS[kind], column)):
-                    counts.update(dict.fromkeys(value.split(), rows))  # one word of several is enough for a filter
+                    counts.update(dict.fromkeys(value.split(), rows))  # a filter matches any single word
                 found[column] = dict(sorted(counts.items()))
         return found
 
     def counts(self) -> Counts:
-        """Numbers of items."""
+        """Return the numbers of items."""
         with self._database.read() as connection:
             row = connection.execute(
                 "SELECT (SELECT COUNT(*) FROM labels), (SELECT COUNT(*) FROM labels WHERE current), (SELECT COUNT(*) FROM models "
@@ -289,7 +295,7 @@ class Library:
         return found if self._publisher else found.model_copy(update={"unpublished": 0})
 
     def state(self) -> LibraryState:
-        """The state of the library and its dataset. Raises LibraryUnavailable if its file cannot be read, or was found damaged."""
+        """Return the state of the library and its dataset. Raises LibraryUnavailable if its file cannot be read, or was found damaged."""
         if self._database.damaged:
             raise LibraryUnavailable(DAMAGED)
         publisher = self._publisher
@@ -312,35 +318,35 @@ class Library:
         return (publisher.problem or publisher.overdue() if publisher else lost) or self._backups.problem
 
     def version(self) -> str:
-        """A text that changes when something is added, as a key for caches."""
+        """Return a text that changes whenever something is added, as a key for caches."""
         return self._database.version()
 
     def export(self, folder: Path, kind: str, form: str) -> Path:
-        """Write all labels (replaced ones too), results (without their reports), models, or the `training_set`, as one of `FILES`.
+        """Write all labels (including replaced ones), results (without their reports), models, or the `training_set`, as one of `FILES`.
 
         CSV: no cell can be taken for a formula. Raises OSError, InvalidRequest.
         """
         return export(self._database, folder, kind, form)
 
     def training_set(self, path: Path) -> int:
-        """Write the consensus of every model with extremes as the CSV that ``fit_classifier --labels`` reads; returns its rows."""
+        """Write the consensus of every model with extremes as the CSV that ``fit_classifier --labels`` reads; return the number of rows."""
         return training_set(self._database, path)
 
     def refit(self) -> Fit:
-        """The classifier fitted on `training_set`, with its accuracy on families left out; kept until that changes.
+        """Fit the classifier on `training_set`, with its accuracy on held-out families; the fit is cached until the training set changes.
 
-        Otherwise takes about ten seconds, in a process of its own. Raises InvalidRequest if labels and extremes are too few,
-        LimitExceeded, LibraryUnavailable during another fit, OSError.
+        A new fit takes about ten seconds, in a separate process. Raises InvalidRequest if labels and extremes are too few, LimitExceeded,
+        LibraryUnavailable during another fit, OSError.
         """
         return self._refit.fit()
 
     def fitting(self) -> Fitting:
-        """The last result of `refit`, and whether it is outdated. Does not wait."""
+        """Return the last result of `refit`, and whether it is outdated. Does not wait."""
         return self._refit.standing()
 
     def refit_soon(self) -> None:
-        """Run `refit` in the background if something was added since, at most once in REFIT_SECONDS."""
-        if not self._database.read_only:  # its result is stored
+        """Run `refit` in the background if something was added since the last fit, at most once in REFIT_SECONDS."""
+        if not self._database.read_only:  # the fit must be stored
             self._refit.start()
 
     def _page(self, wanted: List, query: Query, columns: str, made: Callable[[Any], Item]) -> Page[Item]:
@@ -358,7 +364,7 @@ class Library:
             raise request_error(error) from None
 
     def _publish_at_once(self) -> str:
-        """On a disk that does not survive a restart, publish and wait for it. Returns why it is not published, or ""."""
+        """On a disk that does not survive a restart, publish and wait for it. Return why something is not published, or ""."""
         if self._publisher is None:
             return "It is lost with the next restart: no dataset is configured (MANTISSA_DATASET)." if self._ephemeral else ""
         return self._publisher.at_once(limits.PUBLISH_WAIT_SECONDS) if self._ephemeral else ""
@@ -369,7 +375,7 @@ def _state(commit: str) -> State:
 
 
 def _seed(database: Database) -> None:
-    """Add the secret of this library and the initial labels, unless they are there."""
+    """Add the secret of this library and the initial labels, unless they exist."""
     with database.write() as connection:
         connection.execute("INSERT INTO meta VALUES ('salt', ?) ON CONFLICT DO NOTHING", (secrets.token_hex(32),))
         if connection.execute("SELECT 1 FROM meta WHERE name = 'seeded' AND value = ?", (GATHERED,)).fetchone() is None:

@@ -1,4 +1,4 @@
-"""One row per model with a label or a result, for badges and lists. Every write keeps it up to date."""
+"""Keeps one row per model with a label or a result, for badges and lists. Every write updates it."""
 
 import sqlite3
 from typing import Any
@@ -19,7 +19,7 @@ LIST = List(
     facets=("precision", "storage", "passed_through", "trained_in", "fp16_risk"),
     scope="model_key NOT GLOB 'sample:*'",  # built-in samples have results, but are not models of anyone
 )
-MOST = 1_000  # of the models of one organisation
+MOST = 1_000  # most models of one organisation
 _STORED = (
     "model, storage, passed_through, trained_in, fp16_risk, result, commit_id, precision, contributors, disputed, labels, results, updated"
 )
@@ -28,10 +28,11 @@ COLUMNS = ", ".join((_STORED, _OF_RESULT.format("reach"), _OF_RESULT.format("ana
 
 
 class ModelRow(Data):
-    """A model. storage to commit: of its newest dtype result of the whole checkpoint, or empty. precision: the consensus.
+    """A model with its newest facts.
 
-    result: its id. contributors: who agree with ``precision``. labels: current ones; results: of any analyzer, as the subject.
-    updated: of the newest label or result. reach: that of the dtype result, and its version if that is older.
+    storage to commit: from its newest dtype result of the whole checkpoint, or empty; result is the id of that result. precision: the
+    consensus. contributors: how many agree with ``precision``. labels: number of current labels; results: number of results of any analyzer
+    with this subject. updated: time of the newest label or result. reach: that of the dtype result, and its version if that is outdated.
     """
 
     model: str
@@ -51,12 +52,12 @@ class ModelRow(Data):
 
 
 def model_row(row: Any) -> ModelRow:
-    """A row of `COLUMNS`."""
+    """Build a model's row from the columns `COLUMNS`."""
     return ModelRow.model_construct(**facts(row))
 
 
 def facts(row: Any) -> dict[str, Any]:
-    """The fields of a row of `COLUMNS`. What an older version of the analysis inferred is left out; its other answers name the version."""
+    """Return the fields of a row of `COLUMNS`. Inferences of an outdated analysis are omitted; its other answers name the version."""
     *values, reach, version = row
     made = dict(zip(ModelRow.model_fields, (*values, reach or ""), strict=True)) | {"disputed": bool(row[9])}
     if version is None or version >= ANALYSIS_VERSION:
@@ -65,13 +66,13 @@ def facts(row: Any) -> dict[str, Any]:
 
 
 def find(connection: sqlite3.Connection, key: str) -> ModelRow | None:
-    """The row of a model by its lower-case id."""
+    """Return the row of a model by its lower-case id; None if there is none."""
     row = connection.execute(f"SELECT {COLUMNS} FROM models WHERE model_key = ?", (key,)).fetchone()  # noqa: S608 - our own names
     return None if row is None else model_row(row)
 
 
 def of_organisation(connection: sqlite3.Connection, key: str) -> list[ModelRow]:
-    """The rows of the models of an organisation, by its lower-case name; MOST at most, in the order of their ids."""
+    """Return the rows of the models of an organisation, by its lower-case name; MOST at most, in the order of their ids."""
     asked = f"SELECT {COLUMNS} FROM models WHERE model_key >= ? AND model_key < ? ORDER BY model_key LIMIT ?"  # noqa: S608 - our own names
     return [model_row(row) for row in connection.execute(asked, (f"{key}/", f"{key}0", MOST))]  # "0" follows "/"
 
@@ -91,7 +92,7 @@ def refresh(connection: sqlite3.Connection, key: str) -> None:
     if not labels and not results:
         connection.execute("DELETE FROM models WHERE model_key = ?", (key,))
         return
-    # A report has the Hub's own spelling, a label the contributor's.
+    # A report has the Hub's own spelling, a label has the contributor's.
     model = shown[0] if shown else other[0] if other else labels[0].label.model
     facts = shown[1:] if shown else ("",) * 6
     updated = max([newest or "", *(row.label.created for row in labels)])

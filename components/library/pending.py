@@ -1,6 +1,6 @@
-"""Files of the dataset: items waiting to be published, and small files to be merged.
+"""Prepares files of the dataset: items waiting to be published, and small files to be merged.
 
-A batch is fixed before it is sent, so that a second try sends the same.
+A batch is fixed before it is sent, so that a retry sends the same file.
 """
 
 import json
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
 
 def settle(connection: sqlite3.Connection) -> list[Batch]:
-    """The batches to send: earlier ones not known to be published, otherwise at most one new one per table."""
+    """Return the batches to send: earlier ones not known to be published, otherwise at most one new batch per table."""
     begun = [
         Batch(table, path)
         for table in TABLES
@@ -39,13 +39,13 @@ def settle(connection: sqlite3.Connection) -> list[Batch]:
 
 
 def content(connection: sqlite3.Connection, batch: Batch) -> bytes:
-    """The file of a batch, with the items of it that still exist here."""
+    """Return the file of a batch, with those of its items that still exist in the database."""
     rows = connection.execute(f"SELECT record, id FROM {batch.table} WHERE batch = ? ORDER BY id", (batch.path,)).fetchall()  # noqa: S608
     return to_parquet(batch.table, [_row(connection, batch.table, *row) for row in rows])
 
 
 def is_own(connection: sqlite3.Connection, batch: Batch) -> bool:
-    """Return whether a file of the dataset is a batch sent from here."""
+    """Return whether a file of the dataset is a batch sent from this library."""
     asked = f"SELECT 1 FROM {batch.table} WHERE batch = ? LIMIT 1"  # noqa: S608
     return connection.execute(asked, (batch.path,)).fetchone() is not None
 
@@ -60,30 +60,30 @@ def mark(connection: sqlite3.Connection, batch: Batch, commit: str) -> None:
 
 
 def waits(connection: sqlite3.Connection) -> bool:
-    """Return whether an item waits to be published."""
+    """Return whether any item is waiting to be published."""
     asked = (f"SELECT 1 FROM {table} WHERE published = ''{_PUBLIC[table]} LIMIT 1" for table in TABLES)  # noqa: S608
     return any(connection.execute(one).fetchone() is not None for one in asked)
 
 
 def send_again(connection: sqlite3.Connection) -> int:
-    """Let every published item wait again; returns how many there are."""
+    """Mark every published item as waiting again; return how many there are."""
     again = "SET published = '', batch = NULL WHERE published <> ''"
     return sum(connection.execute(f"UPDATE {table} {again}").rowcount for table in TABLES)
 
 
 def known_file(connection: sqlite3.Connection, path: str, items: int, refused: int, reason: str) -> None:
-    """Record that a file of the dataset was imported, or is our own."""
+    """Record that a file of the dataset was imported, or written by this library."""
     connection.execute("INSERT OR REPLACE INTO dataset_files VALUES (?, ?, ?, ?)", (path, items, refused, reason))
 
 
 def forget_files(connection: sqlite3.Connection, there: Collection[str]) -> None:
-    """Forget files that are no longer in the dataset, merged or removed."""
+    """Forget files that are no longer in the dataset, because they were merged or removed."""
     known = [path for (path,) in connection.execute("SELECT path FROM dataset_files")]
     connection.executemany("DELETE FROM dataset_files WHERE path = ?", [(path,) for path in known if path not in there])
 
 
 def take_in(connection: sqlite3.Connection, part: Taken, commit: str) -> int:
-    """Import items of the dataset: insert new ones, mark known ones as published. Returns the number of items."""
+    """Import items of the dataset: insert new ones, mark known ones as published. Return the number of items."""
     labels.take_labels(connection, part.labels, commit)
     labels.take_flags(connection, part.flags, commit)
     results.take_results(connection, part.results, commit)
@@ -91,7 +91,7 @@ def take_in(connection: sqlite3.Connection, part: Taken, commit: str) -> int:
 
 
 def _begin(connection: sqlite3.Connection, table: Table) -> str:
-    """Make a batch of the oldest waiting items; returns its path, "" if nothing waits."""
+    """Make a batch of the oldest waiting items; return its path, "" if nothing is waiting."""
     size = "size" if table == "results" else "0"
     rows = connection.execute(
         f"SELECT id, {size} FROM {table} WHERE published = '' AND batch IS NULL{_PUBLIC[table]} ORDER BY created, id LIMIT ?",  # noqa: S608
@@ -134,9 +134,9 @@ class Merged(NamedTuple):
 
 
 def plan_merge(database: Database, repository: "HubRepository") -> Merged | None:
-    """The next merge, one commit; None if no table has more than LIBRARY_FILES small files.
+    """Return the next merge, one commit; None if no table has more than LIBRARY_FILES small files.
 
-    Files with refused rows are left unchanged: they are not ours to rewrite. Raises HubError.
+    Files with refused rows are left unchanged: other programs may have written them. Raises HubError.
     """
     with database.read() as connection:
         whole = {path for (path,) in connection.execute("SELECT path FROM dataset_files WHERE refused = 0")}
@@ -151,7 +151,7 @@ def plan_merge(database: Database, repository: "HubRepository") -> Merged | None
 
 
 def plan_removal(database: Database, repository: "HubRepository") -> Merged | None:
-    """The next file without withdrawn results, in place of one that has some; None, once, if no file has. Raises HubError."""
+    """Return the next file without withdrawn results, replacing one that has some; None, once, if no file has any. Raises HubError."""
     with database.read() as connection:
         gone = results.withdrawn(connection)
     if not gone:
@@ -170,7 +170,7 @@ def plan_removal(database: Database, repository: "HubRepository") -> Merged | No
 
 
 def _up_to(small: list[tuple[int, str]], most: int) -> tuple[str, ...]:
-    """The smallest ones, ``most`` bytes in total."""
+    """Return the smallest files, up to ``most`` bytes in total, at least two if there are two."""
     chosen, total = list[str](), 0
     for size, path in small:
         if total + size > most and len(chosen) > 1:

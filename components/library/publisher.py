@@ -1,7 +1,7 @@
-"""Restoring from the dataset and publishing to it, in a background thread.
+"""Restores the library from the dataset and publishes to it, in a background thread.
 
-A turn reads the newest commit, imports new items, and commits the waiting ones with that commit as parent. After any failure the next
-turn starts by reading again: what was committed, here or by another process on the same library, is found under its name.
+A turn reads the newest commit, imports new items, and commits the waiting ones with that commit as parent. After any failure the next turn
+starts by reading again: commits of this or another process on the same library are recognized by their file names.
 """
 
 import logging
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _HOUR = 3600
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 30
-_LAST_WAIT = 0.5  # between two tries before the end
+_LAST_WAIT = 0.5  # seconds between two tries before the program ends
 _JOIN_SECONDS = 10
 _log = logging.getLogger("mantissa")
 
@@ -37,7 +37,7 @@ _log = logging.getLogger("mantissa")
 class Publisher:
     """Synchronizes a database with a dataset repository.
 
-    availability: swept between turns. restored: set once everything was imported for the first time. head: the commit read last.
+    availability: swept between turns. restored: set once everything has been imported for the first time. head: the commit read last.
     problem: why the last turn failed, or "".
     """
 
@@ -51,9 +51,9 @@ class Publisher:
         self.availability = Availability(database)
         self._may_write = token is not None
         self._commits: deque[float] = deque()
-        self._proven = False  # by a commit, or a question: the token may write the dataset
-        self._setback = ""  # why the current turn tries again
-        self._began: float | None = None  # when it began its last commit, or the questions before it
+        self._proven = False  # whether a commit or a check has shown that the token may write the dataset
+        self._setback = ""  # why the current turn is retrying
+        self._began: float | None = None  # when the current turn began its last commit, or the checks before it
         self._closed = threading.Event()
         self._ending = threading.Event()
         self._urgent = threading.Event()
@@ -68,9 +68,10 @@ class Publisher:
         self._thread.start()
 
     def publish_last(self) -> None:
-        """Commit what waits before the end, until `close`: now, however long the Hub asks a turn in progress to wait. Raises as `turn`.
+        """Commit waiting items immediately before the program ends, until `close`, even if the Hub asks a turn in progress to wait.
 
-        The dataset is not read first. Without a parent a commit cannot conflict with others, and its files have names of their own.
+        The dataset is not read first: a commit without a parent cannot conflict with others, and its file names are unique. Raises the
+        errors of `turn`.
         """
         self._ending.set()
         while self._may_write and not self._closed.is_set():
@@ -95,7 +96,7 @@ class Publisher:
             self._thread.join(_JOIN_SECONDS)
 
     def at_once(self, seconds: float) -> str:
-        """Publish now, in at most ``seconds``. Returns "", or the sentence that says why that was not possible."""
+        """Publish now, in at most ``seconds``. Return "", or a sentence on why that was not possible."""
         if self._thread is None:
             try:
                 self.turn()
@@ -111,7 +112,7 @@ class Publisher:
         return self.problem and _not_yet(self.problem)
 
     def overdue(self) -> str:
-        """The sentence that what was added waits for a Hub that takes longer than PUBLISH_WAIT_SECONDS, or ""."""
+        """Return a sentence if added items have waited longer than PUBLISH_WAIT_SECONDS for the Hub, else ""."""
         began = self._began
         if began is None or time.time() - began <= limits.PUBLISH_WAIT_SECONDS or not self.restored.is_set():
             return ""
@@ -124,7 +125,7 @@ class Publisher:
     def turn(self) -> None:
         """Import new items of the dataset, publish waiting ones, and merge small files. Raises MantissaError.
 
-        Conflicts and temporary failures are tried again, at most LIBRARY_ATTEMPTS times in a row.
+        Conflicts and temporary failures are retried, at most LIBRARY_ATTEMPTS times in a row.
         """
         failures = 0
         with self._turning:
@@ -144,7 +145,7 @@ class Publisher:
                     self._began = None
 
     def _step(self) -> bool:
-        """Read, then make at most one commit; returns whether there may be more to do."""
+        """Read, then make at most one commit; return whether there may be more to do."""
         try:
             head = self._hub.head()
         except CheckpointNotFound:
@@ -158,9 +159,9 @@ class Publisher:
             return self._publish(repository)
 
     def _take_in(self, repository: "HubRepository") -> None:
-        """Import the files that are not known yet. A file becomes known once all of it was read.
+        """Import files that are not yet known. A file becomes known once all of it has been read.
 
-        Without any known file this is another dataset, or it was emptied: what is not read in it now is published again.
+        A dataset without any known file is a different or emptied one: items that are not found in it are published again.
         """
         sizes, commit = repository.files, repository.commit
         with self._database.read() as connection:
@@ -211,7 +212,7 @@ class Publisher:
         return self._remove(repository) or self._merge(repository)
 
     def _add(self, there: Collection[str], parent: str | None) -> bool:
-        """Commit waiting items; returns whether there were any. there: the files of the dataset, none if they are not known."""
+        """Commit waiting items; return whether there were any. there: the files of the dataset, none if they are not known."""
         with self._database.write() as connection:
             batches = pending.settle(connection)
             files = {batch.path: pending.content(connection, batch) for batch in batches}
@@ -226,7 +227,7 @@ class Publisher:
         return True
 
     def _remove(self, repository: "HubRepository") -> bool:
-        """Remove withdrawn results from one file."""
+        """Remove withdrawn results from one file; return whether there was such a file."""
         rest = pending.plan_removal(self._database, repository)
         if rest is None:
             return False
@@ -255,7 +256,7 @@ class Publisher:
         return len(self._commits) < limits.COMMITS_PER_HOUR
 
     def _wait(self, error: HubError, failures: int) -> None:
-        """Wait as long as the Hub asks, up to LIBRARY_WAIT_SECONDS, or until the end; otherwise with exponential backoff and jitter."""
+        """Wait as long as the Hub asks, up to LIBRARY_WAIT_SECONDS or until the end; by default with exponential backoff and jitter."""
         asked = error.wait if isinstance(error, Retry) else None
         if asked is None:
             first = _FIRST_WAIT / 4 if isinstance(error, Conflict) else _FIRST_WAIT

@@ -1,4 +1,4 @@
-"""A pull request on a model's repository with what `shrink` wrote, with the user's own token."""
+"""Opens a pull request on a model's repository with the files that `shrink` wrote, with the user's own token."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,9 +28,9 @@ class PullRequest:
         self._token = token
 
     def open(self, report: ShrinkReport) -> str:
-        """Open it, with the files that differ, on the commit that was shrunk; returns its address.
+        """Open the pull request with the files that differ, on the commit that was shrunk; return its address.
 
-        Raises InvalidRequest where the repository has changed meanwhile, AccessDenied, CheckpointNotFound, HubError.
+        Raises InvalidRequest if the repository has changed in the meantime, AccessDenied, CheckpointNotFound, HubError.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants
 
@@ -39,7 +39,7 @@ class PullRequest:
         saved = share(1 - report.bytes_after / report.bytes_before)
         try:
             with ExitStack() as opened, as_ours(name, "model"):
-                # open files: of paths the library draws a bar, whatever standard error is
+                # open files, since for paths the library draws a progress bar even if standard error is no terminal
                 files = {path: opened.enter_context((folder / path).open("rb")) for path in report.written}
                 operations: list[Any] = [CommitOperationAdd(path_in_repo=path, path_or_fileobj=file) for path, file in files.items()]
                 operations += [CommitOperationDelete(path_in_repo=path) for path in report.replaced]

@@ -1,4 +1,4 @@
-"""Queries of the lists: search, filters, order, page. Values reach SQLite as parameters; column names come from this file only."""
+"""Builds queries of the lists: search, filters, order, page. Values are passed as parameters; column names come only from this module."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -16,11 +16,11 @@ LAST_PAGE = 10**6
 
 
 class Query(Data):
-    """Search, filters, order and page of a list. A list ignores the fields that it does not know.
+    """The search, filters, order and page of a list. A list ignores fields that it does not have.
 
     text: searched in model, contributor and evidence; every word must occur, case-insensitive. model: exact, case-insensitive. storage,
-    passed_through: one word of several is enough. disputed: None for both. current: of labels, leave out those replaced or hidden.
-    sort: "" for the newest first. page: from 1.
+    passed_through: match any single word. disputed: None for both. current: exclude replaced and hidden labels. sort: "" for the newest
+    first. page: from 1.
     """
 
     text: str = Field(default="", max_length=_TEXT)
@@ -42,7 +42,7 @@ class Query(Data):
 
     @classmethod
     def of(cls, **fields: Any) -> Self:
-        """A validated query. Raises InvalidRequest."""
+        """Validate the fields of a query. Raises InvalidRequest."""
         try:
             return cls(**fields)
         except ValidationError as error:
@@ -50,7 +50,7 @@ class Query(Data):
 
 
 class Page(Data, Generic[Row]):
-    """One page of a list. total: rows of all pages."""
+    """One page of a list. total: number of rows on all pages."""
 
     rows: tuple[Row, ...]
     total: int
@@ -61,8 +61,8 @@ class Page(Data, Generic[Row]):
 class List(NamedTuple):
     """A table as a list.
 
-    search: a lower-case column. same, words: columns of which the filter (a field of `Query`) wants the value, or a word. facets: those
-    with few values. scope: a condition on every row.
+    search: a lower-case column. same, words: filter (a field of `Query`) -> column that must equal the value, or contain it as a word.
+    facets: columns with few values. scope: a condition on every row.
     """
 
     table: str
@@ -76,14 +76,14 @@ class List(NamedTuple):
 
 
 def select(wanted: List, query: Query, columns: str) -> tuple[str, str, list[Any], list[Any]]:
-    """The SQL of the page, the SQL of the count, and the parameters of each. Raises InvalidRequest for an unknown order."""
+    """Return the SQL of the page, the SQL of the count, and the parameters of each. Raises InvalidRequest for an unknown order."""
     if query.sort and query.sort not in wanted.sorts:
         raise InvalidRequest(f"The list of {wanted.table} can be sorted by {', '.join(wanted.sorts)}, not by {query.sort[:40]!r}.")
     clauses, values = _filters(wanted, query)
     where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
     way = "DESC" if query.descending or not query.sort else "ASC"
     order = f"ORDER BY {query.sort or wanted.newest} {way}, number {way}"
-    # The inner query reads indices only; the wide rows are read for one page.
+    # The inner query reads only indexes; the wide rows are read for one page.
     numbers = f"SELECT number FROM {wanted.table}{where} {order} LIMIT ? OFFSET ?"  # noqa: S608 - our own names
     page = f"SELECT {columns} FROM {wanted.table} WHERE number IN ({numbers}) {order}"  # noqa: S608
     count = f"SELECT COUNT(*) FROM {wanted.table}{where}"  # noqa: S608
@@ -91,7 +91,7 @@ def select(wanted: List, query: Query, columns: str) -> tuple[str, str, list[Any
 
 
 def _filters(wanted: List, query: Query) -> tuple[list[str], list[Any]]:
-    """Conditions, each with its own index. The plus keeps SQLite from starting with one that most rows meet."""
+    """Return conditions that use one index each. The plus keeps SQLite from starting with an unselective condition."""
     conditions, values = [], list[Any]()
     for field, column in wanted.same.items():
         if (value := getattr(query, field)) not in ("", None):
@@ -101,7 +101,7 @@ def _filters(wanted: List, query: Query) -> tuple[list[str], list[Any]]:
         if value := getattr(query, field):
             conditions.append(f"instr(' ' || {column} || ' ', ?)")
             values.append(f" {value} ")
-    if sought := query.text.lower().split()[:10]:  # one condition for all words: each condition is a pass over all rows
+    if sought := query.text.lower().split()[:10]:  # one condition for all words, since each condition is a pass over all rows
         conditions.append(" AND ".join(f"instr({wanted.search}, ?)" for _ in sought))
         values.extend(sought)
     clauses = [f"+number IN (SELECT number FROM {wanted.table} WHERE {condition})" for condition in conditions]  # noqa: S608
@@ -114,6 +114,6 @@ def _filters(wanted: List, query: Query) -> tuple[list[str], list[Any]]:
 
 
 def facet(wanted: List, column: str) -> str:
-    """The SQL of the values of a column, each with its number of rows."""
+    """Return the SQL for the values of a column, each with its number of rows."""
     scope = "current" if wanted.table == "labels" else wanted.scope or "TRUE"
     return f"SELECT {column}, COUNT(*) FROM {wanted.table} WHERE {scope} GROUP BY {column}"  # noqa: S608 - our own names

@@ -1,6 +1,6 @@
-"""Fitting the classifier of the training precision again, on the labels of the library.
+"""Refits the classifier of the training precision on the labels of the library.
 
-A fit takes ten seconds of CPU time and would block this process: it runs in a process of its own, by the command that also fits the
+A fit takes ten seconds of CPU time and would block this process, so it runs in a separate process, with the command that also fits the
 built-in classifier.
 """
 
@@ -35,8 +35,8 @@ _log = logging.getLogger("mantissa")
 class Fitting(Data):
     """The state of the library's classifier.
 
-    fit: the last fit, or None; fitted: when it was last checked, UTC. outdated: something was added to the library since. running: a check
-    or a fit is in progress. problem: why the last fit failed, as a sentence.
+    fit: the last fit, or None; fitted: when it was last checked, UTC. outdated: something has been added to the library since then.
+    running: a check or a fit is in progress. problem: why the last fit failed, as a sentence.
     """
 
     fit: Fit | None
@@ -47,7 +47,7 @@ class Fitting(Data):
 
 
 class _Kept(Data):
-    """The file on the disk. version: of the library; labels: SHA-256 of its training set."""
+    """The contents of the file on disk. version: of the library; labels: SHA-256 of its training set."""
 
     version: str
     labels: str
@@ -56,7 +56,7 @@ class _Kept(Data):
 
 
 class Refit:
-    """Fits for the library in ``folder``, one at a time."""
+    """Fits the classifier for the library in ``folder``, one fit at a time."""
 
     def __init__(self, database: Database, folder: Path) -> None:
         self._database = database
@@ -69,7 +69,7 @@ class Refit:
         self._tried: float | None = None  # when the last fit began
 
     def standing(self) -> Fitting:
-        """The current state. Does not wait."""
+        """Return the current state. Does not wait."""
         kept = self._read()
         return Fitting(
             fit=kept.fit if kept else None,
@@ -80,14 +80,14 @@ class Refit:
         )
 
     def start(self) -> None:
-        """Fit in the background if the last fit is outdated, unless it runs already or was tried within REFIT_SECONDS."""
+        """Fit in the background if the last fit is outdated, unless a fit is running or was tried within REFIT_SECONDS."""
         found = self.standing()
         if found.outdated and not found.running and not self._recent():
             self._thread = threading.Thread(target=self._run, name="library-refit", daemon=True)
             self._thread.start()
 
     def fit(self) -> Fit:
-        """Fit on the current training set, unless the last fit is of the same one. See `Library.refit`."""
+        """Fit on the current training set, unless the last fit used the same one. See `Library.refit`."""
         if not self._fitting.acquire(blocking=False):
             raise LibraryUnavailable("The classifier is being fitted on the library's labels just now: try again in a moment.")
         try:
@@ -97,7 +97,7 @@ class Refit:
             self._fitting.release()
 
     def _fit(self, folder: Path) -> Fit:
-        """`fit`, with its files in ``folder``."""
+        """Fit like `fit`, with its files in ``folder``."""
         self._tried = time.monotonic()
         seen, path = self._database.version(), folder / _LABELS
         training_set(self._database, path)
@@ -105,7 +105,7 @@ class Refit:
         kept = self._read()
         if kept is not None and kept.labels == digest:
             found = kept.fit
-        else:  # the built-in classifier is that of the built-in labels
+        else:  # the built-in classifier was fitted on the built-in labels
             found = fitted() if examples(path) == fitted().classifier.examples else self._computed(path)
         with whole(self._folder / _KEPT) as file:
             file.write_text(_Kept(version=seen, labels=digest, fitted=now(), fit=found).model_dump_json(), encoding="utf-8")
@@ -130,7 +130,7 @@ class Refit:
             _log.error("the fit on the library's labels: unexpected %s", type(error).__name__)
 
     def _computed(self, labels: Path) -> Fit:
-        """What the command makes of ``labels``. Raises InvalidRequest with what it says, LimitExceeded."""
+        """Fit with the command on ``labels``. Raises InvalidRequest with the command's message, LimitExceeded, LibraryUnavailable."""
         out = labels.with_name(_FOUND)
         command = [sys.executable, "-m", "analyzers.dtype_detection.fit_classifier"]
         command += ["--labels", str(labels.absolute()), "--out", str(out.absolute())]
@@ -160,5 +160,5 @@ class Refit:
     def _read(self) -> _Kept | None:
         try:
             return parse_model(_Kept, (self._folder / _KEPT).read_bytes())
-        except (OSError, ValidationError):  # of another version, or none
+        except (OSError, ValidationError):  # of another version, or missing
             return None

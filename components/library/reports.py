@@ -1,4 +1,4 @@
-"""What the library stores about a report, and whether it may: nothing that is not public leaves a trace."""
+"""Decides whether the library may store a report, and what it stores about it: nothing that is not public leaves a trace."""
 
 import re
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ _MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
 
 
 def kept(text: str, *, key: str, created: str, contributor: str) -> Result | None:
-    """What the library keeps of a report's JSON; None if it must not be kept or is not a report.
+    """Extract from a report's JSON what the library keeps; None if it must not be kept or is not a report.
 
-    Refused: checkpoints that are not public, or local; text or data that a visitor gave; what holds an access token; more than
+    Not kept: checkpoints that are local or not public; a visitor's own text or data; reports that contain an access token; more than
     RESULT_BYTES. Raises ValueError (pydantic's too) and MantissaError for anything but a report in JSON, without NaN and Infinity.
     """
     size = len(text.encode())
@@ -43,13 +43,13 @@ def kept(text: str, *, key: str, created: str, contributor: str) -> Result | Non
 
 
 def data_is_built_in(text: str) -> bool:
-    """Return whether a report's JSON is about built-in text and data only."""
+    """Return whether a report's JSON is on built-in text and data only."""
     request = parse_json(text).get("request", {})
     return request.get("data", "") in _BUILT_IN and not _given(request)
 
 
 def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
-    """The checkpoints, the subject first. In a comparison the last tuned checkpoint is the subject, and the base is last."""
+    """Yield the checkpoints, the subject first. In a comparison, the last tuned checkpoint is the subject, and the base comes last."""
     if "checkpoint" in report:
         yield report["checkpoint"]
         yield from report.get("candidates", ())
@@ -59,7 +59,7 @@ def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
 
 
 def _public(checkpoint: Any) -> bool:
-    """Return whether anybody can read it, according to the report. `Result` refuses paths."""
+    """Return whether anybody can read the checkpoint, according to the report. `Result` refuses paths."""
     return checkpoint.get("public") is True
 
 
@@ -75,7 +75,7 @@ def _dtype_facts(report: Any) -> dict[str, Any]:
     whole = not any(report["request"].get(name) for name in ("include", "exclude", "subfolder"))
     facts: dict[str, Any] = {"mode": report["mode"], "whole": whole}
     facts["storage"] = " ".join(each["dtype"] for each in report["storage"])[:200]
-    # Without a proven ancestor the verdict tells "native" (there is none) from "undecided".
+    # Without a proven ancestor, the verdict distinguishes "native" (there is none) from "undecided".
     facts["passed_through"] = " ".join(report["lineage"]["passed_through"]) or report["lineage"]["verdict"]
     facts["trained_in"] = report["training"]["verdict"]
     facts["fp16_risk"] = report["fp16_risk"]["level"]
@@ -86,7 +86,7 @@ def _dtype_facts(report: Any) -> dict[str, Any]:
 
 
 def _reach(report: Any) -> str:
-    """How much a report covers, and of a sample the share of all blocks that may be of a kind which it did not show."""
+    """Say how much a report covers and, for a sample, the share of all blocks that may be of a kind that the sample did not show."""
     said = [short for each in report.get("coverage", ()) if (short := Coverage.model_validate(each).short())][:1]
     if not report["extremes"]["exact"]:
         said.append(f"sampled: {share(report['unseen'])} may differ" if report.get("unseen") else "sampled")
@@ -94,7 +94,7 @@ def _reach(report: Any) -> str:
 
 
 def _base_magnitudes(tensors: Any) -> dict[str, float]:
-    """The extremes that the classifier uses: over the base model, without the LM head; empty if there are none."""
+    """Return the extremes that the classifier uses, over the base model without the LM head; empty if there are none."""
     base = [each for each in tensors if each["role"] != "head" and each["abs_max"] is not None]
     norms = [each["norm"] for each in base if each["norm"]]
     if not norms:

@@ -1,4 +1,4 @@
-"""Results in the database: a report's JSON byte for byte, under its content id; the oldest are deleted when there are too many."""
+"""Stores results in the database: a report's JSON byte for byte, under its content id; the oldest are deleted if there are too many."""
 
 import sqlite3
 import zlib
@@ -27,9 +27,9 @@ LIST = List(
     facets=("analyzer", "storage", "passed_through", "trained_in", "fp16_risk"),
 )
 COLUMNS = "record, public, published"
-SAME_KEY = 8  # results of one key that are looked at
-_WITHDRAWN = "withdrawn "  # and an id, as a name in `meta`
-_FAST = 4  # of zlib: JSON shrinks to a sixth either way
+SAME_KEY = 8  # most results of one key that are considered
+_WITHDRAWN = "withdrawn "  # prefix of an id, as a name in `meta`
+_FAST = 4  # level of zlib: at any level, JSON shrinks to a sixth
 
 
 class ResultRow(Data):
@@ -43,7 +43,7 @@ class ResultRow(Data):
 def take_results(connection: sqlite3.Connection, results: Iterable[tuple[Result, str]], published: str) -> int:
     """Insert new results (with their JSON), mark known ones as published, and delete the oldest.
 
-    published: the dataset's commit that has them, or "". Returns how many are new.
+    published: the dataset's commit that contains them, or "". Returns the number of new results.
     """
     changed = set[str]()
     new = 0
@@ -64,13 +64,13 @@ def take_results(connection: sqlite3.Connection, results: Iterable[tuple[Result,
 
 
 def repositories(connection: sqlite3.Connection) -> list[str]:
-    """The ids of all repositories with results, as a subject or not."""
+    """Return the ids of all repositories with results, as the subject or otherwise."""
     asked = "SELECT DISTINCT value FROM results, json_each(record, '$.models') WHERE value NOT GLOB 'sample:*'"
     return [model for (model,) in connection.execute(asked)]
 
 
 def withdraw(connection: sqlite3.Connection, model: str) -> None:
-    """Delete the results in which ``model`` (lower case) occurs, and do not take them from the dataset again; see `withdrawn`."""
+    """Delete the results in which ``model`` (lower case) occurs, and do not import them from the dataset again; see `withdrawn`."""
     found = connection.execute(
         "SELECT number, id, model_key FROM results WHERE instr(sought, :model) "
         "AND EXISTS (SELECT 1 FROM json_each(record, '$.models') WHERE lower(value) = :model)",
@@ -84,13 +84,13 @@ def withdraw(connection: sqlite3.Connection, model: str) -> None:
 
 
 def withdrawn(connection: sqlite3.Connection) -> set[str]:
-    """The ids of results that were withdrawn and may still be in the dataset."""
+    """Return the ids of results that were withdrawn and may still be in the dataset."""
     names = connection.execute("SELECT name FROM meta WHERE name GLOB ?", (f"{_WITHDRAWN}*",))
     return {name.removeprefix(_WITHDRAWN) for (name,) in names}
 
 
 def allow(connection: sqlite3.Connection, ids: Iterable[str]) -> None:
-    """Take results with these ids again: the dataset has none of them, or they were made again, of repositories that are public."""
+    """Accept results with these ids again: the dataset no longer has them, or they were computed again, of public repositories."""
     connection.executemany("DELETE FROM meta WHERE name = ?", [(f"{_WITHDRAWN}{result_id}",) for result_id in ids])
 
 
@@ -120,7 +120,7 @@ def _insert(connection: sqlite3.Connection, result: Result, text: str, published
 
 
 def add_key(connection: sqlite3.Connection, result_id: str, key: str) -> None:
-    """Add the key to a result without one."""
+    """Add the key to a result that has none."""
     row = connection.execute("SELECT record FROM results WHERE id = ? AND key = ''", (result_id,)).fetchone()
     if row is not None and key:
         record = parse_model(Result, row[0]).model_copy(update={"key": key}).model_dump_json()
@@ -128,20 +128,20 @@ def add_key(connection: sqlite3.Connection, result_id: str, key: str) -> None:
 
 
 def report(connection: sqlite3.Connection, result_id: str) -> bytes | None:
-    """The JSON of a result, byte for byte."""
+    """Return the JSON of a result, byte for byte; None if there is none."""
     row = connection.execute("SELECT reports.packed FROM results JOIN reports USING (number) WHERE results.id = ?", (result_id,)).fetchone()
     return None if row is None else zlib.decompress(row[0])
 
 
 def find(connection: sqlite3.Connection, column: str, value: str) -> tuple[ResultRow, ...]:
-    """The newest results with this "id" (at most one) or "key"."""
+    """Return the newest results with this "id" (at most one) or "key"."""
     assert column in ("id", "key")
     asked = f"SELECT {COLUMNS} FROM results WHERE {column} = ? ORDER BY created DESC LIMIT ?"  # noqa: S608 - one of two names
     return tuple(result_row(row) for row in connection.execute(asked, (value, SAME_KEY))) if value else ()
 
 
 def naming(connection: sqlite3.Connection, analyzer: str, model: str, most: int) -> list[str]:
-    """The ids of the newest results of ``analyzer`` in which ``model`` (lower case) occurs, other than as the subject."""
+    """Return the ids of the newest results of ``analyzer`` in which ``model`` (lower case) occurs, other than as the subject."""
     asked = (
         "SELECT id FROM results WHERE analyzer = :analyzer AND instr(sought, :model) "
         "AND EXISTS (SELECT 1 FROM json_each(record, '$.models') WHERE key > 0 AND lower(value) = :model) "
@@ -151,17 +151,17 @@ def naming(connection: sqlite3.Connection, analyzer: str, model: str, most: int)
 
 
 def result_row(row: Any) -> ResultRow:
-    """A row of `COLUMNS`."""
+    """Build a result's row from the columns `COLUMNS`."""
     record, _, published = row
     fields = parse_json(record)
     fields |= {"models": tuple(fields["models"]), "commits": tuple(fields["commits"])}
-    # Validated when it was written.
+    # Already validated when it was written.
     result = Result.model_construct(**fields)
     return ResultRow.model_construct(result=result, state="published" if published else "saved here", commit=published)
 
 
 def _evict(connection: sqlite3.Connection) -> set[str]:
-    """Delete the oldest beyond LIBRARY_RESULTS and LIBRARY_BYTES; returns the models they were of. At least one stays."""
+    """Delete the oldest results beyond LIBRARY_RESULTS and LIBRARY_BYTES, except the last; return the models they were about."""
     gone = set[str]()
     count, nbytes = connection.execute("SELECT COUNT(*), SUM(packed) FROM results").fetchone()
     while count > 1 and (count > limits.LIBRARY_RESULTS or nbytes > limits.LIBRARY_BYTES):

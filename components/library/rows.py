@@ -1,4 +1,4 @@
-"""The dataset's files: items as rows of Parquet, and back. Every row read is untrusted and validated."""
+"""Converts items to rows of the dataset's Parquet files, and back. Every row read is untrusted and validated."""
 
 import hashlib
 import io
@@ -23,12 +23,12 @@ TABLES: tuple[Table, ...] = ("labels", "flags", "results")
 
 
 def columns_of(item: type[Data]) -> dict[str, Any]:
-    """The columns of an item: its fields with the Python types of their values."""
+    """Return the columns of an item: its fields with the Python types of their values."""
 
     def kind(annotation: Any) -> Any:
         if get_origin(annotation) is tuple:
             return list
-        inner = next(iter(get_args(annotation)), annotation)  # of a literal, or of a union with None
+        inner = next(iter(get_args(annotation)), annotation)  # the type inside a literal, or inside a union with None
         return inner if isinstance(inner, type) else type(inner)
 
     return {name: kind(field.annotation) for name, field in item.model_fields.items()}
@@ -36,13 +36,13 @@ def columns_of(item: type[Data]) -> dict[str, Any]:
 
 LABEL_FIELDS, RESULT_FACTS = columns_of(Label), columns_of(Result)
 FIELDS: dict[Table, dict[str, Any]] = {"labels": LABEL_FIELDS, "flags": columns_of(Flag), "results": RESULT_FACTS | {"report": str}}
-# Per row group and per import step: readers hold it in memory.
+# Limits of a row group and of an import step, which readers hold in memory.
 _GROUP_ROWS = 2_000
 _GROUP_BYTES = 32_000_000
 
 
 class Taken(NamedTuple):
-    """Items of a part of a file, and the number of refused rows with the reason of the first."""
+    """The items of a part of a file, and the number of refused rows with the reason of the first."""
 
     labels: list[Label]
     flags: list[Flag]
@@ -52,7 +52,7 @@ class Taken(NamedTuple):
 
 
 def schema_of(fields: dict[str, Any]) -> "pyarrow.Schema":
-    """The Parquet schema of columns with these Python types."""
+    """Return the Parquet schema of columns with these Python types."""
     import pyarrow as pa
 
     kinds = {str: pa.string(), int: pa.int64(), bool: pa.bool_(), float: pa.float64(), list: pa.list_(pa.string())}
@@ -60,7 +60,7 @@ def schema_of(fields: dict[str, Any]) -> "pyarrow.Schema":
 
 
 def to_parquet(table: Table, rows: Sequence[dict[str, Any]]) -> bytes:
-    """Rows of a table as a Parquet file; the same rows give the same bytes with the same version of pyarrow."""
+    """Write rows of a table as a Parquet file; the same rows give the same bytes with the same version of pyarrow."""
     import pyarrow
     from pyarrow import parquet
 
@@ -84,13 +84,13 @@ def _groups(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def path_of(table: Table, ids: Sequence[str]) -> str:
-    """The path of a file with these items in the dataset. The name is derived from their ids, so the same file has the same name."""
+    """Return the path in the dataset of a file with these items, derived from their ids: the same file has the same name."""
     digest = hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
     return f"{table}/{table}-{digest[:32]}.parquet"
 
 
 def take(table: Table, file: RangeFile) -> Iterator[Taken]:
-    """The items of a file of the dataset, part by part. Invalid rows are counted, as is an unreadable rest.
+    """Yield the items of a file of the dataset, part by part. Invalid rows are counted; an unreadable remainder counts as one.
 
     Raises HubError if the file cannot be read.
     """
@@ -118,11 +118,11 @@ def take(table: Table, file: RangeFile) -> Iterator[Taken]:
 
 
 def _one(table: Table, row: Any, taken: Taken) -> int:
-    """Validate one row and add it to ``taken``; returns the bytes of its report. The facts about a report are read from it again."""
+    """Validate one row and add it to ``taken``; return the bytes of its report. Facts about a report are recomputed from it."""
     if row.get("version") != VERSION:
         raise InvalidRequest("The row is of another version.")
     if table == "labels":
-        # Anybody can write that they belong to the organisation: only a user's own models show it here.
+        # Anybody can claim to belong to an organisation: only a user's own models are marked.
         label = Label.model_validate(row)
         author = Identity(name=label.contributor, provenance=label.provenance).wrote(label.model)
         taken.labels.append(label.model_copy(update={"author": author}))
@@ -141,12 +141,12 @@ def _one(table: Table, row: Any, taken: Taken) -> int:
 
 
 def result_row(result: Result, text: str) -> dict[str, Any]:
-    """A result as a row of the dataset."""
+    """Convert a result to a row of the dataset."""
     return result.model_dump() | {"report": text}
 
 
 def _short(error: Exception) -> str:
-    """Why a row was refused, without quoting it."""
+    """Say why a row was refused, without quoting it."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(str(part) for part in first['loc'])[:60]}: {first['type']}"
@@ -154,7 +154,7 @@ def _short(error: Exception) -> str:
 
 
 def known(paths: Sequence[str]) -> Iterator[tuple[Table, str]]:
-    """The files of the dataset with items, and their table; other files are ignored."""
+    """Yield the files of the dataset that contain items, with their table; other files are ignored."""
     for path in sorted(paths):
         for table in TABLES:
             if path.startswith(f"{table}/") and path.endswith(".parquet"):

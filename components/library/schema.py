@@ -1,4 +1,4 @@
-"""The items of the library: labels, flags, results, and who contributed them. Validated wherever they come from.
+"""Defines the items of the library: labels, flags, results, and who contributed them. Items are validated wherever they come from.
 
 An item's ``id`` is its content address: the same contribution made twice, or read back from the dataset, is one item.
 """
@@ -16,7 +16,7 @@ from analyzers.data import Data
 from analyzers.errors import InvalidRequest
 from components.library.checks import address, checked_link, checked_time, hub_id, readable, visible
 
-# How a model can have been trained; the first word is the kind that `dtype_detection` distinguishes.
+# Ways in which a model can have been trained; the first word is the kind that `dtype_detection` distinguishes.
 PRECISIONS = (
     "fp32",
     "tf32",
@@ -30,7 +30,7 @@ PRECISIONS = (
     "mxfp4-post-trained",
 )
 FLAG_REASONS = ("wrong precision", "the evidence does not say so", "another model", "spam or abuse")
-# What moderators decide about a label, whatever its flags. Their decisions are flags too, so that the dataset has the log of them.
+# Decisions of moderators about a label, whatever its flags. They are flags too, so that the dataset contains a log of them.
 HIDE, SHOW = DECISIONS = ("hidden by a moderator", "shown by a moderator")
 # Raised when a field changes its meaning; rows of a later version are refused.
 VERSION = 1
@@ -38,7 +38,7 @@ VERSION = 1
 Provenance = Literal["login", "local", "seed"]
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
-# Names without a login have a colon, which names on the Hub cannot have: nobody can impersonate a user.
+# Names without a login contain a colon, which names on the Hub cannot: nobody can impersonate a user.
 _NAMES = {"login": _NAME, "local": re.compile(r"local:[0-9a-f]{12}"), "seed": re.compile(r"seed:[a-z]{1,40}")}
 _HEX = r"[0-9a-f]{64}"
 
@@ -72,11 +72,11 @@ Quote = Annotated[str, Field(max_length=limits.EVIDENCE_QUOTE_LENGTH)]
 
 
 class Identity(Data):
-    """Who contributes. Made by the server from a login or from its own secrets, never from a visitor's input.
+    """The identity of a contributor, made by the server from a login or from its own secrets, never from a visitor's input.
 
-    provenance: "login" of the Hub; "local" without a login; "seed" for the initial labels.
-    organisations: the known ones of a login; a model of one of them, or of the user, is marked as labelled by its author.
-    address: without a login, a salted hash for the hourly limit, which is never stored.
+    provenance: "login" of the Hub; "local" without a login; "seed" for the initial labels. organisations: known organisations of a login; a
+    model of one of them, or of the user, is marked as labelled by its author. address: without a login, a salted hash for the hourly limit,
+    which is never stored.
     """
 
     name: str
@@ -91,36 +91,36 @@ class Identity(Data):
 
     @classmethod
     def login(cls, name: str, organisations: tuple[str, ...] = ()) -> Self:
-        """A user of the Hub. Raises InvalidRequest for an invalid user name."""
+        """Return the identity of a user of the Hub. Raises InvalidRequest for an invalid user name."""
         if not _NAME.fullmatch(name):
             raise InvalidRequest(f"{quoted(name)} is not a valid user name on the Hub.")
         return cls(name=name, provenance="login", organisations=organisations)
 
     @classmethod
     def local(cls, secret: str, address: str = "") -> Self:
-        """A visitor without a login, identified by a secret that is not stored: ``local:`` and 12 hex digits of its hash."""
+        """Return the identity of a visitor without a login, given a secret that is not stored: ``local:`` and 12 hex digits of its hash."""
         return cls(name=f"local:{hashlib.sha256(secret.encode()).hexdigest()[:12]}", provenance="local", address=address)
 
     @property
     def moderates(self) -> bool:
-        """Return whether the user is one of MANTISSA_MODERATORS, a list of user names with commas."""
+        """Return whether the user is in MANTISSA_MODERATORS, a comma-separated list of user names."""
         names = os.environ.get("MANTISSA_MODERATORS", "").lower().split(",")
         return self.provenance == "login" and self.name.lower() in map(str.strip, names)
 
     @property
     def shown(self) -> str:
-        """The name as displayed, marked if there is no login behind it."""
+        """Name as displayed, marked if there is no login behind it."""
         return f"{self.name} (no login)" if self.provenance == "local" else self.name
 
     def wrote(self, model: str) -> bool:
-        """Return whether ``model`` is one of the user's own or of an organisation of theirs."""
+        """Return whether ``model`` belongs to the user or to one of the user's organisations."""
         owner, slash, _ = model.partition("/")
         mine = {name.lower() for name in (self.name, *self.organisations)}
         return self.provenance == "login" and bool(slash) and owner.lower() in mine
 
 
 class Contribution(Data):
-    """An item of a contributor. Its id is the SHA-256 of the fields that `said` names: usually not the time.
+    """An item of a contributor. Its id is the SHA-256 of the fields that `said` names, usually without the time.
 
     Descriptions of fields, here and below, are also those of the columns in the card of the dataset.
     """
@@ -142,12 +142,12 @@ class Contribution(Data):
 
     @classmethod
     def said(cls, item: dict[str, Any]) -> set[str]:
-        """The names of the fields that make ``item`` another one if they differ."""
+        """Return the names of the fields that identify ``item``."""
         raise NotImplementedError
 
     @classmethod
     def made(cls, who: Identity, created: str, fields: dict[str, Any]) -> Self:
-        """A new item of ``who`` with its id. Raises pydantic's ValidationError."""
+        """Make a new item of ``who`` with its id. Raises pydantic's ValidationError."""
         item: dict[str, Any] = {"version": VERSION, "contributor": who.name, "provenance": who.provenance, "created": created} | fields
         content = {name: value for name, value in item.items() if name in cls.said(item)}
         return cls(id=address(cls.kind, content), **item)
@@ -183,13 +183,13 @@ class Label(Contribution):
 
     @classmethod
     def of(cls, who: Identity, model: str, precision: str, link: str, quote: str, *, created: str, replaces: str = "") -> Self:
-        """A new label. Raises pydantic's ValidationError."""
+        """Make a new label. Raises pydantic's ValidationError."""
         fields = {"model": model, "precision": precision, "evidence_link": link, "evidence_quote": quote, "replaces": replaces}
         return cls.made(who, created, fields | {"author": who.wrote(model)})
 
 
 class Flag(Contribution):
-    """A contributor's doubt about a label, one for each label and contributor; or one of the decisions of a moderator."""
+    """A contributor's doubt about a label, one per label and contributor, or a decision of a moderator."""
 
     kind = "flag"
 
@@ -205,7 +205,7 @@ class Flag(Contribution):
 
     @classmethod
     def of(cls, who: Identity, label: str, reason: str, text: str, *, created: str) -> Self:
-        """A new flag. Raises pydantic's ValidationError."""
+        """Make a new flag. Raises pydantic's ValidationError."""
         return cls.made(who, created, {"label": label, "reason": reason, "text": text})
 
 
@@ -251,6 +251,6 @@ class Result(Data):
 
 
 def _check_contributor(name: str, provenance: Provenance) -> None:
-    """Raises ValueError."""
+    """Raise ValueError if a contributor's name does not match its provenance."""
     if not _NAMES[provenance].fullmatch(name):
         raise ValueError("the contributor's name does not match its provenance")

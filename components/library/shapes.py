@@ -1,4 +1,4 @@
-"""Checkpoints with tensors of the same shapes: candidates for where a model's weights come from."""
+"""Finds checkpoints with tensors of the same shapes: candidates for a model's ancestors."""
 
 import hashlib
 import json
@@ -10,15 +10,16 @@ from typing import Any
 
 from analyzers.outside_json import parse_json
 
-# Vocabularies are resized, and heads tied or replaced, between a model and what is made of it.
+# Vocabularies are resized, and heads tied or replaced, between a model and its derivatives.
 _RESIZED = ("embedding", "head")
 
 
 def fingerprint(report: str | bytes) -> str:
-    """Of the JSON of a dtype report: 32 hex digits that checkpoints of the same architecture share; "" if the report has no such rows.
+    """Compute 32 hex digits from a dtype report's JSON that checkpoints of the same architecture share; "" if the report has no usable
+    rows.
 
     SHA-256 over the number of tensors and of parameters in each layer and role. Prefixes of names, dtypes, shards, embeddings and heads
-    make no difference, nor whether the report has a row for each tensor.
+    make no difference; neither does aggregation of the report's rows.
     """
     try:
         return _fingerprint(parse_json(report)["tensors"])
@@ -39,19 +40,19 @@ def _fingerprint(tensors: Iterable[Mapping[str, Any]]) -> str:
 
 
 def alike(connection: sqlite3.Connection, shapes: str, model: str, most: int) -> list[str]:
-    """The models with this fingerprint, other than ``model``, those with the newest passport first."""
+    """Return the models with this fingerprint, except ``model``, those with the newest passport first."""
     asked = "SELECT model FROM results WHERE shapes = ? AND model_key <> ? GROUP BY model_key ORDER BY MAX(created) DESC LIMIT ?"
     return [name for (name,) in connection.execute(asked, (shapes, model.lower(), most))] if shapes else []
 
 
 def of_model(connection: sqlite3.Connection, model: str) -> str:
-    """The fingerprint of the newest passport of ``model``, "" if there is none."""
+    """Return the fingerprint of the newest passport of ``model``, "" if there is none."""
     asked = "SELECT shapes FROM results WHERE model_key = ? AND analyzer = 'dtype' AND shapes <> '' ORDER BY created DESC LIMIT 1"
     return str((connection.execute(asked, (model.lower(),)).fetchone() or ("",))[0])
 
 
 def add_column(connection: sqlite3.Connection) -> None:
-    """Give a database of version 1 the fingerprints of its newest passports: of 2,000 in about 16 s, in which other processes wait."""
+    """Add fingerprints of the newest passports to a database of version 1: about 16 s for 2,000, while other processes wait."""
     connection.execute("ALTER TABLE results ADD COLUMN shapes TEXT NOT NULL DEFAULT ''")
     connection.execute("CREATE INDEX results_shapes ON results (shapes) WHERE shapes <> ''")
     for (number,) in connection.execute("SELECT number FROM results WHERE overview ORDER BY number DESC LIMIT 2000").fetchall():

@@ -1,4 +1,4 @@
-"""What the library says about itself: the state of a contribution, numbers of items, the state of its dataset."""
+"""Describes the library's state: of a contribution, of its items in numbers, of its dataset."""
 
 from typing import Generic, Literal, TypeVar
 
@@ -10,7 +10,7 @@ State = Literal["saved here", "published"]
 
 
 class Saved(Data, Generic[Item]):
-    """A saved contribution. commit: of the dataset, if published; note: why it is not published, if it should be."""
+    """A saved contribution. commit: the dataset's commit, if published; note: why it is not published although it should be."""
 
     item: Item
     state: State
@@ -19,10 +19,10 @@ class Saved(Data, Generic[Item]):
 
 
 class Counts(Data):
-    """Numbers of items.
+    """The numbers of items.
 
-    current: labels neither replaced nor hidden; unpublished: items waiting for the dataset, if there is one; quarantined: rows of it that
-    were refused.
+    current: labels neither replaced nor hidden; unpublished: items waiting for the dataset, if there is one; quarantined: rows of the
+    dataset that were refused.
     """
 
     labels: int
@@ -39,7 +39,7 @@ class Counts(Data):
 class LibraryState(Data):
     """The state of the library and its dataset.
 
-    dataset: "" for none. restored: everything that the dataset held at the start was read. ephemeral: the disk does not survive a restart.
+    dataset: "" for none. restored: everything in the dataset at the start has been read. ephemeral: the disk does not survive a restart.
     head: the dataset's commit read last. problem: why nothing is added, published or backed up, as a sentence. quarantined: rows and files
     that were refused.
     """

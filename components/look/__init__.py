@@ -1,1 +1,1 @@
-"""The look of every page: theme, style sheets, navigation bar."""
+"""Defines the look of every page: theme, style sheets, navigation bar."""

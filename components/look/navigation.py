@@ -1,4 +1,4 @@
-"""The navigation bar, the title of every page, and the questions that the other pages answer."""
+"""Renders the navigation bar, the title of every page, and links to the questions that the other pages answer."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from components.text.render import macros
 
 _PARTS = macros("look/templates/navigation.html")
 _TEMPLATES = Path(__file__).parent / "templates"
-# Pages besides those of the analyzers: title -> address, and what the page shows.
+# Pages that belong to no analyzer: title -> address, and what the page shows.
 OTHERS = {
     "Library": ("library", "What models were trained in, and who says so: labels with evidence, and stored results"),
     "Methods": ("methods", "How every answer is computed, how often it is wrong, its source, and all limits"),
@@ -17,7 +17,7 @@ OTHERS = {
 
 
 def navigation(home: str = "./", current: str = "") -> str:
-    """The product's name and a link to each page, as HTML.
+    """Render the product's name and a link to each page, as HTML.
 
     home: the address of the first page with a slash at its end, relative so that it works under any proxy prefix; current: the title of
     this page, which is highlighted.
@@ -28,17 +28,17 @@ def navigation(home: str = "./", current: str = "") -> str:
 
 
 def build_navigation(current: str) -> None:
-    """`navigation` on a Gradio page."""
+    """Add the `navigation` to a Gradio page."""
     gr.HTML(navigation(current=current), elem_classes="m-plain")
 
 
 def title(question: str, about: str, methods: str = "") -> str:
-    """The heading of a page, a sentence below it, and a link to the section of the methods page on how it is computed, as HTML."""
+    """Render the heading of a page, a sentence below it, and a link to the section of the methods page on it, as HTML."""
     return str(_PARTS.title(question, about, methods))
 
 
 def questions(current: str) -> str:
-    """A link with a picture to every page but ``current``, as HTML."""
+    """Render a link with a picture to every page except ``current``, as HTML."""
     linked = [
         (each.title, f"{each.question[:1].upper()}{each.question[1:]}?", each.address or "./", _picture(each.name))
         for each in ANALYZERS.values()
@@ -50,7 +50,7 @@ def questions(current: str) -> str:
 
 
 def _picture(analyzer: str) -> str:
-    """The picture of an analyzer's page, SVG; empty if it has none."""
+    """Return the picture of an analyzer's page, SVG; empty if it has none."""
     folder = Path(str(ANALYZERS[analyzer].component("form").__file__)).parent
     path = folder / "templates/picture.svg"
     return path.read_text(encoding="utf-8") if path.exists() else ""

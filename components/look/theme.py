@@ -1,4 +1,4 @@
-"""The theme: colours for light and dark mode, and the Gradio theme and style sheets built from them."""
+"""Defines the theme: colours for light and dark mode, and the Gradio theme and style sheets built from them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +44,7 @@ DARK = {
     "bad": "#ff8a7d",
     "bad-bg": "#3a1a17",
 }
-# The settings of Gradio's theme that have each colour.
+# Settings of Gradio's theme that use each colour.
 _TOKENS = {
     "bg": "body_background_fill background_fill_secondary input_background_fill button_secondary_background_fill_hover",
     "card": "background_fill_primary block_background_fill button_secondary_background_fill "
@@ -59,7 +59,7 @@ _TOKENS = {
 }
 
 
-# Gradio has read its configuration, with all other CSS, only after its first sign of life, which would move.
+# Gradio reads its configuration, with all other CSS, only after its first paint, which would shift without these rules.
 EARLY_STYLE = (
     "<style>.nav-holder { display: none !important; } .wrap.full { position: fixed !important; inset: 0; } "
     ".gradio-container > .main { max-width: 1120px !important; margin: 0 auto !important; }</style>"
@@ -67,29 +67,29 @@ EARLY_STYLE = (
 
 
 def result_css() -> str:
-    """The rules for results and plots, without colours."""
+    """Return the rules for results and plots, without colours."""
     return (STYLES / "result.css").read_text(encoding="utf-8")
 
 
 def page_css() -> str:
-    """All CSS for the Gradio pages; dark colours apply under Gradio's ``.dark``."""
+    """Return all CSS for the Gradio pages; dark colours apply under Gradio's ``.dark``."""
     colours = f":root {{ {_variables(LIGHT)} }}\n.dark {{ {_variables(DARK)} }}\n"
     return colours + result_css() + (STYLES / "page.css").read_text(encoding="utf-8")
 
 
 def page_head() -> str:
-    """The contents of the Gradio page's head: the script for keys, focus and pasting."""
+    """Return the contents of the Gradio page's head: the script for keys, focus and pasting."""
     return f"<script>{(STYLES / 'page.js').read_text(encoding='utf-8')}</script>"
 
 
 def document_css() -> str:
-    """All CSS for a page outside Gradio; dark colours follow the visitor's system preference."""
+    """Return all CSS for a page outside Gradio; dark colours follow the visitor's system preference."""
     dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}\n"
     return f":root {{ color-scheme: light dark; {_variables(LIGHT)} }}\n{dark}" + result_css()
 
 
 def gradio_theme() -> "gr.themes.Base":
-    """Gradio's widgets in the product's colours. System fonts only, so that nothing is requested from other servers."""
+    """Return Gradio's theme in the product's colours. It uses system fonts only, so that nothing is requested from other servers."""
     import gradio as gr
 
     theme = gr.themes.Base(

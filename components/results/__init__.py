@@ -1,1 +1,1 @@
-"""Output of a run: tables, tabs, downloads, and a self-contained page."""
+"""Shows and exports the output of a run: tables, tabs, downloads, and a self-contained page."""

@@ -1,4 +1,4 @@
-"""The tab Coverage: of each checkpoint what was covered, what was left out and why, and which files were not read."""
+"""Renders the tab Coverage: for each checkpoint, what was covered, what was left out and why, and which files were not read."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from components.text.plain_text import shown
 from components.text.render import macros
 
 _PARTS = macros("results/templates/coverage.html")
-# Rows of a table of parts or files on the page; the downloads have all.
+# Most rows of a table of parts or files on the page; the downloads have all.
 _LISTED = 200
 CAPTION = (
     "Every stored tensor is in one class, and the classes add up to what the files hold. The share covered is of the weights, without tied "
@@ -22,12 +22,12 @@ CAPTION = (
 
 
 def coverages(report: Report) -> list[Coverage]:
-    """The accounts of all checkpoints of a report; empty if it has none."""
+    """Return the accounts of all checkpoints of a report; empty if it has none."""
     return list(getattr(report, "coverage", ()))
 
 
 def accounts(report: Report) -> str:
-    """The account of each checkpoint; those that the answer depends on are open."""
+    """Render the account of each checkpoint; those that the answer depends on are open."""
     answering = list(report.accounts())
     return caption(CAPTION) + "".join(_account(each, each in answering, report.covers) for each in coverages(report))
 

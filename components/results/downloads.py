@@ -1,4 +1,4 @@
-"""Results as downloads: JSON, a zip of CSV tables, and the self-contained page, each drawn when it is asked for."""
+"""Provides results as downloads: JSON, a zip of CSV tables, and the self-contained page, each made on request."""
 
 import io
 import re
@@ -26,7 +26,7 @@ class File(NamedTuple):
 
 
 def file_of(report: Report, ending: str) -> File:
-    """The file of a report with this ending, json, zip or html."""
+    """Make the file of a report with this ending: json, zip or html."""
     name = file_name([*report.subject().values()], report.analyzer)
     match ending:
         case "json":
@@ -39,21 +39,21 @@ def file_of(report: Report, ending: str) -> File:
 
 
 def named(name: str, ending: str, content: bytes) -> File:
-    """The file of an analysis called ``name``; a zip says that it has the tables."""
+    """Return the file of an analysis called ``name``; the name of a zip says that it contains the tables."""
     return File(f"{name}-tables.zip" if ending == "zip" else f"{name}.{ending}", _TYPES[ending], content)
 
 
 def file_name(refs: Sequence[str], analyzer: str) -> str:
-    """A file name from references and analyzer: letters, digits, dots, dashes; never hidden, at most 80 characters of references."""
+    """Make a file name from references and analyzer: letters, digits, dots, dashes; never hidden, at most 80 characters of references."""
     longest = (_NAME_LENGTH - len(_BETWEEN) * (len(refs) - 1)) // len(refs)
     plain = (re.sub(r"[^A-Za-z0-9._-]+", "-", ref).strip(".-_")[:longest].strip(".-_") for ref in refs)
     return f"{_BETWEEN.join(filter(None, plain)) or 'report'}-{analyzer}"
 
 
 def tables_zip(reports: Sequence[Report], failed: Sequence[tuple[str, str]] = ()) -> bytes:
-    """All tables of the reports as CSV in one zip; no text cell can be interpreted as a formula.
+    """Pack all tables of the reports as CSV in one zip; no text cell can be interpreted as a formula.
 
-    Reports share each table, with their subjects in its first columns; ``failed`` (model, error) becomes ``errors.csv``.
+    The reports' rows share each table, with their subjects in its first columns; ``failed`` (model, error) becomes ``errors.csv``.
     """
     import pandas
 

@@ -1,4 +1,4 @@
-"""Reports of any analyzer as one self-contained HTML page."""
+"""Exports reports of any analyzer as one self-contained HTML page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +16,11 @@ def write_html(reports: Sequence[Report], path: str | Path) -> None:
 
 
 def document(reports: Sequence[Report]) -> str:
-    """The page that `write_html` writes. All reports are of one analyzer."""
+    """Render the page that `write_html` writes. All reports are of one analyzer."""
     return page_of(reports).alone()
 
 
 def page_of(reports: Sequence[Report]) -> Page:
-    """The same page as its parts."""
+    """Return the parts of the page that `document` renders."""
     page: Page = ANALYZERS[reports[0].analyzer].component("result").RESULT.document(reports)
     return page

@@ -1,6 +1,6 @@
-"""The layout of a result, declared once per analyzer: a headline, and tabs of sentences, figures and tables computed from the report.
+"""Declares the layout of a result, once per analyzer: a headline, and tabs of sentences, figures and tables computed from the report.
 
-The same layout is laid out on a page (`result_tabs`) and written into a self-contained document.
+The same layout is shown on a page (`result_tabs`) and written into a self-contained document.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ class Said(Generic[_Report]):
     legend: Callable[[_Report], str] | None = None
 
     def html(self, report: _Report) -> str:
-        """The sentence and the legend."""
+        """Render the sentence and the legend."""
         said = self.words if isinstance(self.words, str) else self.words(report)
         return caption(said) + (self.legend(report) if self.legend else "")
 
@@ -38,7 +38,7 @@ class Piece(Generic[_Report]):
 
 @dataclass(frozen=True, slots=True)
 class Plot(Generic[_Report]):
-    """A figure, called ``label``. when: whether a report has something to draw; None: always."""
+    """A figure, called ``label``. when: whether a report has data for it; None: always."""
 
     label: str
     draw: Callable[[_Report], Any]
@@ -72,11 +72,10 @@ class Tab(Generic[_Report]):
 class Layout(Generic[_Report]):
     """The parts of a result, each computed from a report.
 
-    title: of the document; name: of a report within it; headline: the first card, HTML, where True with links that work only on the app's
-    pages; permalink: the query that asks for what a request asks for;
-    command: the same on the command line. overview: HTML above several reports.
-    summary: the report's own headline, with what the library knows; plain text. related: names and addresses of further pages of the app.
-    markdown: the lines of the result as GitHub Markdown, for an issue; None: it has none.
+    title: title of the document; name: name of a report within it; headline: the first card, HTML, with the links that work only on the
+    app's pages if True; permalink: the page query of a request; command: the same request on the command line. overview: HTML above several
+    reports. summary: the report's own headline, with the library's knowledge; plain text. related: names and addresses of further pages of
+    the app. markdown: the lines of the result as GitHub Markdown, for an issue; None: it has none.
     """
 
     title: str
@@ -91,18 +90,18 @@ class Layout(Generic[_Report]):
     markdown: Callable[[_Report], list[str]] | None = None
 
     def document(self, reports: Sequence[_Report], figures: bool = True) -> standalone.Page:
-        """A page with the headline, the tables and the figures of each report; without ``figures`` as in `article`."""
+        """Render a page with the headline, tables and figures of each report; without ``figures`` as in `article`."""
         above = [self.overview(reports)] if self.overview and len(reports) > 1 else []
         articles = [self.article(row, report, figures) for row, report in enumerate(reports, 1)]
         return standalone.report_page(self.title, list(map(self.name, reports)), above + articles)
 
     def plots(self, report: _Report) -> list[Plot[_Report]]:
-        """The figures that ``report`` has something to draw for."""
+        """Return the figures for which ``report`` has data."""
         parts = [part for tab in self.tabs if tab.shows(report) for part in tab.parts]
         return [part for part in parts if isinstance(part, Plot) and (part.when is None or part.when(report))]
 
     def article(self, row: int, report: _Report, figures: bool = True) -> str:
-        """One report of a document, numbered ``row``: a figure or a table is preceded by the sentences about it.
+        """Render one report of a document, numbered ``row``: a figure or a table is preceded by the sentences about it.
 
         Without ``figures`` it names them, and omits the tables with sorting and search, which may be long.
         """

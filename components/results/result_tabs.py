@@ -1,4 +1,4 @@
-"""The result on an analysis page: its `Layout`, laid out once and filled from a report."""
+"""Shows a result on an analysis page: its `Layout`, built once and filled from a report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _FIRST = "first"
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[_Report]):
-    """A laid-out result, made by `build_result`.
+    """A result laid out on a page by `build_result`.
 
     filled: each tab with its component and the components of its parts. tabs: None if every tab is always shown.
     """
@@ -32,21 +32,21 @@ class Result(Generic[_Report]):
     share: Share
 
     def components(self) -> list[Any]:
-        """All components a report changes, as the outputs of an event."""
+        """Return all components that a report changes, as the outputs of an event."""
         inside: list[Any] = [] if self.tabs is None else [self.tabs]
         for tab, shown, parts in self.filled:
             inside += [*([shown] if tab.when else []), *(component for _, component in parts)]
         return [self.card, self.headline, *inside, *self.share.components()]
 
     def hide(self) -> dict[Any, Any]:
-        """Updates that hide the result."""
+        """Return updates that hide the result."""
         return {self.card: gr.update(visible=False)}
 
     def show(self, report: _Report, source: Source) -> dict[Any, Any]:
-        """Updates that show ``report``. source: of its downloads."""
+        """Return updates that show ``report``. source: source of its downloads."""
         updates: dict[Any, Any] = {self.card: gr.update(visible=True), self.headline: self.layout.headline(report, True)}
         if self.tabs is not None:
-            # the open tab may be hidden for this report
+            # The open tab may be hidden for this report.
             updates[self.tabs] = gr.update(selected=_FIRST)
         for tab, shown, parts in self.filled:
             if tab.when:
@@ -64,7 +64,7 @@ def build_result(layout: Layout[_Report]) -> Result[_Report]:
         headline = gr.HTML(elem_classes="m-plain")
         with gr.Tabs() as tabs:
             for number, tab in enumerate(layout.tabs):
-                # Gradio can toggle only tabs that are initially hidden
+                # Gradio can toggle only tabs that are initially hidden.
                 with gr.Tab(tab.name, id=None if number else _FIRST, visible=tab.when is None) as shown:
                     filled.append((tab, shown, [(part, _build(part)) for part in tab.parts]))
             with gr.Tab("Share"):
@@ -73,14 +73,14 @@ def build_result(layout: Layout[_Report]) -> Result[_Report]:
 
 
 def build_plot(label: str) -> gr.Plot:
-    """An empty figure, called ``label``, above the buttons that save it. Call inside a page."""
+    """Build an empty figure, called ``label``, above the buttons that save it. Call inside a page."""
     plot = gr.Plot(show_label=False, label=label, elem_classes="m-figure")
     gr.HTML(saving(label), elem_classes="m-plain")
     return plot
 
 
 def _build(part: Part[Any]) -> Any:
-    """The empty component of a part."""
+    """Build the empty component of a part."""
     match part:
         case Plot():
             return build_plot(part.label)
@@ -90,7 +90,7 @@ def _build(part: Part[Any]) -> Any:
 
 
 def _content(part: Part[_Report], report: _Report | None) -> Any:
-    """The value of a part's component for ``report``; of an empty one without."""
+    """Return the value of a part's component for ``report``, or of an empty component without a report."""
     match part:
         case Plot():
             drawn = None if report is None else part.draw(report)

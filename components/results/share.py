@@ -1,4 +1,4 @@
-"""Sharing a result: a link, the command line, and the files. Used for one model and for several."""
+"""Shares a result: a link, the command line, and the files. Used for one model and for several."""
 
 from base64 import b64encode
 from typing import Any, Protocol
@@ -17,16 +17,16 @@ _LABELS = {"json": "JSON", "zip": "Tables (CSV)", "html": "Page (HTML)"}
 
 
 class Source(Protocol):
-    """What a session holds of a result, in memory, to draw its files from."""
+    """The part of a result that a session keeps in memory to make its files."""
 
     def file(self, ending: str, client: Client) -> File:
-        """The file with this ending, for a client. Raises MantissaError."""
+        """Make the file with this ending, for a client. Raises MantissaError."""
 
 
 class Share:
-    """The parts that a finished run fills, laid out when made; element ids begin with ``prefix``.
+    """The sharing components that a finished run fills, laid out on construction; element ids begin with ``prefix``.
 
-    embeds: with embedding code; markdown: with the result as Markdown.
+    embeds: include embedding code; markdown: include the result as Markdown.
     """
 
     def __init__(self, prefix: str, embeds: bool = True, markdown: bool = False) -> None:
@@ -54,14 +54,14 @@ class Share:
         self.file = gr.JSON(visible=False)
 
     def components(self) -> list[Any]:
-        """All components, as the outputs of an event."""
+        """Return all components, as the outputs of an event."""
         own = [self.summary, self.link, self.command, self.markdown, self.source]
         return own + (self.embed.components() if self.embed is not None else [])
 
     def show(self, link: str, command: str, source: Source, report: Report | None = None, markdown: str = "") -> dict[Any, Any]:
-        """Updates that fill the components.
+        """Return updates that fill the components.
 
-        source: of the downloads; report: the report to embed and to summarize; None for several. markdown: of the result.
+        source: source of the downloads; report: the report to embed and to summarize, None for several; markdown: the result as Markdown.
         """
         embedded = self.embed.show(report) if self.embed is not None and report is not None else {}
         return {
@@ -74,7 +74,7 @@ class Share:
         }
 
     def taken(self, source: Source | None, request: gr.Request, event: gr.EventData) -> dict[str, str]:
-        """The file that the pressed button asks for, for the browser to save. Raises gr.Error with a sentence."""
+        """Return the file that the pressed button requests, for the browser to save. Raises gr.Error with a sentence."""
         ending = next(ending for ending, button in self.buttons.items() if button == event.target)
         try:
             if source is None:
@@ -86,6 +86,6 @@ class Share:
 
 
 def summary(report: Report) -> str:
-    """The subject, the answer with what the library knows, and the address of the page."""
+    """Write the subject, the answer with the library's knowledge, and the address of the page."""
     answer = addresses.layout(report.analyzer).summary(report)
     return joined([f"{' -> '.join(report.subject().values())}: {answer}", f"{HERE}{addresses.again(report)}"])

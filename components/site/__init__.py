@@ -1,1 +1,3 @@
-"""The web server beyond the pages: the layer in front of Gradio, stored results, badges, embeds, exports, and visitors' identities."""
+"""Extends the web server beyond Gradio's pages: checks in front of Gradio, stored results, badges, embeds, exports,
+visitors' identities.
+"""

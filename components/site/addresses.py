@@ -1,4 +1,4 @@
-"""Addresses on the site, relative to its root: the page that computes a report again, the stored report, its badge."""
+"""Builds addresses on the site, relative to its root: the page that computes a report again, the stored report, its badge."""
 
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -12,67 +12,67 @@ if TYPE_CHECKING:
 
 
 def layout(analyzer: str) -> "Layout[Any]":
-    """The layout of an analyzer's results. Raises KeyError if there is none."""
+    """Return the layout of an analyzer's results. Raises KeyError if there is none."""
     found: Layout[Any] = ANALYZERS[analyzer].component("result").RESULT
     return found
 
 
 def again(report: Report) -> str:
-    """The page that computes this report again, filled in: ``sparsity?base=...``; of the passport, ``?model=...``."""
+    """Return the page that computes this report again, filled in: ``sparsity?base=...``, or ``?model=...`` for a passport."""
     return asked(as_read(report))
 
 
 def asked(request: Any) -> str:
-    """The page that computes this request, filled in."""
+    """Return the page that computes this request, filled in."""
     analyzer = analyzer_of(request)
     return analyzer.address + layout(analyzer.name).permalink(request)
 
 
 def command(request: Any) -> str:
-    """The command that computes this request."""
+    """Return the command that computes this request."""
     return layout(analyzer_of(request).name).command(request)
 
 
 def passport(model: str) -> str:
-    """The page with the current passport of a model."""
+    """Return the page with the current passport of a model."""
     return f"?model={quote(model, safe='')}"
 
 
 def page(analyzer: str, model: str) -> str:
-    """The page of an analyzer with the current answer about a model."""
+    """Return the page of an analyzer with the current answer about a model."""
     return f"{ANALYZERS[analyzer].address}?model={quote(model, safe='')}"
 
 
 def next_page(step: NextStep) -> str:
-    """The page of the next question about the same model, which it computes."""
+    """Return the page of the next question about the same model, which it computes."""
     return f"{'' if ANALYZERS[step.analyzer].address else './'}{page(step.analyzer, step.model)}"
 
 
 def stored(identifier: str) -> str:
-    """The page with a stored report."""
+    """Return the page with a stored report."""
     return f"result/{identifier}"
 
 
 def badge(model: str) -> str:
-    """The badge of a model."""
+    """Return the badge of a model."""
     return f"badge/{quote(model, safe='/:')}.svg"
 
 
 def organisation(name: str) -> str:
-    """The page with the models of an organisation."""
+    """Return the page with the models of an organisation."""
     return f"org/{quote(name, safe='')}"
 
 
 def family(model: str) -> str:
-    """The page with a model's ancestors and descendants."""
+    """Return the page with a model's ancestors and descendants."""
     return f"library/family/{quote(model, safe='/')}"
 
 
 def results_of(model: str) -> str:
-    """The library, open at the results of a model."""
+    """Return the library page, open at the results of a model."""
     return f"library?show=results&q={quote(model, safe='')}"
 
 
 def labels_of(model: str) -> str:
-    """The library, open at the labels of a model."""
+    """Return the library page, open at the labels of a model."""
     return f"library?model={quote(model, safe='')}"

@@ -1,4 +1,4 @@
-"""Stored results: the same request on the same commits is not computed again.
+"""Finds and stores results: the same request on the same commits is not computed again.
 
 The app has one library, opened when it starts. Without one (a test, a script) nothing is found and nothing is stored.
 """
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from components.library import Consensus, Library
 
 _ANYBODY = Access()
-# The unit of the progress item before a stored report; its note says when the report was stored.
+# Unit of the progress item before a stored report; its note says when the report was stored.
 STORED = "stored"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-# Built-in data: any other name in a request is a dataset on the Hub.
+# Built-in data; any other name in a request is a dataset on the Hub.
 _OUR_TEXT = ("builtin", "random")
 NOT_RESTORED = "The library is still being read from its dataset: whether this is stored here is not known yet. Try again in a moment."
 _log = logging.getLogger("mantissa")
@@ -32,23 +32,23 @@ _open: "list[Library]" = []
 
 
 def use(library: "Library | None") -> None:
-    """Find and store results in this library from now on; None: disable both."""
+    """Set the library in which results are found and stored from now on; None disables both."""
     _open[:] = [] if library is None else [library]
 
 
 def library() -> "Library | None":
-    """The library of this app, or None."""
+    """Return the library of this app, or None."""
     return _open[0] if _open else None
 
 
 def is_restored() -> bool:
-    """Return whether what is not found in the library is not stored: its dataset, if there is one, was read."""
+    """Return whether a result that is not found is certainly not stored: the library's dataset, if it has one, has been read."""
     ours = library()
     return ours is None or ours.wait_restored(0)
 
 
 def consensus(model: str) -> "Consensus | None":
-    """The consensus of the labels of a model; None without a library, or for a sample, which has no labels."""
+    """Return the consensus of the labels of a model; None without a library, or for a sample, which has no labels."""
     ours = library()
     if ours is None or model.startswith("sample:"):
         return None
@@ -60,7 +60,7 @@ def consensus(model: str) -> "Consensus | None":
 
 
 class Pinned(NamedTuple):
-    """A request whose names have commits, and the key under which its report is stored; empty if it is not stored."""
+    """A request with commits for all its names, and the key under which its report is stored; empty if it is not stored."""
 
     request: Any
     key: str
@@ -69,8 +69,8 @@ class Pinned(NamedTuple):
 def resolve(request: Request, ask: bool = True) -> Pinned:
     """Replace the public names in ``request`` by canonical ids with commits, so that the analysis need not resolve them again.
 
-    ask: resolve a revision that is not a commit on the Hub, with one request; else names without one stay as they are, as they do without
-    a library. Raises HubError for a request on one repository: asking again in the analysis would take as long again.
+    ask: resolve revisions that are not commits on the Hub, with one request each; else names without a commit stay unchanged, as they do
+    without a library. Raises HubError for a request on a single repository: asking again in the analysis would take as long again.
     """
     if library() is None:
         return Pinned(request, "")
@@ -79,7 +79,7 @@ def resolve(request: Request, ask: bool = True) -> Pinned:
     except MantissaError as error:
         if isinstance(error, HubError) and len(_names(request)) == 1:
             raise
-        return Pinned(request, "")  # the analysis reports the error, and of which checkpoint
+        return Pinned(request, "")  # the analysis reports the error, and which checkpoint it concerns
     key = _key(request, [known[name] for name in _names(request) if name in known])
     hub = {name: commit for name, commit in known.items() if not name.startswith("sample:")}
     fields: dict[str, Any] = {
@@ -92,12 +92,12 @@ def resolve(request: Request, ask: bool = True) -> Pinned:
 
 
 def find(request: Request, ask: bool = True) -> tuple[Report, str] | None:
-    """`find_pinned` of `resolve`."""
+    """Find the stored report of ``request``: `find_pinned` after `resolve`."""
     return find_pinned(resolve(request, ask))
 
 
 def find_pinned(pinned: Pinned) -> tuple[Report, str] | None:
-    """The stored report of the same request on the same commits, and when it was stored (UTC, ISO); None if there is none."""
+    """Return the stored report of the same request on the same commits, and when it was stored (UTC, ISO); None if there is none."""
     ours = library()
     if ours is None or not pinned.key:
         return None
@@ -107,7 +107,7 @@ def find_pinned(pinned: Pinned) -> tuple[Report, str] | None:
         stored = ours.result(row.result.id)
         try:
             report = read(row.result.analyzer, stored) if stored is not None else None
-        except ValueError:  # of another version of this program
+        except ValueError:  # stored by another version of this program
             continue
         if report is not None and key_of(report) == pinned.key:
             return report, row.result.created
@@ -115,7 +115,7 @@ def find_pinned(pinned: Pinned) -> tuple[Report, str] | None:
 
 
 def names_commits(request: Request) -> bool:
-    """Return whether ``request`` names samples and commits only, so that `find` need not ask the Hub."""
+    """Return whether ``request`` names only samples and commits, so that `find` need not ask the Hub."""
     references = [parse_reference(name, local=False) for name in _names(request)]
     return all(each.kind == "sample" or _COMMIT.fullmatch(each.revision or "") for each in references)
 
@@ -126,7 +126,7 @@ def is_sample(request: Request) -> bool:
 
 
 def keep(report: Report, access: Access = _ANYBODY) -> None:
-    """Store ``report``, which ``access`` could read, if everything in it is public. Never raises: the visitor gets it, stored or not."""
+    """Store ``report``, which was read with ``access``, if everything in it is public. Never raises: the visitor gets the report anyway."""
     ours = library()
     if ours is None:
         return
@@ -140,7 +140,9 @@ def keep(report: Report, access: Access = _ANYBODY) -> None:
 
 
 def _has_public_data(report: Any) -> bool:
-    """Return whether everybody can read the dataset in the request of ``report``, if any: a report does not tell. Raises MantissaError."""
+    """Return whether everybody can read the dataset in the request of ``report``, if any, since reports do not say. Raises
+    MantissaError.
+    """
     if (name := getattr(report.request, "data", _OUR_TEXT[0])) in _OUR_TEXT:
         return True
     reference = parse_reference(name, local=False)
@@ -149,7 +151,7 @@ def _has_public_data(report: Any) -> bool:
 
 
 def contribute(reports: Sequence[Report], dataset: str) -> str:
-    """Open a pull request on the dataset with these reports, with this machine's token; returns its address.
+    """Open a pull request on the dataset with these reports, with this machine's token; return its address.
 
     Raises InvalidRequest for reports that are not public, AccessDenied, CheckpointNotFound, HubError.
     """
@@ -159,7 +161,7 @@ def contribute(reports: Sequence[Report], dataset: str) -> str:
 
 
 def key_of(report: Any) -> str:
-    """The key by which `find` looks this report up, SHA-256 (hex); empty if it is never looked up."""
+    """Return the key by which `find` looks this report up, SHA-256 (hex); empty if it is never looked up."""
     named = [f"{facts.ref}@{facts.commit}" for facts in checkpoints(report) if getattr(facts, "source", "named") == "named"]
     text: Any = getattr(report, "data", None) or getattr(report, "inputs", None)
     if (commit := getattr(text, "commit", None)) is not None:
@@ -174,7 +176,7 @@ def is_kept(report: Report) -> bool:
 
 
 def newest(analyzer: str, model: str) -> Report | None:
-    """The newest stored report of an analyzer on a model; None if there is none, or only one of another version of the analysis."""
+    """Return the newest stored report of an analyzer on a model; None if there is none, or only an outdated one."""
     from components.library.query import Query
 
     ours = library()
@@ -196,40 +198,40 @@ def read(analyzer: str, stored: bytes) -> Report:
 
 
 def checkpoints(report: Any) -> list[Any]:
-    """The facts about every checkpoint of a report, its subject first, a base last."""
+    """Return the facts about every checkpoint of a report, its subject first, a base last."""
     return _subject_first(report, "checkpoint")
 
 
 def _key(request: Any, named: Sequence[str]) -> str:
-    """SHA-256 (hex) of the request: analyzer, analysis version, and the request with its names replaced by ``named``, which has commits.
+    """Return the SHA-256 (hex) of analyzer, analysis version, and the request with its names replaced by ``named``, which have commits.
 
-    named: in the order of `_names`. The device is excluded: it depends on the machine, and the report has it. Empty for a request that is
-    not stored: it names something that is not public, or contains a visitor's own text.
+    named: in the order of `_names`. The device is excluded: it depends on the machine, and the report states it. Empty for a request that
+    is not stored, because it names something that is not public or contains a visitor's own text.
     """
     if getattr(request, "pairs", None) or getattr(request, "text", None) is not None or len(named) != len(_names(request)):
         return ""
     analyzer = analyzer_of(request)
     asked = request.model_dump(mode="json", exclude_defaults=True, exclude={"device", "model", "base", "tuned", "candidates", "data"})
-    if hasattr(request, "candidates"):  # a report has the best first, in whichever order they were named
+    if hasattr(request, "candidates"):  # a report lists the best candidate first, whatever the order of the request
         named = [named[0], *sorted(named[1:])]
     return content_id(analyzer.name, analyzer.analysis_version(), asked | {"named": list(named)})
 
 
 def _names(request: Any) -> list[str]:
-    """The names of checkpoints (in the order of `checkpoints`) and then of a dataset in ``request``."""
+    """Return the names of checkpoints (in the order of `checkpoints`) and then of a dataset in ``request``."""
     data = getattr(request, "data", _OUR_TEXT[0])
     return _subject_first(request, "model") + ([] if data in _OUR_TEXT else [data])
 
 
 def _subject_first(source: Any, subject: str) -> list[Any]:
-    """The subject, the candidates, the tuned and the base: those of the fields that a request or a report has, and that are not empty."""
+    """Return the subject, the candidates, the tuned checkpoints and the base, as far as a request or a report has them."""
     several = (*getattr(source, "candidates", ()), *getattr(source, "tuned", ()))
     found = (getattr(source, subject, None), *several, getattr(source, "base", None))
     return [each for each in found if each is not None]
 
 
 def _known(request: Any, ask: bool) -> dict[str, str]:
-    """The public names in ``request``, each as its canonical id with its commit. ask: resolve names without a commit on the Hub."""
+    """Map the public names in ``request`` to canonical ids with commits. ask: resolve names without a commit on the Hub."""
     known: dict[str, str] = {}
     for name in dict.fromkeys(_names(request)):
         reference = parse_reference(name, local=False)

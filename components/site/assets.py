@@ -1,7 +1,7 @@
-"""Gradio's scripts, styles and fonts, and Plotly's script, whose names change with their contents: compressed once, and cached by browsers
-for good.
+"""Serves Gradio's scripts, styles and fonts, and Plotly's script, compressed once and cached by browsers permanently.
 
-Gradio itself compresses them for every request, and makes browsers revalidate all of them on each page.
+Their names change with their contents. Gradio itself compresses them for every request, and makes browsers revalidate all of them on each
+page.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ _TEXT = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
 async def asset(request: Request) -> Response:
-    """A file of the folder, by its name; 404 for any other."""
+    """Serve a file of the folder, by its name; 404 for any other."""
     path = _files().get(request.path_params["name"])
     return PlainTextResponse("There is no such file here.", 404) if path is None else await _sent(request, path)
 
 
 async def plots_script(request: Request) -> Response:
-    """Plotly's script, for the figures of results."""
+    """Serve Plotly's script, for the figures of results."""
     import plotly
 
     return await _sent(request, Path(plotly.__file__).parent / "package_data/plotly.min.js")
@@ -53,5 +53,5 @@ _compressing = asyncio.Lock()
 
 @cache
 def _files() -> dict[str, Path]:
-    """All files by name: a requested name is looked up here and never becomes a path."""
+    """Return all files by name: a requested name is looked up and never becomes a path."""
     return {path.name: path for path in _FOLDER.iterdir() if path.is_file()}

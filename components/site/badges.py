@@ -1,7 +1,7 @@
-"""Badges: a model's precision as a small SVG for a README. Drawn from stored facts; nothing is computed.
+"""Draws badges: a model's precision as a small SVG for a README, from stored facts; nothing is computed.
 
 Three parts: the training precision (a label takes precedence over an inference), what its values passed through, and whether they fit fp16.
-A fourth on request: what the newest check of the upload found, and of which commit.
+A fourth part on request: the result of the newest check of the upload, and its commit.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ PRECISION = (TRAINED, PASSED, FP16)
 _LONGEST = 48
 _HEIGHT = 20
 _PADDING = 6
-# White text on each of these has a contrast of at least 4.5:1.
+# Backgrounds on which white text has a contrast of at least 4.5:1.
 _GREY, _NAME = "#62656d", "#3c3f46"
 _LABEL, _PROOF, _INFERRED, _BAD = "#2f4ac0", "#0b7a55", "#855600", "#b42318"
 _RISKS = {
@@ -37,7 +37,7 @@ _NOT_PROVEN = {"native": "nothing narrower", "undecided": UNKNOWN, "": UNKNOWN}
 
 
 class Part(NamedTuple):
-    """A question, its answer, and the answer's colour. Plain text of any kind."""
+    """A part of a badge: a question, its answer, and the answer's colour. Plain text of any kind."""
 
     name: str
     value: str
@@ -45,13 +45,13 @@ class Part(NamedTuple):
 
 
 def parts(row: "ModelRow | None", kinds: Sequence[str] = PRECISION, check: "CheckReport | None" = None) -> list[Part]:
-    """The parts of ``kinds``, from the newest stored passport and the labels, and from a ``check``; "unknown" if there are none."""
+    """Return the parts of ``kinds``, from the newest stored passport and the labels, and from a ``check``; "unknown" without them."""
     made = {TRAINED: _trained(row), PASSED: _passed(row), FP16: _fp16(row), CHECKED: _checked(check)}
     return [made[kind] for kind in KINDS if kind in kinds]
 
 
 def svg(badge: Sequence[Part], about: str) -> str:
-    """The badge. about: the model, for a screen reader. All texts are escaped."""
+    """Draw the badge. about: the model, for screen readers. All texts are escaped."""
     boxes, left = [], 0.0
     for part in badge:
         for text, colour in ((part.name, _NAME), (part.value, part.colour)):
@@ -65,7 +65,7 @@ def svg(badge: Sequence[Part], about: str) -> str:
 
 
 def etag(drawing: str) -> str:
-    """The entity tag of a drawing, in its quotes."""
+    """Return the entity tag of a drawing, in quotes."""
     return f'"{hashlib.sha256(drawing.encode()).hexdigest()[:20]}"'
 
 
@@ -75,7 +75,7 @@ def _trained(row: "ModelRow | None") -> Part:
     if row is not None and row.disputed:
         return Part("trained in", "labels disagree", _INFERRED)
     trained = row.trained_in if row is not None else ""
-    if row is not None and row.model.startswith("sample:"):  # trained here: known
+    if row is not None and row.model.startswith("sample:"):  # trained for this project, so the precision is known
         return Part("trained in", trained, _LABEL)
     if trained in ("", "undecided"):
         return Part("trained in", UNKNOWN)
@@ -95,7 +95,7 @@ def _fp16(row: "ModelRow | None") -> Part:
 
 
 def _reach(row: "ModelRow | None") -> str:
-    """What the newest passport covers, if that is not the whole model."""
+    """Say what the newest passport covers, if that is not the whole model."""
     return f", {row.reach}" if row is not None and row.reach else ""
 
 
@@ -110,5 +110,5 @@ def _checked(check: "CheckReport | None") -> Part:
 
 
 def _width(text: str) -> float:
-    """The approximate width of ``text`` in pixels, in Verdana of 11 pixels; the drawn text is fitted to it."""
+    """Estimate the width of ``text`` in pixels, in Verdana of 11 pixels; the drawn text is fitted to it."""
     return sum(4.0 if c in "iljtf.,: '|-" else 9.5 if c in "mwMW—…" else 6.9 for c in text)

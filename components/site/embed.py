@@ -1,4 +1,4 @@
-"""Embedding a result in another site: the code of a frame, of Gradio's own element, and of a badge for a README."""
+"""Embeds a result in another site: the code of a frame, of Gradio's own element, and of a badge for a README."""
 
 from html import escape
 from typing import Any
@@ -11,15 +11,15 @@ from components.text.plain_text import shown
 from components.text.render import macros
 
 _PARTS = macros("site/templates/result.html")
-# Placeholder for the address of this app, which only the browser knows: behind a proxy the server has another.
+# Placeholder for the address of this app, which only the browser knows: behind a proxy the server sees another one.
 HERE = "{here}"
-# Analyzers whose facts are on a badge: what it is called, and the query for its parts.
+# Analyzers whose facts are on a badge: the badge's name, and the query for its parts.
 _BADGES = {"dtype": ("precision", ""), "check": ("checked", "?show=checked")}
 WHOLE_CODE = "(code) => (code ? code.replaceAll('{here}', new URL('.', location.href).href) : code)"
 
 
 class Embed:
-    """The fields that a finished run fills, laid out folded when made. page: the link to the stored result."""
+    """The embedding fields that a finished run fills, folded when built. page: the link to the stored result."""
 
     def __init__(self, prefix: str) -> None:
         with gr.Accordion("Embed it", open=False, elem_classes="m-embeds", elem_id=f"{prefix}-embed"):
@@ -30,15 +30,15 @@ class Embed:
             self.picture = gr.HTML(elem_classes="m-plain")
 
     def components(self) -> list[Any]:
-        """All fields, as the outputs of an event."""
+        """Return all fields, as the outputs of an event."""
         return [*self.codes(), self.picture]
 
     def codes(self) -> list[Any]:
-        """The fields that contain this app's address."""
+        """Return the fields that contain this app's address."""
         return [self.page, self.frame, self.element, self.badge]
 
     def show(self, report: Report) -> dict[Any, Any]:
-        """Updates that fill the fields."""
+        """Return updates that fill the fields."""
         kept = archive.is_kept(report)
         model = next(iter(report.subject().values()))
         return {
@@ -51,7 +51,7 @@ class Embed:
 
 
 def frame(report: Report, kept: bool) -> str:
-    """The HTML of a frame with the stored result, which loads at once, or with the page that computes it."""
+    """Return the HTML of a frame with the stored result, which loads at once, or with the page that computes it."""
     address = f"{addresses.stored(report.id)}?embed=1" if kept else f"{addresses.again(report)}&embed=1"
     title = shown(f"Mantissa: {', '.join(report.subject().values())}", 120)
     return (
@@ -61,7 +61,7 @@ def frame(report: Report, kept: bool) -> str:
 
 
 def element(report: Report) -> str:
-    """The HTML of Gradio's element, which becomes part of the embedding page."""
+    """Return the HTML of Gradio's element, which becomes part of the embedding page."""
     query = f"{addresses.again(report)}&embed=1"
     return (
         f'<script type="module" src="{HERE}gradio.js"></script>\n'
@@ -70,14 +70,14 @@ def element(report: Report) -> str:
 
 
 def badge(analyzer: str, model: str) -> str:
-    """The Markdown of the model's badge, which links to the page of the analyzer; empty if that has none."""
+    """Return the Markdown of the model's badge, which links to the analyzer's page; empty if the analyzer has no badge."""
     name, image = _image(analyzer, model)
     page = addresses.page(analyzer, model)
     return f"[![Mantissa: {name}]({HERE}{image})]({HERE}{page})" if name else ""
 
 
 def _image(analyzer: str, model: str) -> tuple[str, str]:
-    """What the badge of an analyzer is called, and its address; empty if it has none."""
+    """Return the name of an analyzer's badge, and its address; empty if it has none."""
     name, query = _BADGES.get(analyzer, ("", ""))
     return name, f"{addresses.badge(model)}{query}" if name else ""
 

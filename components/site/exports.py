@@ -1,4 +1,4 @@
-"""The library as files at fixed addresses: written on request, and again only when the library has changed."""
+"""Serves the library as files at fixed addresses: written on request, and again only after the library has changed."""
 
 import errno
 import shutil
@@ -19,7 +19,7 @@ _TIMES = 20.0
 
 
 class Exports:
-    """The newest file of each kind and format. Safe to use from several threads; one writes, the others wait."""
+    """The newest file of each kind and format. Safe to use from several threads; one writes while the others wait."""
 
     def __init__(self) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -28,7 +28,7 @@ class Exports:
         self._lock = threading.Lock()
 
     def path(self, library: Library, kind: str, form: str) -> Path:
-        """The file of one of the library's `FILES`. Raises LibraryUnavailable if it cannot be written."""
+        """Return the file of one of the library's `FILES`. Raises LibraryUnavailable if it cannot be written."""
         with self._lock, _advice():
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="mantissa-exports-", ignore_cleanup_errors=True)
@@ -39,7 +39,7 @@ class Exports:
             if path.name and (of == state or started < fresh_until):
                 return path
             made = _written(library, Path(tempfile.mkdtemp(dir=self._folder.name)), kind, form)
-            # the previous file may still be being sent: delete the one before it
+            # The previous file may still be in transfer: delete the one before it.
             if (outdated := self._before.get((kind, form))) is not None:
                 shutil.rmtree(outdated.parent, ignore_errors=True)
             if path.name:
@@ -59,7 +59,7 @@ class Exports:
 
 
 def _written(library: Library, folder: Path, kind: str, form: str) -> Path:
-    """Write the file into ``folder``, which is deleted if that fails."""
+    """Write the file into ``folder``, which is deleted on failure."""
     try:
         return library.export(folder, kind, form)
     except BaseException:

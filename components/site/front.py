@@ -1,4 +1,4 @@
-"""The layer in front of Gradio: limits on requests, checks of calls before Gradio sees them, headers of answers, errors as sentences."""
+"""Stands in front of Gradio: limits on requests, checks of calls before Gradio sees them, response headers, errors as sentences."""
 
 import asyncio
 import time
@@ -28,19 +28,19 @@ from components.site.identity import COOKIE, client_of, new_secret, with_client
 from components.site.page_cache import PageCache
 from components.site.result_page import not_found_page
 
-# Gradio's pages hold their configuration in a script and compile the scripts of components: both must be allowed. Nothing is loaded from
-# other sites, or sent to them.
+# Gradio's pages contain their configuration as a script and compile the scripts of components: both must be allowed. Nothing is loaded from
+# or sent to other sites.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "font-src 'self' data:; worker-src 'self' blob:; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors "
 )
-# Labels are added with a login: only the Hub may frame a page that is not an embed, or a click could be stolen.
+# Labels are added with a login: only the Hub may frame pages other than embeds, or another site could hijack a click.
 _OWN_FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://hf.co https://*.hf.space"
 _ANY_FRAME = "*"
 _BODY_BYTES_PER_SECOND = 100_000
-# A longer body waits for its turn. uvicorn keeps that much of it meanwhile.
+# A longer body waits for its turn; meanwhile uvicorn keeps this much of it.
 _LONG_BODY = 1 << 16
-# Under any prefix: Gradio would store what anybody sends, and answer with the path.
+# Refused under any prefix: Gradio would store any upload, and reply with its path.
 _UPLOADS = ("/upload", "/upload_progress")
 _TOO_SLOW = f"The body of a request must arrive within {limits.BODY_SECONDS} seconds (MANTISSA_BODY_SECONDS)."
 _TOO_LONG = f"A request may have {limits.REQUEST_BYTES:,} bytes at most (MANTISSA_REQUEST_BYTES)."
@@ -48,19 +48,23 @@ _TOO_MANY_LONG = f"At most {limits.LONG_REQUESTS} long requests are read at once
 
 
 def middleware(app: gr.Blocks) -> list[Middleware]:
-    """For the server that Gradio makes of ``app``."""
+    """Return the middleware for the server that Gradio makes of ``app``."""
     return [Middleware(Front, blocks=app)]
 
 
 def exception_handlers() -> dict[type[Exception], Callable[[Request, Exception], Response | Awaitable[Response]]]:
-    """For the same: FastAPI's own answer to a malformed body repeats it, and to an unknown address is JSON for browsers too."""
+    """Return exception handlers for the same server: FastAPI would repeat a malformed body, and answer browsers in JSON at unknown
+    addresses.
+    """
     return {RequestValidationError: lambda request, error: _refused(Refusal(422, NOT_A_CALL)), HTTPException: _http_error}
 
 
 class Front:
-    """ASGI middleware. On this app's own addresses an error is a sentence; a browser gets the secret that identifies it where there is no
-    login; only embeds may be framed by other sites. Nothing may be uploaded, no body is longer than REQUEST_BYTES, and none is waited for
-    longer than BODY_SECONDS. LONG_REQUESTS are in memory at once: the others are not read until then.
+    """ASGI middleware that bounds requests, adds response headers, and answers errors on this app's own addresses with a sentence.
+
+    A browser gets a cookie with the secret that identifies it without a login; only embeds may be framed by other sites. Uploads are
+    refused, no body may be longer than REQUEST_BYTES or take longer than BODY_SECONDS, and only LONG_REQUESTS long bodies are in memory at
+    once: others are not read until then.
     """
 
     def __init__(self, app: ASGIApp, blocks: gr.Blocks) -> None:
@@ -123,7 +127,7 @@ class Front:
 
     @asynccontextmanager
     async def _turn(self, scope: Scope) -> AsyncIterator[None]:
-        """To read a long body: LONG_REQUESTS have theirs at once, a quarter of them from one address."""
+        """Wait for the turn to read a long body: LONG_REQUESTS are read at once, a quarter of them from one address."""
         address = (scope.get("client") or ("",))[0]
         own = self._turns_of.setdefault(address, asyncio.Semaphore(max(1, limits.LONG_REQUESTS // 4)))
         try:
@@ -134,18 +138,18 @@ class Front:
             raise HTTPException(503, _TOO_MANY_LONG) from None
 
     def _checked(self, scope: Scope, path: str, body: bytes) -> Refusal | bytes:
-        """What is passed on of a body. Not on the event loop: a long one takes a while."""
+        """Return the body to pass on, or the refusal. Runs outside the event loop, since a long body takes a while."""
         if not is_bounded(body):
             return Refusal(422, TOO_MANY_VALUES)
         return check_call(self._blocks, path, body, client_of(Request(scope))) if is_call(scope["method"], path) else body
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """A page for a browser at an unknown address, else JSON."""
-    assert isinstance(error, HTTPException)  # registered for these only
+    """Answer an unknown address with a page for a browser, else with JSON."""
+    assert isinstance(error, HTTPException)  # registered only for this class
     if error.status_code != 404 or request.method not in ("GET", "HEAD") or "text/html" not in request.headers.get("accept", ""):
         return await http_exception_handler(request, error)
-    # relative, so that it works under any proxy prefix; not the decoded path, in which %2F is a slash too
+    # The path home is relative, so that it works under any proxy prefix. raw_path, because in the decoded path %2F is a slash too.
     path = request.scope["raw_path"].decode("latin-1").removeprefix(request.scope.get("root_path", ""))
     return HTMLResponse(not_found_page("../" * (path.count("/") - 1) or "./"), 404, error.headers)
 
@@ -158,7 +162,7 @@ def _add_headers(scope: Scope, path: str, start: Message) -> None:
     headers = MutableHeaders(scope=start)
     headers["X-Content-Type-Options"] = "nosniff"
     headers["Referrer-Policy"] = "same-origin"
-    if start["status"] in (408, 413, 503):  # the rest of the body must not be waited for
+    if start["status"] in (408, 413, 503):  # must not wait for the rest of the body
         headers["Connection"] = "close"
     if "Content-Security-Policy" not in headers:
         embedded = path != "/library" and b"embed=1" in scope["query_string"].split(b"&")
@@ -170,7 +174,7 @@ def _add_headers(scope: Scope, path: str, start: Message) -> None:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """``receive``, raising HTTPException once the body is longer than REQUEST_BYTES or takes longer than BODY_SECONDS."""
+    """Wrap ``receive`` to raise HTTPException once the body is longer than REQUEST_BYTES or takes longer than BODY_SECONDS."""
     began: float | None = None
     read = 0
     complete = False
@@ -195,7 +199,7 @@ def _bounded(receive: Receive) -> Receive:
 
 
 async def _read(receive: Receive) -> bytes:
-    """The whole body; what there is of it where the client disconnects."""
+    """Return the whole body, or the part received before the client disconnects."""
     body = bytearray()
     while True:
         message = await receive()
@@ -205,7 +209,7 @@ async def _read(receive: Receive) -> bytes:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A ``receive`` that gives ``body`` first."""
+    """Return a ``receive`` that returns ``body`` first."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:

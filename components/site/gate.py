@@ -1,4 +1,4 @@
-"""The outermost layer of the app: what it refuses before anything looks at it, each address's share of it, and answers in pieces."""
+"""Implements the outermost layer of the app: early refusals, each address's share of requests, and responses in pieces."""
 
 import ipaddress
 import os
@@ -13,22 +13,22 @@ from analyzers import limits
 from components.running.connections import MOST
 from components.site.identity import space_hosts
 
-# Of an answer; uvicorn keeps up to two of them for a client that does not read.
+# Largest piece of a response; uvicorn keeps up to two of them for a client that does not read.
 _PIECE = 1 << 16
-# Gradio takes its own address from these headers, and would keep it in a page for everybody.
+# Gradio takes its own address from these headers, and would store it in a page for everybody.
 _FORWARDED = b"x-forwarded-host"
 _ADDRESSES = (b"x-gradio-server", _FORWARDED)
 _HOST = re.compile(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?")
 _TWO_LENGTHS = "A request has either Content-Length or Transfer-Encoding, not both."
 _NO_LENGTH = "A request with a body says its length: send Content-Length in place of Transfer-Encoding."
 _OTHER_HOST = "This app does not answer under this name: whoever runs it may add the name to MANTISSA_HOSTS."
-# Under the connections that there may be.
+# Below the largest number of connections.
 _SHARE = min(limits.REQUESTS_PER_ADDRESS, MOST // 2)
 _TOO_MANY = f"At most {_SHARE} requests of one address are answered at once (MANTISSA_REQUESTS_PER_ADDRESS)."
 
 
 class Gate:
-    """ASGI middleware. No page of another name can send requests here, whatever its name resolves to: an unknown Host is refused."""
+    """ASGI middleware that refuses unknown Host headers: no page of another name can send requests here, whatever its name resolves to."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -41,9 +41,9 @@ class Gate:
         headers, address = Headers(scope=scope), (scope.get("client") or ("",))[0]
         refusal = None
         if "content-length" in headers and "transfer-encoding" in headers:
-            refusal = 400, _TWO_LENGTHS  # a proxy in front might read the other one
+            refusal = 400, _TWO_LENGTHS  # a proxy in front might read the other header
         elif "transfer-encoding" in headers:
-            refusal = 411, _NO_LENGTH  # a million chunks of a byte each would be parsed one by one
+            refusal = 411, _NO_LENGTH  # a million one-byte chunks would be parsed one by one
         elif not (is_ours(headers.get("host", "")) or ("host" not in headers and scope["http_version"] == "1.0")):
             refusal = 421, _OTHER_HOST
         elif self._under_way[address] >= _SHARE:
@@ -64,8 +64,9 @@ class Gate:
 
 
 def is_ours(host: str) -> bool:
-    """Return whether a Host header names this app: an address, where nobody else can be, localhost, a Space's name, or what the operator
-    lists.
+    """Return whether a Host header names this app: an IP address, localhost, a Space's name, or a name listed by the operator.
+
+    An IP address is safe, since no other site can serve its pages there.
     """
     parts = _HOST.fullmatch(host.strip().lower())
     name = (parts[1] or parts[2] if parts else "").removesuffix(".")
@@ -82,12 +83,12 @@ def is_ours(host: str) -> bool:
 
 
 def _all_ours(hosts: bytes) -> bool:
-    """Return whether each of the hosts that proxies name is the app's."""
+    """Return whether every host that proxies name is one of the app's."""
     return all(is_ours(host) for host in hosts.decode("latin-1").split(","))
 
 
 def _in_pieces(send: Send) -> Send:
-    """``send``, a piece after the other as the client reads them: a whole answer would wait in memory, once for each client."""
+    """Wrap ``send`` to send pieces one after the other as the client reads: whole answers would wait in memory, once per client."""
 
     async def sent(message: Message) -> None:
         rest = memoryview(message.get("body", b""))

@@ -1,4 +1,4 @@
-"""Who sends a request and who contributes: a login, else a browser, by the secret in its cookie. Never a form field."""
+"""Identifies the sender of a request: by login, else by the secret in the browser's cookie. Never by a form field."""
 
 import hashlib
 import os
@@ -19,10 +19,10 @@ from components.library import Identity, Library
 from components.site import archive
 
 COOKIE = "mantissa"
-# A cookie is weak evidence of identity: the library counts labels without a login separately.
+# A cookie is weak evidence of identity, so the library counts labels without a login separately.
 _LONGEST = 200
 _OAUTH = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL")
-# Of the Hub only: the token of a proxy in front of this app is not for the Hub to see.
+# Only the Hub's tokens: the token of a proxy in front of this app must not reach the Hub.
 _BEARER = re.compile(r"bearer +(hf_\S+)", re.IGNORECASE)
 LOG_IN = "Log in with Hugging Face first: a label carries the name of its contributor."
 _NOBODY = f"Say who contributes: send a cookie, {COOKIE}=SECRET, with a secret of your own; the library's page sets one."
@@ -30,24 +30,25 @@ _NO_LIBRARY = "The library could not be opened, so nothing can be contributed: s
 
 
 def has_login() -> bool:
-    """Return whether this app lets people log in: a Space with ``hf_oauth: true``. Elsewhere Gradio's login is a mock that anybody can
-    forge.
+    """Return whether this app lets people log in: a Space with ``hf_oauth: true``.
+
+    Elsewhere, Gradio's login is a mock that anybody can forge.
     """
     return get_space() is not None and all(os.environ.get(name) for name in _OAUTH)
 
 
 def space_hosts() -> list[str]:
-    """The public host names of this Space, its own first, then a custom domain; none elsewhere."""
+    """Return the public host names of this Space, its own first, then a custom domain; none elsewhere."""
     return [host.strip() for host in os.environ.get("SPACE_HOST", "").split(",") if host.strip()]
 
 
 def new_secret() -> str:
-    """The secret that identifies a browser without a login."""
+    """Return a new secret that identifies a browser without a login."""
     return secrets.token_urlsafe(24)
 
 
 def our_library() -> Library:
-    """The library of this app. Raises InvalidRequest if it has none."""
+    """Return the library of this app. Raises InvalidRequest if it has none."""
     ours = archive.library()
     if ours is None:
         raise InvalidRequest(_NO_LIBRARY)
@@ -55,7 +56,7 @@ def our_library() -> Library:
 
 
 def identity(profile: Mapping[str, Any] | None, request: gr.Request | None) -> Identity:
-    """Who sent ``request``. profile: of the login, as Gradio read it from the session.
+    """Return the identity of the sender of ``request``. profile: of the login, as Gradio read it from the session.
 
     Raises InvalidRequest without a login where one is required, without login and cookie, for a cross-site request, and without a library.
     """
@@ -74,7 +75,7 @@ def identity(profile: Mapping[str, Any] | None, request: gr.Request | None) -> I
 
 
 def access_of(request: gr.Request | Request | None, login: gr.OAuthToken | None) -> Access:
-    """What may be read for who sent ``request``: with the Hub token in its Authorization header, otherwise with that of the login.
+    """Return what the sender of ``request`` may read: with the Hub token in its Authorization header, else with that of the login.
 
     login: as Gradio read it from the session or the body of the call. Not used for a request from a page of another site, which the
     browser sends with the session's cookie and which could read the answer.
@@ -86,12 +87,12 @@ def access_of(request: gr.Request | Request | None, login: gr.OAuthToken | None)
 
 
 def login_page(address: str) -> str:
-    """The address that logs a visitor in and then opens ``address`` of this site; empty where nobody can log in."""
+    """Return the address that logs a visitor in and then opens ``address`` of this site; empty if nobody can log in."""
     return f"login/huggingface?_target_url={quote(f'/{address}', safe='')}" if has_login() else ""
 
 
 def organisations(profile: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the organisations in a login's profile, if it has them."""
+    """Return the names of the organisations in a login's profile, if it has any."""
     told = profile.get("orgs")
     listed = [each for each in told if isinstance(each, Mapping)] if isinstance(told, list) else []
     return tuple(str(each["preferred_username"]) for each in listed if each.get("preferred_username"))
@@ -100,7 +101,7 @@ def organisations(profile: Mapping[str, Any]) -> tuple[str, ...]:
 def _elsewhere(headers: Mapping[str, str]) -> bool:
     """Return whether a browser sent this from a page of another site; other programs do not send these headers.
 
-    Only headers that scripts cannot set count: Sec-Fetch-Site or, in browsers without it, Origin compared with the requested host.
+    Uses only headers that scripts cannot set: Sec-Fetch-Site or, in browsers without it, Origin compared with the requested host.
     """
     if site := headers.get("sec-fetch-site"):
         return site not in ("same-origin", "none")
@@ -109,24 +110,28 @@ def _elsewhere(headers: Mapping[str, str]) -> bool:
 
 
 _KEY = secrets.token_bytes(16)
-# `Front` adds it to each request. Its name is secret, so that nobody else can.
+# Header that `Front` adds to each request. Its name is secret, so that nobody else can send it.
 _HEADER = f"x-mantissa-client-{secrets.token_hex(16)}"
 
 
 class Client(NamedTuple):
-    """visitor: a login, else a cookie and an address, else an address. address: it alone, because anybody can make up a cookie."""
+    """The client of a request.
+
+    visitor: hash of a login, else of a cookie and an address, else of an address. address: hash of the address alone, because anybody can
+    make up a cookie.
+    """
 
     visitor: str
     address: str
 
 
 def with_client(scope: Scope) -> Scope:
-    """``scope`` with its client in a header."""
+    """Return ``scope`` with its client in a header."""
     return {**scope, "headers": [*scope["headers"], (_HEADER.encode(), " ".join(_client(scope)).encode())]}
 
 
 def client_of(request: gr.Request | Request | None) -> Client:
-    """The client of a request that passed `with_client`; both are empty for any other."""
+    """Return the client of a request that passed `with_client`; both fields are empty for any other request."""
     headers: Any = getattr(request, "headers", None) or {}
     visitor, _, address = str(headers.get(_HEADER, "")).partition(" ")
     return Client(visitor, address)

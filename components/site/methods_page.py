@@ -1,6 +1,4 @@
-"""The methods pages, rendered on the server without Gradio: the meaning of every answer, its computation and its source, one page for each
-analyzer, and one with coverage, all limits and sources.
-"""
+"""Renders the methods pages on the server, without Gradio: one page per analyzer, and one with coverage, all limits and sources."""
 
 import re
 from typing import NamedTuple
@@ -16,12 +14,12 @@ from components.text.render import macros
 _PARTS = macros("site/templates/methods.html")
 _RESULT = macros("site/templates/result.html")
 _SECTION = re.compile(r'<h2 id="([^"]+)">(.*?)</h2>')
-# The page that belongs to no analyzer.
+# Name of the page that belongs to no analyzer.
 GENERAL = ""
 
 
 class _Entry(NamedTuple):
-    """A page in the contents. sections: anchor -> heading, HTML of ours."""
+    """A page in the table of contents. sections: anchor -> heading, trusted HTML."""
 
     title: str
     address: str
@@ -30,7 +28,7 @@ class _Entry(NamedTuple):
 
 
 def methods_page(name: str, plots: str, origin: str) -> str:
-    """The page about an analyzer, or `GENERAL`. plots: the address of Plotly's script; origin: of the app. Raises KeyError."""
+    """Render the page about an analyzer, or `GENERAL`. plots: the address of Plotly's script; origin: of the app. Raises KeyError."""
     home = "../" if name else "./"
     text = content(name)
     _, about = OTHERS["Methods"]
@@ -41,7 +39,7 @@ def methods_page(name: str, plots: str, origin: str) -> str:
 
 
 def content(name: str) -> str:
-    """The text of a page, HTML. Raises KeyError if there is no such page."""
+    """Return the text of a page, HTML. Raises KeyError if there is no such page."""
     if name:
         text: str = ANALYZERS[name].component("methods").methods()
         return text
@@ -51,7 +49,7 @@ def content(name: str) -> str:
 
 
 def _contents(current: str, home: str) -> list[_Entry]:
-    """Every page; the sections of the current one, or of all on the general page."""
+    """List every page, with the sections of the current page, or of all pages on the general page."""
     entries = []
     for name, heading in ({each.name: each.title for each in ANALYZERS.values()} | {GENERAL: "Coverage, limits and sources"}).items():
         shown = name == current or not current

@@ -1,4 +1,4 @@
-"""For whoever operates the app: ``/healthz`` says whether it takes requests, ``/version`` what it runs."""
+"""Serves the operator's routes: ``/healthz`` says whether the app takes requests, ``/version`` what it runs."""
 
 import subprocess
 from functools import cache
@@ -17,28 +17,30 @@ _NOT_KEPT = {"Cache-Control": "no-store"}
 
 
 def operations() -> list[Route]:
-    """The routes."""
+    """Return the routes."""
     return [Route("/healthz", health), Route("/version", version)]
 
 
 def health(request: Request) -> Response:
-    """503 with a sentence where only a restart or the operator helps the visitors: the app ends, or has no library that can be read.
+    """Answer 503 with a sentence if only a restart or the operator helps: the app is ending, or has no readable library.
 
-    Otherwise 200: ``ok``; ``restoring: ...`` while the dataset is read; ``degraded: ...`` with the reason why what is added is not safe.
-    A restart would mend none of these, so that a probe must not ask for one.
+    Otherwise 200: ``ok``; ``restoring: ...`` while the dataset is read; ``degraded: ...`` with the reason why additions are not safe. A
+    restart would fix neither, so a probe must not trigger one.
     """
     if is_closing():
         return PlainTextResponse(RESTARTING, 503, _NOT_KEPT)
     ours = archive.library()
     if ours is None:
         return PlainTextResponse("The library is not open: analyses work, and nothing is stored.", 503, _NOT_KEPT)
-    state = ours.state()  # reads the database; what it raises is answered with 503
+    state = ours.state()  # reads the database; its errors are answered with 503
     said = f"degraded: {state.problem}" if state.problem else "ok" if state.restored else f"restoring: {archive.NOT_RESTORED}"
     return PlainTextResponse(said, headers=_NOT_KEPT)
 
 
 def version(request: Request) -> Response:
-    """The commit of the code ("" outside a Git checkout), the version of each analysis, and the state of the library (null if closed)."""
+    """Answer with the commit of the code ("" outside a Git checkout), the version of each analysis, and the library's state (null if
+    closed).
+    """
     ours = archive.library()
     answer = {
         "commit": _commit(),

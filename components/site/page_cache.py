@@ -1,7 +1,8 @@
-"""Gradio's pages, rendered once: Gradio would copy and render the configuration of a page, up to 300 kB, for each visitor, in 10 to 40 ms.
+"""Caches Gradio's pages: Gradio would copy and render a page's configuration, up to 300 kB, for each visitor, in 10 to 40 ms.
 
-A page depends on the address that the visitor used and on a deep link, and on nothing else of the request; only its preview for links to
-it depends on the query. The host in a request is its sender's choice: pages are rendered for a host of no name, and the host is put in.
+A page depends on the address that the visitor used and on a deep link, and on nothing else of the request; only its preview for links to it
+depends on the query. The sender chooses the host in a request, so pages are rendered for a placeholder host, which is replaced in each
+response.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ _HOST = b"mantissa.invalid"
 
 
 class PageCache:
-    """Answers for the pages of ``blocks`` from memory, once ``app`` has rendered them."""
+    """Answers requests for the pages of ``blocks`` from memory, once ``app`` has rendered them."""
 
     def __init__(self, app: ASGIApp, blocks: gr.Blocks) -> None:
         self._app = app
@@ -29,7 +30,7 @@ class PageCache:
         self._rendering = asyncio.Lock()
 
     async def __call__(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
-        """Answer a request for ``path``, which is the scope's without the prefix of a proxy."""
+        """Answer a request for ``path``, which is the scope's path without a proxy's prefix."""
         known = path.removeprefix("/") in (page for page, _, _ in self._blocks.pages)
         if not known or scope["method"] != "GET" or b"deep_link" in scope["query_string"]:
             await self._app(scope, receive, send)
@@ -38,7 +39,7 @@ class PageCache:
         secure = request.headers.get("x-forwarded-proto") == "https"
         key = scope["path"], scope["scheme"], scope.get("root_path"), secure
         if key not in self._pages:
-            async with self._rendering:  # once for all who wait for it
+            async with self._rendering:  # rendered once for all waiting requests
                 if key not in self._pages and (page := await self._rendered(scope, receive, secure)) is not None:
                     self._pages[key] = page
         if key not in self._pages:
@@ -50,7 +51,7 @@ class PageCache:
         await Response(before + head + after, media_type="text/html")(scope, receive, send)
 
     async def _rendered(self, scope: Scope, receive: Receive, secure: bool) -> tuple[bytes, bytes] | None:
-        """The page as Gradio renders it, cut where the preview belongs; None if it does not. secure: whether a proxy says HTTPS."""
+        """Render the page with Gradio and split it where the preview belongs; None on failure. secure: whether a proxy says HTTPS."""
         body = bytearray()
         status = 0
 

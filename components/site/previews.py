@@ -1,4 +1,4 @@
-"""What sites show of a link to a page: title, description and picture, in place of Gradio's own."""
+"""Makes link previews: title, description and picture that other sites show for a page, in place of Gradio's own."""
 
 import re
 from functools import lru_cache
@@ -18,7 +18,7 @@ from components.text.render import macros
 
 _PARTS = macros("site/templates/result.html")
 _TITLE, _DESCRIPTION = 100, 300
-# Gradio's title and its own previews, in the head of its pages.
+# Gradio's title and previews in the head of its pages.
 _OWN = re.compile(rb'<meta\s+(?:property="og:|name="(?:twitter:|description"))[^>]*>|<title>[^<]*</title>')
 _START = b'<meta charset="utf-8" />'
 _FIELDS = 100
@@ -26,7 +26,7 @@ _KNOWN = 256
 
 
 class Preview(NamedTuple):
-    """Plain text. picture: the address of a PNG, relative to the app's."""
+    """A link preview, in plain text. picture: the address of a PNG, relative to the app's."""
 
     title: str
     description: str
@@ -34,7 +34,7 @@ class Preview(NamedTuple):
 
 
 def tags(preview: Preview, origin: str, kind: str = "website") -> str:
-    """The elements of the head, as HTML. origin: the address of the app, with a slash at its end."""
+    """Return the elements of the head, as HTML. origin: the address of the app, with a trailing slash."""
     title, description = shown(preview.title, _TITLE), shown(preview.description, _DESCRIPTION)
     named = {"og:title": title, "og:description": description, "og:type": kind, "og:site_name": "Mantissa"}
     named |= {"og:image": origin + preview.picture, "og:image:width": "1200", "og:image:height": "630"}
@@ -43,12 +43,14 @@ def tags(preview: Preview, origin: str, kind: str = "website") -> str:
 
 
 def head(preview: Preview, origin: str) -> str:
-    """`tags` with the title of the page."""
+    """Return the `tags` with the title of the page."""
     return f"<title>{html(preview.title, _TITLE)}</title>{tags(preview, origin)}"
 
 
 def origin_of(request: Request) -> str:
-    """The address of the app as the visitor's browser has it, with a slash at its end: a Space knows it, elsewhere proxies tell it."""
+    """Return the address of the app as the visitor's browser sees it, with a trailing slash: a Space knows it, elsewhere
+    proxies state it.
+    """
     scheme = request.headers.get("x-forwarded-proto", request.url.scheme).split(",")[0].strip()
     host = host_of(request)
     if ours := space_hosts():
@@ -57,20 +59,20 @@ def origin_of(request: Request) -> str:
 
 
 def host_of(request: Request) -> str:
-    """The host as the visitor's browser has it, of those that the gate lets in."""
+    """Return the host as the visitor's browser sees it; `gate` has checked it."""
     headers = request.headers
     return headers.get("x-forwarded-host", headers.get("host", "")).split(",")[0].strip()
 
 
 def split(page: bytes) -> tuple[bytes, bytes]:
-    """A page of Gradio without its own previews, cut where ours belong."""
+    """Remove Gradio's own previews from a page, and split it where ours belong."""
     head, body, rest = page.partition(b"<script")
     before, start, after = _OWN.sub(b"", head).partition(_START)
     return before + start, after + body + rest
 
 
 def of_page(path: str, query: str) -> Preview:
-    """The preview of a page of the app: of the stored result that the query asks for, if there is one, else of the page itself."""
+    """Return the preview of a page of the app: of the stored result that the query requests, if there is one, else of the page itself."""
     name, question, about = page_at(path)
     try:
         if name in ANALYZERS and query:
@@ -81,7 +83,7 @@ def of_page(path: str, query: str) -> Preview:
 
 
 def page_at(path: str) -> tuple[str, str, str]:
-    """The name of the page at ``path``, its question, and a sentence about it. Raises KeyError if there is none."""
+    """Return the name of the page at ``path``, its question, and a sentence about it. Raises KeyError if there is none."""
     for title, (address, about) in OTHERS.items():
         if address == path:
             return address, title, f"{about}."
@@ -93,7 +95,7 @@ def page_at(path: str) -> tuple[str, str, str]:
 
 
 def of_report(report: Report) -> Preview:
-    """The preview of a result: its headline."""
+    """Return the preview of a result: its headline."""
     layout = addresses.layout(report.analyzer)
     about = shown(", ".join(report.subject().values()), _TITLE - len(layout.title) - 2)
     return Preview(f"{layout.title}: {about}", layout.summary(report), f"card/{report.id}.png")
@@ -101,7 +103,7 @@ def of_report(report: Report) -> Preview:
 
 @lru_cache(_KNOWN)
 def _stored(analyzer: str, query: str) -> Preview:
-    """The preview of the result that a permalink asks for. Raises LookupError if it is not stored, or the request is refused."""
+    """Return the preview of the result that a permalink requests. Raises LookupError if it is not stored, or the request is invalid."""
     try:
         asked = parse_qsl(query, keep_blank_values=True, max_num_fields=_FIELDS)
         found = archive.find(ANALYZERS[analyzer].component("page").PAGE.asked(asked).request(), ask=False)

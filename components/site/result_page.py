@@ -1,4 +1,4 @@
-"""A stored report as a page rendered on the server, without Gradio: for links in chats, iframes and crawlers."""
+"""Renders a stored report as a page on the server, without Gradio: for links in chats, iframes and crawlers."""
 
 from analyzers.base import Report
 from analyzers.formatting import day
@@ -16,8 +16,10 @@ _MISSING = (
 
 
 def result_page(report: Report, made: str, plots: str, embedded: bool, origin: str = "") -> str:
-    """The page. made: when it was stored, UTC; plots: the address of Plotly's script; embedded: the result only, for a frame; origin: the
-    address of the app.
+    """Render the page of a stored report.
+
+    made: when it was stored, UTC; plots: the address of Plotly's script; embedded: the result only, for a frame; origin: the address of the
+    app.
     """
     page = page_of([report])
     meta = previews.tags(previews.of_report(report), origin, "article") + str(_PARTS.style())
@@ -29,13 +31,13 @@ def result_page(report: Report, made: str, plots: str, embedded: bool, origin: s
 
 
 def missing_page(restored: bool = True) -> str:
-    """The page for an unknown id. restored: the library was read from its dataset, so that the result is not stored."""
+    """Render the page for an unknown id. restored: whether the library has been read from its dataset, so that the result is not stored."""
     said = ("Not stored here", "no such result", _MISSING) if restored else ("Not read yet", "library being restored", archive.NOT_RESTORED)
     page = Page(said[0], said[1], str(_PARTS.missing(said[2])))
     return page.served("", str(_PARTS.not_indexed()), navigation("../") + page.titled())
 
 
 def not_found_page(home: str) -> str:
-    """The page for an address that the app does not have. home: the address of the first page, with a slash at its end."""
+    """Render the page for an address that the app does not have. home: the address of the first page, with a trailing slash."""
     page = Page("Page not found", "Mantissa", str(_PARTS.not_found(home)))
     return page.served("", str(_PARTS.not_indexed()), navigation(home) + page.titled())

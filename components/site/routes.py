@@ -1,4 +1,4 @@
-"""Routes in addition to Gradio's: badges, stored results, and the library as files. They precede Gradio's own and compute nothing.
+"""Defines routes in addition to Gradio's: badges, stored results, and the library as files. They precede Gradio's and compute nothing.
 
 /badge/ORG/NAME.svg[?show=trained,passed,fp16,checked]     /result/ID[.json, .zip, .html]
 /library/{labels,results,models}.{parquet,csv,jsonl}     /library/training.csv     /library/family/ORG/NAME
@@ -35,20 +35,20 @@ from components.site.result_page import missing_page, result_page
 from components.text.plain_text import html
 
 _ID = re.compile(r"[0-9a-f]{64}")
-# A badge follows a new label within minutes: proxies may cache it that long.
+# Proxies may cache a badge for this long, so that it follows a new label within minutes.
 _BADGE_CACHE = "public, max-age=300"
 # A stored report never changes.
 _RESULT_CACHE = "public, max-age=3600"
-# Results may be framed by any site. They send no forms.
+# Results may be framed by any site: they send no forms.
 _POLICY = "frame-ancestors *; form-action 'none'; base-uri 'none'"
-# Rendered pages of stored results that are kept in memory, 0.1 to 1 MB each: rendering takes 40 to 100 ms.
+# Most rendered pages of stored results kept in memory, 0.1 to 1 MB each: rendering takes 40 to 100 ms.
 _RENDERED = 64
-# Stands in them for the address of the app, which is the choice of whoever sends a request.
+# Placeholder for the address of the app in cached pages, since senders of requests choose it.
 _ORIGIN = "https://mantissa.invalid/"
 _rendered: OrderedDict[tuple[str, str, bool], str | None] = OrderedDict()
-# One at a time, and once for all who wait for it: in the threads that badges share, 40 at once would hold up everything else.
+# One page is rendered at a time, and once for all waiting requests: 40 at once would block the threads that badges share.
 _rendering = asyncio.Lock()
-# Files take longer, and nobody waits for them to see something.
+# Files take longer than pages, and no page waits for them.
 _drawing = asyncio.Lock()
 _NOT_STORED = "There is no stored result with this id."
 _NO_PICTURE = "There is no such picture here."
@@ -56,7 +56,7 @@ exports = Exports()
 
 
 def routes() -> list[Route]:
-    """The routes, for the server that Gradio makes."""
+    """Return the routes, for the server that Gradio makes."""
     plots = f"/plotly-{plots_version()}.js"
     return [
         Route("/badge/{model:path}.svg", badge),
@@ -79,12 +79,12 @@ def routes() -> list[Route]:
 
 
 def page_alias(request: Request) -> Response:
-    """The page of an analyzer by its name, where its address is the app's own: a redirect that keeps the query."""
+    """Redirect from an analyzer's name to its page if that is the app's first page, keeping the query."""
     return RedirectResponse(f"./?{request.url.query}" if request.url.query else "./")
 
 
 def badge(request: Request) -> Response:
-    """The badge of a model; "unknown" if nothing is known, and 404 for an invalid id."""
+    """Serve the badge of a model; "unknown" if nothing is known, and 404 for an invalid id."""
     named = request.path_params["model"]
     try:
         reference = parse_reference(named, local=False)
@@ -101,7 +101,7 @@ def badge(request: Request) -> Response:
 
 
 async def result(request: Request) -> Response:
-    """A stored report as a page; ``?embed=1``: the result only."""
+    """Serve a stored report as a page; ``?embed=1``: the result only."""
     found = await run_in_threadpool(_stored_row, request.path_params["id"])
     embedded, origin = request.query_params.get("embed") == "1", previews.origin_of(request)
     page = await _page(found.id, found.created, embedded) if found is not None else None
@@ -113,7 +113,9 @@ async def result(request: Request) -> Response:
 
 
 async def _page(identifier: str, made: str, embedded: bool) -> str | None:
-    """The page of a stored report, which never changes; None if only its JSON is available: another version of Mantissa stored it."""
+    """Return the page of a stored report, which never changes; None if only its JSON can be served: another version of
+    Mantissa stored it.
+    """
     key = identifier, made, embedded
     if key not in _rendered:
         async with _rendering:
@@ -140,7 +142,7 @@ def _report(identifier: str) -> Report | None:
 
 
 def organisation(request: Request) -> Response:
-    """The models of an organisation; ``?sort=``: a column of the table, with a minus if descending; ``?embed=1``: the table only."""
+    """Serve the models of an organisation; ``?sort=``: a column of the table, with a minus if descending; ``?embed=1``: the table only."""
     ours, asked = archive.library(), request.query_params
     name = request.path_params["name"]
     origin = previews.origin_of(request)
@@ -152,14 +154,14 @@ def organisation(request: Request) -> Response:
 
 
 def organisation_card(request: Request) -> Response:
-    """The picture for the preview of an organisation's page."""
+    """Serve the picture for the preview of an organisation's page."""
     ours = archive.library()
     said = card_of(ours, request.path_params["name"]) if ours is not None else None
     return _picture(share_card.of_page(*said)) if said is not None else PlainTextResponse(_NO_PICTURE, 404)
 
 
 def methods(request: Request) -> Response:
-    """The methods page, general or of an analyzer."""
+    """Serve the methods page, general or of an analyzer."""
     name = request.path_params.get("name", GENERAL)
     if name and name not in ANALYZERS:
         raise HTTPException(404)
@@ -168,7 +170,7 @@ def methods(request: Request) -> Response:
 
 
 def family(request: Request) -> Response:
-    """The page of a model's ancestors and descendants; 404 for an invalid id."""
+    """Serve the page of a model's ancestors and descendants; 404 for an invalid id."""
     ours = archive.library()
     try:
         reference = parse_reference(request.path_params["model"], local=False)
@@ -182,7 +184,7 @@ def family(request: Request) -> Response:
 
 
 def card(request: Request) -> Response:
-    """The picture for the preview of a stored result, by its id, or of a page, by its name."""
+    """Serve the picture for the preview of a stored result, by its id, or of a page, by its name."""
     name = request.path_params["name"]
     picture = _card(name) if _stored_row(name) is not None else None
     if picture is None:
@@ -201,13 +203,13 @@ def _picture(content: bytes) -> Response:
 
 @lru_cache(_RENDERED)
 def _card(identifier: str) -> bytes | None:
-    """The picture of a stored report; None if there is none, or of another version of Mantissa."""
+    """Draw the picture of a stored report; None if there is none, or another version of Mantissa stored it."""
     report = _report(identifier)
     return share_card.of_report(report) if report is not None else None
 
 
 def result_json(request: Request) -> Response:
-    """A stored report, byte for byte as it was stored."""
+    """Serve a stored report, byte for byte as it was stored."""
     found = _stored(request.path_params["id"])
     if found is None:
         return _missing()
@@ -219,7 +221,7 @@ def result_json(request: Request) -> Response:
 
 
 async def result_file(request: Request) -> Response:
-    """A stored report as the file that its page offers for download."""
+    """Serve a stored report as the file that its page offers for download."""
     ending = request.url.path.rpartition(".")[2]
     async with _drawing:
         file = await run_in_threadpool(_file, request.path_params["id"], ending)
@@ -234,7 +236,7 @@ async def result_file(request: Request) -> Response:
 
 
 def _missing() -> Response:
-    """The answer for a report that is not here, or not yet: the library is being restored."""
+    """Answer a request for a report that is not stored, or not yet available because the library is being restored."""
     known = archive.is_restored()
     return PlainTextResponse(_NOT_STORED if known else archive.NOT_RESTORED, 404 if known else 503, _not_kept(known))
 
@@ -245,7 +247,7 @@ def _file(identifier: str, ending: str) -> File | None:
 
 
 def export(request: Request) -> Response:
-    """Labels, results, models or the training set as one file; 404 for anything else."""
+    """Serve labels, results, models or the training set as one file; 404 for anything else."""
     kind, form = request.path_params["kind"], request.path_params["form"]
     ours = archive.library()
     if (kind, form) not in FILES or ours is None:
@@ -255,7 +257,7 @@ def export(request: Request) -> Response:
 
 
 def component_script(request: Request) -> Response:
-    """The script that defines ``<gradio-app>``, in the running version of Gradio, for pages of other sites."""
+    """Serve the script that defines ``<gradio-app>``, in the running version of Gradio, for pages of other sites."""
     import gradio
 
     source = (Path(gradio.__file__).parent / "templates/frontend/gradio.js").read_text(encoding="utf-8")
@@ -264,14 +266,14 @@ def component_script(request: Request) -> Response:
 
 @cache
 def plots_version() -> str:
-    """The version of Plotly, part of its script's address."""
+    """Return the version of Plotly, which is part of its script's address."""
     import plotly
 
     return re.sub(r"[^0-9a-z.]", "", str(plotly.__version__))
 
 
 def _not_kept(known: bool) -> dict[str, str]:
-    """Headers of an answer that may be another one soon, unless it is ``known``."""
+    """Return the headers of a response that may soon change, unless it is ``known``."""
     return {} if known else {"Cache-Control": "no-store", "Retry-After": "10"}
 
 

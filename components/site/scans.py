@@ -1,4 +1,4 @@
-"""Importing the results of a scan into the library."""
+"""Imports the results of a scan into the library."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from components.site.archive import key_of
 
 
 class Imported(NamedTuple):
-    """Numbers of checkpoints of a scan: added, in the library before, without a result of a public model, and invalid."""
+    """The numbers of checkpoints of a scan: added, already in the library, without a result of a public model, and invalid."""
 
     imported: int
     known: int
@@ -31,16 +31,16 @@ class Imported(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The numbers in one line."""
+        """The numbers as one line of text."""
         return f"{self.imported:,} imported, {self.known:,} known, {self.skipped:,} skipped, {self.refused:,} refused."
 
 
 def import_scan(library: Library, folder: Path, refuse: Callable[[str], None]) -> Imported:
     """Add the results of the scan in ``folder`` to ``library``, with the commits, analysis version and times that the scan recorded.
 
-    A result that the library has is not replaced. Skipped: samples, local files, models that could not be scanned, and those that are not
-    public, then or now. The folder is untrusted: ``refuse`` gets a sentence for each invalid result. Raises InvalidRequest if the folder
-    has no scan that can be read, LibraryUnavailable.
+    Existing results are not replaced. Skipped: samples, local files, models that could not be scanned, and models that were or are not
+    public. The folder is untrusted: ``refuse`` receives a sentence for each invalid result. Raises InvalidRequest if the folder has no
+    readable scan, LibraryUnavailable.
     """
     if not os.access(folder / JOURNAL, os.R_OK):
         raise InvalidRequest(f"{quoted(str(folder))} is not the folder of a scan: it has no {JOURNAL}.")
@@ -56,11 +56,11 @@ def import_scan(library: Library, folder: Path, refuse: Callable[[str], None]) -
 
 
 def _import(library: Library, journal: Journal, key: str) -> str:
-    """Import one checkpoint; returns the field of `Imported` that counts it. Raises various errors for an invalid report."""
+    """Import one checkpoint; return the field of `Imported` that counts it. Raises various errors for an invalid report."""
     if journal.entries[key].error:
         return "skipped"
     text, finished, seconds = journal.dated(key, limits.RESULT_BYTES)
-    # A scan keeps its reports without what differs between two runs; of that the journal has the duration.
+    # A scan stores its reports without the fields that differ between two runs; the journal keeps only the duration.
     unrecorded = {
         "timing": Timing(seconds=seconds, reading_seconds=seconds, bytes_per_second=None).model_dump(),
         "environment": Environment(python="", machine="", device="", libraries={}).model_dump(),
@@ -74,7 +74,7 @@ def _import(library: Library, journal: Journal, key: str) -> str:
     if not library.is_available([hub_id(ref)]):
         return "skipped"
     created = stamp(datetime.fromisoformat(finished).astimezone(UTC))
-    # Only a report of this version answers the requests of today.
+    # Only a report of this version answers current requests.
     key_now = key_of(report) if report.analysis_version == ANALYSIS_VERSION else ""
     if library.add_result(report, key_now, public=True, created=created) is None:
         raise InvalidRequest("the library does not take it")

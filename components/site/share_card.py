@@ -1,4 +1,4 @@
-"""The pictures of link previews, PNG drawn without a browser: the headline of a result with its first figure, or a page's question."""
+"""Draws the pictures of link previews, PNG, without a browser: the headline of a result with its first figure, or a page's question."""
 
 import io
 import textwrap
@@ -15,7 +15,7 @@ from components.text.plain_text import ascii_only, shown
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-# What sites that show previews expect.
+# Size that sites with link previews expect.
 SIZE = (1200, 630)
 _MARGIN = 56
 _NAME, _SAID, _SMALL = 30, 42, 20
@@ -25,7 +25,7 @@ _drawing = Lock()
 
 
 def of_report(report: Report) -> bytes:
-    """The card of a result: its subject, its headline, and its first figure that has something to show."""
+    """Draw the card of a result: its subject, its headline, and its first figure with data."""
     layout = addresses.layout(report.analyzer)
     plots = layout.plots(report)
     subject, figure = " -> ".join(report.subject().values()), plots[0].draw(report) if plots else None
@@ -34,12 +34,15 @@ def of_report(report: Report) -> bytes:
 
 @lru_cache(32)
 def of_page(question: str, about: str) -> bytes:
-    """The card of a page."""
+    """Draw the card of a page."""
     return _card("", about, question, None)
 
 
 def _card(title: str, subject: str, said: str, figure: "Figure | None", reach: str = "") -> bytes:
-    """reach: how far the answer reaches if not to all, with which ``said`` ends: on lines of its own, since a long answer is cut."""
+    """Draw a card.
+
+    reach: the part of ``said``, at its end, on an answer that does not cover everything; on separate lines, since a long answer is cut.
+    """
     from PIL import Image, ImageDraw, ImageFont
 
     def font(size: int) -> Any:

@@ -1,4 +1,4 @@
-"""Numbers, words and HTML fragments for display. All external text is escaped here."""
+"""Provides numbers, words and HTML fragments for display, and escapes all external text."""
 
 from analyzers import formatting as numbers
 

@@ -1,4 +1,4 @@
-"""Parts of the headline card, in HTML: header, main number with its meaning, tiles. All of them escape."""
+"""Renders the parts of the headline card, in HTML: header, main number with its meaning, tiles. All of them escape."""
 
 from analyzers import ANALYZERS
 from analyzers.base import CheckpointFacts, Report
@@ -16,22 +16,22 @@ UNKNOWN = tag("undecided", "not decided")
 
 
 def card(name: str, *parts: str) -> str:
-    """The card. name: what a screen reader calls it; parts: HTML."""
+    """Render the card. name: its name for screen readers; parts: HTML."""
     return str(_PIECES.card(name, parts))
 
 
 def model_head(name: str, checkpoint: CheckpointFacts, facts: str) -> str:
-    """The model with its abbreviated commit, and a line of facts."""
+    """Render the model with its abbreviated commit, and a line of facts."""
     return head(f"{html(name)}{short(checkpoint)}", facts)
 
 
 def short(checkpoint: CheckpointFacts) -> str:
-    """The abbreviated commit in small type; empty for a sample."""
+    """Render the abbreviated commit in small type; empty for a sample."""
     return str(_PIECES.short(commit(checkpoint)))
 
 
 def about_sample(ref: str, shows: bool = False, more: str = "") -> str:
-    """The description of a built-in sample, whose true precision is known; empty for other models. shows: include what it demonstrates."""
+    """Describe a built-in sample, whose true precision is known; empty for other models. shows: include what it demonstrates."""
     sample = SAMPLES.get(ref.removeprefix("sample:")) if ref.startswith("sample:") else None
     if sample is None:
         return ""
@@ -40,21 +40,22 @@ def about_sample(ref: str, shows: bool = False, more: str = "") -> str:
 
 
 def answered(report: Report, said: str, links: bool) -> str:
-    """The answer, how far it reaches if not to the whole, what to do now, and further findings, folded.
+    """Render the answer, how far it reaches unless it covers everything, the advice, and further findings, folded.
 
-    said: the headline; links: include the link to the next page, and the one that leads from an embedded result to its page.
+    said: the headline; links: include the link to the next page, and the link from an embedded result to its page.
     """
     step = report.next_step()
     title, address = (ANALYZERS[step.analyzer].title, addresses.next_page(step)) if links else ("", "")
     again = addresses.again(report) if links else ""
     reach = report.reach()
-    said = said.removesuffix(reach).rstrip()  # smaller, on a line of its own
+    said = said.removesuffix(reach).rstrip()  # shown smaller, on a separate line
     return str(_PIECES.answered(said, reach, step.advice, title, address, report.more_findings(), again))
 
 
 def tiles(report: Report, links: bool, *each: tuple[str, str]) -> str:
-    """A row of tiles: of each the section of the methods page about it, and its HTML. A tag that all have is said once, above them. links:
-    include links to these sections.
+    """Render a row of tiles, given as (section of the methods page, HTML).
+
+    A tag that all tiles share is shown once, above them. links: include links to the sections.
     """
     common = next((how for how in (FACT, ESTIMATE) if all(how in tile for _, tile in each)), "")
     plain = [(section, tile.replace(common, "", 1)) for section, tile in each]
@@ -62,10 +63,10 @@ def tiles(report: Report, links: bool, *each: tuple[str, str]) -> str:
 
 
 def answer(question: str, value: str, how: str, body: str) -> str:
-    """A tile. how: the tag for the kind of evidence; body: plain text."""
+    """Render a tile. how: the tag for the kind of evidence; body: plain text."""
     return tile(question, value, how, str(_PIECES.paragraph(body)))
 
 
 def cannot_tell(question: str, why: str) -> str:
-    """A tile without an answer. why: plain text."""
+    """Render a tile without an answer. why: plain text."""
     return answer(question, "Cannot tell", UNKNOWN, why)

@@ -1,4 +1,4 @@
-"""The legend of a figure, above it in HTML: unlike Plotly's own it wraps on any screen."""
+"""Renders the legend of a figure, above it in HTML: unlike Plotly's own legend, it wraps on any screen."""
 
 from collections.abc import Iterable
 from itertools import count
@@ -7,7 +7,7 @@ from typing import Any
 from components.plots.marks import marked
 from components.text.render import macros
 
-# In a box 28 wide and 12 high, as Plotly draws them.
+# Marker paths in a box 28 wide and 12 high, as Plotly draws them.
 _PATHS = {
     "circle": "M14 2.5a3.5 3.5 0 1 0 .01 0Z",
     "square": "M10.8 2.8h6.4v6.4h-6.4Z",
@@ -22,7 +22,9 @@ _DASHES = {"solid": "none", "dash": "6 3", "dot": "2 2", "dashdot": "6 2 2 2", "
 
 
 def legend(names: Iterable[str], lines: bool = True, styles: Iterable[int] | None = None) -> str:
-    """Each name with its line and marker. lines: whether lines join the markers; styles: indices for `marked`, by default in order."""
+    """Render each name with its line and marker. lines: whether lines join the markers; styles: indices for `marked`, by
+    default in order.
+    """
     numbered = zip(count() if styles is None else styles, names, strict=False)
     return str(macros("text/templates/pieces.html").legend([_row(name, marked(index), lines) for index, name in numbered]))
 

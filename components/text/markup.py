@@ -1,4 +1,4 @@
-"""HTML fragments shared by the results of all analyzers: headers, tiles, tags, tables, captions, notes. All of them escape."""
+"""Renders HTML fragments shared by the results of all analyzers: headers, tiles, tags, tables, captions, notes. All of them escape."""
 
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
@@ -10,17 +10,17 @@ _LONGEST_CELL = 1_000
 
 
 def head(title: str, facts: str) -> str:
-    """The header of a card. title: HTML; facts: a line of plain text."""
+    """Render the header of a card. title: HTML; facts: a line of plain text."""
     return str(_PIECES.head(title, facts))
 
 
 def tile(question: str, answer: str, badge: str, body: str) -> str:
-    """A question with its short answer (plain text), the tag for the kind of evidence, and the sentences below (HTML)."""
+    """Render a question with its short answer (plain text), the tag for the kind of evidence, and the sentences below (HTML)."""
     return str(_PIECES.tile(question, answer, badge, body))
 
 
 def tag(kind: str, text: str) -> str:
-    """A tag for the kind of evidence; ``kind`` is its style."""
+    """Render a tag for the kind of evidence; ``kind`` is its style."""
     return str(_PIECES.tag(kind, text))
 
 
@@ -32,15 +32,15 @@ def table(
     marked: frozenset[int] = frozenset(),
     stacked: bool = False,
 ) -> str:
-    """A table of plain text; ``numeric`` columns are right-aligned, ``marked`` rows are highlighted. Names are not truncated.
+    """Render a table of plain text; ``numeric`` columns are right-aligned, ``marked`` rows are highlighted. Names are not truncated.
 
-    On a narrow screen the table scrolls; a ``stacked`` one lists the cells of a row vertically, each with its title.
+    On a narrow screen the table scrolls; a ``stacked`` table lists the cells of a row vertically, each with its title.
     """
     return str(_PIECES.table(titles, rows, numeric, caption, marked, stacked))
 
 
 def cited(text: str, named: str = "Source: ") -> str:
-    """A source: a link that shows its host if ``text`` is an address, else the text itself. named: the prefix."""
+    """Render a source: a link that shows its host if ``text`` is an address, else the text itself. named: the prefix."""
     try:
         host = urlsplit(text).scheme in ("http", "https") and urlsplit(text).hostname
     except ValueError:
@@ -49,10 +49,10 @@ def cited(text: str, named: str = "Source: ") -> str:
 
 
 def caption(text: str) -> str:
-    """A sentence above a figure."""
+    """Render a sentence above a figure."""
     return str(_PIECES.caption(text))
 
 
 def notes(said: Iterable[str]) -> str:
-    """Notes without duplicates; empty if there are none."""
+    """Render notes without duplicates; empty if there are none."""
     return str(_PIECES.notes(list(dict.fromkeys(said))))

@@ -1,4 +1,4 @@
-"""Display names of models, commits and texts, shared by all analyzers; plain text."""
+"""Returns display names of models, commits and texts, shared by all analyzers; plain text."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,23 +10,23 @@ _COMMIT = 12
 
 
 def model_name(report: Any) -> str:
-    """The model of a single-model report, as requested, with its revision."""
+    """Return the model of a single-model report, as requested, with its revision."""
     return shown(report.request.model)
 
 
 def commit(checkpoint: CheckpointFacts) -> str:
-    """The abbreviated commit; empty for a sample, which has none."""
+    """Return the abbreviated commit; empty for a sample, which has none."""
     return "" if checkpoint.ref.startswith("sample:") else shown(checkpoint.commit[:7])
 
 
 def tensor_name(row: Any) -> str:
-    """The name of a row in a table of tensors, which may cover several."""
+    """Return the name of a row in a table of tensors, which may cover several tensors."""
     name = shown(row.name)
     return name if row.tensors == 1 else f"{name} ({row.tensors:,} tensors)"
 
 
 def source_name(source: str, ours: Mapping[str, str], pinned: str | None = None) -> str:
-    """The source of a text: its name in ``ours``, or the dataset; with its abbreviated commit if ``pinned`` is given."""
+    """Return the source of a text: its name in ``ours``, or the dataset; with its abbreviated commit if ``pinned`` is given."""
     if source in ours:
         return ours[source]
     return shown(source) + (f" at {shown(pinned[:_COMMIT])}" if pinned else "")

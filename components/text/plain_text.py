@@ -1,11 +1,11 @@
-"""Make external text safe to display: no invisible or reordering characters, no unbounded length, no HTML."""
+"""Makes external text safe to display: no invisible or reordering characters, no unbounded length, no HTML."""
 
 import re
 from html import escape
 
 from analyzers.terminal import printable
 
-# Maximum length in a table row; the downloads have the full name.
+# Longest name in a table row; the downloads have the full name.
 LONGEST = 160
 LONGEST_SENTENCE = 2_000
 _POWER = re.compile(r"(?<![\w.])(2|10)\^(-?\d+)")
@@ -15,10 +15,10 @@ _NORMAL = {superscript: plain for plain, superscript in _SUPERSCRIPTS.items()}
 
 
 def shown(text: str, longest: int = LONGEST) -> str:
-    """``text`` as one line of plain text: invisible characters are replaced by their code (``<U+202E>``), long texts truncated in the
-    middle.
+    """Return ``text`` as one line of plain text.
 
-    Any whitespace becomes one space. ``longest`` counts characters of ``text`` and is at least 3.
+    Invisible characters are replaced by their code (``<U+202E>``), any whitespace by one space; long texts are truncated in the middle.
+    ``longest`` counts characters of ``text`` and is at least 3.
     """
     if len(text) > longest:
         half = (longest - 1) // 2
@@ -27,7 +27,7 @@ def shown(text: str, longest: int = LONGEST) -> str:
 
 
 def ascii_only(text: str) -> str:
-    """``text`` for a font that has ASCII alone: ``->`` for an arrow, ``2^-8`` for a power, ``?`` for what has no counterpart."""
+    """Convert ``text`` for a font with ASCII characters only: ``->`` for an arrow, ``2^-8`` for a power, ``?`` for the rest."""
     text = re.sub(
         r"[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda found: f"^{found[0].translate(_NORMAL)}", text.replace("→", "->").replace("–", "-").replace("±", "+/-")
     )
@@ -35,7 +35,7 @@ def ascii_only(text: str) -> str:
 
 
 def html(text: str, longest: int = LONGEST) -> str:
-    """`shown`, escaped: for HTML, inside elements and quoted attributes, and for Plotly."""
+    """Escape `shown` text: for HTML, inside elements and quoted attributes, and for Plotly."""
     return escape(shown(text, longest))
 
 
@@ -47,5 +47,5 @@ def powers(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A sentence of an analyzer as HTML: `powers`, then `html` with the length limit of a sentence."""
+    """Render a sentence of an analyzer as HTML: `powers`, then `html` with the length limit of a sentence."""
     return html(powers(text), LONGEST_SENTENCE)

@@ -1,6 +1,6 @@
-"""HTML, SVG and sentences from templates, which are in a ``templates`` folder next to the code that uses them. Escaped by default.
+"""Renders HTML, SVG and sentences from templates in a ``templates`` folder next to the code that uses them. Escaped by default.
 
-A value that is already HTML, made by another template, uses the filter ``safe``, the only way to bypass escaping.
+A value that is already HTML, rendered by another template, uses the filter ``safe``, the only way to bypass escaping.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ _COMPONENTS = Path(__file__).parents[1]
 
 
 def render(template: str, **values: Any) -> str:
-    """A template, named by its path in ``components`` (``results/templates/page.html``), with these values."""
+    """Render a template, named by its path in ``components`` (``results/templates/page.html``), with these values."""
     return _environment().get_template(template).render(values)
 
 
 def macros(template: str) -> Any:
-    """The macros of a template, as functions that return HTML."""
+    """Return the macros of a template, as functions that return HTML."""
     return _environment().get_template(template).module
 
 
@@ -51,10 +51,10 @@ def _environment() -> Environment:
 
 
 def _shown(text: str, longest: int = plain_text.LONGEST) -> str:
-    """`plain_text.shown`, still escaped even if the text is marked as HTML."""
+    """Return `plain_text.shown`, which is still escaped even if the text is marked as HTML."""
     return plain_text.shown(str(text), longest)
 
 
 def _prose(text: str) -> str:
-    """A sentence of an analyzer with normalized numbers and the length limit of a sentence."""
+    """Return a sentence of an analyzer with normalized numbers and the length limit of a sentence."""
     return _shown(plain_text.powers(str(text)), plain_text.LONGEST_SENTENCE)

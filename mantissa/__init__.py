@@ -1,4 +1,4 @@
-"""Mantissa from Python: what the numbers in a language model's weights say about how it was trained.
+"""Answers questions about how a language model was trained from the numbers in its weights, in Python.
 
 report = mantissa.dtype("org/model")
 report.summary, report.tables()["tensors"], report.plot("spectrum")

@@ -1,4 +1,4 @@
-"""The program ``mantissa``: the command line of `analyzers.__main__`, and the commands of `mantissa.commands`."""
+"""Runs the program ``mantissa``: the command line of `analyzers.__main__`, and the commands of `mantissa.commands`."""
 
 import sys
 
@@ -9,7 +9,7 @@ from mantissa.commands import COMMANDS
 
 
 def main() -> int:
-    """Run one command; returns the exit status, as `analyzers.__main__.main` does."""
+    """Run one command; return the exit status, as `analyzers.__main__.main` does."""
     if sys.argv[1:] == ["--version"]:
         print_line(f"mantissa {mantissa.__version__}", sys.stdout)
         return 0

@@ -1,4 +1,4 @@
-"""One function for each question. They load what they need when they are called."""
+"""Provides one function for each question. Each imports its dependencies when it is called."""
 
 import os
 import sys
@@ -38,7 +38,7 @@ def dtype(
     model: "Weights", *, stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
 ) -> "DtypeReport": ...
 def dtype(model: "Weights", *, stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any) -> Any:
-    """Which formats the weights are stored in, have passed through, and fit.
+    """Determine which formats the weights are stored in, have passed through, and fit.
 
     model: ``org/name`` (with ``@revision``), ``sample:NAME``, a path, a module of torch, or a state dict.
     options: fields of `analyzers.dtype_detection.DtypeRequest`: mode ("quick" reads a sample, "exact" everything), budget (bytes),
@@ -61,11 +61,11 @@ def sparsity(
 def sparsity(
     base: "Weights", *tuned: "Weights", stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
 ) -> Any:
-    """What a fine-tune changed that bf16 can see: shares, places and sizes of updates.
+    """Measure what a fine-tune changed at bf16 resolution: shares, places and sizes of updates.
 
-    base, tuned: as the model of `dtype`; several tuned ones are a trajectory. options: fields of
-    `analyzers.update_sparsity.SparsityRequest`: eta (of the probe, relative), spectral, and those of
-    `dtype`. The rest, and errors, as in `dtype`.
+    base, tuned: like the model of `dtype`; several tuned checkpoints are a trajectory. options: fields of
+    `analyzers.update_sparsity.SparsityRequest`: eta (relative threshold of the probe), spectral, and those of `dtype`. Other parameters and
+    errors as in `dtype`.
     """
     return _ask("sparsity", {"base": base, "tuned": tuned}, options, stream, progress, token)
 
@@ -81,10 +81,11 @@ def parents(
 def parents(
     model: "Weights", *candidates: "Weights", stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
 ) -> Any:
-    """Which models the weights come from: a copy, a fine-tune, a merge (of what, in which proportions), or none of the candidates.
+    """Determine which models the weights come from: a copy, a fine-tune, a merge (of what, in which proportions), or none of the
+    candidates.
 
-    model, candidates: as the model of `dtype`; without candidates those that the model card names. options: fields of
-    `analyzers.parents.ParentsRequest`, those of `dtype`. The rest, and errors, as in `dtype`.
+    model, candidates: like the model of `dtype`; by default the candidates that the model card names. options: fields of
+    `analyzers.parents.ParentsRequest`, those of `dtype`. Other parameters and errors as in `dtype`.
     """
     return _ask("parents", {"model": model, "candidates": candidates}, options, stream, progress, token)
 
@@ -100,10 +101,10 @@ def check(
 def check(
     model: "Weights", base: "Weights | None" = None, *, stream: bool = False, progress: bool = False, token: str | bool = True
 ) -> Any:
-    """Return whether an upload is what it claims to be, and what it wastes: findings, each with its level and what to do about it.
+    """Check whether an upload is what it claims to be, and what it wastes: findings, each with its level and advice.
 
-    model: as in `dtype`; base: the checkpoint that it was trained from, to compare with. All of both is read. The rest, and errors, as in
-    `dtype`.
+    model: as in `dtype`; base: the checkpoint that it was trained from, to compare with. Both are read entirely. Other parameters and
+    errors as in `dtype`.
     """
     return _ask("check", {"model": model} | ({} if base is None else {"base": base}), {}, stream, progress, token)
 
@@ -139,7 +140,8 @@ def shrink(
 ) -> Any:
     """Store a checkpoint in the new folder ``out`` in fewer bytes without changing a value, proven by reading it back.
 
-    model: ``org/name`` (with ``@revision``), ``sample:NAME`` or a path. to: consider only this format. The rest, and errors, as in `dtype`.
+    model: ``org/name`` (with ``@revision``), ``sample:NAME`` or a path. to: consider only this format. Other parameters and errors as in
+    `dtype`.
     """
     with extras_explained():
         from analyzers.checkpoints import Access
@@ -184,18 +186,18 @@ def conflict(
     token: str | bool = True,
     **options: Any,
 ) -> Any:
-    """Return whether samples pull the same neuron in opposite directions, and whether one of them dominates.
+    """Measure whether samples pull the same neuron in opposite directions, and whether one of them dominates.
 
     model: a reference or a path, or a causal language model of transformers with its ``tokenizer`` or with ``token_ids``. It is not
     changed: a copy of its structure, which shares its weights where they are float32, runs in evaluation mode.
     options: fields of `analyzers.gradient_conflict.ConflictRequest`: samples, data, pairs, token_ids (a list of ids per sample) with
     answer_starts, ffn ("topk"), topk, gamma, ... loss: "mean" or "sum" over a sample's answer tokens.
 
-    batches: what ``loss(model, batch)``, which returns a scalar tensor, takes; the gradient of each batch is then one sample. Without a
-    loss, batches are mappings and ``model(**batch).loss`` counts. model is any module of torch with feed-forward blocks
-    (`analyzers.language_models.unit_weights`); it runs itself, in evaluation mode, and is as before afterwards, as are torch's random
-    numbers. Of the options gamma, floor, epsilon, unit, weights and seed apply. Exceptions of the loss are not translated.
-    The rest, and errors, as in `dtype`.
+    batches: inputs of ``loss(model, batch)``, which returns a scalar tensor; the gradient of each batch is then one sample. Without a loss,
+    batches are mappings and ``model(**batch).loss`` is differentiated. model is any module of torch with feed-forward blocks
+    (`analyzers.language_models.unit_weights`); it runs itself, in evaluation mode; its state and torch's random state are restored
+    afterwards. Only the options gamma, floor, epsilon, unit, weights and seed apply. Exceptions of the loss are not translated. Other
+    parameters and errors as in `dtype`.
     """
     if batches is not None:
         with extras_explained():
@@ -220,10 +222,10 @@ def precision(
 def precision(
     model: "Model", *, tokenizer: Any = None, stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
 ) -> Any:
-    """How rounding error grows through the layers, forward and backward, for each way of running the model.
+    """Measure how rounding error grows through the layers, forward and backward, for each way of running the model.
 
     model, tokenizer: as in `conflict`. options: fields of `analyzers.precision_variants.PrecisionRequest`: variants, data, text, token_ids
-    (equally long rows), sequences, sequence_length, loss, ... The rest, and errors, as in `dtype`.
+    (equally long rows), sequences, sequence_length, loss, ... Other parameters and errors as in `dtype`.
     """
     if rows := options.get("token_ids"):
         options = {"sequences": len(rows), "sequence_length": len(rows[0])} | options
@@ -241,10 +243,10 @@ def exit(
 def exit(
     model: "Model", *, tokenizer: Any = None, stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
 ) -> Any:
-    """How close gradients without backpropagation at the LM head come to the exact one.
+    """Measure how close gradients without backpropagation at the LM head come to the exact gradient.
 
     model, tokenizer: as in `conflict`. options: fields of `analyzers.exit_feedback.ExitRequest`: methods, rank, k, anchors, seeds, data,
-    token_ids with answer_starts (without training, which needs a tokenizer), ... The rest, and errors, as in `dtype`.
+    token_ids with answer_starts (without training, which needs a tokenizer), ... Other parameters and errors as in `dtype`.
     """
     if rows := options.get("token_ids"):
         options = {"samples": len(rows)} | options
@@ -252,7 +254,7 @@ def exit(
 
 
 def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
-    """A report from its JSON (``report.model_dump_json()``, ``--json``, the page's download), given as text or as the path of a file.
+    """Read a report from its JSON (``report.model_dump_json()``, ``--json``, the page's download), given as text or as the path of a file.
 
     Raises InvalidRequest for anything but a report, and for one of another version of Mantissa; LimitExceeded for a larger file.
     """
@@ -310,7 +312,7 @@ def _ask(
     token: str | bool,
     tokenizer: Any = None,
 ) -> Any:
-    """The report, or the generator. models: by the field of the request."""
+    """Return the report, or the generator. models: by field of the request."""
     with extras_explained():
         return _answer(_items(analyzer, models, options, token, tokenizer), analyzer, stream, progress)
 
@@ -356,7 +358,7 @@ def _of_batches(model: Any, batches: Iterable[Any], loss: Any, options: Mapping[
 
 
 def _asked(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any], token: str | bool, tokenizer: Any) -> Any:
-    """The request, and what it may read."""
+    """Build the request, and what it may read."""
     from pydantic import ValidationError
 
     from analyzers import ANALYZERS
@@ -378,7 +380,7 @@ def _asked(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any],
 
 
 def _named(model: Any, memory: dict[str, Any], tokenizer: Any) -> Any:
-    """The reference of ``model`` in a request; a model in memory is registered under its name."""
+    """Return the reference of ``model`` in a request; a model in memory is registered under its name."""
     if isinstance(model, tuple):
         return tuple(_named(each, memory, tokenizer) for each in model)
     if isinstance(model, str):

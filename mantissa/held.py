@@ -1,4 +1,4 @@
-"""Models in memory as checkpoints: modules of torch and state dicts, with the tokenizer that goes with them."""
+"""Treats models in memory as checkpoints: modules of torch and state dicts, with their tokenizer."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from analyzers.checkpoints import MemoryRepository, MemoryTensor, quoted
 from analyzers.errors import InvalidRequest, UnsupportedWeights
 
-# As safetensors names them.
+# Names of torch's dtypes in safetensors.
 DTYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float8_e4m3fn: "F8_E4M3",
     torch.float8_e5m2: "F8_E5M2", torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ", torch.int64: "I64",
@@ -22,12 +22,12 @@ DTYPES = {
 
 
 def held(name: str, model: nn.Module | Mapping[str, Tensor], tokenizer: Any = None) -> MemoryRepository:
-    """``model`` as a checkpoint, without a copy where a tensor is contiguous; it must not change while it is looked at.
+    """Return ``model`` as a checkpoint, without copying contiguous tensors; it must not change while it is analyzed.
 
-    model: a module, also inside DistributedDataParallel, DataParallel or torch.compile, or a state dict; of tied tensors the first counts.
-    tokenizer: of transformers, saved with the model's config.json to memory.
-    Raises InvalidRequest for a model that is not all here (on the meta device, sharded, half-loaded), wrapped by PEFT, or without tensors;
-    UnsupportedWeights for quantized or otherwise packed weights.
+    model: a module, also inside DistributedDataParallel, DataParallel or torch.compile, or a state dict; among tied tensors the first
+    counts. tokenizer: of transformers, saved with the model's config.json to memory. Raises InvalidRequest for a model that is incomplete
+    (on the meta device, sharded, half-loaded), wrapped by PEFT, or without tensors; UnsupportedWeights for quantized or otherwise packed
+    weights.
     """
     module = unwrapped(model) if isinstance(model, nn.Module) else None
     state = model if not isinstance(model, nn.Module) else unwrapped(model).state_dict()
@@ -38,7 +38,7 @@ def held(name: str, model: nn.Module | Mapping[str, Tensor], tokenizer: Any = No
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model itself, without the wrappers that leave its weights as they are. Raises InvalidRequest for those that do not."""
+    """Return the model without wrappers that leave its weights unchanged. Raises InvalidRequest for wrappers that change them."""
     while True:
         if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
             model = model.module
@@ -46,7 +46,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
             model = inner
         else:
             break
-    wrapped = type(model).__module__.startswith("peft.")  # its prompts are parameters beside the model's
+    wrapped = type(model).__module__.startswith("peft.")  # its prompts are parameters outside the model
     if wrapped or any(".lora_" in name or ".base_layer." in name for name, _ in model.named_parameters()):
         raise InvalidRequest("This model has PEFT adapters, which are not yet part of its weights: merge them first, merge_and_unload().")
     return model
@@ -70,7 +70,7 @@ def _check_all_here(name: str, state: Mapping[str, Any]) -> None:
 
 
 def _once(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The first of tensors that are the same memory, as a file stores tied weights."""
+    """Keep the first of tensors that share memory, like a file with tied weights."""
     seen: dict[tuple[object, ...], str] = {}
     chosen = {}
     for key, value in state.items():
@@ -83,7 +83,7 @@ def _once(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _tensor(key: str, value: Tensor) -> MemoryTensor:
-    if type(value) not in (Tensor, nn.Parameter):  # DTensor, and the packed tensors of torchao and bitsandbytes
+    if type(value) not in (Tensor, nn.Parameter):  # such as DTensor, and the packed tensors of torchao and bitsandbytes
         what = "one shard of its values" if type(value).__name__ == "DTensor" else "quantized values"
         raise UnsupportedWeights(f"{quoted(key)} is a {type(value).__name__}, which holds {what} here: pass a state dict of plain tensors.")
     if value.dtype not in DTYPES or value.layout != torch.strided:
@@ -100,7 +100,7 @@ def _reader(flat: Tensor) -> Callable[[int, memoryview], None]:
 
 
 def _files(module: nn.Module | None, tokenizer: Any) -> dict[str, bytes]:
-    """config.json and the tokenizer's files, as saving them would write them."""
+    """Return config.json and the tokenizer's files, as saving them would write them."""
     with TemporaryDirectory(prefix="mantissa-") as folder:
         if tokenizer is not None:
             if not hasattr(tokenizer, "save_pretrained"):
@@ -110,7 +110,7 @@ def _files(module: nn.Module | None, tokenizer: Any) -> dict[str, bytes]:
     config: Any = getattr(module, "config", None)
     if module is not None and hasattr(config, "to_json_string"):
         stated = json.loads(config.to_json_string())
-        # As save_pretrained sets them.
+        # Set like save_pretrained does.
         stated |= {"architectures": [type(module).__name__], "dtype": str(getattr(module, "dtype", "")).removeprefix("torch.")}
         files["config.json"] = (json.dumps(stated, indent=2, sort_keys=True) + "\n").encode()
     return files

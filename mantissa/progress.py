@@ -1,4 +1,4 @@
-"""A progress bar over the items of an analyzer, on a terminal or in a notebook."""
+"""Draws a progress bar over the items of an analyzer, on a terminal or in a notebook."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,7 +9,7 @@ from analyzers.terminal import printable
 
 
 def with_bar(items: Iterator[Any], name: str) -> Iterator[Any]:
-    """Pass ``items`` on and draw their progress: in a notebook that has ipywidgets as a widget, else as text on stderr."""
+    """Yield ``items`` and draw their progress: as a widget in a notebook with ipywidgets, else as text on stderr."""
     from tqdm.auto import tqdm
 
     with closing(items), tqdm(unit="B", unit_scale=True, desc=printable(name[:40]), leave=False) as bar:  # type: ignore[type-var]

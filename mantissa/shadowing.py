@@ -1,4 +1,4 @@
-"""Folders of somebody's project that have the names of Mantissa's packages."""
+"""Detects folders of a user's project that have the names of Mantissa's packages."""
 
 import sys
 from importlib.util import find_spec
@@ -8,9 +8,9 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 def check_packages() -> None:
-    """Raise ImportError, with what to do, where a folder of the project would be imported in place of ``analyzers`` or ``components``.
+    """Raise ImportError, with advice, if a folder of the project would be imported in place of ``analyzers`` or ``components``.
 
-    ``python -m mantissa`` puts the current folder first in ``sys.path``; it gets Mantissa's own packages.
+    ``python -m mantissa`` puts the current folder first in ``sys.path``, so Mantissa's own folder is inserted before it.
     """
     if any(sys.orig_argv[i : i + 2] == ["-m", "mantissa"] for i in range(1, len(sys.orig_argv))):
         sys.path.insert(0, str(_ROOT))

@@ -1,4 +1,4 @@
-"""The commands that only the package has: the pages, their library, and shell completion."""
+"""Registers the commands that only the package has: the pages, their library, and shell completion."""
 
 from importlib import import_module
 
@@ -9,4 +9,4 @@ COMMANDS: Tools = {
     "library": ("add the results of a scan to the library of the pages, or restore it", lambda: import_module("mantissa.commands.library")),
     "completion": ("print a script that completes commands and options in a shell", lambda: import_module("mantissa.commands.completion")),
 }
-"""As `analyzers.__main__.TOOLS`."""
+"""Commands in the format of `analyzers.__main__.TOOLS`."""

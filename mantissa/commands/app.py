@@ -1,4 +1,4 @@
-"""``mantissa app [--port N]``."""
+"""Implements ``mantissa app [--port N]``."""
 
 import argparse
 import os
@@ -15,10 +15,10 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve the pages until interrupted; returns 0."""
+    """Serve the pages until interrupted; return 0."""
     if options.port is not None:
         os.environ["PORT"] = str(options.port)
-    # A wheel puts app.py into this package.
+    # A wheel contains app.py as a module of this package.
     app = import_module("mantissa.app") if find_spec("mantissa.app") else import_module("app")
     app.main()
     return 0

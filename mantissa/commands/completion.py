@@ -1,4 +1,4 @@
-"""``mantissa completion bash|zsh|fish``."""
+"""Implements ``mantissa completion bash|zsh|fish``."""
 
 import argparse
 
@@ -18,7 +18,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the script; returns 0."""
+    """Print the script; return 0."""
     import shtab
 
     from analyzers import ANALYZERS

@@ -1,4 +1,4 @@
-"""``mantissa library import DIR`` and ``mantissa library restore``."""
+"""Implements ``mantissa library import DIR`` and ``mantissa library restore``."""
 
 import argparse
 from pathlib import Path
@@ -24,7 +24,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Import the results; returns 2 if one is invalid, else 0. Or restore. Raises MantissaError."""
+    """Import the results or restore the library; return 2 if a result is invalid, else 0. Raises MantissaError."""
     if (options.action == "import") == (options.folder is None):
         raise InvalidRequest("Give the folder of a scan: mantissa library import DIR. To restore the library, give none.")
     if options.action == "restore":

@@ -1,4 +1,4 @@
-"""Watching a training run: which weights its updates reach, as bf16 sees them."""
+"""Monitors a training run: which weights its updates reach at bf16 resolution."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ __all__ = ["Look", "MantissaCallback", "RoleLook", "UpdateMonitor"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "MantissaCallback":  # transformers takes seconds to import, which other training loops do without
+    if name == "MantissaCallback":  # transformers takes seconds to import, and other training loops do not need it
         from mantissa.training.callback import MantissaCallback
 
         return MantissaCallback

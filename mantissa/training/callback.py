@@ -1,4 +1,4 @@
-"""`MantissaCallback`: the monitor in transformers' Trainer, and in TRL's trainers, which inherit it."""
+"""Attaches the monitor to transformers' Trainer, and to TRL's trainers, which inherit from it."""
 
 import re
 import sys
@@ -13,12 +13,13 @@ from mantissa.training.monitor import UpdateMonitor
 
 
 class MantissaCallback(TrainerCallback):
-    """Looks every ``every`` steps and logs the figures through ``Trainer.log``, so that W&B, TensorBoard, trackio and the rest get them.
+    """Measures every ``every`` steps and logs the results through ``Trainer.log``, so that W&B, TensorBoard, trackio and others receive
+    them.
 
         trainer.add_callback(MantissaCallback(trainer, every=100))
 
-    mode, share, seed, path: as of `UpdateMonitor`, which gets the trainer's optimizer. by_role: log the figures of each role, and not only
-    those of all trained parameters; ``path`` has all of them. looks: those so far. Messages are printed when they are new.
+    mode, share, seed, path: see `UpdateMonitor`, which receives the trainer's optimizer. by_role: also log the figures of each role, not
+    only those of all trained parameters; ``path`` contains both. looks: the measurements so far. New messages are printed.
     """
 
     def __init__(
@@ -43,25 +44,25 @@ class MantissaCallback(TrainerCallback):
         self._said: set[str] = set()
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Attach the monitor to the model as it will be trained; where training resumes, its start is this step."""
-        if self._monitor is not None:  # of a run that was interrupted
+        """Attach the monitor to the model as it will be trained; after a resume, its start is the current step."""
+        if self._monitor is not None:  # left by an interrupted run
             self._monitor.close()
         self._monitor = UpdateMonitor(
             self._trainer.model_wrapped, self._trainer.optimizer, every=self._every, step=state.global_step, **self._options
         )
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Look, where it is time, before the trainer logs and saves."""
+        """Measure if it is due, before the trainer logs and saves."""
         if self._monitor is None or state.global_step % self._every:
             return
         look = self._monitor.look(state.global_step)
         self.looks.append(look)
         due = control.should_log
         self._trainer.log(look.metrics(by_role=self._by_role))
-        control.should_log = due  # which logging cleared, as if the trainer's own figures were logged
+        control.should_log = due  # logging cleared it, as if the trainer's own figures had been logged
         if state.is_world_process_zero:
             for message in look.messages:
-                kind = re.sub(r"\d[\d.,]*", "", message)  # the same with other numbers is not new
+                kind = re.sub(r"\d[\d.,]*", "", message)  # the same message with other numbers is not new
                 if kind not in self._said:
                     self._said.add(kind)
                     print_line(f"mantissa: {message}", sys.stdout)

@@ -1,4 +1,4 @@
-"""The measurements of a model at one step of its training."""
+"""Defines the measurements of a model at one step of its training."""
 
 from collections.abc import Mapping
 
@@ -8,18 +8,18 @@ from analyzers.data import Data
 class RoleLook(Data):
     """Measurements of the parameters of one role, or of all of them.
 
-    values: how many were compared, over all processes. changed, swallowed: since the start of the monitor; changed_since_last,
-    swallowed_since_last: since the look before. A value has changed where bf16 of it (nearest even) has, +0 = -0; an update is swallowed
-    where the stored value differs and bf16 of it does not. Counts of values, in quick mode of sampled ones. Where nothing is stored in a
-    format finer than bf16 the stored values do not show what bf16 swallowed, and the swallowed figures are null.
-    *_share: of the role's parameters, tensors weighted by their sizes; in quick mode an estimate. swallowed_share: of the values in finer
-    formats whose stored value differs; null where none does. update_ratio: |w - w_last| / |w|, Frobenius norms; null where a norm is not
-    finite or 0. unmoved: trainable tensors of which no compared value differs from its start, of ``trainable`` in all.
+    values: number of compared values, over all processes. changed, swallowed: since the start of the monitor; changed_since_last,
+    swallowed_since_last: since the previous look. A value has changed if its rounding to bf16 (nearest even) has, with +0 = -0; an update
+    is swallowed if the stored value differs and its rounding to bf16 does not. These are counts of values, in quick mode of sampled values.
+    If nothing is stored in a format finer than bf16, the stored values do not show what bf16 swallowed, and the swallowed figures are null.
+    *_share: share of the role's parameters, tensors weighted by their sizes; in quick mode an estimate. swallowed_share: share of the
+    values in finer formats whose stored value differs; null if none does. update_ratio: |w - w_last| / |w|, Frobenius norms; null if a norm
+    is not finite or 0. unmoved: number of trainable tensors, out of ``trainable``, in which no compared value differs from its start.
 
-    With s the stored values and m their shadow, in float64 under an optimizer of the same class, settings and gradients:
-    followed: values whose m - m_last was measured and is finite. intended: of these, how many m - m_last is not 0 for; null where there are
-    none. lost_share: the share of those whose stored value did not change. lost_norm: |(m - m_last) - (s - s_last)| / |m - m_last|, above 1
-    where rounding adds more than it takes. drift: |s - m| / |m - m_start|. These three are also null where nothing was intended.
+    With s the stored values and m their shadow, in float64 under an optimizer of the same class, settings and gradients: followed: number
+    of values whose m - m_last was measured and is finite. intended: number of these with m - m_last other than 0; null if none is followed.
+    lost_share: share of the intended updates whose stored value did not change. lost_norm: |(m - m_last) - (s - s_last)| / |m - m_last|,
+    above 1 if rounding adds more than it removes. drift: |s - m| / |m - m_start|. These three are also null if nothing was intended.
     """
 
     values: int
@@ -41,11 +41,13 @@ class RoleLook(Data):
 
 
 class Look(Data):
-    """A look after ``step`` steps. start: the step at which the monitor was attached; last: that of the look before.
+    """One measurement of a model after ``step`` steps. start: the step at which the monitor was attached; last: the step of the previous
+    look.
 
-    sampled: whether shares are estimates from a sample. total: all trainable parameters; roles: these by role, as `sparsity` names them,
-    and ``lora_A``, ``lora_B`` and ``lora_magnitude`` of adapters; frozen: those that are not trainable, null where there are none.
-    unmoved: names of trainable tensors that did not move since the start, up to 100. messages: warnings and remarks, one sentence each.
+    sampled: whether shares are estimates from a sample. total: all trainable parameters; roles: trainable parameters by role, as `sparsity`
+    names them, and ``lora_A``, ``lora_B`` and ``lora_magnitude`` of adapters; frozen: parameters that are not trainable, null if there are
+    none. unmoved: names of trainable tensors that have not moved since the start, up to 100. messages: warnings and remarks, one sentence
+    each.
     """
 
     step: int
@@ -59,9 +61,9 @@ class Look(Data):
     messages: tuple[str, ...]
 
     def metrics(self, prefix: str = "mantissa/", by_role: bool = False) -> dict[str, float]:
-        """Plain numbers for a logger, without those that are null: ``mantissa/changed``, ``mantissa/lost_share``, ...
+        """Return plain numbers for a logger, without null ones: ``mantissa/changed``, ``mantissa/lost_share``, ...
 
-        Of all trainable parameters; by_role: also of each role, ``mantissa/attention/changed``, ...
+        They describe all trainable parameters; by_role: also each role, ``mantissa/attention/changed``, ...
         """
         rows = {"": self.total} | ({f"{role}/": row for role, row in self.roles.items()} if by_role else {})
         named = {

@@ -1,4 +1,4 @@
-"""What a look says in sentences."""
+"""Writes the sentences of a look."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,14 +12,16 @@ from analyzers.terminal import percent, plural
 from mantissa.training.counting import FINER
 from mantissa.training.look import Look, RoleLook
 
-# From so many steps on, standing still is worth a sentence; and from such a share of swallowed or lost updates.
+# From this many steps on, unmoved tensors are worth a sentence; so are these shares of swallowed or lost updates.
 _STEPS = 10
 _SWALLOWED = _LOST = 0.5
 _FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64"}
 
 
 class Still(NamedTuple):
-    """A trainable tensor that did not move since the start. start: its watched values. intended: whether its shadow has; None: unknown."""
+    """A trainable tensor that has not moved since the start. start: its watched values. intended: whether its shadow has moved; None:
+    unknown.
+    """
 
     name: str
     norm: bool
@@ -29,12 +31,12 @@ class Still(NamedTuple):
 
 
 class Remarks(NamedTuple):
-    """What messages say in addition to the figures of a look.
+    """The facts for messages that are not figures of a look.
 
-    added, lost: parameters that the model has in addition to those at the start, and no longer. norms: how many are trainable. thawed:
-    frozen parameters that changed. formats: figures of the trainable parameters in each dtype of which some are followed; without an
-    optimizer, in each. finer: how many compared values of theirs have a format finer than bf16. late: how many shadows began after the
-    monitor. unfollowed: names of trainable parameters that were not measured, by the reason; "" for want of an optimizer.
+    added, lost: parameters that the model has gained and lost since the start. norms: number of trainable norm parameters. thawed: frozen
+    parameters that changed. formats: figures of the trainable parameters in each dtype with followed parameters; without an optimizer, in
+    every dtype. finer: number of compared values of trainable parameters in a format finer than bf16. late: number of shadows that began
+    after the monitor. unfollowed: names of trainable parameters that were not measured, by reason; "" if there is no optimizer.
     """
 
     added: Sequence[str]
@@ -49,7 +51,7 @@ class Remarks(NamedTuple):
 
 
 def messages(look: Look, remarks: Remarks) -> Iterator[str]:
-    """One sentence for each thing that is wrong or to be known."""
+    """Yield one sentence for each problem or fact worth knowing."""
     steps = look.step - look.start
     for dtype, row in remarks.formats.items():
         if (row.lost_share or 0) >= _LOST:
@@ -115,7 +117,7 @@ def _why(intended: bool | None, still: Sequence[Still]) -> str:
         return "every step rounds away"
     firsts = {float(each.start[0]) for each in still if each.start.numel() and bool((each.start == each.start[0]).all())}
     if len(firsts) == 1 and (value := abs(firsts.pop())) > 0 and math.isfinite(value):
-        # Next to a power of two the values below are half as far apart as those above.
+        # Next to a power of two, the values below are half as far apart as those above.
         spacing = math.frexp(value)[1] - (9 if value == 2.0 ** (math.frexp(value)[1] - 1) else 8)
         return f"bf16 cannot represent steps below 2^{spacing} at {value}"
     return "bf16 cannot represent steps that small at their values"

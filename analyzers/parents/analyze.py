@@ -1,4 +1,4 @@
-"""Parents: checkpoints -> layers matched by content -> the same values of all -> sums, fit, proof -> verdict."""
+"""Analyzes parents: checkpoints -> layers matched by content -> the same values of all -> sums, fit, proof -> verdict."""
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -53,19 +53,19 @@ from analyzers.parents.rows import candidate_row, fit_rows
 from analyzers.parents.stack import Stack, exact_stack, fitted_stack
 from analyzers.parents.verdict import RELATED_LAYER, Facts, is_odd, judge, related
 
-# Candidates that are fitted together. Of more, the best in a small sample.
+# Most candidates that are fitted together; if there are more, the best in a small sample are chosen.
 FITTED = 8
-_SCREENED = 16  # the part of the budget of each that this sample takes
-_KEPT_NUMBERS = 6_000_000  # of all sides together, in float32
-_RELATED = 0.5  # the least cosine at which tensors that differ are looked at, where one candidate explains the model
-_MUCH = 0.02  # of the values: where so many are in tensors of the best candidate, each tensor is accounted for
+_SCREENED = 16  # the small sample takes this fraction of each candidate's budget
+_KEPT_NUMBERS = 6_000_000  # values of all sides together, in float32
+_RELATED = 0.5  # least cosine for examining tensors that differ, if one candidate explains the model
+_MUCH = 0.02  # share of values; if this many are in tensors of the best candidate, each tensor is accounted for
 
 
 def analyze(request: ParentsRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ParentsReport]:
-    """Compare a model with its candidates and explain its weights by them; yields progress in bytes, then the report.
+    """Compare a model with its candidates and explain its weights by them; yield progress in bytes, then the report.
 
     access: what may be read; by default public Hub repositories and samples. largest: refuse to read more bytes of weights, of all
-    checkpoints together, than this (the page's limit). Raises MantissaError, whose sentence begins with the side where it comes from one.
+    checkpoints together, than this (the page's limit). Raises MantissaError, whose sentence begins with the side that it concerns, if any.
     Closing the generator cancels the reads and closes every checkpoint.
     """
     start = perf_counter()
@@ -81,7 +81,7 @@ def analyze(request: ParentsRequest, access: Access | None = None, *, largest: i
 
 @dataclass(slots=True)
 class _Read:
-    """What one pass found. numbers: of the candidates read; chance: of equal values, for each."""
+    """The result of one pass. numbers: of the candidates read; chance: of equal values, for each candidate."""
 
     numbers: list[int]
     sums: Sums
@@ -89,7 +89,7 @@ class _Read:
 
 
 class _Search:
-    """The model ``sides[0]`` and its candidates, what was read of them, and what it says."""
+    """The model ``sides[0]`` and its candidates, the values read from them, and the conclusions."""
 
     def __init__(self, request: ParentsRequest, opened: Opened, largest: int | None) -> None:
         self._request, self._sides, self._sources, self._notes, self._largest = request, opened.sides, opened.sources, opened.notes, largest
@@ -101,7 +101,7 @@ class _Search:
         self._coverage: dict[int, tuple[Coverage, Coverage]] = {}
         self._stack: Stack | None = None
         self._examination: Examination | None = None
-        self._much = False  # whether a good part of the values is the best candidate's
+        self._much = False  # whether a substantial share of the values is the best candidate's
         self._difference: Difference | None = None
         self._nbytes = self._requests = 0
         self._reading = 0.0
@@ -109,7 +109,7 @@ class _Search:
         self._fit: Fitted | None = None
 
     def screen(self) -> Iterator[Progress]:
-        """Where there are many candidates, choose those that are most similar in a small sample."""
+        """If there are many candidates, choose those that are most similar in a small sample."""
         if len(self._numbers) <= FITTED:
             return
         read = yield from self._stream(self._numbers, "quick", max(1, self._request.budget // _SCREENED), "comparing all candidates")
@@ -145,7 +145,7 @@ class _Search:
             yield from self._decompose(best)
 
     def _stream(self, numbers: Sequence[int], mode: str, budget: int, note: str) -> Generator[Progress, None, _Read]:
-        """Read the model and the candidates ``numbers`` at the same places and count."""
+        """Read the model and the candidates ``numbers`` at the same positions and count."""
         sides = [self._sides[number] for number in (0, *numbers)]
         readers = [self._readers[number] for number in (0, *numbers)]
         repeats = [self._repeats[number] for number in (0, *numbers)]
@@ -177,13 +177,13 @@ class _Search:
         return _Read(list(numbers), collector.sums(), [count.chance(i) for i in range(len(numbers))])
 
     def _conversion(self) -> Iterator[Conversion]:
-        """A row for each tensor; of a model of which nothing is the best candidate's as it was, for those that are not like the others."""
+        """Yield a row for each tensor if much of the model is the best candidate's, else only rows of unusual tensors."""
         if self._examination is not None:
             rows = self._examination.rows(self._sides[0])
             yield from rows if self._much else (row for row in rows if row.relation not in (*FAITHFUL, "unmatched") and is_odd(row))
 
     def _find_stack(self, read: _Read) -> Stack | None:
-        """The model as a stack of layers of several candidates, or of layers of other numbers."""
+        """Find out whether the model is a stack of layers of several candidates, or of renumbered layers."""
         stack = exact_stack(self._alignment, read.sums.tensors, len(read.numbers))
         if stack is not None and not self._covered_by(stack.parents.values()).whole:
             return None
@@ -193,7 +193,7 @@ class _Search:
         return stack
 
     def _examine(self, best: int) -> Iterator[Progress]:
-        """Where much of the model is the best candidate's, read the rest again to tell what happened to it."""
+        """If much of the model is the best candidate's, read the remaining tensors again to tell what happened to them."""
         assert self._read is not None
         if best not in self._read.numbers:
             return
@@ -231,7 +231,7 @@ class _Search:
         return Progress(done=self._nbytes, total=max(total, self._nbytes), unit="bytes", note=note)
 
     def _dtype(self) -> str | None:
-        """The one dtype of the model's matrices; None if there are several."""
+        """Return the single dtype of the model's matrices; None if there are several."""
         dtypes = {group.base.counted_as for group in self._alignment.groups if is_matrix(group.base.shape, group.base.role)}
         return dtypes.pop() if len(dtypes) == 1 else None
 
@@ -245,7 +245,7 @@ class _Search:
         return sorted(self._rows, key=lambda number: _rank(self._rows[number]))
 
     def report(self, start: float) -> ParentsReport:
-        """Everything that was found, as the report."""
+        """Assemble the report."""
         request, order = self._request, self._order()
         named = canonical_names([request.model, *request.candidates], self._sides)
         fit, parents = self._fitted()
@@ -282,24 +282,26 @@ class _Search:
         )
 
     def _fitted(self) -> tuple[Fit | None, list[Parent]]:
-        """The fit, and the rows of the parents that it needs."""
+        """Return the fit, and the rows of the parents that it needs."""
         if self._fit is None or self._read is None:
             return None, []
         fit = fit_rows(self._fit, self._read.sums, [self._sides[number].ref for number in self._read.numbers])
         return fit, [row for i, row in zip(self._fit.chosen, fit.parents, strict=True) if i in self._fit.parents]
 
     def _coverages(self, best: int, stack: Stack | None) -> tuple[Coverage, ...]:
-        """Of the model, as compared with the best candidate or with those of a stack, and of the candidates in the order of the request."""
+        """Return the coverage of the model, compared with the best candidate or a stack's candidates, then of the candidates in request
+        order.
+        """
         model = self._coverage[best][0] if stack is None else self._covered_by(stack.parents.values())
         return (model, *(self._coverage[number][1] for number in sorted(self._coverage)))
 
     def _covered_by(self, columns: Iterable[int]) -> Coverage:
-        """The coverage of the model by several candidates together."""
+        """Return the coverage of the model by several candidates together."""
         filters = self._request.include, self._request.exclude
         return base_coverage(self._sides[0], self._alignment, sorted(set(columns)), *filters)
 
     def _layer_map(self, best: int, stack: Stack | None) -> Iterator[MovedLayer]:
-        """Every layer of a stack with its parent, else the layers that stand under other numbers in a candidate."""
+        """Yield every layer of a stack with its parent, else the layers that have other numbers in a candidate."""
         if self._read is None:
             return
         moved = {
@@ -320,7 +322,7 @@ class _Search:
             yield MovedLayer(layer=home, ref=ref, source=origin, equal_share=self._equal_share(home, column))
 
     def _equal_share(self, layer: Layer, column: int) -> float | None:
-        """Of the values of a layer that were read, those that are the candidate's, once both have the same dtype."""
+        """Return the share of a layer's values read that equal the candidate's, once both have the same dtype."""
         assert self._read is not None
         groups = [group for group in self._alignment.groups if group.base.layer == layer]
         counts = sum((self._read.sums.tensors[g.base.name][column] for g in groups if g.base.name in self._read.sums.tensors), np.zeros(1))
@@ -335,7 +337,9 @@ class _Search:
         return None if read is None or best not in read.numbers else read.sums.steps(read.numbers.index(best), self._dtype() or "")
 
     def _unseen(self) -> tuple[int, float] | None:
-        """The blocks read of what was not read throughout, and the share of all that may hold what none of these holds."""
+        """Return the number of blocks read in incompletely read strata, and the share of all blocks that may be of a kind
+        not among them.
+        """
         sample = None if self._read is None else self._read.sums.sample
         return None if sample is None else sample.unseen()
 
@@ -374,7 +378,7 @@ class _Search:
         )
 
     def _resolved(self) -> dict[str, Any]:
-        """The content of the report's id: resolved commits and the options that differ from their defaults."""
+        """Return the content of the report's id: resolved commits and the options that differ from their defaults."""
         named = [{"ref": side.ref, "commit": side.commit} for side in self._sides]
         source = "+".join(sorted(set(self._sources)))
         options = self._request.model_copy(update={"suggested": ()}).resolved("cpu")
@@ -382,14 +386,14 @@ class _Search:
 
 
 def _rank(row: Candidate) -> tuple[float, float, float, str]:
-    """The most similar first: by signs, which structure does not decide, as far as they differ, then by values."""
+    """Sort the most similar first: by agreement of signs, which structure does not affect, as far as it differs, then by values."""
     if row.cosine is None:
         return (2.0, 0.0, 0.0, row.ref)
     return (-round(row.agreement or 0.0, 2), -round(row.cosine, 6), -(row.equal_share or 0.0), row.ref)
 
 
 def _named_by(verdict: Verdict, candidates: Sequence[Candidate], parents: Sequence[Parent]) -> tuple[str, ...]:
-    """The candidates that a verdict names."""
+    """Return the candidates that a verdict names."""
     if verdict in ("unrelated", "undecided"):
         return ()
     return tuple(each.ref for each in parents) if verdict == "merge" else (candidates[0].ref,)

@@ -1,4 +1,4 @@
-"""Opens the model and its candidates: those that are named, or those of the model card and of the library."""
+"""Opens the model and its candidates: those in the request, or those of the model card and the library."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
@@ -14,7 +14,7 @@ from analyzers.parents.report import ParentsRequest, Source
 
 @dataclass(slots=True)
 class Opened:
-    """The model and its candidates; where the name of each candidate comes from; notes about those that could not be opened."""
+    """The model and its candidates, the source of each candidate's name, and notes about candidates that could not be opened."""
 
     sides: list[Checkpoint]
     sources: list[Source]
@@ -22,7 +22,7 @@ class Opened:
 
 
 def open_all(request: ParentsRequest, access: Access, stack: ExitStack) -> Generator[Progress, None, Opened]:
-    """The model and its candidates: those named, or those of the card and the library that can be opened."""
+    """Open the model and its candidates: those in the request, or those of the card and the library that can be opened."""
     names = ["Model", *side_names(len(request.candidates))]
     sides = yield from open_sides([request.model, *request.candidates], names, access, request.subfolder)
     for side, name in zip(sides, names, strict=True):
@@ -36,7 +36,7 @@ def open_all(request: ParentsRequest, access: Access, stack: ExitStack) -> Gener
 
 
 def _find(request: ParentsRequest, access: Access, stack: ExitStack, opened: Opened) -> Iterator[Progress]:
-    """Add the candidates that the card names, and those that the library suggests."""
+    """Add the candidates that the card names and those that the library suggests."""
     of_card = base_models(opened.sides[0], limits.CANDIDATES)
     known = {(side.ref, side.commit) for side in opened.sides}
     for name in list(dict.fromkeys([*of_card, *request.suggested]))[: limits.CANDIDATES]:
@@ -61,7 +61,7 @@ def _find(request: ParentsRequest, access: Access, stack: ExitStack, opened: Ope
 
 
 def side_names(candidates: int) -> list[str]:
-    """How messages name each of so many candidates."""
+    """Return the names of this many candidates in messages."""
     return ["Candidate"] if candidates == 1 else [f"Candidate {number} of {candidates}" for number in range(1, candidates + 1)]
 
 

@@ -1,4 +1,4 @@
-"""The candidates that a model card names."""
+"""Reads the candidates that a model card names."""
 
 import re
 
@@ -11,7 +11,7 @@ _ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 
 
 def base_models(checkpoint: Checkpoint, most: int) -> list[str]:
-    """The ids under ``base_model`` in the metadata of the model card, at most ``most``; none where there is no card that can be read."""
+    """Return the ids under ``base_model`` in the model card's metadata, at most ``most``; none if no card can be read."""
     repository = checkpoint.repository
     if not 0 < repository.files.get(_CARD, 0) <= _BYTES:
         return []

@@ -1,4 +1,4 @@
-"""What was counted of all spans, together: sums per layer and overall, and the kept values."""
+"""Combines the counts of all spans: sums per layer and overall, and the sampled values."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ from analyzers.parents.rounding import THROUGH, Floats, Ints
 
 Layer = int | None
 _FEWEST_BLOCKS, _LEAST_CARRYING = 8, 0.25  # see `Sample.cosine`
-_STEPPED = 1 << 18  # values tested for being a step function
+_STEPPED = 1 << 18  # values that are tested for a step function
 
 
 class Collector:
@@ -28,7 +28,7 @@ class Collector:
         self._counted[span] = counted
 
     def sums(self) -> "Sums":
-        """All spans together, in an order that does not depend on threads."""
+        """Combine all spans, in an order that does not depend on threads."""
         empty, counts = np.zeros((self._candidates, PAIR_SUMS)), np.zeros((self._candidates, 1 + len(THROUGH)), np.int64)
         sums = Sums(empty.copy(), counts, counts.copy(), counts.copy())
         kept: dict[Layer, list[Floats]] = {}
@@ -68,8 +68,9 @@ class Collector:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """What was read where not all was: stratum, elements: (b,) of each block; pairs: (b, m, 5) its first `PAIR_SUMS`; population: (strata,)
-    elements of each stratum.
+    """The blocks read if not everything was.
+
+    stratum, elements: (b,) of each block; pairs: (b, m, 5) the first of its `PAIR_SUMS`; population: (strata,) elements of each stratum.
     """
 
     stratum: Ints
@@ -78,22 +79,26 @@ class Sample:
     population: Ints
 
     def equal(self, candidate: int) -> Interval:
-        """The share of equal values, with its interval (`share_interval`)."""
+        """Return the share of equal values, with its interval (`share_interval`)."""
         tested, equal = (self.pairs[:, [candidate], i].astype(np.int64) for i in (0, 1))
         return share_interval(ShareBlocks(self.stratum, self.elements, tested, equal, self.population))
 
     def unseen(self) -> tuple[int, float]:
-        """The blocks read in strata of which not all was read, and the share of values that may be (95%) in blocks of a kind not seen."""
+        """Return the number of blocks read in incompletely read strata, and the share of values that may be (95%) in blocks of an unseen
+        kind.
+        """
         read = np.bincount(self.stratum, self.elements, len(self.population))
         number = int((read < self.population)[self.stratum].sum())
         elements, nothing = self.elements[:, None], np.zeros((len(self.elements), 1), np.int64)
         return number, float(share_interval(ShareBlocks(self.stratum, self.elements, elements, nothing, self.population)).high[0])
 
     def cosine(self, candidate: int) -> tuple[float, float] | None:
-        """A 95% interval of the cosine in the whole population; None where a few blocks carry the values: others may carry more, unseen.
+        """Return a 95% interval of the cosine in the whole population; None if few blocks carry the values, since unread blocks may carry
+        more.
 
-        The blocks of a stratum are the independent units; linearised, with the finite population correction, on the scale of atanh, where
-        the distribution is nearly normal. Student's quantile for as many degrees of freedom as blocks of equal weight would have.
+        The blocks of a stratum are the independent units; the variance is linearised, with the finite population correction, on the scale
+        of atanh, on which the distribution is nearly normal. Student's quantile has as many degrees of freedom as blocks of equal weight
+        would give.
         """
         xx, xp, pp = np.moveaxis(self.pairs[:, candidate, 2:5], 1, 0)
         read, drawn = (np.bincount(self.stratum, each, len(self.population)) for each in (self.elements, np.ones(len(xx))))
@@ -104,7 +109,7 @@ class Sample:
             return None
         value = total_xp / np.sqrt(total_xx * total_pp)
         parts = scale * (xp / np.sqrt(total_xx * total_pp) - value / 2 * (xx / total_xx + pp / total_pp))
-        rate = np.bincount(self.stratum, parts) / np.maximum(read, 1)  # of each stratum, by element
+        rate = np.bincount(self.stratum, parts) / np.maximum(read, 1)  # of each stratum, per element
         open_ = (1 - read / self.population) * drawn / np.maximum(drawn - 1, 1)
         squares = open_[self.stratum] * np.square(parts - rate[self.stratum] * self.elements)
         margin = student_t(max(1, round(_equal_number(squares)) - 1)) * np.sqrt(squares.sum()) / max(1 - value**2, 1e-12)
@@ -113,7 +118,7 @@ class Sample:
 
 
 def _equal_number(parts: Floats) -> float:
-    """As how many equal ones these unequal contributions are, (sum)^2 / sum of squares: 1 where one decides."""
+    """Return the effective number of these contributions, (sum)^2 / sum of squares: 1 if a single one dominates."""
     total = float(np.square(parts).sum())
     return float(parts.sum()) ** 2 / total if total > 0 else float(parts.size)
 
@@ -122,11 +127,11 @@ def _equal_number(parts: Floats) -> float:
 class Sums:
     """Sums over spans.
 
-    pairs: (m, PAIR_SUMS), of the whole: each value read stands for as many as its stratum says; cells: the same of a layer and role.
-    matrices, others, broken: (m, 1 + len(THROUGH)) values read, of matrices, of the rest, and of those that are not finite, and how many of
-    them are equal as cast; rounding: see `Counted`. tensors: name of a group's base -> the same of all its values, then those equal as
-    stored; moments: the same name -> (m, PAIR_SUMS) of its values in matrices. grams: layer -> (GROUPS, 1 + k, 1 + k); kept: layer ->
-    (1 + k, n); sample: the blocks, where not all was read.
+    pairs: (m, PAIR_SUMS), of the whole, each value read weighted by its stratum; cells: (layer, role) -> the same sums. matrices, others,
+    broken: (m, 1 + len(THROUGH)) number of values read in matrices, in other tensors, and not finite, and how many of them are equal as
+    cast; rounding: see `Counted`. tensors: name of a group's base -> the same counts of all its values, then of those equal as stored;
+    moments: name of a group's base -> (m, PAIR_SUMS) of its values in matrices. grams: layer -> (GROUPS, 1 + k, 1 + k); kept: layer -> (1 +
+    k, n); sample: the blocks, if not everything was read.
     """
 
     pairs: Floats
@@ -142,11 +147,13 @@ class Sums:
     sample: Sample | None = None
 
     def related_layers(self, candidate: int, least: float) -> float:
-        """The share of the layers, weighed equally, in which X and the candidate have an agreement of at least ``least``."""
+        """Return the share of layers, equally weighted, in which X and the candidate have an agreement of at least ``least``."""
         return float(np.mean([self._agreement(candidate, layer, 0) >= least for layer in {cell[0] for cell in self.cells}] or [False]))
 
     def akin(self, candidate: int, alignment: Alignment, least: float) -> tuple[int, float]:
-        """How many matrices equal the candidate's in most values or have an agreement of ``least``, and their share of all values."""
+        """Count the matrices that equal the candidate's in most values or have an agreement of ``least``; return this and their share of
+        values.
+        """
         compared = [group.base for group in alignment.groups if is_matrix(group.base.shape, group.base.role)]
         compared = [base for base in compared if base.name in self.tensors and self.tensors[base.name][candidate, 0]]
         held = [base.elements for base in compared if self._akin(base.name, candidate, least)]
@@ -157,31 +164,31 @@ class Sums:
         return 2 * max(counts[1:]) >= counts[0] or (agreement(pairs) or 0.0) >= max(least, 4 * (agreement_null(pairs) or 0.0))
 
     def unlike_roles(self, candidate: int, most: float) -> list[str]:
-        """The roles whose matrices have an agreement of less than ``most``."""
+        """Return the roles whose matrices have an agreement of less than ``most``."""
         return [role for role in dict.fromkeys(cell[1] for cell in self.cells) if self._agreement(candidate, role, 1) < most]
 
     def _agreement(self, candidate: int, key: Layer | str, part: int) -> float:
-        """Of the cells of a layer (``part`` 0) or a role (1)."""
+        """Return the agreement over the cells of a layer (``part`` 0) or a role (1)."""
         chosen = [pairs[candidate] for cell, pairs in self.cells.items() if cell[part] == key]
         return agreement(np.sum(chosen, axis=0)) or 0.0
 
     def cast(self, candidate: int) -> str | None:
-        """The dtype through which all values read were cast from one to the other, "" if directly; None if some differ."""
+        """Return the dtype through which all values read were cast from one side to the other, "" if directly; None if some differ."""
         found = self.matrices[candidate] + self.others[candidate] + self.broken[candidate]
         return next((way for way, same in zip(THROUGH, found[1:], strict=True) if same == found[0] > 0), None)
 
     def lost(self, candidate: int) -> int:
-        """How many values read are not equal as stored, of those that are once cast."""
+        """Count the values read that are equal after a cast but not as stored."""
         return int(sum(counts[candidate, 0] - counts[candidate, -1] for counts in self.tensors.values()))
 
     def steps(self, candidate: int, dtype: str) -> Monotone | None:
-        """X as a function of the candidate, of some values kept."""
+        """Test X as a function of the candidate, on some of the sampled values."""
         some = max(1, _STEPPED // max(1, len(self.kept)) // SHORT_RUN) * SHORT_RUN
         kept = [values[[0, 1 + candidate], :some] for values in self.kept.values()]
         return monotone(np.concatenate(kept, axis=1), dtype) if kept else None
 
     def constant(self, alignment: Alignment) -> list[str]:
-        """Matrices of the model that hold one value throughout, unlike those of the candidates: they are in no combination."""
+        """Return the model's matrices that hold a single value, unlike the candidates' matrices: no combination contains them."""
         return [
             group.base.name
             for group in alignment.groups
@@ -194,27 +201,36 @@ class Sums:
 
 
 def cosine(pairs: Floats) -> float | None:
-    """X.P / |X||P| of a row of `PAIR_SUMS`."""
+    """Compute X.P / |X
+
+    P| from a row of `PAIR_SUMS`.
+    """
     return _normalised(pairs[3], pairs[2:5])
 
 
 def cosine_null(pairs: Floats) -> float | None:
-    """The standard deviation of the cosine if the signs of the products were independent: sqrt(sum x^2 p^2) / |X||P|."""
+    """Compute the standard deviation of the cosine if the signs of the products were independent: sqrt(sum x^2 p^2) / |X
+
+    P|.
+    """
     return _normalised(np.sqrt(pairs[6]), pairs[2:5])
 
 
 def agreement(pairs: Floats) -> float | None:
-    """The cosine of the centred signs (`count.signs`), by what is `structure.unstructured` in them."""
+    """Compute the agreement of centred signs (`count.signs`): S.T without their structure (`structure.unstructured`), over |S
+
+    T|.
+    """
     return _normalised(pairs[8], pairs[7:10])
 
 
 def shared(pairs: Floats) -> float | None:
-    """The agreement with the structure of signs (`structure.unstructured`)."""
+    """Compute the agreement including the structure of signs (`structure.unstructured`)."""
     return _normalised(pairs[11], pairs[7:10])
 
 
 def agreement_null(pairs: Floats) -> float | None:
-    """Its standard deviation if the products of signs were independent."""
+    """Compute the standard deviation of the agreement if the products of signs were independent."""
     return _normalised(np.sqrt(pairs[10]), pairs[7:10])
 
 
@@ -224,12 +240,12 @@ def _normalised(value: float, sums: Floats) -> float | None:
 
 
 def distance(pairs: Floats) -> float | None:
-    """|X - P| / |P| of a row of `PAIR_SUMS`."""
+    """Compute |X - P| / |P| from a row of `PAIR_SUMS`."""
     return float(np.sqrt(max(0.0, pairs[2] - 2 * pairs[3] + pairs[4]) / pairs[4])) if pairs[4] > 0 else None
 
 
 def matrix_parameters(alignment: Alignment, candidate: int) -> int:
-    """Values of the model's matrices that the candidate has too."""
+    """Count the values of the model's matrices that the candidate also has."""
     return sum(
         side.elements
         for group in alignment.groups

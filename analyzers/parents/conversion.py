@@ -1,6 +1,6 @@
-"""How each tensor of the model comes from the best candidate: the proof that a conversion is faithful, and the name of what is not.
+"""Describes how each tensor of the model comes from the best candidate: proves faithful conversions, and names the others.
 
-Counts of all values decide what is equal or rounded. Only the tensors that are neither are read again, to tell what happened to them.
+Counts of all values decide what is equal or rounded. Only tensors that are neither are read again, to determine what happened to them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,22 +18,22 @@ from analyzers.parents.report import Conversion, Relation
 from analyzers.parents.rounding import THROUGH, Floats, Ints
 
 _FORMATS = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
-_WIDTHS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 15}  # of two formats the narrower one is what a cast rounded to
-# Residual of X = c P, in units of |X|, that rounding alone may leave; and how far c is from 1.
+_WIDTHS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 15}  # widths; a cast between two formats rounds to the narrower one
+# Residual of X = c P, in units of |X|, that rounding alone may leave; and least distance of c from 1 for a scaled tensor.
 _ROUNDING, _FACTOR = 0.01, 0.002
-# How far the factor may be from 1 on a coarser grid, and the residual that rounding to the coarsest, of two bits, may leave.
+# Largest distance of the factor from 1 on a coarser grid, and the residual that rounding to the coarsest grid, two bits, may leave.
 _OFF_GRID, _COARSE = 0.1, 0.6
-# The least cosine of a trained matrix with what it was before, unless training took it far away.
+# Least cosine of a trained matrix with its source.
 _TRAINED = 0.9
-# Tensors that are searched for values that stand in another one, and tensors that are read again.
+# Most tensors whose values are searched for in other tensors, and most tensors that are read again.
 _SEARCHED, _EXAMINED = 400, 2_000
-_KEPT = 1 << 14  # values of each tensor tested for being a step function
+_KEPT = 1 << 14  # values of each tensor that are tested for a step function
 _ALIKE = 0.98
 
 
 @dataclass(slots=True)
 class Found:
-    """What reading a tensor X and its source P again showed. moments: n, X.X, X.P, P.P over values that are finite on both sides.
+    """The result of reading a tensor X and its source P again. moments: n, X.X, X.P, P.P over values that are finite on both sides.
 
     rows: equal rows from the first on; equal_rows: all equal rows; broken: values that are finite in P only; low, high: extremes of X.
     """
@@ -52,9 +52,9 @@ class Found:
 
 
 class Examination:
-    """The tensors of the model that are not those of candidate ``column``, and what is wrong with them.
+    """The tensors of the model that differ from those of candidate ``column``, and what is wrong with them.
 
-    tensors, moments: see `Sums`. stepwise: whether the model is a step function of the candidate, as a quantized copy is.
+    tensors, moments: see `Sums`. stepwise: whether the model is a step function of the candidate, like a quantized copy.
     """
 
     def __init__(
@@ -68,17 +68,17 @@ class Examination:
 
     @property
     def pieces(self) -> list[Group]:
-        """The groups in which the candidate has a tensor of which values were read."""
+        """Groups in which the candidate has a tensor and values were read."""
         return [g for g in self._alignment.groups if g.tuned[self._column] is not None and self._counts.get(g.base.name, [0])[0]]
 
     @property
     def equal_values(self) -> tuple[int, int]:
-        """How many values are in tensors that are equal or rounded throughout, and how many were read."""
+        """Number of values in tensors that are entirely equal or rounded, and number of values read."""
         counts = [(self._counts[group.base.name][0], self._relation(group)[0] in ("equal", "rounded")) for group in self.pieces]
         return sum(number for number, same in counts if same), sum(number for number, _ in counts)
 
     def _relation(self, group: Group) -> tuple[Relation, str | None, int]:
-        """Equal or rounded, the format, and the values that are not so."""
+        """Return the relation (equal, rounded or differs), the format, and the number of exceptions."""
         number, *casts, exact = self._counts[group.base.name]
         tuned = group.tuned[self._column]
         assert tuned is not None
@@ -86,14 +86,16 @@ class Examination:
             return "equal", None, 0
         narrow = min((group.base.counted_as, tuned.counted_as), key=lambda dtype: _WIDTHS.get(dtype, 0))
         if {group.base.counted_as, tuned.counted_as} == {"BF16", "F16"} and 2 * exact > number:
-            narrow = "F16"  # holds most values of bf16, and bf16 few of fp16
+            narrow = "F16"  # fp16 holds most values of bf16, while bf16 holds few of fp16
         for through, same in zip(THROUGH, casts, strict=True):
             if same == number and (group.base.counted_as != tuned.counted_as or through):
                 return "rounded", _FORMATS.get(through or narrow, through or narrow), 0
         return "differs", None, number - max(exact, *casts)
 
     def _looks_trained(self, group: Group) -> bool:
-        """Return whether the values differ as those of a trained matrix do: in the same direction, the more of them the further it went."""
+        """Return whether the values differ like those of a trained matrix: in the same direction, and more of them after
+        longer training.
+        """
         number, xx, xp, pp, zeroed = self._moments[group.base.name][[0, 2, 3, 4, 5]].tolist()
         if not number or not xx or not pp or number < self._counts[group.base.name][0]:
             return False
@@ -103,7 +105,7 @@ class Examination:
         return bool(cosine > _TRAINED and not scaled and zeroed <= number / 100 and not (equal > 0.3 and cosine < 0.999))
 
     def examine(self, sides: Sequence[Checkpoint], names: Sequence[str], readers: Sequence[Reader]) -> Iterator[Step[Found]]:
-        """Read again what may be damaged; yields the steps of the stream. Each argument: of the model and the candidate."""
+        """Read again the tensors that may be damaged; yield the steps of the stream. Each argument lists the model and the candidate."""
         spans = []
         for group in [group for group in self.pieces if self._relation(group)[0] == "differs"][:_EXAMINED]:
             trained, elements = self._looks_trained(group), min(group.base.elements, _elements(group, self._column))
@@ -117,7 +119,7 @@ class Examination:
         self._search([group for group in odd if not self._looks_trained(group)][:_SEARCHED], readers)
 
     def _search(self, odd: Sequence[Group], readers: Sequence[Reader]) -> None:
-        """Find the tensors of the candidate whose values stand in the wrong place."""
+        """Find tensors whose values are those of another tensor of the candidate."""
         others: dict[tuple[int, ...], list[Tensor]] = {}
         for group in self._alignment.groups:
             tuned = group.tuned[self._column]
@@ -134,7 +136,7 @@ class Examination:
                 self._swapped[group.base.name] = same[0]
 
     def _judge(self, group: Group) -> tuple[Relation, str | None, int, str]:
-        """Relation, format, exceptions and a note for one piece."""
+        """Return relation, format, exceptions and a note for one piece."""
         relation, to, exceptions = self._relation(group)
         found = self._found.get(group.base.name)
         if relation != "differs" or found is None:
@@ -166,13 +168,13 @@ class Examination:
         return "differs", None, exceptions, ""
 
     def _cosine(self, group: Group) -> float | None:
-        """Of the values of a piece with those of its source; of all that were read."""
+        """Return the cosine of a piece with its source, over all values that were read."""
         found = self._found.get(group.base.name)
         xx, xp, pp = found.moments[1:].tolist() if found is not None else self._moments[group.base.name][[2, 3, 4]].tolist()
         return float(np.clip(xp / np.sqrt(xx * pp), -1, 1)) if xx > 0 and pp > 0 else None
 
     def rows(self, model: Checkpoint) -> Iterator[Conversion]:
-        """A row for each tensor of ``model``, or for each part where the parts fared differently; damage first."""
+        """Yield a row for each tensor of ``model``, or for each part if its parts differ in relation; damaged tensors first."""
         by_stored: dict[str, list[Group]] = {}
         for group in self.pieces:
             by_stored.setdefault(group.stored[0], []).append(group)
@@ -238,7 +240,7 @@ def _look(span: Span, chunks: Iterator[Chunk]) -> Found:
 
 
 def _count_rows(found: Found, same: NDArray[np.bool_], row: int) -> None:
-    """Add whole rows of a chunk: chunks hold whole rows where a row fits into one."""
+    """Count whole rows of a chunk: chunks hold whole rows if a row fits into a chunk."""
     if same.size % row:
         return
     rows: NDArray[np.bool_] = np.all(same.reshape(-1, row), axis=1)
@@ -249,7 +251,7 @@ def _count_rows(found: Found, same: NDArray[np.bool_], row: int) -> None:
 
 
 def _alike(x: Floats, p: Floats) -> bool:
-    """Return whether values are the same, up to rounding."""
+    """Return whether the values are the same, up to rounding."""
     norms = float(np.sqrt((x @ x) * (p @ p))) if x.size == p.size and np.isfinite(x).all() and np.isfinite(p).all() else 0.0
     varied = norms > 0 and float(np.ptp(x)) > 0 and float(np.ptp(p)) > 0
     return varied and float(np.corrcoef(x, p)[0, 1]) >= _ALIKE

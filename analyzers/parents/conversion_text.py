@@ -1,4 +1,4 @@
-"""How each tensor got here, and which parent each layer of a stack has: in words."""
+"""Writes sentences on how each tensor came about, and on the parent of each layer of a stack."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from analyzers.formatting import listed, plural
 from analyzers.parents.report import FAITHFUL, Conversion, MovedLayer, Relation
 
-# Of a tensor that is not its source in any form.
+# Relations of a tensor to its source, in words.
 RELATIONS: dict[Relation, str] = {
     "equal": "bit for bit",
     "rounded": "rounded",
@@ -21,28 +21,28 @@ RELATIONS: dict[Relation, str] = {
     "differs": "differs",
     "unmatched": "no source",
 }
-# What training does too, and what has nothing to be compared with.
+# Relations that training also leaves, or without a source to compare with.
 _NOT_DAMAGED: tuple[Relation, ...] = (*FAITHFUL, "differs", "unmatched")
 _NAMED = 5
 
 
 def relation(row: Conversion) -> str:
-    """The relation in words: ``rounded to bf16``."""
+    """Return the relation in words: ``rounded to bf16``."""
     return f"{RELATIONS[row.relation]}{f' to {row.to}' if row.to else ''}"
 
 
 def damaged(row: Conversion) -> bool:
-    """Return whether the tensor is broken in a way that no training leaves."""
+    """Return whether the tensor is broken in a way that no training causes."""
     return row.relation not in _NOT_DAMAGED
 
 
 def damage_first(rows: Sequence[Conversion]) -> list[Conversion]:
-    """Damaged tensors, then those that differ or have no source, then the others, each in their order."""
+    """Sort damaged tensors first, then those that differ or have no source, then the others, each in their order."""
     return sorted(rows, key=lambda row: (not damaged(row), row.relation in FAITHFUL))
 
 
 def faithful_sentence(rows: Sequence[Conversion]) -> str:
-    """How many tensors are the source's, and which are not; empty without rows."""
+    """Write a sentence on how many tensors are the source's, and which are not; empty without rows."""
     if not rows:
         return ""
     equal, faithful = (sum(row.relation in kinds for row in rows) for kinds in (FAITHFUL[:1], FAITHFUL))
@@ -65,7 +65,7 @@ def _named(rows: Sequence[Conversion]) -> str:
 
 
 class Run(NamedTuple):
-    """Layers in a row that are as many layers in a row of one parent; ``first`` and ``last`` are None outside the layers."""
+    """Consecutive layers that are consecutive layers of one parent; ``first`` and ``last`` are None outside the layers."""
 
     first: int | None
     last: int | None
@@ -75,7 +75,7 @@ class Run(NamedTuple):
 
     @property
     def text(self) -> str:
-        """``layers 0 to 7 are layers 4 to 11 of org/a``."""
+        """The run in words: ``layers 0 to 7 are layers 4 to 11 of org/a``."""
         if self.first is None:
             return f"what is outside the layers is that of {self.ref}"
         source = _span(self.source, self.source_last)
@@ -87,7 +87,7 @@ def _span(first: int | None, last: int | None) -> str:
 
 
 def layer_runs(rows: Sequence[MovedLayer]) -> list[Run]:
-    """The layer map, with layers in a row taken together."""
+    """Return the layer map with consecutive layers joined."""
     return list(_runs(rows))
 
 

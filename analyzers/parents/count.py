@@ -1,4 +1,4 @@
-"""What is counted of the values of a model X and its candidates P_1 to P_m, read at the same places.
+"""Counts statistics of the values of a model X and its candidates P_1 to P_m, read at the same positions.
 
 Each block of `BLOCK` consecutive values adds to sums per candidate and to a Gram matrix of X and the candidates. The blocks of a
 layer are
@@ -21,31 +21,32 @@ from analyzers.parents.structure import unstructured
 
 BLOCK = 4096
 GROUPS = 32
-# Values that are kept together are consecutive: a multiple of RUN at first, of SHORT_RUN where some are left out.
+# Values that are kept together are consecutive: a multiple of RUN, or of SHORT_RUN after a selection.
 RUN = 128
 SHORT_RUN = 32
-# Per candidate: values, equal in bf16, X.X, X.P, P.P, zero in X only, sum of (x p)^2; the same four of centred signs (`signs`): S.S, S.T,
-# T.T and the sum of (s t)^2, S.T without what is `unstructured`; and S.T with it; then equal as cast (`THROUGH`).
+# Sums per candidate: number of values, of values equal in bf16, X.X, X.P, P.P, zeros in X only, sum of (x p)^2; for centred signs
+# (`signs`): S.S, S.T without structure (`unstructured`), T.T, sum of (s t)^2 without structure, S.T; numbers equal as cast (`THROUGH`).
 PAIR_SUMS = 12 + len(THROUGH)
 SQUARES = [6, 10]
 _PATTERNS = 1 << 16
-_PIECE = 4 * BLOCK  # values at once: in float64, with copies, for each of many threads
-# About how many values are compared by their signs: to take structure out of these costs ten times as much as all else.
+_PIECE = 4 * BLOCK  # values at a time: in float64, with copies, in each of many threads
+# Approximate number of values whose signs are compared: removing their structure costs ten times as much as everything else.
 _CLEANED = 1 << 23
-_BEYOND = 1e6  # no weight is as large: a few broken values must not decide a cosine
-# A value that makes up more than this share of both sides is common: that it stands in the same places says nothing. 0 always is.
+_BEYOND = 1e6  # no weight is this large: a few broken values must not dominate a cosine
+# A value that makes up more than this share of both sides is common, so that equal positions prove nothing. 0 is always common.
 _COMMON = 1 / 256
-# Rows are smooth where each resembles the next by so much, as in tables of positions: equal ones are no coincidence, and no proof.
+# Rows are smooth if each resembles the next by this much, as in tables of positions: their equality is neither coincidence nor proof.
 _SMOOTH, _FEWEST_ROWS = 0.2, 4
 
 
 @dataclass(slots=True)
 class Counted:
-    """Of one span.
+    """The counts of one span.
 
-    pairs: (m, PAIR_SUMS); others: (m, 1 + len(THROUGH)) values of vectors and constant blocks, and how many are equal as cast; broken: the
-    same of values that are not finite, or beyond all weights, on any side; exact: (m,) of all these, those that are equal as stored. grams:
-    group -> Gram matrix of X and the candidates; rounding: what rounding X adds to |X|^2 on average; kept: rows of X and the candidates.
+    pairs: (m, PAIR_SUMS); others: (m, 1 + len(THROUGH)) number of values in vectors and constant blocks, and how many are equal as cast;
+    broken: the same counts of values that are not finite, or larger than any weight, on either side; exact: (m,) number of all these values
+    that are equal as stored. grams: group -> Gram matrix of X and the candidates; rounding: average contribution of rounding X to |X|^2;
+    kept: rows of X and the candidates.
     """
 
     pairs: Floats
@@ -59,10 +60,10 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """equal: the share of equal values to expect, the sum of p_k q_k over bf16 patterns, +0 is -0.
+    """The equal values that chance would give. equal: expected share, the sum of p_k q_k over bf16 patterns, with +0 = -0.
 
-    telling: values that can tell whether equal ones are a coincidence, how many of these are equal, and how many would be by chance. Left
-    out are smooth rows, and the places at which both have the same common value.
+    telling: number of values that can tell whether equality is a coincidence, how many of these are equal, and how many would be by chance.
+    Smooth rows and positions at which both sides have the same common value are excluded.
     """
 
     equal: float | None
@@ -70,12 +71,12 @@ class Chance:
 
 
 class Counter:
-    """The work of a stream; called from several threads.
+    """The work function of a stream; called from several threads.
 
-    Each candidate is compared where it and X have finite values, whatever the others hold there. fit: whether to make Gram matrices, over
-    the places at which all candidates have values; a candidate without a tensor is 0 in them. keep: the share of the values to keep, of all
-    sides; elements: how many X has to read. histograms: (3, m, 65536) how often each bf16 pattern occurs in X and in each candidate, over
-    the values compared, and in both at the same place, smooth rows left out; smooth: (m,) values in those.
+    Each candidate is compared at positions where it and X have finite values, whatever the others hold. fit: whether to compute Gram
+    matrices, over positions at which all candidates have values; a missing tensor counts as 0 in them. keep: share of all sides' values to
+    keep; elements: number of values of X to read. histograms: (3, m, 65536) occurrences of each bf16 pattern in X and in each candidate,
+    over the compared values, and in both at the same position, without smooth rows; smooth: (m,) number of values in smooth rows.
     """
 
     def __init__(self, alignment: Alignment, candidates: int, fit: bool, keep: float, elements: int) -> None:
@@ -107,7 +108,7 @@ class Counter:
             for start in range(0, codes[0].size, piece):
                 stop = min(start + piece, codes[0].size)
                 values = np.full((len(codes), stop - start), np.nan)
-                lengths = [max(0, min(stop, each.size) - start) for each in codes]  # a resized embedding may end before
+                lengths = [max(0, min(stop, each.size) - start) for each in codes]  # a resized embedding may end earlier
                 with np.errstate(invalid="ignore"):
                     for row, (each, dtype, length) in enumerate(zip(codes, dtypes, lengths, strict=True)):
                         if length:
@@ -130,9 +131,10 @@ class Counter:
         return counted
 
     def _tally(self, holders: Sequence[int], patterns: NDArray[np.uint16], usable: NDArray[np.bool_]) -> None:
-        """Add bf16 patterns, (1 + sides, n), where ``usable``: of a whole chunk, because a histogram is as long as many values.
+        """Add bf16 patterns, (1 + sides, n), where ``usable``, for a whole chunk at a time, since a histogram has as many bins as a chunk
+        values.
 
-        The last row tells which rows are smooth.
+        The last row marks smooth rows.
         """
         smooth = patterns[-1] != 0
         for row, i in enumerate(holders, 1):
@@ -153,7 +155,9 @@ class Counter:
         width: int,
         number: int,
     ) -> NDArray[np.uint16]:
-        """Add values of matrices, (sides, n); number: of the first block. Returns their bf16 patterns, and which are in smooth rows."""
+        """Add values of matrices, (sides, n); number: index of the first block. Returns their bf16 patterns, and which are
+        in smooth rows.
+        """
         in_bf16 = np.stack([rounded(each, "BF16") for each in values])
         directions = [signs(each, width) for each in values]
         smooth = is_smooth(directions[0], values.shape[1] // width)
@@ -176,7 +180,7 @@ class Counter:
         return np.concatenate([patterns, np.full((1, values.shape[1]), smooth, np.uint16)])
 
     def _fit(self, counted: Counted, values: Floats, holders: Sequence[int], dtypes: Sequence[str], number: int) -> None:
-        """Add Gram matrices of ``values``, at which all sides have some, and keep a part of them."""
+        """Add Gram matrices of ``values``, positions at which all sides have values, and keep a part of them."""
         rows = [0, *(1 + i for i in holders)]
         if not self._sides or len(rows) == 1 or not values.size:
             return
@@ -193,7 +197,7 @@ class Counter:
             counted.kept.append(kept)
 
     def chance(self, candidate: int) -> "Chance":
-        """The chance of equal values."""
+        """Return the equal values expected by chance."""
         x, p, equal = self._folded(candidate)
         total = float(x.sum())
         common = (np.minimum(x, p) > _COMMON * total) | (np.arange(_PATTERNS) == 0)
@@ -202,7 +206,7 @@ class Counter:
         return Chance(float(x @ p) / total**2 if total else None, (telling, int(equal[~common].sum()), by_chance))
 
     def _folded(self, candidate: int) -> Floats:
-        """(3, 65536) the histograms, with -0 as +0."""
+        """Return (3, 65536) the histograms, with -0 counted as +0."""
         counts = self.histograms[:, candidate].astype(np.float64)
         counts[:, 0] += counts[:, 0x8000]
         counts[:, 0x8000] = 0
@@ -210,15 +214,16 @@ class Counter:
 
 
 def is_matrix(shape: Sequence[int], role: str) -> bool:
-    """Return whether a tensor's values are compared: norms and biases are not."""
+    """Return whether a tensor's values are compared: those of norms and biases are not."""
     return role != "norm" and len(shape) > 1 and min(shape[-2:]) > 1
 
 
 def signs(values: Floats, width: int) -> Floats:
-    """(n,) the signs of ``values``, in rows of ``width``, once the means of rows and columns are removed, then centred in the same way.
+    """Return (n,) the signs of ``values``, in rows of ``width``, after removing the means of rows and columns, then centred in the same
+    way.
 
-    What unrelated matrices share (non-negative values, large channels, rows of other sizes, a diagonal) is in the means, or in a few
-    large values: neither is in these. 0 where a value is 0, and in rows of one value: masks are shared too.
+    Features that unrelated matrices share (non-negative values, large channels, rows of different norms, a diagonal) affect the means, or a
+    few large values; signs contain neither. 0 where a value is 0, and in rows of a single value, since masks are shared too.
     """
     table = values[: values.size // width * width].reshape(-1, width) if values.size >= width else values.reshape(1, -1)
     mask = (table != 0) & (table.max(axis=1, keepdims=True) > table.min(axis=1, keepdims=True))
@@ -228,7 +233,7 @@ def signs(values: Floats, width: int) -> Floats:
 
 
 def _centred(table: Floats, mask: Any) -> Floats:
-    """``table`` less its means of rows and columns over ``mask``; of a single row, only of the row."""
+    """Subtract from ``table`` its means of rows and columns over ``mask``; from a single row, only its own mean."""
     rows = table.sum(axis=1, keepdims=True) / np.maximum(mask.sum(axis=1, keepdims=True), 1)
     centred: Floats = table - rows
     if len(table) > 1:
@@ -245,7 +250,7 @@ def is_smooth(directions: Floats, rows: int) -> bool:
 
 
 def _count_exact(counted: Counted, values: Floats, usable: NDArray[np.bool_], holders: Sequence[int], lengths: Sequence[int]) -> None:
-    """Add how many values, (sides, n), are equal as stored, and those that are not finite on both sides. A NaN equals any NaN."""
+    """Count the values, (sides, n), that are equal as stored, and those that are not finite on both sides. A NaN equals any NaN."""
     for row, i in enumerate(holders, 1):
         x, p = values[0, : lengths[row]], values[row, : lengths[row]]
         same = x == p
@@ -257,7 +262,7 @@ def _count_exact(counted: Counted, values: Floats, usable: NDArray[np.bool_], ho
 
 
 def _constant(x: Floats) -> NDArray[np.bool_]:
-    """(n,) whether a value's block is constant, as tensors are that were never trained: they say nothing about descent."""
+    """Return (n,) whether a value's block is constant, as in tensors that were never trained: such blocks say nothing about descent."""
     starts = np.arange(0, x.size, BLOCK)
     same = np.maximum.reduceat(x, starts) == np.minimum.reduceat(x, starts)
     return np.repeat(same, np.diff(np.append(starts, x.size)))

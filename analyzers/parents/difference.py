@@ -1,4 +1,4 @@
-"""The rank of X - P, in the first rows of a few matrices: a merged LoRA has a low one, a full fine-tune has not."""
+"""Estimates the rank of X - P in the first rows of a few matrices: it is low for a merged LoRA, but not for a full fine-tune."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,15 +12,15 @@ from analyzers.parents.rounding import Floats, rounding_error
 
 _MATRICES = 6
 _ROWS = 256
-# Singular values above the largest of rounding noise alone, sigma (sqrt(rows) + sqrt(columns)), by this factor.
+# Singular values count if they exceed the largest of rounding noise alone, sigma (sqrt(rows) + sqrt(columns)), by this factor.
 _ABOVE_NOISE = 1.2
-# A rank of at most this part of what is possible is low, where it holds this share of the energy beyond the noise.
+# A rank is low up to this fraction of the possible rank.
 _LOW = 0.25
 
 
 @dataclass(slots=True)
 class Differences:
-    """What to read, of candidate ``column``; ranks: (rank, most possible, name) of each matrix with a difference."""
+    """The spans to read of candidate ``column``. ranks: (rank, highest possible rank, name) of each matrix with a difference."""
 
     column: int
     spans: list[Span]
@@ -28,7 +28,7 @@ class Differences:
 
     @classmethod
     def of(cls, alignment: Alignment, column: int, budget: int) -> "Differences":
-        """The first rows of matrices of different kinds, in the middle of the model, in at most ``budget`` bytes of each side."""
+        """Choose the first rows of matrices of different kinds, in the middle of the model, in at most ``budget`` bytes of each side."""
         kinds: dict[str, list[int]] = {}
         for number, group in enumerate(alignment.groups):
             side = group.tuned[column]
@@ -48,7 +48,7 @@ class Differences:
         return sum(span.nbytes for span in self.spans)
 
     def found(self) -> tuple[int, int, bool, tuple[str, ...]] | None:
-        """The largest rank, the most possible, whether all are low, and the matrices; None if nothing differs."""
+        """Return the largest rank, the highest possible, whether all are low, and the matrices; None if nothing differs."""
         if not self.ranks:
             return None
         rank, rows, _ = max(self.ranks)
@@ -57,7 +57,7 @@ class Differences:
 
 
 def measure(differences: Differences, sides: Sequence[Checkpoint], names: Sequence[str]) -> Iterator[Step[tuple[int, int] | None]]:
-    """Read and decompose, adding to ``differences.ranks``; yields the steps of the stream."""
+    """Read and decompose, adding to ``differences.ranks``; yield the steps of the stream."""
     picked = [0, 1 + differences.column]
 
     def work(span: Span, chunks: Iterator[Chunk]) -> tuple[int, int] | None:
@@ -76,7 +76,7 @@ def measure(differences: Differences, sides: Sequence[Checkpoint], names: Sequen
 
 
 def _rank(x: Floats, p: Floats, dtype: str) -> tuple[int, int] | None:
-    """The number of singular values of X - P above the noise of rounding X, and the most there can be; None if the two are equal."""
+    """Return the number of singular values of X - P above the noise of rounding X, and the highest possible rank; None if X equals P."""
     difference = x - p
     if not np.isfinite(difference).all() or not difference.any():
         return None

@@ -1,38 +1,38 @@
-"""The weights at which stored values are exactly a combination: each value confines them, all of them together pin them down.
+"""Finds the weights at which stored values are exactly a combination: each value confines the weights, all together determine them.
 
 A stored value x_j stands for its cell [l_j, u_j], the numbers that round to it. X = round(sum of a_i P_i) therefore says that a lies
-between two planes, l_j <= a.P_j <= u_j, for each j, and hence in a polytope. Least squares cannot use this: it takes rounding for noise
-that has nothing to do with the parents. But between siblings that differ by an ulp or two the rounding error is a function of their
-difference, and the weights come out wrong by 0.02 and more, far beyond their intervals. The polytope contains the true weights.
+between two planes, l_j <= a.P_j <= u_j, for each j, and hence in a polytope. Least squares cannot use this: it treats rounding as noise
+that is independent of the parents. But between siblings that differ by an ulp or two the rounding error is a function of their difference,
+and the weights come out wrong by 0.02 and more, far beyond their intervals. The polytope contains the true weights.
 """
 
 import numpy as np
 
 from analyzers.parents.rounding import Floats, cells, ulps
 
-# Each value counts with its distance from its cell up to one cell, with less beyond (Huber): others must not pull.
+# Distances from the cell count quadratically up to one cell width, linearly beyond (Huber): values that do not fit must not dominate.
 _STEPS = 100
 _DAMPING = 1e-6
-# Half-spaces of the linear programs; the others are redundant, or make the bounds a little wider than they are.
+# Half-spaces of the linear programs; omitting others leaves the bounds valid, at most slightly wider.
 _PLANES = 256
 _WIDEST = 1.0
-# Directions in which the parents are as good as equal, relative to the direction in which they are largest, squared.
+# Relative squared size of directions in which the parents are indistinguishable.
 _SINGULAR = 1e-13
 _NONE = 1e-6
 _UNIT = 2.0**-24  # half an ulp of fp32, relative
 
 
 def arithmetic_error(parts: Floats) -> Floats:
-    """(n,) by how much a sum of the products ``parts``, (k, n), may be off in fp32, in any order, with rounded weights."""
+    """Bound (n,) the error of a sum of the products ``parts``, (k, n), in fp32, in any order, with rounded weights."""
     error: Floats = (len(parts) + 1) * _UNIT * np.abs(parts).sum(axis=0)
     return error
 
 
 def slabs(values: Floats, parents: Floats, weights: Floats, dtype: str, stored: bool) -> tuple[Floats, Floats, Floats]:
-    """(n,) l and u, where a.P_j is if x_j = round(a.P_j) without an error of its own, and by how much fp32 arithmetic may miss them.
+    """Return (n,) l and u between which a.P_j lies if x_j = round(a.P_j), and the error that fp32 arithmetic may add.
 
-    parents: (k, n). stored: each product is rounded to ``dtype`` first, which adds half an ulp of each to the slab. Both are those at
-    ``weights``.
+    parents: (k, n). stored: each product is rounded to ``dtype`` first, which adds half an ulp of each product to the slab. Products are
+    taken at ``weights``.
     """
     low, high = cells(values, dtype)
     parts = weights[:, None] * parents
@@ -41,13 +41,13 @@ def slabs(values: Floats, parents: Floats, weights: Floats, dtype: str, stored: 
 
 
 def closest(values: Floats, parents: Floats, start: Floats, dtype: str, stored: bool = False) -> Floats:
-    """(k,) the weights a near ``start`` that minimise sum of rho(d_j), d_j the distance of a.P_j from its slab in slab widths.
+    """Find (k,) the weights a near ``start`` that minimise sum of rho(d_j), d_j the distance of a.P_j from its slab in slab widths.
 
-    rho is Huber's function with threshold 1. Levenberg-Marquardt: the Hessian of the values outside their slabs, damped by that of all,
-    with which a step always descends.
+    rho is Huber's function with threshold 1. Uses Levenberg-Marquardt: the Hessian of the values outside their slabs, damped by that of all
+    values, which makes each step descend.
     """
     low, high, error = slabs(values, parents, start, dtype, stored)
-    scale = high - low + 2 * error  # the cell of 0 has hardly a width of its own
+    scale = high - low + 2 * error  # the cell of 0 has almost no width
     rows, low, high = parents / scale, low / scale, high / scale
     whole, weights, damping = rows @ rows.T, start, _DAMPING
     distance, loss = _distances(rows, low, high, weights)
@@ -70,7 +70,7 @@ def closest(values: Floats, parents: Floats, start: Floats, dtype: str, stored: 
 
 
 def _distances(rows: Floats, low: Floats, high: Floats, weights: Floats) -> tuple[Floats, float]:
-    """(n,) how far a.P_j lies above (positive) or below its slab, and the loss."""
+    """Return (n,) how far a.P_j lies above (positive) or below its slab, and the loss."""
     total = weights @ rows
     distance = total - np.clip(total, low, high)
     size = np.abs(distance)
@@ -78,11 +78,11 @@ def _distances(rows: Floats, low: Floats, high: Floats, weights: Floats) -> tupl
 
 
 def bounds(values: Floats, parents: Floats, weights: Floats, dtype: str, stored: bool = False) -> tuple[Floats, Floats]:
-    """(k,) the least and the largest of each weight at which every value that is exact at ``weights`` stays so.
+    """Return (k,) the least and the largest value of each weight at which all values that are exact at ``weights`` stay exact.
 
-    Two linear programs for each weight, over the half-spaces nearest to ``weights`` in the metric of P P^T, in which siblings are as
-    far apart as others. Leaving half-spaces out can only widen the bounds; the most they reach is ``weights`` +- 1. The weight of a
-    parent that is 0 everywhere stays what it is.
+    Two linear programs for each weight, over the half-spaces nearest to ``weights`` in the metric of P P^T, in which siblings are as far
+    apart as other parents. Omitting half-spaces can only widen the bounds, which are limited to ``weights`` +- 1. The weight of a parent
+    that is 0 everywhere is unchanged.
     """
     from scipy.optimize import linprog
 
@@ -90,7 +90,7 @@ def bounds(values: Floats, parents: Floats, weights: Floats, dtype: str, stored:
     low, high, total = low - error, high + error, weights @ parents
     exact = (low <= total) & (total <= high)
     rows, scale = parents[:, exact], (high - low)[exact]
-    # In z, a = weights + axes @ z, the rows are as long in every direction on average.
+    # In the coordinates z, a = weights + axes @ z, rows have the same average length in every direction.
     size, axes = np.linalg.eigh((rows / scale) @ (rows / scale).T / max(1, rows.shape[1]))
     known = size > _SINGULAR * size[-1]
     unknown = (np.abs(axes[:, ~known]) > _NONE).any(axis=1)

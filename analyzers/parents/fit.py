@@ -1,4 +1,4 @@
-"""Least squares X = sum of a_i P_i from Gram matrices, with intervals by the jackknife."""
+"""Fits X = sum of a_i P_i by least squares from Gram matrices, with intervals by the jackknife."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from analyzers.parents.count import GROUPS
 
 Floats = NDArray[np.float64]
 
-# Smallest eigenvalue of the normalised Gram matrix of the parents from which a solution is unique in float64.
+# Smallest eigenvalue of the parents' normalised Gram matrix for which a solution is unique in float64.
 _SINGULAR = 1e-11
-# Half an interval's width beyond which a weight is not known, where two parents have at least this cosine. Weights that differ from layer
-# to layer have wide intervals too.
+# Half-width of an interval beyond which a weight counts as unknown if two parents have at least this cosine. Weights that differ between
+# layers also have wide intervals.
 _VAGUE, _SIMILAR = 0.1, 0.9
 _ATTENUATION = 4.0  # see `_bias`
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The solution over some Gram matrices G of [X, P_1, ..., P_k].
+    """The least-squares solution over some Gram matrices G of [X, P_1, ..., P_k].
 
     estimate, low, high: (k,) a_i and its interval; square: |X - fit|^2 of least squares; total: |X|^2.
     """
@@ -34,18 +34,17 @@ class Weights:
 
     @property
     def residual(self) -> float | None:
-        """|X - fit| / |X|."""
+        """Relative residual |X - fit| / |X|."""
         return float(np.sqrt(self.square / self.total)) if self.total > 0 else None
 
 
 def solve(grams: Floats, noise: float = 0.0) -> Weights:
     """Fit over all of ``grams``, (blocks, 1 + k, 1 + k), which must have a unique solution.
 
-    95% intervals: stratified delete-one-block jackknife, every `GROUPS` blocks a layer, with Student's quantile for as many blocks
-    of equal weight as would vary so much. There is no finite
-    population correction: all values of a layer are still a noisy witness of the weights it was made with. One block, or none, says nothing
-    about the error: the interval is infinite. noise: the sum of squares of the rounding errors of X, whose part in the direction of the
-    parents' differences is a bias that no block shows (`_bias`).
+    95% intervals: stratified delete-one-block jackknife, `GROUPS` blocks per layer, with Student's quantile for the effective number of
+    equally weighted blocks. There is no finite population correction: even all values of a layer are a noisy measurement of its weights.
+    With fewer than two blocks the interval is infinite. noise: sum of squares of the rounding errors of X, whose component along the
+    parents' differences is a bias that blocks do not show (`_bias`).
     """
     whole = grams.sum(axis=0)
     estimate = _solution(whole[None])[0]
@@ -64,17 +63,17 @@ def solve(grams: Floats, noise: float = 0.0) -> Weights:
     mean = np.zeros((len(sizes), len(estimate)))
     np.add.at(mean, strata, without / sizes[strata, None])
     parts = (1 - 1 / sizes)[strata, None] * np.square(without - mean[strata])
-    equal = parts.sum(axis=0) ** 2 / np.maximum(np.square(parts).sum(axis=0), 1e-300)  # as many blocks as these if all weighed alike
+    equal = parts.sum(axis=0) ** 2 / np.maximum(np.square(parts).sum(axis=0), 1e-300)  # effective number of equally weighted blocks
     quantiles = np.array([student_t(max(1, min(len(used) - len(sizes), round(number) - 1))) for number in equal.tolist()])
     margin = quantiles * np.sqrt(parts.sum(axis=0)) + _bias(whole, noise)
     return Weights(estimate, estimate - margin, estimate + margin, square, total)
 
 
 def _bias(whole: Floats, noise: float) -> Floats:
-    """(k,) by how much rounding may bias each weight: no more than sqrt(noise (G^-1)_ii), where the error is a multiple of the difference.
+    """Bound (k,) the bias of each weight due to rounding: at most sqrt(noise (G^-1)_ii), if the error is a multiple of the difference.
 
-    It comes near to that where parents are an ulp apart; beyond, it falls with the square, as attenuation by errors in variables does: in
-    simulations it is at most 3 noise (G^-1)_ii.
+    The bias comes close to this bound if parents are an ulp apart; for larger differences it falls with the square, like attenuation by
+    errors in variables: in simulations it is at most 3 noise (G^-1)_ii.
     """
     diagonal = np.diagonal(whole)[1:].copy()
     diagonal[diagonal <= 0] = 1.0
@@ -85,7 +84,7 @@ def _bias(whole: Floats, noise: float) -> Floats:
 
 
 def squares(grams: Floats, chosen: Sequence[int]) -> Floats:
-    """(grams,) |X - fit|^2 where X is fitted by the ``chosen`` parents (from 0) alone, in each of ``grams`` separately."""
+    """Return (grams,) |X - fit|^2 for X fitted by only the ``chosen`` parents (counted from 0), in each of ``grams`` separately."""
     if not chosen:
         return np.asarray(np.maximum(grams[:, 0, 0], 0))
     rows = [1 + i for i in chosen]
@@ -96,7 +95,7 @@ def squares(grams: Floats, chosen: Sequence[int]) -> Floats:
 
 
 def _solution(grams: Floats) -> Floats:
-    """(blocks, k) the weights of least norm, in each block, of parents of unit norm."""
+    """Return (blocks, k) the weights of least norm in each block, for parents scaled to unit norm."""
     diagonal = np.sqrt(np.maximum(np.diagonal(grams, axis1=1, axis2=2)[:, 1:], 0))
     scale = np.where(diagonal > 0, diagonal, 1.0)
     normal = grams[:, 1:, 1:] / (scale[:, :, None] * scale[:, None, :])
@@ -106,7 +105,7 @@ def _solution(grams: Floats) -> Floats:
 
 
 def correlations(gram: Floats) -> Floats:
-    """(k, k) cosines between the parents."""
+    """Return the (k, k) cosines between the parents."""
     norms = np.sqrt(np.maximum(np.diagonal(gram)[1:], 0))
     scale = np.where(norms > 0, norms, 1.0)
     found: Floats = gram[1:, 1:] / np.outer(scale, scale)
@@ -114,7 +113,7 @@ def correlations(gram: Floats) -> Floats:
 
 
 def condition(gram: Floats) -> float | None:
-    """The condition number of the parents' values, each scaled to unit norm; None where there is no unique solution."""
+    """Return the condition number of the parents' values, each scaled to unit norm; None if there is no unique solution."""
     if len(gram) < 2:
         return None
     values = np.linalg.eigvalsh(correlations(gram))
@@ -122,10 +121,10 @@ def condition(gram: Floats) -> float | None:
 
 
 def distinguishable(grams: Floats, noise: float = 0.0) -> tuple[list[int], dict[int, list[int]]]:
-    """Which parents (from 0) have weights of their own, and which others each of them stands for.
+    """Determine which parents (counted from 0) have separate weights, and which others each of them represents.
 
-    Where the weights are not unique, or vague because two parents are similar, the most similar pair is taken together, represented by
-    the one closer to X, until all weights are known or one parent is left. Parents without values are left out. noise: see `solve`.
+    If the weights are not unique, or vague because two parents are similar, the most similar pair is merged, represented by the parent
+    closer to X, until all weights are known or one parent is left. Parents without values are excluded. noise: see `solve`.
     """
     whole = grams.sum(axis=0)
     chosen = [i for i in range(len(whole) - 1) if whole[1 + i, 1 + i] > 0]

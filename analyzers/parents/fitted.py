@@ -1,4 +1,4 @@
-"""X as a combination of its candidates: which of them it needs, their weights by least squares and by exact values, and the proof."""
+"""Fits X as a combination of its candidates: which of them it needs, their weights by least squares and by exact values, and the proof."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,34 +12,34 @@ from analyzers.parents.proof import by_chance, equal, exact_weights
 from analyzers.parents.rounding import Floats, narrowest, rounded, rounds
 from analyzers.parents.sparse import MOST_CANDIDATES, Sparse, sparse_merge
 
-# A weight below this is none.
+# Smaller weights count as zero.
 SMALLEST = 0.02
-# Where at least this share of the values is exact, the exact values say what the weights are.
+# If at least this share of the values is exact, the exact values determine the weights.
 EXACT = 0.99
-# The least share of what is left without a parent that it must explain.
+# A needed parent explains at least this share of the residual without it.
 _EXPLAINS = 0.5
-# Where many values still equal one candidate's, as in sparse merges, whose rescaled pieces are noise to a linear fit.
+# The same threshold if many values equal one candidate's: in sparse merges, the rescaled updates are noise to a linear fit.
 _EXPLAINS_SPARSE = 0.05
 _SPARSE = 0.2
-# The residual of a fit, in units of the rounding error, up to which nothing else is in the weights.
+# A fit is complete up to this residual, in units of the rounding error.
 AT_ROUNDING = 1.3
-# How many more values an exact combination of several must prove than the best candidate alone, where both are within rounding; or at most
-# how many of the values that the best candidate leaves it may leave.
+# Additional share of values that an exact combination of several parents must prove compared with the best candidate alone, if both are
+# within rounding; or the largest fraction of the candidate's unexplained values that it may leave unexplained.
 _PROVES, _LEAVES = 0.05, 0.1
-# How many more values the weights of each layer must prove than those of all together.
+# Additional share of values that per-layer weights must prove compared with common weights.
 _BETTER = 0.01
-# Below this angle between its parents (radians) a SLERP is a linear merge.
+# Below this angle between its parents (radians), a SLERP is a linear merge.
 _LEAST_ANGLE = 0.05
-# The least cosine between models that are fine-tuned from one base.
+# Least cosine between models that were fine-tuned from the same base.
 _SIBLINGS = 0.5
-# Values on which weights are tried: of all layers, of one.
+# Number of values on which weights are tried: over all layers, and in one layer.
 _OVERALL, _OF_LAYER = 1 << 16, 1 << 12
-_PIECE = 1 << 18  # values tested at once, in float64
+_PIECE = 1 << 18  # values tested at a time, in float64
 
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """Values of X that equal the combination at ``weights``, of ``values`` tested.
+    """The share of X's ``values`` tested that equal the combination at ``weights``.
 
     stored: in the arithmetic of X's dtype; per_layer: at the weights of each layer.
     """
@@ -55,9 +55,9 @@ class Exactness:
 class Fitted:
     """The fit of X by candidates (numbered as in the Gram matrices, from 0).
 
-    chosen: those with weights of their own; alike: which others each stands for; parents: those that the fit needs, a subset of ``chosen``;
-    weights, layers: over ``chosen``, by exact values where they are, else by least squares;
-    exact, layer_exact: over ``parents``; sparse: where X is a merge of sparse updates of them.
+    chosen: candidates with separate weights; alike: the others that each represents; parents: those that the fit needs, a subset of
+    ``chosen``; weights, layers: over ``chosen``, by exact values if possible, else by least squares; exact, layer_exact: over ``parents``;
+    sparse: set if X is a merge of sparse updates.
     """
 
     def __init__(self, sums: Sums, dtype: str | None) -> None:
@@ -68,10 +68,10 @@ class Fitted:
         self._layer_grams = np.stack([grams.sum(axis=0) for grams in sums.grams.values()])
         self._fit(0.0)
         if len(self.chosen) > 1 and self.sparse is None and not self.by_exact_values and not self.exact_per_layer:
-            self._fit(sums.rounding)  # only bits can tell siblings apart that differ by about as much as rounding does
+            self._fit(sums.rounding)  # only exact bits can distinguish siblings whose differences are about as small as rounding
 
     def _fit(self, noise: float) -> None:
-        """Choose parents and weigh them; noise: see `solve`."""
+        """Choose parents and their weights; noise: see `solve`."""
         self.chosen, self.alike = distinguishable(self._blocks, noise)
         rows = [0, *(1 + i for i in self.chosen)]
         present = [0, *sorted(1 + i for first, others in self.alike.items() for i in (first, *others))]
@@ -96,43 +96,43 @@ class Fitted:
 
     @property
     def exceptions(self) -> list[Layer]:
-        """The layers that are not the combination, where most are exactly that: trained on, or replaced."""
+        """Layers that deviate from the combination if most layers are exactly the combination: trained afterwards, or replaced."""
         others = [layer for layer, exact in self.layer_exact.items() if exact.share < EXACT]
         return others if len(self.parents) > 1 and 2 * len(others) < len(self.layer_exact) else []
 
     @property
     def by_exact_values(self) -> bool:
-        """Return whether the values of all layers but the exceptions say what the weights are."""
+        """Return whether the values of all layers except `exceptions` determine the weights."""
         return self.exact is not None and not self.exact.per_layer and self._proven() >= EXACT
 
     @property
     def exact_per_layer(self) -> bool:
-        """Return whether the values of all layers but the exceptions say what the weights of each layer are."""
+        """Return whether the values of all layers except `exceptions` determine the weights of each layer."""
         return self.exact is not None and self.exact.per_layer and self._proven() >= EXACT
 
     def _proven(self) -> float:
-        """The share of exact values, without those of the exceptions."""
+        """Return the share of exact values, without those of `exceptions`."""
         but = self.exceptions
         counted = [exact for layer, exact in self.layer_exact.items() if layer not in but]
         return sum(exact.share * exact.values for exact in counted) / max(1, sum(exact.values for exact in counted))
 
     @property
     def best(self) -> int:
-        """The one candidate that explains most of X, each layer for itself."""
+        """The candidate that alone explains most of X, fitted per layer."""
         return min(self.chosen, key=lambda i: squares(self._layer_grams, [i]).sum())
 
     @property
     def at_rounding(self) -> bool:
-        """Return whether nothing but rounding is left of X: most values are exact, or the layers, fitted separately, leave no more."""
+        """Return whether X is explained up to rounding: most values are exact, or separate fits of the layers leave no larger residual."""
         proven = self.exact is not None and self.exact.share > 0.5
         return proven or squares(self._layer_grams, self.chosen).sum() <= AT_ROUNDING**2 * self._sums.rounding
 
     @property
     def spherical(self) -> float | None:
-        """t of the SLERP of two parents, a_1 = sin((1 - t) theta) / sin theta and a_2 = sin(t theta) / sin theta, that agrees with the
-        weights.
+        """The parameter t of a SLERP of two parents that agrees with the weights, a_1 = sin((1 - t) theta) / sin theta, a_2 = sin(t theta)
+        / sin theta.
 
-        None where none does, or where it cannot be told from a linear merge because the weights add up to 1.
+        None if no t agrees, or if the merge cannot be distinguished from a linear one because the weights add up to 1.
         """
         if len(self.parents) != 2:
             return None
@@ -146,8 +146,8 @@ class Fitted:
         return t if abs(a - np.sin((1 - t) * theta) / np.sin(theta)) < SMALLEST else None
 
     def _parents(self) -> list[int]:
-        """The candidates without which much of X stays unexplained, overall or in most layers, and whose weight is away from 0 somewhere
-        beyond its interval.
+        """Return the candidates that explain much of X, overall or in most layers, and whose weight differs from 0 beyond its interval in
+        some fit.
         """
         alone = squares(self._layer_grams, [])
         left = squares(self._layer_grams, self.chosen)
@@ -176,7 +176,7 @@ class Fitted:
         return needed
 
     def _sparse(self) -> Sparse | None:
-        """X as a merge of sparse updates, if it is no linear merge and has siblings among the candidates."""
+        """Return X as a merge of sparse updates, if it is no linear merge and has siblings among the candidates."""
         if self._dtype is None or self.exact is None or self.exact.share >= EXACT:
             return None
         gram = self._blocks.sum(axis=0)
@@ -187,12 +187,12 @@ class Fitted:
         return sparse_merge(self._some(), siblings[:MOST_CANDIDATES], self._dtype)
 
     def _equal(self, i: int) -> float:
-        """The share of kept values that are candidate ``i``'s."""
+        """Return the share of kept values that equal candidate ``i``'s."""
         same = sum(int((values[0] == values[1 + i]).sum()) for values in self._kept.values())
         return same / max(1, sum(int(values.shape[1]) for values in self._kept.values()))
 
     def _exactness(self, parents: Sequence[int]) -> tuple[Exactness | None, dict[Layer, Exactness]]:
-        """How many kept values equal the combination of ``parents``, overall and with the weights of each layer."""
+        """Count the kept values that equal the combination of ``parents``, with common weights and with the weights of each layer."""
         dtype = self._dtype
         if dtype is None or not self._kept:
             return None, {}
@@ -206,7 +206,7 @@ class Fitted:
             values = kept[rows]
             exact = Exactness(_share(values, weights, dtype, stored), chance, values.shape[1], whole, stored)
             shared += exact.share * exact.values
-            if exact.share < EXACT:  # merges may weigh each layer differently
+            if exact.share < EXACT:  # merges may have different weights in each layer
                 start = solve(self._sums.grams[layer][:, rows][:, :, rows]).estimate
                 own, own_stored = exact_weights(_spread(values, _OF_LAYER), start, dtype)
                 share = _share(values, own, dtype, own_stored)
@@ -221,7 +221,7 @@ class Fitted:
         return Exactness(shared / total, chance, total, whole, stored), layers
 
     def _confined(self, fit: Weights, some: Floats, exact: Exactness) -> Weights:
-        """``fit`` at the weights of ``exact``, with the bounds that exact values give. some: (1 + m, n) of X and every candidate."""
+        """Return ``fit`` at the weights of ``exact``, with the bounds from exact values. some: (1 + m, n) of X and every candidate."""
         assert self._dtype is not None
         weights = dict(zip(self.parents or [self.best], exact.weights, strict=True))
         estimate = np.array([weights.get(i, 0.0) for i in self.chosen])
@@ -230,13 +230,13 @@ class Fitted:
         return replace(fit, estimate=estimate, low=low, high=high)
 
     def _some(self) -> Floats:
-        """(1 + m, n) some kept values of all layers, of X and every candidate."""
+        """Return (1 + m, n) some kept values of all layers, of X and every candidate."""
         step = max(1, sum(values.shape[1] for values in self._kept.values()) // _OVERALL)
         return np.concatenate([values[:, ::step] for values in self._kept.values()], axis=1).astype(np.float64)
 
 
 def _spread(values: Floats, most: int) -> Floats:
-    """At most about ``most`` columns."""
+    """Select about ``most`` columns at most."""
     return values[:, :: max(1, values.shape[1] // most)].astype(np.float64)
 
 

@@ -1,4 +1,4 @@
-"""The proof that weights come from others, as GitHub Markdown: what one posts in an issue about a conversion."""
+"""Writes the proof of descent as GitHub Markdown, for an issue about a conversion."""
 
 from analyzers import markdown as md
 from analyzers.account import class_rows, covered, missed
@@ -12,9 +12,9 @@ _CHARACTERS = 60_000
 
 
 def markdown(report: ParentsReport) -> list[str]:
-    """Verdict, statement, the commits of all sides, coverage, and how each tensor got here, damaged ones first.
+    """Return verdict, statement, the commits of all sides, coverage, and the origin of each tensor, damaged ones first.
 
-    Names from the checkpoints are untrusted: nothing in them is markup, a link, or notifies anybody.
+    Names from the checkpoints are untrusted: they cannot contain markup or links, or notify anybody.
     """
     side = report.checkpoint
     lines = [f"### Where the weights of {md.plain(side.ref)} come from", "", f"**{report.verdict}**: {md.plain(report.headline())}", ""]
@@ -42,7 +42,7 @@ def _coverage(report: ParentsReport) -> list[str]:
 
 
 def _conversion(report: ParentsReport, room: int) -> list[str]:
-    """The table, as many rows of it as fit into ``room`` characters, and a count of the others."""
+    """Return as many rows of the table as fit into ``room`` characters, and the number of the others."""
     rows = [
         (
             row.name,

@@ -1,4 +1,4 @@
-"""The notes of a report: the limits of its answer."""
+"""Writes the notes of a report: the limits of its answer."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from analyzers.parents.report import Candidate
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """numbers: of the candidates read, as sides; unmatched: what could not simply be compared, of each of them."""
+    """The candidates that were compared. numbers: their sides; unmatched: what each could not simply be compared on."""
 
     numbers: Sequence[int]
     unmatched: Sequence[Unmatched]
@@ -20,7 +20,7 @@ class Compared:
 def notes(
     sides: Sequence[Checkpoint], names: Sequence[str], candidates: Sequence[Candidate], compared: Compared | None, verdict: str, exact: bool
 ) -> Iterator[str]:
-    """What was not compared, what cannot be told, and what was sampled. sides: the model and all candidates."""
+    """Yield notes on what was not compared, what cannot be decided, and what was sampled. sides: the model and all candidates."""
     empty = [row.ref for row in candidates if not row.compared]
     if empty:
         yield (

@@ -1,4 +1,4 @@
-"""Tests on the kept values: do they equal the combination, rounded to the model's dtype, or a monotone function of one candidate?"""
+"""Tests whether sampled values equal the combination, rounded to the model's dtype, or a monotone function of one candidate."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,16 @@ from analyzers.parents.count import SHORT_RUN
 from analyzers.parents.feasible import arithmetic_error, closest
 from analyzers.parents.rounding import Floats, rounded, rounds
 
-# Weights are tried at multiples of this, and where the values confine them to.
+# Weights are tried at multiples of GRID, and where the values confine them.
 GRID, _DECIMALS = 0.01, 2
 _TRIED_ON = 1 << 14  # values
 
 
 def equal(values: Floats, parents: Floats, weights: Floats, dtype: str, stored: bool = False) -> NDArray[np.bool_]:
-    """(n,) which ``values`` equal sum of a_i P_i, computed in fp32 and rounded to ``dtype``. parents: (k, n).
+    """Return (n,) which ``values`` equal sum of a_i P_i, computed in fp32 and rounded to ``dtype``. parents: (k, n).
 
-    The order of the sum and the rounding of the weights are unknown, so anything counts that fp32 arithmetic may give: within
-    (k + 1) 2^-24 sum |a_i P_i| of the sum. That decides ties, which are frequent between narrow formats. stored: each product is rounded to
+    The order of the sum and the rounding of the weights are unknown, so every result that fp32 arithmetic may give counts: within (k + 1)
+    2^-24 sum |a_i P_i| of the sum. This matters for ties, which are frequent between narrow formats. stored: each product is rounded to
     ``dtype`` first, as arithmetic in a narrow format does.
     """
     parts = weights[:, None] * parents
@@ -31,10 +31,10 @@ def equal(values: Floats, parents: Floats, weights: Floats, dtype: str, stored: 
 
 
 def exact_weights(some: Floats, start: Floats, dtype: str) -> tuple[Floats, bool]:
-    """The weights, near ``start``, and the arithmetic (`equal`), for which most of ``some[0]`` equals the combination of ``some[1:]``.
+    """Find the weights near ``start``, and the arithmetic (`equal`), for which most of ``some[0]`` equals the combination of ``some[1:]``.
 
-    Tried: the weights closest to all slabs (`feasible.closest`), and the multiples of ``GRID`` next to them, which win where they are as
-    good: between siblings many weights may give the same values.
+    Tries the weights closest to all slabs (`feasible.closest`), and the nearest multiples of ``GRID``, which win ties: between siblings,
+    many weights may give the same values.
     """
     some = some[:, :: max(1, some.shape[1] // _TRIED_ON)]
     tried = []
@@ -48,7 +48,7 @@ def exact_weights(some: Floats, start: Floats, dtype: str) -> tuple[Floats, bool
 
 
 def by_chance(x: Floats, y: Floats) -> float:
-    """The share of equal values to expect between ``x`` and ``y`` if they had nothing to do with each other: sum of p_k q_k over values."""
+    """Return the share of equal values expected between unrelated ``x`` and ``y``: the sum of p_k q_k over values."""
     (a, n), (b, m) = (np.unique(each, return_counts=True) for each in (x, y))
     _, i, j = np.intersect1d(a, b, assume_unique=True, return_indices=True)
     return float(n[i].astype(np.float64) @ m[j].astype(np.float64)) / max(1, x.size * y.size)
@@ -56,26 +56,26 @@ def by_chance(x: Floats, y: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Monotone:
-    """Over pairs of neighbours in the order of P, within short runs. inverted: X decreases where P increases; merged: X is equal where P is
-    not.
+    """Shares of pairs of neighbours in the order of P, within short runs.
+
+    inverted: X decreases where P increases; merged: X is equal where P is not.
     """
 
     inverted: float
     merged: float
 
 
-# Of neighbours in the order of P: the most that a step function may invert, and the least that it merges.
+# Shares of neighbouring pairs: the most that a step function may invert, and the least that it merges.
 _INVERTED, _MERGED = 0.005, 0.02
 
 
 def is_step_function(found: Monotone) -> bool:
-    """Return whether X is a step function of P, as quantization is."""
+    """Return whether X is a step function of P, like a quantized copy."""
     return found.inverted <= _INVERTED and found.merged >= _MERGED
 
 
 def monotone(kept: Floats, dtype: str) -> Monotone | None:
-    """Return whether X is a step function of P, cast to ``dtype``, within runs of 32 values, as a quantized copy is within a block of one
-    scale.
+    """Test whether X is a step function of P, cast to ``dtype``, within runs of 32 values, as a quantized copy is within a scaled block.
 
     None without a run.
     """

@@ -1,4 +1,4 @@
-"""The request and the report of parents. Field names are the JSON contract; fields may be added, never renamed.
+"""Defines the request and the report of parents. Field names are the JSON contract; fields may be added, never renamed.
 
 X is the model, P_1 to P_m its candidates. Only matrices are compared: norms and biases are alike in unrelated models. Shares are numbers in
 [0, 1]; a missing number is null (it is undefined). In quick mode counts describe the values read, everything else is an estimate.
@@ -15,7 +15,7 @@ from analyzers.base import CheckpointFacts, Reference, Report, WeightsRequest
 from analyzers.coverage import Coverage
 from analyzers.data import Data, Interval
 
-# Raised whenever the same request would give another result.
+# Raised whenever the same request would give a different result.
 ANALYSIS_VERSION = 6
 
 Source = Literal["named", "card", "library"]
@@ -23,7 +23,7 @@ Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "stack",
 Relation = Literal[
     "equal", "rounded", "on-grid", "scaled", "differs", "zeroed", "constant", "truncated", "swapped", "non-finite", "unmatched"
 ]
-# Relations that a faithful conversion leaves: everything else is damage.
+# Relations that a faithful conversion leaves; all others are damage.
 FAITHFUL: tuple[Relation, ...] = ("equal", "rounded", "on-grid")
 
 
@@ -36,7 +36,7 @@ class ParentsRequest(WeightsRequest):
         description=f"Checkpoints it may come from, up to {limits.CANDIDATES} (default: the base_model of its model card; on the page and "
         "in the API also models of the library with tensors of the same shapes).",
     )
-    # What the caller's library suggests: compared, next to those of the card, where no candidate is named.
+    # Candidates that the caller's library suggests: compared together with those of the card if the request names none.
     suggested: tuple[str, ...] = Field(default=(), max_length=limits.CANDIDATES)
 
     @field_validator("candidates")
@@ -94,7 +94,9 @@ class Candidate(Data):
 
 
 class Parent(Data):
-    """A weight a_i of the fit with its interval. alike: candidates so close to this one that only the sum of their weights is known."""
+    """The weight a_i of a parent in the fit, with its interval. alike: candidates so close to it that only the sum of their weights is
+    known.
+    """
 
     ref: str
     weight: float
@@ -104,8 +106,10 @@ class Parent(Data):
 
 
 class LayerFit(Data):
-    """The fit in one layer (null: outside the layers). weights, low, high: in the order of the fit's parents, by exact values where
-    ``exact_share`` is at least 0.99, as in `Fit`. values: fitted.
+    """The fit in one layer (null: outside the layers).
+
+    weights, low, high: in the order of the fit's parents, by exact values if ``exact_share`` is at least 0.99, as in `Fit`. values: number
+    of fitted values.
     """
 
     layer: int | None
@@ -118,7 +122,7 @@ class LayerFit(Data):
 
 
 class SparseUpdate(Data):
-    """The update of a parent in a merge of sparse updates: ``factor`` times it, in a share ``kept`` of the values."""
+    """The update of a parent in a merge of sparse updates: multiplied by ``factor``, in a share ``kept`` of the values."""
 
     ref: str
     factor: float
@@ -126,10 +130,10 @@ class SparseUpdate(Data):
 
 
 class SparseMerge(Data):
-    """X = B + sum of c_i (P_i - B), each update in some of the values only, and where there are several possibly their mean.
+    """X = B + sum of c_i (P_i - B), with each update in only some of the values, and possibly the mean of several updates in one value.
 
-    exact_share: of values that are exactly so for some choice of updates, rounded to X's dtype; exact_by_chance: if the updates were those
-    of other values. method: "DARE" if they were kept at random, "TIES" if the largest were, null if neither is clear.
+    exact_share: share of values that equal some choice of updates, rounded to X's dtype; exact_by_chance: the same share with the updates
+    of other values. method: "DARE" if updates were kept at random, "TIES" if the largest were kept, null if undecided.
     """
 
     base: str
@@ -142,14 +146,14 @@ class SparseMerge(Data):
 class Fit(Data):
     """X = sum of a_i P_i over all matrices and per layer.
 
-    weights_by: "least-squares", with 95% intervals; or "exact-values", where at least 99% of the values equal the combination at the same
-    weights: the interval then holds every weight at which they still do. residual: |X - fit| / |X| of least squares; rounding: what
-    rounding to X's dtype alone leaves of it. condition: of the normalised problem, 1 for orthogonal parents; null where it has no unique
-    solution. exact_share: of values that equal the combination, rounded to X's dtype, at the best weights (overall, or of each layer:
-    ``exact_per_layer``); exact_by_chance: expected for unrelated values of the same distributions; exact_values: how many were tested.
-    arithmetic: "fp32", or "stored" if each product was rounded to X's dtype too. spherical: the interpolation t of a SLERP that the
-    weights agree with. sparse: the merge of sparse updates that X is; the weights are then averages. exceptions: layers (null: outside the
-    layers) that are not the combination, where most are exactly that.
+    weights_by: "least-squares", with 95% intervals; or "exact-values", if at least 99% of the values equal the combination at the same
+    weights: the interval then contains every weight at which they still do. residual: |X - fit| / |X| of least squares; rounding: the
+    residual that rounding to X's dtype alone would leave. condition: condition number of the normalised problem, 1 for orthogonal parents;
+    null if it has no unique solution. exact_share: share of values that equal the combination, rounded to X's dtype, at the best weights
+    (overall, or of each layer: ``exact_per_layer``); exact_by_chance: share expected for unrelated values of the same distributions;
+    exact_values: number of values tested. arithmetic: "fp32", or "stored" if each product was rounded to X's dtype too. spherical: the
+    interpolation t of a SLERP that the weights agree with. sparse: set if X is a merge of sparse updates; the weights are then averages.
+    exceptions: layers (null: outside the layers) that deviate from the combination if most layers are exactly the combination.
     """
 
     parents: tuple[Parent, ...]
@@ -170,9 +174,9 @@ class Fit(Data):
 
 
 class MovedLayer(Data):
-    """A layer of the model whose weights match layer ``source`` of a candidate; null: what is outside the layers.
+    """A layer of the model whose weights match layer ``source`` of a candidate; null: tensors outside the layers.
 
-    equal_share: of its values read, those that are equal in bf16; null where it was not counted.
+    equal_share: share of its values read that are equal in bf16; null if not counted.
     """
 
     layer: int | None
@@ -182,9 +186,10 @@ class MovedLayer(Data):
 
 
 class Difference(Data):
-    """X - P for the best candidate, in the first rows of some matrices. rank: the number of singular values above the rounding noise.
+    """The difference X - P for the best candidate, in the first rows of some matrices. rank: number of singular values above the rounding
+    noise.
 
-    rows: the most that the rank could be. low_rank: the update has a far lower rank than that, as a merged LoRA has.
+    rows: the highest possible rank. low_rank: whether the update has a far lower rank than that, as a merged LoRA has.
     """
 
     ref: str
@@ -197,12 +202,11 @@ class Difference(Data):
 class Conversion(Data):
     """How a tensor of the model comes from the best candidate.
 
-    sources: the candidate's tensors, with the part of each in brackets; empty where none matches. form: the layout in which they match
-    ("as stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded, to the format ``to``; on-grid, a step
+    sources: the candidate's tensors, with the part of each in brackets; empty if none matches. form: the layout in which they match ("as
+    stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded, to the format ``to``; on-grid, a step
     function of the source, as quantization makes; scaled, times a factor; zeroed, constant, truncated (only the first rows are the
-    source's), swapped (the values of another tensor), non-finite, differs: damage, or training; unmatched: nothing to compare with.
-    values: compared; exceptions: values that are not as the relation says; cosine: with the source, where values differ; note: what is
-    wrong, in words.
+    source's), swapped (the values of another tensor), non-finite, differs: damage, or training; unmatched: nothing to compare with. values:
+    compared; exceptions: values that deviate from the relation; cosine: with the source, if values differ; note: what is wrong, in words.
     """
 
     name: str
@@ -217,20 +221,20 @@ class Conversion(Data):
 
 
 class Evidence(Data):
-    """A reason for the verdict. proof: bits that no unrelated weights would show; else it is inferred."""
+    """A reason for the verdict. proof: the evidence is bits that no unrelated weights would have; otherwise it is inferred."""
 
     proof: bool
     text: str
 
 
 class ParentsReport(Report):
-    """Which of ``candidates`` the weights of ``checkpoint`` come from.
+    """The report on which of ``candidates`` the weights of ``checkpoint`` come from.
 
-    values_compared: of the matrices, the most that any candidate shares. parents: the candidates that the verdict names.
-    layer_map: layers that moved, or every layer of a stack. statement: the headline in one sentence. notes: the limits of the answer.
-    coverage: of the model, as compared with the best candidate, and of each candidate, in the order of the request. conversion: how each
-    tensor got here, damage first, where the best candidate's values are a part of the model's. Where a sample was read: blocks, how many
-    of it, and unseen, the most of all blocks (95%) that may hold what none of these holds.
+    values_compared: values of matrices, the most that any candidate shares. parents: the candidates that the verdict names. layer_map:
+    layers that moved, or every layer of a stack. statement: the headline in one sentence. notes: the limits of the answer. coverage: of the
+    model, as compared with the best candidate, and of each candidate, in the order of the request. conversion: the origin of each tensor,
+    damaged ones first, if the best candidate's values are a part of the model's. If a sample was read: blocks, the number of its blocks,
+    and unseen, the largest share of all blocks (95%) that may be of a kind not among these.
     """
 
     covers: ClassVar[Literal["read", "compared"]] = "compared"
@@ -258,5 +262,5 @@ class ParentsReport(Report):
     unseen: float | None = None
 
     def accounts(self) -> Sequence[Coverage]:
-        """Of the model and of the parents that the verdict names: other candidates may be of any shape."""
+        """Return the coverage of the model and of the parents that the verdict names; other candidates may have any shape."""
         return [each for row, each in enumerate(self.coverage) if row == 0 or each.ref in self.parents]

@@ -1,4 +1,4 @@
-"""Rounding to the dtypes in which checkpoints are stored."""
+"""Rounds values to the dtypes in which checkpoints are stored."""
 
 from collections.abc import Iterable
 
@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Mantissa bits and the smallest normal exponent of the dtypes to which rounding is known.
+# Mantissa bits and the smallest normal exponent of the dtypes to which rounding is implemented.
 _FORMATS = {"BF16": (7, -126), "F16": (10, -14), "F32": (23, -126), "F64": (52, -1022)}
 
 
 def rounds(dtype: str) -> bool:
-    """Return whether rounding to ``dtype`` is known."""
+    """Return whether rounding to ``dtype`` is implemented."""
     return dtype in _FORMATS
 
 
 def rounded(values: Floats, dtype: str) -> Floats:
-    """Finite ``values`` rounded to nearest even, to fp32 first: what storing the result of fp32 arithmetic does."""
+    """Round finite ``values`` to nearest even, to fp32 first, like storing the result of fp32 arithmetic."""
     if dtype == "F64":
         return values
     with np.errstate(over="ignore"):
@@ -33,14 +33,14 @@ def rounded(values: Floats, dtype: str) -> Floats:
 
 
 def narrowest(parts: Iterable[Floats], dtype: str) -> str:
-    """``dtype``, or the dtype from which all values were upcast to it."""
+    """Return ``dtype``, or the dtype from which all values were upcast to it."""
     parts = list(parts)
     upcast = (narrow for narrow in ("BF16", "F16") if all((rounded(each, narrow) == each).all() for each in parts))
     return next(upcast, dtype) if dtype in ("F32", "F64") else dtype
 
 
 def ulps(values: Floats, dtype: str) -> Floats:
-    """The distance to the next number of larger magnitude in ``dtype``, at finite ``values``."""
+    """Return the distance to the next number of larger magnitude in ``dtype``, at finite ``values``."""
     mantissa, smallest = _FORMATS[dtype]
     exponents = np.frexp(values)[1] - 1
     found: Floats = np.ldexp(1.0, np.maximum(np.where(values == 0, smallest, exponents), smallest) - mantissa)
@@ -48,9 +48,9 @@ def ulps(values: Floats, dtype: str) -> Floats:
 
 
 def cells(values: Floats, dtype: str) -> tuple[Floats, Floats]:
-    """The least and the largest number that rounds to each of ``values``, which are finite and stored in ``dtype``.
+    """Return the smallest and the largest number that rounds to each of ``values``, which are finite and stored in ``dtype``.
 
-    Half an ulp to either side; towards zero a quarter at powers of two, below which numbers are twice as dense.
+    The cell extends half an ulp to either side; towards zero a quarter at powers of two, below which numbers are twice as dense.
     """
     outer = ulps(values, dtype) / 2
     inner = ulps(np.nextafter(values, 0.0), dtype) / 2
@@ -59,16 +59,16 @@ def cells(values: Floats, dtype: str) -> tuple[Floats, Floats]:
 
 
 def rounding_error(values: Floats, dtype: str) -> float:
-    """Sum of ulp(x)^2 / 12: of the squares of the errors that rounding to ``dtype`` makes on average; 0 where that is unknown."""
+    """Return the sum of ulp(x)^2 / 12, the expected squared error of rounding to ``dtype``; 0 if rounding is not implemented."""
     if dtype not in _FORMATS:
         return 0.0
     return float(np.square(ulps(values[np.isfinite(values) & (values != 0)], dtype)).sum()) / 12
 
 
 def equal_as_cast(x: Floats, p: Floats, dtypes: tuple[str, str]) -> list[int]:
-    """How many values of X are those of P cast to X's dtype, or P's are those of X: directly, through fp16, and through bf16.
+    """Count the values of X that equal P cast to X's dtype, or vice versa: directly, through fp16, and through bf16.
 
-    x, p: (n,) finite values stored in ``dtypes``. [0, 0, 0] where hardly any are equal after rounding to bf16 anyway.
+    x, p: (n,) finite values stored in ``dtypes``. Returns [0, 0, 0] if fewer than half are equal after rounding to bf16.
     """
     same = x == p
     if same.all():

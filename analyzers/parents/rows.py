@@ -1,4 +1,4 @@
-"""The rows of a report: candidates as compared, and the fit."""
+"""Builds the rows of a report: candidates as compared, and the fit."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from analyzers.parents.sparse import Sparse
 
 
 def candidate_row(side: Checkpoint, source: Source, sums: Sums, column: int, alignment: Alignment, chance: Chance) -> Candidate:
-    """The row of the candidate ``column`` of ``sums``. chance: of equal values."""
+    """Build the row of candidate ``column`` of ``sums``. chance: equal values expected by chance."""
     pairs, compared, (others, *same) = sums.pairs[column], int(sums.matrices[column, 0]), sums.others[column].tolist()
     weight, sample = float(pairs[0]), sums.sample
     telling, equal, by_chance = chance.telling
@@ -44,7 +44,7 @@ def candidate_row(side: Checkpoint, source: Source, sums: Sums, column: int, ali
 
 
 def fit_rows(fitted: Fitted, sums: Sums, refs: Sequence[str]) -> Fit:
-    """The fit, with ``refs`` for the candidates. An interval without bounds is as wide as JSON holds."""
+    """Build the fit, with ``refs`` naming the candidates. Infinite intervals are limited to the range of JSON."""
     rows = [
         Parent(
             ref=refs[i],

@@ -1,4 +1,4 @@
-"""The answer of parents in a sentence or two, and what to do about it."""
+"""Writes the answer of parents in a sentence or two, and the advice."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def headline(report: "ParentsReport") -> str:
-    """The statement, and how far it reaches."""
+    """Write the statement, and how far it reaches."""
     reach = report.reach()
     if reach and report.verdict == "same-weights":
         read = "compared" if report.unseen is None else "that was read"
@@ -19,7 +19,7 @@ def headline(report: "ParentsReport") -> str:
 
 
 def next_step(report: "ParentsReport") -> NextStep:
-    """What the verdict is good for, and the passport of the model."""
+    """Advise what to do after the verdict, and link the passport of the model."""
     named = listed(report.parents)
     more = ", or read everything in exact mode" if report.values_compared and report.request.mode != "exact" else ""
     relaid = any(row.form not in ("", "as stored") for row in report.conversion)
@@ -39,7 +39,7 @@ def next_step(report: "ParentsReport") -> NextStep:
 
 
 def none_differs(blocks: int, unseen: float) -> str:
-    """What a sample without a difference says of the whole."""
+    """Say what a sample without a difference implies for the whole."""
     return f"none of the {blocks:,} blocks read differs, so at most {share(unseen)} of all blocks do, at 95% confidence"
 
 

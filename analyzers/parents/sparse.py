@@ -1,8 +1,8 @@
-"""Merges of sparse updates: each value is a base's, plus the rescaled updates of some parents, which others lack.
+"""Detects merges of sparse updates: each value is a base's, plus the rescaled updates of some of the parents.
 
 DARE (Yu et al., 2023) drops values of each update t_i = P_i - B at random and multiplies the rest by 1 / (1 - p); TIES (Yadav et al., 2023)
-keeps the largest and averages those that agree. Either way x = B + s sum of c_i t_i over a subset of the parents that differs from value to
-value, with s = 1 or 1 / (size of the subset). Least squares sees averages and noise; value by value, the subsets can be told.
+keeps the largest and averages those that agree. Either way x = B + s sum of c_i t_i over a subset of the parents that varies from value to
+value, with s = 1 or 1 / (size of the subset). Least squares sees averages and noise; value by value, the subsets can be determined.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,24 +16,24 @@ from numpy.typing import NDArray
 from analyzers.parents.feasible import arithmetic_error
 from analyzers.parents.rounding import Floats, cells, ulps
 
-MOST_CANDIDATES = 4  # the base is one of them
+MOST_CANDIDATES = 4  # including the base
 _ROUNDS = 3
 _TRIED_ON = 1 << 14  # values
-_LARGEST = 20.0  # factor
-# Of the values: how many such a merge must explain; at most how many of those that fewer parents, or chance, leave it may leave.
+_LARGEST = 20.0  # largest factor of an update
+# Share of values that such a merge must explain; and largest fraction it may leave of the values unexplained by fewer parents, or chance.
 _EXPLAINS, _LEAVES = 0.97, 0.1
-# How much larger kept updates are than dropped ones, on average, where they are the largest, and where they are random. Compared where an
-# update has this many ulps of X: smaller ones cannot be told from none.
+# Ratio of the mean sizes of kept and dropped updates above which the largest were kept, and below which they were chosen at random. Only
+# updates of at least this many ulps of X are compared: smaller ones cannot be distinguished from none.
 _TRIMMED, _RANDOM, _ULPS = 1.5, 1.2, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """X is exactly a merge of sparse updates. Candidates are numbered from 0.
+    """An exact merge of sparse updates. Candidates are numbered from 0.
 
-    factors: c_i of each parent; kept: shares of the values with its update; share: of the values that some subset explains exactly, up to
-    rounding in X's dtype; by_chance: if the updates were those of other values. method: "DARE" if values were kept at random, "TIES" if the
-    largest were, else "".
+    factors: c_i of each parent; kept: share of the values with its update; share: share of the values that some subset explains exactly, up
+    to rounding in X's dtype; by_chance: the same share with the updates of other values. method: "DARE" if updates were kept at random,
+    "TIES" if the largest were kept, else "".
     """
 
     base: int
@@ -46,7 +46,7 @@ class Sparse:
 
 
 def sparse_merge(some: Floats, candidates: Sequence[int], dtype: str) -> Sparse | None:
-    """The base and the parents among ``candidates``, `MOST_CANDIDATES` at most; None if X is no such merge.
+    """Find the base and the parents among ``candidates``, `MOST_CANDIDATES` at most; None if X is no such merge.
 
     some: (1 + m, n), X and every candidate.
     """
@@ -71,13 +71,13 @@ def _explained(some: Floats, base: int, others: list[int], dtype: str) -> Sparse
     method: Literal["DARE", "TIES", ""] = "TIES" if kept > _TRIMMED * dropped else "DARE" if kept < _RANDOM * dropped else ""
     shares = having.mean(axis=1)
     if ((having[:, 1:] != having[:, :-1]).mean(axis=1) < shares * (1 - shares)).any():  # half as often as between independent neighbours
-        method = ""  # whole tensors are a parent's
+        method = ""  # whole tensors come from a parent
     parents = tuple(others[i] for i in used)
     return Sparse(base, parents, tuple(map(float, factors)), tuple(map(float, shares)), share, float(less[0]), method)
 
 
 def _factors(x: Floats, b: Floats, updates: Floats, dtype: str) -> Floats:
-    """(k,) the factor of each update that explains most of the values that those of the others leave."""
+    """Find (k,) the factor of each update that explains most of the values that the other updates leave unexplained."""
     low, high = cells(x, dtype)
     low, high = low - b, high - b
     factors = np.zeros(len(updates))
@@ -94,7 +94,7 @@ def _factors(x: Floats, b: Floats, updates: Floats, dtype: str) -> Floats:
 
 
 def _most_common(intervals: Floats) -> float:
-    """A number that is in the most ``intervals``, (2, n), of those between 0 and ``_LARGEST``."""
+    """Return a number that is in the largest number of ``intervals``, (2, n), among those between 0 and ``_LARGEST``."""
     low, high = intervals[:, (intervals[0] > 0) & (intervals[1] < _LARGEST)]
     if not low.size:
         return 0.0
@@ -106,7 +106,7 @@ def _most_common(intervals: Floats) -> float:
 
 
 def _subsets(parents: NDArray[np.intp], extra: int = 0) -> Iterator[tuple[list[int], float]]:
-    """Each subset with scale 1, and with 1 / its size, ``extra`` members more than listed included, if that is more than 1."""
+    """Yield each subset with scale 1 and, if it has several members including ``extra`` unlisted ones, with 1 / its size."""
     for size in range(len(parents) + 1):
         for subset in combinations(parents.tolist(), size):
             yield list(subset), 1.0
@@ -115,7 +115,7 @@ def _subsets(parents: NDArray[np.intp], extra: int = 0) -> Iterator[tuple[list[i
 
 
 def _fits(x: Floats, b: Floats, updates: Floats, factors: Floats, dtype: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(n,) which values some subset explains; and (k, n) which of the updates the first such subset has."""
+    """Return (n,) which values some subset explains, and (k, n) which updates the first such subset contains."""
     low, high = cells(x, dtype)
     found, having = np.zeros(x.size, np.bool_), np.zeros(updates.shape, np.bool_)
     for subset, scale in _subsets(np.flatnonzero(factors)):

@@ -1,4 +1,4 @@
-"""Models stacked from the layers of others: each layer is one parent's, whatever the fit of all layers together says."""
+"""Detects models stacked from the layers of others: each layer is one parent's, whatever the fit of all layers together says."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from analyzers.parents.collect import Layer
 from analyzers.parents.fit import Weights
 from analyzers.parents.rounding import Ints
 
-# How far a weight may be from 1, or from 0, for a layer to be one parent's.
+# Largest distance of a weight from 1, or from 0, in a layer that is one parent's.
 _ONE_PARENTS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """parents: layer -> the candidate (column) that it comes from; exact: whether every layer is equal bit for bit."""
+    """A stack of layers. parents: layer -> the candidate (column) that it comes from; exact: whether every layer is equal bit for bit."""
 
     parents: Mapping[Layer, int]
     exact: bool
@@ -26,9 +26,9 @@ class Stack:
 
 
 def exact_stack(alignment: Alignment, tensors: Mapping[str, Ints], candidates: int) -> Stack | None:
-    """The stack whose layers all equal those of a candidate, every tensor of them; None if some layer equals none.
+    """Return the stack whose layers all equal those of a candidate in every tensor; None if some layer equals no candidate's.
 
-    tensors: see `Sums.tensors`. Of several candidates that have a layer, the one with most layers is named.
+    tensors: see `Sums.tensors`. If several candidates have a layer, the one with the most layers is named.
     """
     holders: dict[Layer, set[int]] = {}
     for group in alignment.groups:
@@ -44,7 +44,7 @@ def exact_stack(alignment: Alignment, tensors: Mapping[str, Ints], candidates: i
 
 
 def fitted_stack(layers: Mapping[Layer, Weights], chosen: Sequence[int]) -> Stack | None:
-    """The stack in which the weights of each layer's fit are 1 for one candidate and 0 for the others; None if any layer is a mixture.
+    """Return the stack in which each layer's fit has weight 1 for one candidate and 0 for the others; None if any layer is a mixture.
 
     chosen: the candidates of the weights, in their order.
     """
@@ -65,7 +65,7 @@ def _near(fit: Weights, position: int, value: float) -> bool:
 
 
 def _fewest(holders: Mapping[Layer, set[int]], candidates: int) -> dict[Layer, int]:
-    """One holder of each layer, of as few candidates as a greedy choice needs."""
+    """Choose one holder of each layer, greedily using as few candidates as possible."""
     parents: dict[Layer, int] = {}
     while len(parents) < len(holders):
         rest = {layer: held for layer, held in holders.items() if layer not in parents}

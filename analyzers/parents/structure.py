@@ -1,20 +1,21 @@
-"""Structure that a table of signs repeats throughout: what two models have in common there may be a table that both began with."""
+"""Removes structure that repeats throughout a table of signs: two models may share it because both began with the same table."""
 
 import numpy as np
 
 from analyzers.parents.rounding import Floats
 
-# Components whose energy is above the largest of noise by this factor. The mean of the row that means took away is not one.
+# Components count if their energy exceeds the largest of noise by this factor. The mean that was removed from the rows is not one.
 _ABOVE_NOISE = 1.2
-# Fourier components of a row or a column with so many times the mean energy: of noise, 0.03% have. Shorter ones are not searched.
+# Fourier components of a row or a column stand out at this many times the mean energy, which 0.03% of noise reaches. Shorter axes are not
+# searched.
 _PEAK, _SHORTEST = 8.0, 16
 
 
 def unstructured(signs: Floats, width: int) -> tuple[Floats, Floats]:
-    """``signs``, (n,) in rows of ``width``, tapered, and the same without their structure, 0 where a sign is 0.
+    """Return ``signs``, (n,) in rows of ``width``, tapered, and the same signs without their structure, 0 where a sign is 0.
 
-    Structure is a few components of rank 1, as products of a factor for the row and one for the column have, and waves along rows or
-    columns, as tables of cosines and smooth ones have. The taper (Hann) keeps a wave that does not fit in a whole number of times together.
+    Structure consists of a few components of rank 1, products of a factor for the row and one for the column, and of waves along rows or
+    columns, as in smooth tables and tables of cosines. The taper (Hann) limits leakage of waves with a fractional number of periods.
     """
     rows = max(1, signs.size // width)
     used = signs[: signs.size // rows * rows] if signs.size < width else signs[: rows * width]
@@ -31,11 +32,11 @@ def unstructured(signs: Floats, width: int) -> tuple[Floats, Floats]:
 
 
 def _without_components(table: Floats) -> Floats:
-    """``table`` without the components of rank 1, half of all at most, that noise does not have (Marchenko and Pastur, 1967)."""
+    """Remove components of rank 1 that exceed noise (Marchenko and Pastur, 1967) from ``table``, at most half of all."""
     if len(table) > table.shape[1]:
         return _without_components(table.T).T
     energies, vectors = np.linalg.eigh(table @ table.T)
-    energies, vectors = energies[1:], vectors[:, 1:]  # means are removed
+    energies, vectors = energies[1:], vectors[:, 1:]  # the first component belongs to the means, which are removed
     number = most = len(energies)
     edge = _ABOVE_NOISE * (1 + np.sqrt(np.arange(most + 1) / table.shape[1])) ** 2
     while number > (most + 1) // 2 and energies[number - 1] > edge[number] * energies[:number].mean():
@@ -45,7 +46,7 @@ def _without_components(table: Floats) -> Floats:
 
 
 def _without_waves(table: Floats, axis: int) -> Floats:
-    """``table`` without the Fourier components along ``axis`` that stand out, until none does."""
+    """Remove Fourier components along ``axis`` that stand out from ``table``, until none does."""
     waves = np.fft.rfft(table, axis=axis)
     energies = np.square(np.abs(waves))
     while True:

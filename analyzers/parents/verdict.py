@@ -1,4 +1,4 @@
-"""The verdict with the evidence that carries it, and the sentences of a report."""
+"""Derives the verdict with the evidence for it, and the sentences of a report."""
 
 import math
 from collections.abc import Sequence
@@ -21,24 +21,24 @@ from analyzers.parents.report import (
 )
 from analyzers.parents.sentences import none_differs
 
-# An agreement of signs that unrelated weights do not reach, overall and in half of the layers, beyond chance.
+# Agreements of signs that unrelated weights do not reach, overall and in half of the layers, in addition to the deviations of chance.
 RELATED = 0.1
 RELATED_LAYER = 0.05
 _BEYOND_CHANCE = 8
-# Fewer values say too little.
+# Fewer values are not enough for a verdict.
 FEWEST = 1_000
-# Proof: an equal share that lies this far above what chance gives.
+# Factor and distance by which the share of equal values must exceed chance to count as proof.
 _ABOVE_CHANCE = 5
 _PROVEN = 0.02
-# Runs of layers that a statement names.
+# Most runs of layers that a statement names.
 _RUNS = 6
-# Tensors that a statement names, and the cosine below which values are another tensor's.
+# Most tensors that a statement names, and the cosine below which values are another tensor's.
 _NAMED, _UNLIKE = 3, 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the verdict depends on. candidates: the best first. parents: weights of the candidates that the fit needs.
+    """The facts that determine the verdict. candidates: the best first. parents: weights of the candidates that the fit needs.
 
     layers: share of the layers in which the best candidate is related; akin: how many matrices are, or equal, and their share of the
     values; unlike: roles in which it is not. through: see `collect.Sums.cast`. stepwise: X as a function of the best candidate.
@@ -74,12 +74,12 @@ class Facts:
 
     @property
     def whole(self) -> bool:
-        """Return whether everything of the model and of the best candidate was compared."""
+        """Return whether all of the model and of the best candidate was compared."""
         return all(each.whole for each in self.coverage)
 
 
 def judge(facts: Facts) -> tuple[Verdict, str, list[Evidence]]:
-    """The verdict, its statement, and the evidence, proofs first."""
+    """Return the verdict, its statement, and the evidence, proofs first."""
     best = facts.candidates[0]
     if best.cosine is None or best.cosine_null is None or best.compared < FEWEST:
         return "undecided", f"Too few values can be compared to tell ({best.compared:,}).", []
@@ -124,7 +124,7 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
 
 
 def _few_akin(facts: Facts, best: Candidate) -> str:
-    """What is said where most of the model is not the candidate's: a few shared matrices may be constants of the architecture."""
+    """Write the statement if most of the model is not the candidate's: a few shared matrices may be constants of the architecture."""
     number, part = facts.akin
     if not number:
         return f"Not decided: some values equal those of {best.ref}, but in no matrix most of them. The rest is unrelated."
@@ -144,12 +144,12 @@ def _not_related(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
 
 
 def related(candidate: Candidate) -> bool:
-    """Return whether signs agree beyond what unrelated weights reach."""
+    """Return whether signs agree more than those of unrelated weights do."""
     return (candidate.agreement or 0.0) >= max(RELATED, _BEYOND_CHANCE * (candidate.agreement_null or 0.0))
 
 
 def _similarity(candidate: Candidate) -> str:
-    """The agreement and the cosine, with what chance gives."""
+    """Write the agreement and the cosine, with the values expected by chance."""
     agree = ""
     if candidate.agreement is not None:
         chance = magnitude(candidate.agreement_null)
@@ -158,7 +158,7 @@ def _similarity(candidate: Candidate) -> str:
 
 
 def _once_cast(facts: Facts) -> str:
-    """How values are equal that are not as stored, and how many lost digits."""
+    """Say how values that are not equal as stored become equal, and how many lost digits."""
     through = f", cast through {facts.through}" if facts.through else ""
     if not facts.lost:
         return f" once both have the same dtype{through}"
@@ -167,7 +167,7 @@ def _once_cast(facts: Facts) -> str:
 
 
 def _bound(facts: Facts) -> str:
-    """What was not read may differ."""
+    """Say that unread values may differ."""
     return "" if facts.unseen is None else f"; {none_differs(*facts.unseen)}"
 
 
@@ -178,7 +178,7 @@ def _exact_merge(facts: Facts) -> bool:
 
 
 def _equal_in_part(facts: Facts, best: Candidate) -> str:
-    """All that was compared is equal, which is not all of both, or not in the same layers."""
+    """Write the statement if everything compared is equal, but it is not all of both, or not in the same layers."""
     model, other = facts.coverage
     read = "" if facts.exact_mode else " that was read"
     rank = next((each for each in facts.adapters if each), 0)
@@ -198,7 +198,7 @@ def _equal_in_part(facts: Facts, best: Candidate) -> str:
 
 
 def _stacked(facts: Facts) -> str:
-    """Which layers are whose."""
+    """Say which layers come from which model."""
     runs: list[tuple[str, list[int]]] = []
     for row in facts.stack:
         if row.layer is not None:
@@ -219,12 +219,12 @@ def _layers(layers: Sequence[int]) -> str:
 
 
 def is_odd(row: Conversion) -> bool:
-    """Return whether a tensor holds other values than training or rounding would leave of its source's."""
+    """Return whether a tensor's values differ from its source's more than training or rounding would explain."""
     return row.relation not in (*FAITHFUL, "differs", "unmatched") or (row.relation == "differs" and (row.cosine or 0) < _UNLIKE)
 
 
 def _damage(facts: Facts, best: Candidate) -> str:
-    """What holds other values than its source, while tensors next to it are those of the candidate; empty if nothing does."""
+    """Say which tensors hold other values than their source, while others are the candidate's; empty if none does."""
     rows = [row for row in facts.conversion if row.relation != "unmatched"]
     faithful, odd = [row for row in rows if row.relation in FAITHFUL], [row for row in rows if is_odd(row)]
     if not odd:
@@ -260,13 +260,13 @@ def _derivation(facts: Facts, best: Candidate) -> str:
 
 
 def _margin(parent: Parent) -> str:
-    """Half the interval of a weight, unless three digits are certain."""
+    """Return half the interval of a weight, unless three digits are certain."""
     margin = max(parent.high - parent.weight, parent.weight - parent.low)
     return "" if margin < 0.0005 else f" ± {margin:.3f}" if margin < 1 else " (uncertain)"
 
 
 def _but(fit: Fit | None) -> str:
-    """The layers that are not the combination."""
+    """Name the layers that deviate from the combination."""
     if fit is None or not fit.exceptions:
         return ""
     layers = sorted(layer for layer in fit.exceptions if layer is not None)
@@ -368,13 +368,13 @@ def _inferences(facts: Facts, best: Candidate, verdict: Verdict) -> list[Evidenc
 
 
 def _pruned(candidate: Candidate) -> bool:
-    """Return whether values either became zero or are the same."""
+    """Return whether all values either became zero or are unchanged."""
     zeroed = candidate.zeroed or 0.0
     return zeroed > 0.01 and zeroed + (candidate.equal_share or 0.0) > 0.99
 
 
 def _others(candidate: Candidate) -> str:
-    """What became of the values that are not zero."""
+    """Say what became of the values that are not zero."""
     same = (candidate.zeroed or 0.0) + (candidate.equal_share or 0.0)
     return "the others are equal in bf16" if same == 1 else f"{share(candidate.equal_share)} are equal in bf16"
 

@@ -1,7 +1,7 @@
-"""Thousands of checkpoints: a list in, Parquet out, over as many threads, processes and hosts as there are.
+"""Scans thousands of checkpoints: a list in, Parquet out, on any number of threads, processes and hosts.
 
-Runs dtype detection on each checkpoint of a list. A scan may be killed at any point and continued; its tables are the same bytes however
-many processes made them.
+Runs dtype detection on each checkpoint of a list. A scan may be killed at any point and continued; its tables have the same bytes for any
+number of processes.
 """
 
 from analyzers.scan.folder import JOURNAL

@@ -1,6 +1,6 @@
-"""The engine of a scan on a dask.distributed cluster, which schedules the tasks and retries those of lost workers.
+"""Runs a scan on a dask.distributed cluster, which schedules the tasks and retries those of lost workers.
 
-One task for each checkpoint; a large one in exact mode becomes a task for each of its parts and one that combines them.
+Each checkpoint is one task; a large one in exact mode becomes one task per part and one that combines them.
 """
 
 import logging
@@ -22,8 +22,8 @@ _CONNECT_SECONDS = 30
 def scan_on_cluster(address: str, task: Task, keys: Sequence[str]) -> Iterator[Outcome | None]:
     """Scan ``keys`` on the cluster whose scheduler is at ``address``, or on one process per core of this machine (``local``).
 
-    Yields finished checkpoints in any order. Closing it cancels the rest. Raises InvalidRequest if there is no such cluster, or if its
-    workers have another version of Mantissa or none.
+    Yields finished checkpoints in any order. Closing the generator cancels the rest. Raises InvalidRequest if there is no such cluster, or
+    if its workers have another version of Mantissa or none.
     """
     try:
         from distributed import Client, LocalCluster, as_completed

@@ -1,4 +1,4 @@
-"""The folder of a scan: its journal and, in the end, the tables."""
+"""Manages the folder of a scan: its journal and, in the end, the tables."""
 
 import hashlib
 import json
@@ -22,10 +22,10 @@ JOURNAL = "scan.sqlite"
 
 
 class ScanFolder:
-    """An open folder, created if it does not exist; one scan at a time has it open.
+    """An open folder of a scan, created if it does not exist; only one scan at a time has it open.
 
-    Raises InvalidRequest for a folder that cannot be used, that another scan is writing into, that contains tables of the same names that
-    no scan wrote, or whose checkpoints were scanned with other options.
+    Raises InvalidRequest for a folder that cannot be used, that another scan is writing to, that contains tables of the same names not
+    written by a scan, or whose checkpoints were scanned with other options.
     """
 
     def __init__(self, path: Path, request: ScanRequest) -> None:
@@ -55,7 +55,7 @@ class ScanFolder:
         """Refuse options that differ from those of the stored outcomes."""
         asked = request.each.model_dump(mode="json", exclude={"model"}) | {"analysis_version": ANALYSIS_VERSION}
         stored = self.journal.setting("options")
-        new = DtypeRequest(model="").model_dump(mode="json", exclude={"model"})  # an option added later was at its default
+        new = DtypeRequest(model="").model_dump(mode="json", exclude={"model"})  # an option added later had its default
         options = new | parse_json(stored) if stored is not None else {}
         if options != asked and self.journal.entries:
             changed = sorted(name for name in options.keys() | asked.keys() if options.get(name) != asked.get(name))
@@ -65,19 +65,19 @@ class ScanFolder:
             self.journal.set("options", json.dumps(asked))
 
     def find(self, ask: Callable[[str, str, int], list[str]], kind: str, text: str, limit: int) -> list[str]:
-        """The Hub's first answer to this question: a scan that is continued keeps its list."""
+        """Return the Hub's first answer to this question: a continued scan keeps its list."""
         name = f"list {kind}:{text} {limit}"
         if (stored := self.journal.setting(name)) is None:
             self.journal.set(name, stored := json.dumps(ask(kind, text, limit)))
         return [str(each) for each in parse_json(stored)]
 
     def missing(self, listed: Sequence[Listed]) -> list[str]:
-        """Keys of the checkpoints to scan: those without an outcome, or with a transient error."""
+        """Return the keys of the checkpoints to scan: those without an outcome, or with a transient error."""
         found = dict.fromkeys(one.key for one in listed if one.problem is None)
         return [key for key in found if (entry := self.journal.entries.get(key)) is None or entry.transient]
 
     def write_tables(self, listed: Sequence[Listed]) -> bool:
-        """Write the Parquet files unless they are up to date; returns whether they were written."""
+        """Write the Parquet files unless they are up to date; return whether they were written."""
         digest = hashlib.sha256()
         for one in listed:
             outcome = self.journal.entries[one.key].digest if one.problem is None else one.problem
@@ -85,7 +85,7 @@ class ScanFolder:
         name = digest.hexdigest()
         if self.journal.setting("tables") == name and all((self.path / table).is_file() for table in (CHECKPOINTS, TENSORS)):
             return False
-        self.journal.set("tables", "")  # between the two replacements they are of different lists
+        self.journal.set("tables", "")  # between the two replacements, the files belong to different lists
         with writable(self.path):
             write_tables(self.path, listed, self.journal)
         self.journal.set("tables", name)
@@ -98,7 +98,7 @@ class ScanFolder:
         empty = not self.journal.entries
         self.journal.close()
         if isinstance(error, MantissaError) and not self._existed and empty:
-            with suppress(OSError):  # a list that cannot be read leaves no folder behind, unless another program wrote there
+            with suppress(OSError):  # an unreadable list leaves no folder behind, unless another program wrote there
                 (self.path / JOURNAL).unlink()
                 for folder in self._created:
                     folder.rmdir()

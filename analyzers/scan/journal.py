@@ -1,4 +1,4 @@
-"""The journal of a scan: one SQLite file with the outcome of each checkpoint, committed to disk as soon as it is finished."""
+"""Keeps the journal of a scan: one SQLite file with the outcome of each checkpoint, committed to disk as soon as it is finished."""
 
 import errno
 import hashlib
@@ -30,7 +30,7 @@ class Outcome:
     """The report on one checkpoint, or the reason why there is none.
 
     key: see `Listed`; report: JSON without timing and environment, or ""; error: name of the error class, or ""; message: its sentence;
-    transient: whether another run may succeed; seconds: spent on it.
+    transient: whether another run may succeed; seconds: time spent.
     """
 
     key: str
@@ -42,20 +42,20 @@ class Outcome:
 
     @classmethod
     def failed(cls, key: str, error: Exception) -> "Outcome":
-        """From an error. Errors of the Hub, lost workers and unexpected errors are transient, all others permanent."""
+        """Make the outcome of an error. Errors of the Hub, lost workers and unexpected errors are transient, all others permanent."""
         if isinstance(error, MantissaError):
             return cls(key, "", type(error).__name__, str(error), isinstance(error, HubError | ProcessLost))
         return cls(key, "", "Unexpected", f"Mantissa itself failed on this checkpoint ({type(error).__name__}): please report it.", True)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything in it but the seconds."""
+        """SHA-256 of all fields except ``seconds``."""
         return hashlib.sha256("\0".join((self.key, self.report, self.error, self.message, str(self.transient))).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the journal holds in memory of an outcome."""
+    """The part of an outcome that the journal keeps in memory."""
 
     digest: str
     error: str
@@ -70,7 +70,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._folder = path.parent
-        with writable(self._folder):  # the system's reason if it cannot be written, which SQLite does not tell
+        with writable(self._folder):  # reports the system's reason if the file cannot be written, which SQLite does not
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
             regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
             os.close(descriptor)
@@ -80,7 +80,7 @@ class Journal:
         self.entries: dict[str, Entry] = {}
         try:
             with writable(self._folder):
-                # Write-ahead logging needs shared memory, which network file systems do not have.
+                # Write-ahead logging needs shared memory, which network file systems lack.
                 for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=DELETE", "synchronous=FULL"):
                     self._connection.execute(f"PRAGMA {pragma}")
                 self._connection.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
@@ -91,7 +91,7 @@ class Journal:
             raise
 
     def append(self, outcome: Outcome, worker: str = "") -> None:
-        """Commit an outcome, replacing an earlier one of the same checkpoint. worker: where it was made."""
+        """Commit an outcome, replacing an earlier one of the same checkpoint. worker: where it was computed."""
         self._write(outcome, datetime.now(UTC).isoformat(timespec="seconds"), round(outcome.seconds, 3), worker)
 
     def absorb(self, path: Path) -> None:
@@ -109,16 +109,16 @@ class Journal:
         self.entries[outcome.key] = Entry(outcome.digest, outcome.error, outcome.transient)
 
     def read(self, key: str) -> Outcome:
-        """The outcome of a checkpoint that has one. Raises InvalidRequest if it is damaged."""
+        """Return the outcome of a checkpoint that has one. Raises InvalidRequest if it is damaged."""
         query = "SELECT report, error, message, transient FROM outcomes WHERE key = ?"
         with writable(self._folder):
             report, error, message, transient = self._connection.execute(query, (key,)).fetchone()
             return Outcome(key, zlib.decompress(report).decode(), error, message, bool(transient))
 
     def dated(self, key: str, longest: int) -> tuple[bytes, str, float]:
-        """The report of a checkpoint, when it was finished (UTC, ISO), and in how many seconds: of a journal that may be anybody's.
+        """Return the report of a checkpoint, when it was finished (UTC, ISO), and in how many seconds, from an untrusted journal.
 
-        longest: bytes of the report, whose rest is not read. Raises InvalidRequest if the entry is damaged.
+        longest: most bytes of the report; the rest is not read. Raises InvalidRequest if the entry is damaged.
         """
         query = "SELECT report, finished, seconds FROM outcomes WHERE key = ?"
         try:
@@ -128,7 +128,7 @@ class Journal:
             raise InvalidRequest("Its entry in the journal is damaged.") from None
 
     def setting(self, name: str) -> str | None:
-        """A value stored by `set`."""
+        """Return a value stored by `set`; None if there is none."""
         with writable(self._folder):
             row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])

@@ -1,4 +1,4 @@
-"""The list of a scan: a file of references, standard input, or what the Hub finds."""
+"""Reads the list of a scan: a file of references, standard input, or the models that the Hub finds."""
 
 import os
 import re
@@ -14,10 +14,10 @@ from analyzers.errors import InvalidReference, InvalidRequest, LimitExceeded
 from analyzers.scan.request import DEFAULT_LIMIT
 from analyzers.terminal import printable
 
-# Tokens, and passwords in addresses, which a line may contain by mistake and which must not be repeated anywhere.
+# Tokens, and passwords in addresses, which a line may contain by mistake and which must never be repeated.
 _SECRET = re.compile(r"hf_[A-Za-z0-9]{8,}|(?<=//)[^/\s]*@")
 _SHOWN = 200
-# How long a pipe may take to get a writer; a shell opens both of its ends at once.
+# Seconds to wait for a pipe's writer; a shell opens both ends at once.
 _WRITER_SECONDS = 2
 
 
@@ -25,8 +25,8 @@ _WRITER_SECONDS = 2
 class Listed:
     """One checkpoint of the list.
 
-    line: in the file, counted from 1, None if the Hub listed it; asked: the reference as written, printable; key: identifies it in the
-    journal (the absolute path of a local one); problem: why it is not a reference, None if it is.
+    line: line number in the file, counted from 1, None if the Hub listed it; asked: the reference as written, printable; key: identifies it
+    in the journal (the absolute path of a local one); problem: why it is not a reference, None if it is.
     """
 
     line: int | None
@@ -36,7 +36,7 @@ class Listed:
 
 
 def read_list(source: str, limit: int | None, find: Callable[[str, str, int], list[str]]) -> list[Listed]:
-    """The checkpoints of ``source``, each once, in order, including lines that are not a reference.
+    """Return the checkpoints of ``source``, each once, in order, including lines that are not a reference.
 
     find: asks the Hub for the models of a ("search" | "org", text, limit). Raises InvalidRequest for a source that cannot be read or is
     empty, LimitExceeded, and the errors of ``find``.
@@ -70,7 +70,7 @@ def _read(source: str) -> bytes:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Open a file or a pipe, such as <(...); a FIFO that nobody opens for writing is empty, and is not waited for."""
+    """Open a file or a pipe, such as <(...); a FIFO without a writer counts as empty, instead of blocking."""
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     select.select([descriptor], [], [], _WRITER_SECONDS)
     os.set_blocking(descriptor, True)
@@ -91,7 +91,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 def _distinct(lines: Iterator[tuple[int | None, str]]) -> Iterator[Listed]:
-    """Without comments, blank lines and duplicates."""
+    """Yield the lines without comments, blank lines and duplicates."""
     seen = set[str]()
     for number, line in lines:
         text = line.strip()
@@ -111,6 +111,6 @@ def _listed(number: int | None, text: str) -> Listed:
 
 
 def _shown(text: str) -> str:
-    """A line that is not a reference, for its row in the table: cut, without control characters and secrets."""
+    """Prepare a line that is not a reference for its row in the table: truncated, without control characters and secrets."""
     cut = _SECRET.sub("***", text)[:_SHOWN]
     return printable(cut) + ("..." if len(text) > _SHOWN else "")

@@ -1,7 +1,7 @@
-"""The processes of ``accelerate launch`` or torchrun: each scans a static share of the list and writes a journal of its own.
+"""Coordinates the processes of ``accelerate launch`` or torchrun: each scans a static share of the list and writes its own journal.
 
-The first process reads the list, tells the others which checkpoints are missing, and finally merges all journals. They need one folder on
-a shared file system.
+The first process reads the list, tells the others which checkpoints are missing, and finally merges all journals. All processes need the
+same folder on a shared file system.
 """
 
 import os
@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from analyzers.errors import InvalidRequest
 
-# One share may take days longer than another; the launcher ends all processes when one of them fails.
+# One share may take days longer than another; the launcher ends all processes if one fails.
 _PATIENCE = timedelta(days=30)
 
 
@@ -27,7 +27,7 @@ class Rank:
 
     @classmethod
     def of(cls, variables: Mapping[str, str] = os.environ) -> "Rank | None":
-        """From the environment; None where this process is the only one. Raises InvalidRequest for contradictory variables."""
+        """Read the rank from the environment; None if this process is the only one. Raises InvalidRequest for contradictory variables."""
         if "RANK" not in variables or "WORLD_SIZE" not in variables:
             return None
         try:
@@ -44,15 +44,16 @@ class Rank:
 
     @property
     def journal(self) -> str:
-        """The name of this process's journal."""
+        """Name of this process's journal."""
         return f"scan-rank-{self.rank}.sqlite"
 
     def share(self, keys: list[str] | None) -> list[str]:
-        """This process's share of the first process's ``keys``; the others pass None. Every process must call it once."""
+        """Return this process's share of the first process's ``keys``; the others pass None. Every process must call it once."""
         from accelerate import PartialState
         from accelerate.utils import broadcast_object_list
 
-        # A wait for other processes does not see signals as exceptions: the launcher, which ends all when one fails, would wait with it.
+        # Python cannot handle signals during a wait for other processes: without the default handler, the launcher, which ends all
+        # processes when one fails, would hang too.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
         PartialState(cpu=True, timeout=_PATIENCE)
@@ -66,7 +67,7 @@ class Rank:
         PartialState().wait_for_everyone()
 
     def take_one_gpu(self) -> None:
-        """Select a GPU for this process alone. Call it before torch looks for GPUs. Raises InvalidRequest."""
+        """Reserve one GPU for this process. Call it before torch looks for GPUs. Raises InvalidRequest."""
         devices = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         if devices and self.local_rank >= len(devices):
             raise InvalidRequest(f"There are {self.local_world} processes on this machine and {len(devices)} GPUs: start one for each.")

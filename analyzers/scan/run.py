@@ -24,16 +24,16 @@ from analyzers.scan.tables import CHECKPOINTS, TENSORS
 from analyzers.scan.work import ACCESS, Task
 from analyzers.terminal import plural, print_line
 
-# Seconds between two lines of progress where standard error is not a terminal.
+# Seconds between two lines of progress if standard error is not a terminal.
 _LINE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How a scan ended.
+    """The result of a scan.
 
-    checkpoints: in the list; errors: class -> count; done_before: finished by earlier runs; transient: errors that may not recur;
-    written: whether the tables were written again; processes: of the launch, 1 without one.
+    checkpoints: number in the list; errors: class -> count; done_before: number finished by earlier runs; transient: number of errors that
+    may not recur; written: whether the tables were written again; processes: number in the launch, 1 without one.
     """
 
     checkpoints: int
@@ -49,7 +49,7 @@ class Summary:
 
 
 def scan(request: ScanRequest, out: Path) -> Summary | None:
-    """Scan the list of ``request`` into the folder ``out``; returns None in every process of a launch but the first.
+    """Scan the list of ``request`` into the folder ``out``; return None in every process of a launch except the first.
 
     Raises MantissaError for a list, folder, cluster or device that cannot be used; an error of a single checkpoint is a row of the table.
     After a KeyboardInterrupt, finished checkpoints stay in the journal.
@@ -60,7 +60,7 @@ def scan(request: ScanRequest, out: Path) -> Summary | None:
     if request.device == "cuda":
         if rank is not None:
             rank.take_one_gpu()
-        choose_device(request.device)  # CUDA looks for devices once: after this process has chosen its own
+        choose_device(request.device)  # CUDA looks for devices only once, so this process must have chosen its own before
     if rank is not None and rank.rank > 0:
         _scan_share(rank, request, out)
         return None
@@ -102,7 +102,7 @@ def _engine(request: ScanRequest, keys: Sequence[str], rank: Rank | None) -> Gen
 
 
 def _scan_here(task: Task, keys: Sequence[str], jobs: int) -> Iterator[Outcome | None]:
-    """Scan ``keys`` in ``jobs`` threads. Closing it stops them at their next chunk, without waiting for that."""
+    """Scan ``keys`` in ``jobs`` threads. Closing the generator stops them at their next chunk, without waiting."""
     stop = Event()
     work = work_through(keys, min(jobs, len(keys)), lambda: lambda key: task.scan(key, stop.is_set), stop, patience=0)
     with closing(work) as finished:
@@ -129,14 +129,14 @@ def _summary(listed: list[Listed], folder: ScanFolder, work: tuple[int, int], wr
 
 
 def _ask_hub(kind: str, text: str, limit: int) -> list[str]:
-    # Imported here because a scan of samples and local paths does not need the Hub's client.
+    # Local import: a scan of samples and local paths does not need the Hub's client.
     from analyzers.checkpoints.hub import list_models
 
     return list_models(kind, text, limit, Access(token=ACCESS.token))
 
 
 def _shown(outcomes: Iterable[Outcome | None], missing: int, before: int) -> Iterator[Outcome]:
-    """The finished ones, with progress on standard error: a bar on a terminal, otherwise a line every ten seconds."""
+    """Yield the finished outcomes, with progress on standard error: a bar on a terminal, otherwise a line every ten seconds."""
     from tqdm import tqdm
 
     done, errors, due, total = before, 0, time.monotonic() + _LINE_SECONDS, missing + before

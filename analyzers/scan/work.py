@@ -1,4 +1,4 @@
-"""Scanning one checkpoint, whole or in parts: the tasks that every engine runs, in this process or on a worker."""
+"""Defines the tasks that every engine runs, in this process or on a worker: scanning one checkpoint, whole or in parts."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from analyzers.dtype_detection import DtypeRequest, Inspection, Partial
 from analyzers.numerics.device import Device
 from analyzers.scan.journal import Outcome
 
-# What the command line may read: with this machine's Hub token, and local paths.
+# Access of the command line: this machine's Hub token, and local paths.
 ACCESS = Access(token=True, local=True)
 
 
@@ -36,7 +36,7 @@ class Task:
         return done
 
     def begin(self, key: str) -> Outcome | int:
-        """Scan a checkpoint of up to SCAN_PART_BYTES; of a larger one return the number of parts to count it in."""
+        """Scan a checkpoint of up to SCAN_PART_BYTES; for a larger one, return the number of parts to count it in."""
         return self._scan(key, limits.SCAN_PART_BYTES)
 
     def _scan(self, key: str, part_bytes: int | None, stopped: Callable[[], bool] = lambda: False) -> Outcome | int:
@@ -47,13 +47,13 @@ class Task:
                     return parts
                 outcome = _reported(key, inspection, [_counted(inspection, 0, 1, stopped)])
         except Exception as error:
-            if stopped():  # then the error is not the checkpoint's
+            if stopped():  # the error is a consequence of stopping
                 raise Stopped from None
             outcome = Outcome.failed(key, error)
         return replace(outcome, seconds=time.monotonic() - start)
 
     def count(self, key: str, part: int, parts: int) -> Partial | Outcome:
-        """Count one part of a checkpoint; an Outcome says why that failed."""
+        """Count one part of a checkpoint; return an Outcome on failure."""
         try:
             with self.open(key) as inspection:
                 return _counted(inspection, part, parts, lambda: False)
@@ -61,7 +61,7 @@ class Task:
             return Outcome.failed(key, error)
 
     def combine(self, key: str, partials: Sequence[Partial | Outcome], started: float) -> Outcome:
-        """The outcome of a checkpoint whose parts were counted. started: seconds since the epoch."""
+        """Combine the counted parts of a checkpoint into its outcome. started: seconds since the epoch."""
         counted = [each for each in partials if isinstance(each, Partial)]
         outcome = next((each for each in partials if isinstance(each, Outcome)), None)
         if outcome is None:

@@ -1,4 +1,4 @@
-"""Shrink: store a checkpoint in fewer bytes, without changing a value."""
+"""Stores a checkpoint in fewer bytes, without changing a value."""
 
 from analyzers.shrink.plan import NothingToShrink, Planned, Target, make_plan
 from analyzers.shrink.report import ShrinkReport, ShrunkTensor

@@ -1,4 +1,4 @@
-"""The dtype that config.json states, where the weights below it become narrower."""
+"""Adapts the dtype that config.json states when the weights below it become narrower."""
 
 import json
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _KEYS = ("dtype", "torch_dtype")
 
 
 def holding(dtypes: Iterable[str]) -> str | None:
-    """The narrowest dtype that holds values of all ``dtypes``, by its name in torch; float32 for BF16 and F16 together."""
+    """Return the narrowest dtype that holds values of all ``dtypes``, by its name in torch; float32 for BF16 together with F16."""
     names = {_NAMES[dtype] for dtype in dtypes if dtype in _NAMES}
     if names == {"bfloat16", "float16"}:
         return "float32"
@@ -21,9 +21,10 @@ def holding(dtypes: Iterable[str]) -> str | None:
 
 
 def narrowed_config(text: bytes, dtype: str) -> tuple[bytes, str] | None:
-    """config.json with each dtype wider than ``dtype`` replaced by it, in nested configurations too, and the dtype that it then states.
+    """Replace each dtype wider than ``dtype`` in config.json, also in nested configurations; return the text and the dtype that it then
+    states.
 
-    Where none is stated, ``dtype`` is added: a loader would take that of the first tensor for all. None if it is not a JSON object.
+    If none is stated, ``dtype`` is added: a loader would use that of the first tensor for all. None if it is not a JSON object.
     """
     try:
         config: Any = parse_json(text, lenient=True)

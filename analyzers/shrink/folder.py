@@ -1,4 +1,4 @@
-"""The folder that `shrink` writes: laid out, filled and read back; it has its final name only when all of it is right."""
+"""Writes the folder of `shrink`: laid out, filled and read back; it gets its final name only when all of it is verified."""
 
 import hashlib
 import os
@@ -33,11 +33,11 @@ from analyzers.whole_files import whole
 
 
 class Folder:
-    """What will be in the folder. Everything is known before anything is written.
+    """The contents of the folder to write, all known before anything is written.
 
-    small: configurations and indexes to write, path -> text; copied: the other files of the checkpoint, path -> bytes; unread: weight
-    files among them; config_dtype: what config.json says afterwards; skipped: indexes of weight files that others take the place of;
-    written: files that differ from the checkpoint's; replaced: these weight files and indexes.
+    small: configurations and indexes to write, path -> text; copied: the other files of the checkpoint, path -> bytes; unread: weight files
+    among them; config_dtype: the dtype that config.json states afterwards; skipped: indexes of replaced weight files; written: files that
+    differ from the checkpoint's; replaced: weight files and indexes of the checkpoint that are not in the folder.
     """
 
     def __init__(self, checkpoint: Checkpoint, plan: list[Planned]) -> None:
@@ -64,10 +64,10 @@ class Folder:
         return sum(file.nbytes for file in self._files) + sum(map(len, self._small.values())) + sum(self._copied.values())
 
     def write(self, target: Path) -> Generator[Progress, None, None]:
-        """Write the folder, read it back and compare, then give it the name ``target``, which must not exist.
+        """Write the folder, read it back and compare, then rename it to ``target``, which must not exist.
 
-        Whatever happens, there is never a part of it under that name. Raises ModelTooLarge where the disk has too little room,
-        InvalidCheckpoint if the written values differ from those read, InvalidRequest if the folder cannot be written.
+        An incomplete folder never has that name. Raises ModelTooLarge if the disk is too small, InvalidCheckpoint if the written values
+        differ from those read, InvalidRequest if the folder cannot be written.
         """
         try:
             with whole(target) as folder:
@@ -88,7 +88,7 @@ class Folder:
             raise InvalidRequest(f"{quoted(str(target), 200)} cannot be written: {reason}. Nothing was kept.") from None
 
     def _write_weights(self, folder: Path) -> Generator[Progress, None, dict[tuple[str, int], bytes]]:
-        """Stream every tensor into its file; returns the SHA-256 of each span of those that stay as they are."""
+        """Stream every tensor into its file; return the SHA-256 of each span of the unchanged tensors."""
         with ExitStack() as opened:
             places: dict[str, tuple[int, int, Planned]] = {}
             for file in self._files:
@@ -135,11 +135,14 @@ class Folder:
                     out.write(read_range(file, at, min(limits.CHUNK_BYTES, nbytes - at)))
 
     def _compare(self, folder: Path, digests: dict[tuple[str, int], bytes]) -> Generator[Progress, None, None]:
-        """Read the new files as any checkpoint, and compare digests: of narrowed values with those that held every bit of the source."""
+        """Read the new files like any checkpoint, and compare digests: narrowed values with those that preserved every bit
+        of the source.
+        """
         with open_checkpoint(str(folder), Access(local=True)) as written:
             names = names_in_files(written)
             found = {(written.files[tensor.file].path, names[tensor.name]): tensor for tensor in written.tensors}
-            found = {place: tensor for place, tensor in found.items() if place[0] not in self._copied}  # a new index may leave some out
+            # A new index may leave copied files out.
+            found = {place: tensor for place, tensor in found.items() if place[0] not in self._copied}
             expected = {(file.path, planned.name): planned for file in self._files for planned in file.tensors}
             if found.keys() != expected.keys():
                 raise InvalidCheckpoint("The written files do not hold the tensors of the checkpoint. Nothing was kept.")
@@ -169,7 +172,7 @@ class Folder:
                     yield Progress(done=step.bytes_read, total=total, unit="bytes", note="reading back")
 
     def _configs(self) -> dict[str, bytes]:
-        """Every config.json above tensors that get another dtype. Buffers have no say: loaders ignore or recompute most of them."""
+        """Return every config.json above tensors that change their dtype. Buffers are ignored: loaders ignore or recompute most of them."""
         found = {}
         sizes = self._checkpoint.repository.files
         for path in sorted((path for path in sizes if path.rpartition("/")[2] == "config.json"), key=lambda path: path.count("/")):
@@ -189,7 +192,7 @@ def _narrow(planned: Planned) -> Narrow:
 
 
 def _as_spans(tensor: Tensor, planned: Planned) -> Tensor:
-    """The written tensor as the spans of ``planned`` cover it."""
+    """Return the written tensor in the form that the spans of ``planned`` cover."""
     return tensor if planned.narrows else replace(tensor, dtype="U8", shape=(tensor.nbytes,))
 
 

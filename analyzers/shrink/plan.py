@@ -1,4 +1,4 @@
-"""Which tensors fit into a narrower format without loss: reads the wide ones once, and changes nothing."""
+"""Plans which tensors fit into a narrower format without loss: reads the wide ones once, and changes nothing."""
 
 import hashlib
 from collections.abc import Generator, Iterator
@@ -17,14 +17,14 @@ _DTYPES: dict[Target, tuple[Narrow, ...]] = {"auto": NARROW_DTYPES, "bf16": ("BF
 
 
 class NothingToShrink(UnsupportedWeights):
-    """A checkpoint whose weights are stored as narrow as they were meant to be: GGUF, or quantized."""
+    """The checkpoint's weights are already as narrow as intended: GGUF, or quantized."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One tensor. name: in its file; to: the dtype it gets, its own where it stays as it is; None if it is a copy of another one.
+    """The plan for one tensor. name: its name in its file; to: its new dtype, or its own if unchanged; None for a copy of another tensor.
 
-    digests: SHA-256 of each span of its values (`spans`) in that dtype, for tensors that get another dtype.
+    digests: SHA-256 of each span of its values (`spans`) in the new dtype, for tensors that change their dtype.
     """
 
     tensor: Tensor
@@ -34,28 +34,28 @@ class Planned:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it will take."""
+        """Bytes of the tensor in the result."""
         if self.to is None:
             return 0
         return self.tensor.elements * DTYPE_BITS[self.to] // 8 if self.narrows else self.tensor.nbytes
 
     @property
     def narrows(self) -> bool:
-        """Return whether it gets another dtype."""
+        """Return whether the tensor changes its dtype."""
         return self.to not in (None, self.tensor.dtype)
 
     def spans(self) -> list[Span]:
-        """Spans that cover it, in order: of values if it gets another dtype, else of plain bytes."""
+        """Return the spans that cover the tensor, in order: of values if it changes its dtype, else of plain bytes."""
         tensor = self.tensor if self.narrows else replace(self.tensor, dtype="U8", shape=(self.tensor.nbytes,))
         return whole_spans([(tensor,)])
 
 
 def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress, None, list[Planned]]:
-    """Read the F32 and F64 tensors, yielding progress; returns what becomes of each tensor, in the checkpoint's order.
+    """Read the F32 and F64 tensors, yielding progress; return the plan for each tensor, in the checkpoint's order.
 
-    A tensor gets the 16-bit format that holds each of its values bit for bit, an F64 tensor else F32 if that does. Where both 16-bit
-    formats do, as of ones and zeros, it is the one that holds more of the others. Raises NothingToShrink for GGUF and quantized
-    checkpoints, UnsupportedWeights for views and unread tensors, and the errors of reads.
+    A tensor gets the 16-bit format that holds each of its values bit for bit; otherwise an F64 tensor gets F32 if that holds them. If both
+    16-bit formats do, as for ones and zeros, the format that holds more of the other tensors is chosen. Raises NothingToShrink for GGUF and
+    quantized checkpoints, UnsupportedWeights for views and unread tensors, and the errors of reads.
     """
     _check_supported(checkpoint)
     copies = tied_copies(checkpoint)
@@ -64,7 +64,7 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
     digests: dict[str, dict[int, dict[Narrow, bytes]]] = {tensor.name: {} for tensor in wide}
 
     def work(span: Span, chunks: Iterator[Chunk]) -> dict[Narrow, bytes]:
-        # Of a tensor that no format holds, as one span has shown, the others need not be read.
+        # Formats that an earlier span does not fit are not tested again; without any left, the rest of the tensor is not read.
         left = {each: hashlib.sha256() for each in tuple(fits[span.tensor.name])}
         while left and (chunk := next(chunks, None)) is not None:
             for each in list(left):
@@ -112,7 +112,7 @@ def _check_supported(checkpoint: Checkpoint) -> None:
 
 
 def names_in_files(checkpoint: Checkpoint) -> dict[str, str]:
-    """The name of each tensor in its file: a checkpoint puts folders, and files where names collide or no index names them, in front."""
+    """Return the name of each tensor in its file, without the folder or file that the checkpoint puts in front of it."""
     outside = {number for number, file in enumerate(checkpoint.files) if file.path in checkpoint.outside_index}
     paths = [file.path.rpartition(".")[0] for file in checkpoint.files]
     folders: dict[str, list[Tensor]] = {}

@@ -1,4 +1,4 @@
-"""What `shrink` did. Field names are the JSON contract."""
+"""Defines the report of `shrink`. Field names are the JSON contract."""
 
 from typing import Self
 
@@ -17,11 +17,11 @@ class ShrunkTensor(Data):
 
 
 class ShrinkReport(Data):
-    """What was done.
+    """The result of a shrink.
 
-    bytes_before, bytes_after: of all tensors. config_dtype: in the new config.json. written: files that differ from the checkpoint's, none
-    where there was nothing to shrink; replaced: files of the checkpoint that are not in the folder any more. pull_request: its address.
-    notes: what was left out, and what was copied without being compared.
+    bytes_before, bytes_after: bytes of all tensors. config_dtype: dtype in the new config.json. written: files that differ from the
+    checkpoint's, none if there was nothing to shrink; replaced: files of the checkpoint that are not in the folder. pull_request: its
+    address. notes: what was left out, and what was copied without being compared.
     """
 
     model: str
@@ -38,7 +38,7 @@ class ShrinkReport(Data):
 
     @classmethod
     def of_nothing(cls, checkpoint: Checkpoint, out: str, why: str) -> Self:
-        """The report of a run that wrote nothing."""
+        """Return the report of a run that wrote nothing."""
         return cls(
             model=checkpoint.ref,
             commit=checkpoint.commit,
@@ -53,5 +53,5 @@ class ShrinkReport(Data):
         )
 
     def to_json(self) -> str:
-        """The report as JSON."""
+        """Return the report as JSON."""
         return self.model_dump_json(indent=2, by_alias=True)

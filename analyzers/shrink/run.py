@@ -1,4 +1,4 @@
-"""Shrink: checkpoint -> which dtype holds each tensor -> a new folder, read back before it has its name."""
+"""Shrinks a checkpoint: checkpoint -> which dtype holds each tensor -> a new folder, read back before it gets its name."""
 
 import os
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ from analyzers.terminal import some_files
 def shrink(model: str, out: str, to: Target = "auto", access: Access | None = None) -> Iterator[Progress | ShrinkReport]:
     """Store ``model`` in the new folder ``out``, each F32 or F64 tensor in BF16, F16 or F32, if that holds every value of it bit for bit.
 
-    Yields progress in bytes, then the report. All else stays as it is, other weight files too, but for the dtype in config.json and for
-    copies of tied weights and of other shards, which are left out. Of pickles only the weights are stored. What was written is read back
-    and compared before the folder has its name, and there is never a part of it under that name. Memory does not depend on the size of
-    the model. to: "bf16" or "fp16" considers only that format. access: what may be read.
-    Where nothing would become smaller, nothing is written, and the report says why. Raises InvalidRequest where ``out`` cannot be written,
-    ModelTooLarge where the disk is too small, UnsupportedWeights for weights that would be lost, and the errors of reads.
+    Yields progress in bytes, then the report. Everything else is unchanged, including other weight files, except the dtype in config.json
+    and copies of tied weights and of other shards, which are left out. Of pickles only the weights are stored. The result is read back and
+    compared before the folder gets its name; an incomplete folder never has that name. Memory does not depend on the size of the model. to:
+    "bf16" or "fp16" considers only that format. access: what may be read. If nothing would become smaller, nothing is written, and the
+    report says why. Raises InvalidRequest if ``out`` cannot be written, ModelTooLarge if the disk is too small, UnsupportedWeights for
+    weights that would be lost, and the errors of reads.
     """
     target = _new_folder(out)
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
@@ -70,7 +70,7 @@ def _no_gain(plan: list[Planned], to: Target) -> str:
 
 
 def _new_folder(out: str) -> Path:
-    """The absolute path of the folder to write. Raises InvalidRequest unless it is new and its parent is a folder."""
+    """Return the absolute path of the folder to write. Raises InvalidRequest unless it is new and its parent is a folder."""
     if not out or "\0" in out:
         raise InvalidRequest("--out is empty or no path: name the folder to write.")
     target = Path(os.path.abspath(out))  # noqa: PTH100 - a link in its place must be seen, not followed
@@ -86,7 +86,7 @@ def _new_folder(out: str) -> Path:
 
 
 def _check_outside(target: Path, checkpoint: Checkpoint) -> None:
-    """Raise InvalidRequest where the new folder would be inside the checkpoint's: the next run would read it as a part of that."""
+    """Raise InvalidRequest if the new folder would be inside the checkpoint's: the next run would read it as a part of that."""
     repository = checkpoint.repository
     if isinstance(repository, LocalRepository) and not repository.single_file:
         source = Path(repository.folder).resolve()

@@ -1,4 +1,4 @@
-"""The safetensors files that `shrink` writes, and their indexes, laid out in full before a byte is written."""
+"""Lays out the safetensors files that `shrink` writes, and their indexes, in full before a byte is written."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _SHARD = re.compile(r"(.*)-[0-9]+-of-[0-9]+\.safetensors")
 
 @dataclass(frozen=True, slots=True)
 class WeightFile:
-    """A weight file to write: its header with the 8 bytes of its length, the tensors in it, and where each begins."""
+    """A weight file to write. header: with the 8 bytes of its length; tensors: in order; starts: byte offset of each."""
 
     path: str
     header: bytes
@@ -33,7 +33,7 @@ class WeightFile:
 
 
 def lay_out(checkpoint: Checkpoint, plan: list[Planned]) -> list[WeightFile]:
-    """The weight files of the result, one for each of the checkpoint that still holds tensors."""
+    """Lay out the weight files of the result, one for each of the checkpoint's files that still holds tensors."""
     tensors: dict[int, list[Planned]] = {}
     for planned in plan:
         if planned.to is not None:
@@ -43,7 +43,7 @@ def lay_out(checkpoint: Checkpoint, plan: list[Planned]) -> list[WeightFile]:
         source = checkpoint.files[number]
         metadata = dict(read_header(source).metadata) if source.path.endswith(_SAFETENSORS) else {}
         entries: dict[str, Any] = {"__metadata__": {"format": "pt", **metadata}}
-        # As the safetensors library does, the widest first: every tensor then begins at a multiple of its element's size.
+        # Widest first, like the safetensors library, so that every tensor begins at a multiple of its element size.
         own = sorted(tensors[number], key=lambda each: (-DTYPE_BITS[each.to or ""], each.name))
         starts, at = [], 0
         for planned in own:
@@ -58,7 +58,7 @@ def lay_out(checkpoint: Checkpoint, plan: list[Planned]) -> list[WeightFile]:
 
 
 def _safetensors_path(path: str) -> str:
-    """model-00001-of-00002.safetensors for pytorch_model-00001-of-00002.bin."""
+    """Return the path of the written file: model-00001-of-00002.safetensors for pytorch_model-00001-of-00002.bin."""
     if path.endswith(_SAFETENSORS):
         return path
     folder, slash, name = path.rpartition("/")
@@ -66,7 +66,7 @@ def _safetensors_path(path: str) -> str:
 
 
 def indexes(checkpoint: Checkpoint, files: Sequence[WeightFile]) -> dict[str, bytes]:
-    """The index of each set of shards, from the headers; the metadata of the old one is kept, and files that it does not name."""
+    """Build the index of each set of shards from the headers, keeping the old index's metadata and its omissions."""
     groups: dict[str, list[WeightFile]] = {}
     for file in files:
         if file.path in checkpoint.outside_index:
@@ -77,9 +77,9 @@ def indexes(checkpoint: Checkpoint, files: Sequence[WeightFile]) -> dict[str, by
     found = {}
     for path, shards in groups.items():
         pairs = [(planned.name, file.path.rpartition("/")[2]) for file in shards for planned in file.tensors]
-        unique = len(dict(pairs)) == len(pairs)  # if not, the last shard with a name is the one that counts, in an index
+        unique = len(dict(pairs)) == len(pairs)  # if not, the last shard with a name counts, according to an index
         new = path not in checkpoint.repository.files and unique and (len(shards) > 1 or _SHARD.fullmatch(pairs[0][1]))
-        if new or indexed(checkpoint, path) & {file.path for file in shards}:  # an index of other files stays as it is
+        if new or indexed(checkpoint, path) & {file.path for file in shards}:  # an index of other files is unchanged
             metadata = _read_json(checkpoint, path).get("metadata")
             total = sum(planned.nbytes for file in shards for planned in file.tensors)
             index = {
@@ -91,20 +91,20 @@ def indexes(checkpoint: Checkpoint, files: Sequence[WeightFile]) -> dict[str, by
 
 
 def indexed(checkpoint: Checkpoint, path: str) -> set[str]:
-    """The files that a stored index names; none if it is missing or unreadable."""
+    """Return the files that a stored index names; none if it is missing or unreadable."""
     folder, slash, _ = path.rpartition("/")
     named = _read_json(checkpoint, path).get("weight_map")
     return {f"{folder}{slash}{name}" for name in named.values()} if isinstance(named, dict) else set()
 
 
 def read_whole(checkpoint: Checkpoint, path: str) -> bytes:
-    """A small file of the checkpoint."""
+    """Read a small file of the checkpoint."""
     with closing(checkpoint.repository.open(path)) as file:
         return read_range(file, 0, file.size)
 
 
 def _read_json(checkpoint: Checkpoint, path: str) -> dict[str, Any]:
-    """The stored index; empty if it is missing or unreadable."""
+    """Read a stored index; empty if it is missing or unreadable."""
     if not 0 < checkpoint.repository.files.get(path, 0) <= limits.INDEX_BYTES:
         return {}
     try:

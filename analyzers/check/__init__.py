@@ -1,4 +1,4 @@
-"""Check: is this upload what it claims to be, and what does it waste? Turns reports of other analyzers into findings."""
+"""Check: find out whether an upload is what it claims to be, and what it wastes. Turns reports of other analyzers into findings."""
 
 from analyzers.check.analyze import analyze
 from analyzers.check.report import CheckReport, CheckRequest, Finding

@@ -1,4 +1,4 @@
-"""Check: a checkpoint, and its base if there is one -> reports on all of their values -> findings."""
+"""Check a checkpoint and its base, if there is one: turn the reports on all of their values into findings."""
 
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
@@ -22,15 +22,15 @@ from analyzers.shrink import NothingToShrink, Planned, make_plan
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity import analyze as analyze_sparsity
 
-# Base models of a card that are compared: more are the sources of a merge.
+# Base models that a card may name and that are compared; a card that names more describes a merge.
 _STATED = 4
 
 
 def analyze(request: CheckRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | CheckReport]:
-    """Read all of the model, and of its base; yields progress in bytes, then the report.
+    """Check the model, and compare it with its base; yields progress in bytes, then the report. All values are read.
 
-    access: what may be read; by default public Hub repositories and samples. largest: refuse checkpoints of more bytes together (the
-    page's limit). Raises MantissaError. Closing the generator cancels the reads.
+    access: what may be read; by default public Hub repositories and samples. largest: refuse checkpoints of more bytes together (the page's
+    limit). Raises MantissaError. Closing the generator cancels the reads.
     """
     start, access = perf_counter(), access or Access()
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
@@ -41,7 +41,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         check_size(nbytes, largest, "the command line")
         found: list[Finding] = []
         notes: list[str] = []
-        oracle = opened.enter_context(LoadingOracle(checkpoint)) if applies(checkpoint) else None  # loads libraries meanwhile
+        oracle = opened.enter_context(LoadingOracle(checkpoint)) if applies(checkpoint) else None  # loads libraries in the meantime
         alone, reach = yield from _alone(checkpoint, _pinned(checkpoint, request.model), access, notes)
         found += alone
         coverage = [reach]
@@ -80,7 +80,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
 
 
 def _pinned(checkpoint: Checkpoint, reference: str) -> str:
-    """The reference with its commit, so that every read is of the same one."""
+    """Pin the reference to the commit that was opened, so that every read is of the same commit."""
     hub = parse_reference(reference, local=True).kind == "hub"
     return f"{checkpoint.ref}@{checkpoint.commit}" if hub else reference
 
@@ -88,7 +88,7 @@ def _pinned(checkpoint: Checkpoint, reference: str) -> str:
 def _alone(
     checkpoint: Checkpoint, model: str, access: Access, notes: list[str]
 ) -> Generator[Progress, None, tuple[list[Finding], Coverage]]:
-    """Findings on the checkpoint itself, and what of it was read."""
+    """Find what is wrong with the checkpoint on its own; returns the findings and the coverage of the reads."""
     try:
         inspection = Inspection(DtypeRequest(model=model, mode="exact"), access)
     except UnsupportedWeights as error:
@@ -110,7 +110,7 @@ def _alone(
 
 
 def _plan(checkpoint: Checkpoint, notes: list[str]) -> Generator[Progress, None, list[Planned]]:
-    """The plan of `shrink`, empty if it refuses; a note gives the reason unless there is simply nothing to shrink."""
+    """Plan the shrinking as `shrink` does. The plan is empty if `shrink` refuses; a note gives the reason unless nothing can be shrunk."""
     try:
         plan: list[Planned] = yield from make_plan(checkpoint)
     except NothingToShrink:
@@ -122,7 +122,7 @@ def _plan(checkpoint: Checkpoint, notes: list[str]) -> Generator[Progress, None,
 
 
 def _compared(model: str, base: str, access: Access) -> Generator[Progress, None, SparsityReport]:
-    """The report on what changed since the base."""
+    """Compare all values with those of the base; yields progress and returns the report of update sparsity."""
     with closing(analyze_sparsity(SparsityRequest(base=base, tuned=(model,), mode="exact"), access)) as steps:  # type: ignore[type-var]
         for step in steps:
             if isinstance(step, SparsityReport):
@@ -132,7 +132,7 @@ def _compared(model: str, base: str, access: Access) -> Generator[Progress, None
 
 
 def _card(checkpoint: Checkpoint, model: str, base: str, access: Access, notes: list[str]) -> Generator[Progress, None, list[Finding]]:
-    """Findings on what the model card says, from samples of the models it names and of the base."""
+    """Compare samples of the model with the base and with the models that its card names; returns findings on the card."""
     stated = [name for name in base_models(checkpoint, _STATED) if name.lower() != checkpoint.ref.lower()]
     if not stated:
         return []
@@ -145,6 +145,6 @@ def _card(checkpoint: Checkpoint, model: str, base: str, access: Access, notes: 
                     found += base_mismatch(step, stated)
                 else:
                     yield step
-    except MantissaError as error:  # the card names what cannot be read: not the fault of the weights
+    except MantissaError as error:  # the card names a model that cannot be read, which is not the fault of the weights
         notes.append(f"The card's base_model was not compared: {error}")
     return found

@@ -1,6 +1,7 @@
-"""A check in GitHub Actions: ``python -m analyzers.check.annotate REPORT.json`` adds it to the job's summary and annotates the run.
+"""Report a check in GitHub Actions: ``python -m analyzers.check.annotate REPORT.json`` adds the report to the job's summary.
 
-Prints a workflow command for each finding. With no report, as after bad input, the one line on standard input is the annotation.
+Prints a workflow command for each finding, which annotates the run. If the file is empty, as after bad input, the one line on standard
+input is the annotation.
 """
 
 import os
@@ -17,7 +18,7 @@ _COMMANDS: dict[Level, str] = {"error": "error", "warning": "warning", "info": "
 
 
 def main(path: str) -> None:
-    """Annotate the run with the report in the file ``path``, as ``check --json`` wrote it."""
+    """Annotate the run with the report in the file ``path``, which ``check --json`` wrote."""
     text = Path(path).read_text(encoding="utf-8")
     if not text.strip():
         print_text(_command("error", "Not checked", sys.stdin.read().strip()), "The annotation")
@@ -31,7 +32,7 @@ def main(path: str) -> None:
 
 
 def _command(name: str, title: str, said: str) -> str:
-    """A workflow command, on one line: nothing in it ends it and begins another."""
+    """Write a workflow command on one line, escaped so that its text can neither end it nor begin another one."""
     property_value = printable(title).replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
     return f"::{name} title={property_value}::{printable(said).replace('%', '%25')}"
 

@@ -1,4 +1,4 @@
-"""The rules about a checkpoint and the base it was trained from."""
+"""Rules that compare a checkpoint with the base it was trained from."""
 
 from collections.abc import Collection, Iterator, Sequence
 from math import prod
@@ -11,14 +11,15 @@ from analyzers.language_models.loading import Loading
 from analyzers.parents import ParentsReport
 from analyzers.update_sparsity import SparsityReport
 
-# |tuned - base| / |base| of a matrix that was trained at most, and of one that has nothing to do with the base at least.
+# |tuned - base| / |base| is at most the first for a matrix that was trained, and at least the second for one unrelated to the base.
 _KEPT, _LOST = 0.5, 0.9
 
 
 def against_base(report: SparsityReport, dropped: Collection[str], loading: Loading | None) -> Iterator[Finding]:
-    """Tensors that one side lacks or that have another shape, and what changed.
+    """Find tensors that one side lacks or that differ in shape, and judge what changed.
 
-    report: of all values; dropped: see `dropped_layers`; loading: what transformers loads, None if that is not known, or if it refuses.
+    report: on all values; dropped: names from `dropped_layers`; loading: what transformers loads, None if it is unknown or transformers
+    refuses the model.
     """
     unmatched, base = report.unmatched, report.base.ref
     if dropped:
@@ -42,7 +43,7 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
         yield finding("missing", "error" if lost else "info", "Tensors of the base are missing", detail, names)
     if unmatched.misshapen:
         first, names = unmatched.misshapen[0], [each.tuned_name for each in unmatched.misshapen]
-        fits = loading is not None and not loading.mismatched  # as of a model whose experts were pruned
+        fits = loading is not None and not loading.mismatched  # as in a model whose experts were pruned
         why = (
             "config.json has the same shapes as the files, so it loads" if fits else "It is another architecture, or was converted wrongly"
         )
@@ -51,7 +52,7 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
             f"{list(first.shape)}. {why}."
         )
         yield finding("misshapen", "warning" if fits else "error", "Shapes differ from the base", detail, names)
-    # Values stored in fewer bits than the base's differ from them by their rounding alone.
+    # Values stored in fewer bits than those of the base differ from them by rounding alone.
     rounded = all(DTYPE_BITS[row.tuned_dtype] < DTYPE_BITS[row.dtype] for row in report.tensors)
     same = report.values_compared and report.num_changed == 0 and (report.swallowed.count == 0 or rounded)
     if same and report.whole and not unmatched.moved_layers:
@@ -80,7 +81,7 @@ def against_base(report: SparsityReport, dropped: Collection[str], loading: Load
 
 
 def _replaced(report: SparsityReport) -> Iterator[Finding]:
-    """Matrices whose values have nothing to do with the base's, where those of most others have: initialised anew, or another model's."""
+    """Find matrices unrelated to those of the base while most others are related: they were initialised anew or are from another model."""
     matrices = [row for row in report.tensors if len(row.shape) > 1 and row.role != "norm" and row.relative_norm is not None]
     kept = sum(row.parameters for row in matrices if (row.relative_norm or 0) < _KEPT)
     lost = [row for row in matrices if (row.relative_norm or 0) >= _LOST]
@@ -95,7 +96,10 @@ def _replaced(report: SparsityReport) -> Iterator[Finding]:
 
 
 def dropped_layers(base: Checkpoint, model: Checkpoint, missing: Collection[str]) -> frozenset[str]:
-    """Names of the base's tensors in layers of which the model has none, if its own layers are numbered from 0 on without a gap."""
+    """Return the names of the base's tensors in layers that the model lacks entirely.
+
+    Empty unless the layers of the model are numbered from 0 on without a gap, as they are after whole layers were dropped.
+    """
     by_layer: dict[tuple[str, int], list[str]] = {}
     for tensor in base.tensors:
         if tensor.layer is not None and not tensor.buffer and not tensor.holds_scales:
@@ -108,7 +112,7 @@ def dropped_layers(base: Checkpoint, model: Checkpoint, missing: Collection[str]
 
 
 def base_mismatch(report: ParentsReport, stated: Sequence[str]) -> Iterator[Finding]:
-    """Return whether the weights come from none of the models in ``stated``, those that the card names as base_model."""
+    """Yield a finding if the weights come from none of the models in ``stated``, which are those that the card names as base_model."""
     names = {name.lower() for name in stated}
     if report.verdict != "undecided" and not any(parent.lower() in names for parent in report.parents):
         detail = f"The model card names {', '.join(stated)} as base_model. {report.statement} Correct the card, or the upload."

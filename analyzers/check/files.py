@@ -1,4 +1,4 @@
-"""The rule `loads` on files: what transformers looks for in a folder, and does not find or cannot read, whatever the tensors are."""
+"""The rule `loads` on files: those that transformers looks for in a folder and does not find or cannot read, whatever the tensors are."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,17 +14,17 @@ from analyzers.language_models.loading import loaded_tensors
 from analyzers.outside_json import InvalidJson, JsonTooLarge, parse_json
 
 _SAFE, _PICKLE = "model.safetensors", "pytorch_model.bin"
-# In the order in which transformers looks for them.
+# In the order in which transformers looks for them
 _NAMES = (_SAFE, _SAFE + INDEX, _PICKLE, _PICKLE + INDEX)
-# Files beside the weights that only transformers' save_pretrained writes.
+# Files that only transformers' save_pretrained writes beside the weights
 _GENERATION = "generation_config.json"
 _COMPANIONS = (_GENERATION, "tokenizer_config.json")
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-_WRAPPED = "Weights were read from "  # a note of an open checkpoint
+_WRAPPED = "Weights were read from "  # beginning of a note of an open checkpoint
 
 
 def another_format(checkpoint: Checkpoint) -> str:
-    """Why a checkpoint is plainly none that transformers' from_pretrained is meant for; empty if it may be one."""
+    """Explain why transformers' from_pretrained is plainly not meant for a checkpoint; empty if it may be."""
     paths = [file.path for file in checkpoint.files]
     if isinstance(checkpoint.repository, LocalRepository) and checkpoint.repository.single_file:
         return "a single file was named, and it loads folders."
@@ -34,7 +34,10 @@ def another_format(checkpoint: Checkpoint) -> str:
 
 
 def look_for_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
-    """Return findings on files that transformers needs to load a checkpoint, and why it was not judged whether it loads, if so."""
+    """Find problems with the files that transformers needs to load a checkpoint.
+
+    Returns the findings, and the reason if loading could not be judged, else an empty text.
+    """
     files = checkpoint.repository.files
     other = another_format(checkpoint)
     places = {folder(checkpoint.files[tensor.file].path) for tensor in loaded_tensors(checkpoint)}
@@ -69,7 +72,7 @@ def look_for_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
 
 
 def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, beside: str) -> Iterator[Finding]:
-    """Findings on the weight files in the folder ``place`` of a model whose config.json is in the folder ``beside``."""
+    """Find problems with the weight files in the folder ``place`` of a model whose config.json is in the folder ``beside``."""
     files = checkpoint.repository.files
     stated = config.get("transformers_weights")
     names = (stated,) if isinstance(stated, str) else _NAMES
@@ -96,7 +99,7 @@ def _weights(checkpoint: Checkpoint, config: Mapping[str, Any], place: str, besi
 
 
 def generation_settings(checkpoint: Checkpoint) -> Any:
-    """What generation_config.json holds; None without one that can be read, as transformers ignores it then."""
+    """Read generation_config.json. None if it is missing or cannot be read: transformers then ignores it."""
     path = _GENERATION if _GENERATION in checkpoint.repository.files else ""
     if not path or checkpoint.repository.files[path] > limits.CONFIG_BYTES:
         return None
@@ -107,7 +110,7 @@ def generation_settings(checkpoint: Checkpoint) -> Any:
 
 
 def _has_metadata(checkpoint: Checkpoint, path: str) -> bool:
-    """Return whether an index has metadata; True for one that is not judged."""
+    """Return whether an index has metadata; True if the index cannot be judged."""
     if checkpoint.repository.files[path] > limits.INDEX_BYTES:
         return True
     try:
@@ -118,7 +121,7 @@ def _has_metadata(checkpoint: Checkpoint, path: str) -> bool:
 
 
 def _adapter(checkpoint: Checkpoint, place: str) -> Iterator[Finding]:
-    """Findings on an adapter in the folder of a model, which transformers loads on top of it."""
+    """Find problems with an adapter in the folder of a model, which transformers loads on top of it."""
     files, path = checkpoint.repository.files, _in(place, "adapter_config.json")
     if path not in files or files[path] > limits.CONFIG_BYTES:
         return
@@ -135,7 +138,7 @@ def _adapter(checkpoint: Checkpoint, place: str) -> Iterator[Finding]:
 
 
 def _mend(stored: list[str], place: str, beside: str) -> str:
-    """How weights under other names are made to load."""
+    """Say how to make weights stored under other names load."""
     names = [file_name(path) for path in stored]
     main = _PICKLE if names[0].endswith(PICKLED) else _SAFE
     if place != beside:
@@ -153,7 +156,7 @@ def _mend(stored: list[str], place: str, beside: str) -> str:
 
 
 def _unreadable(raw: bytes) -> str:
-    """Why transformers does not read a config.json; empty if it does. Raises JsonTooLarge."""
+    """Explain why transformers cannot read a config.json; empty if it can. Raises JsonTooLarge."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The rules about a checkpoint alone: each is a function that yields findings. `RULES` read values, `of_files` none."""
+"""Rules about a checkpoint alone, each a function that yields findings. `RULES` need values, `of_files` does not."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,16 +15,18 @@ from analyzers.shrink import Planned
 from analyzers.terminal import not_read as reasons
 
 _CONFIG_NAMES = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16"}
-# Different matrices with equal statistics that a further one is compared with.
+# Different matrices with equal statistics that a further matrix is compared with, at most
 _ORIGINALS = 4
-# Notes of an open checkpoint say where its index is wrong; most loaders ignore the count of bytes.
+# Beginnings of an open checkpoint's notes on a wrong index. Most loaders ignore a wrong count of bytes.
 _INDEX, _INDEX_BYTES = "The index ", "The index counts "
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the rules read. report: of all values; results: of every tensor; plan: what `shrink` would do; empty where it cannot; copies:
-    tensors stored twice in two layouts -> the one that holds them too.
+    """The input of the rules.
+
+    report: on all values; results: of every tensor; plan: the plan of `shrink`, empty if it refuses; copies: tensors stored twice in two
+    layouts, each mapped to the tensor with the same values.
     """
 
     checkpoint: Checkpoint
@@ -35,13 +37,13 @@ class Facts:
 
 
 def finding(rule: Rule, level: Level, title: str, detail: str, tensors: Sequence[str] = (), saving: int = 0) -> Finding:
-    """A finding with at most so many names as a report may have."""
+    """Make a finding; its names of tensors end after `limits.REPORT_TENSORS`."""
     names = tuple(tensors[: limits.REPORT_TENSORS])
     return Finding(rule=rule, level=level, title=title, detail=detail, saving_bytes=saving, tensors=names)
 
 
 def non_finite(facts: Facts) -> Iterator[Finding]:
-    """Values that are NaN or infinite."""
+    """Find values that are NaN or infinite."""
     found = {r.tensor.name: r.statistics.tallies for r in facts.results if r.statistics.tallies.nan or r.statistics.tallies.inf}
     if found:
         kinds = {"NaN": sum(tallies.nan for tallies in found.values()), "infinite": sum(tallies.inf for tallies in found.values())}
@@ -51,7 +53,7 @@ def non_finite(facts: Facts) -> Iterator[Finding]:
 
 
 def index(checkpoint: Checkpoint) -> Iterator[Finding]:
-    """An index that contradicts the files."""
+    """Find contradictions between the index and the files."""
     said = [note for note in checkpoint.notes if note.startswith(_INDEX)]
     if all(note.startswith(_INDEX_BYTES) for note in said):
         for note in said:
@@ -77,7 +79,9 @@ def index(checkpoint: Checkpoint) -> Iterator[Finding]:
 
 
 def not_read(coverage: Coverage) -> Iterator[Finding]:
-    """Files that may hold weights of the model and were not judged; for information those that repeat what was read, by their names."""
+    """Find files that were not judged and may hold weights of the model; those that by their names repeat what was read are
+    only remarks.
+    """
     missed = coverage.missed_files
     if missed:
         them = "them" if len(missed) > 1 else "it"
@@ -93,7 +97,7 @@ def not_read(coverage: Coverage) -> Iterator[Finding]:
 
 
 def upcast(facts: Facts) -> Iterator[Finding]:
-    """Tensors in more bits than their values need, where at least one of them is proven to come from the narrower format."""
+    """Find tensors in more bits than their values need, if at least one of them is proven to come from the narrower format."""
     verdicts = ("upcast-from-bf16", "upcast-from-fp16", "upcast-from-fp32")
     proven = {result.tensor.name for result in facts.results if result.judgement.verdict in verdicts}
     narrow = [planned for planned in facts.plan if planned.narrows]
@@ -109,7 +113,7 @@ def upcast(facts: Facts) -> Iterator[Finding]:
 
 
 def stored_twice(facts: Facts) -> Iterator[Finding]:
-    """Matrices that hold the same bytes as another one. Those of a single value are left to other rules."""
+    """Find matrices that repeat the bytes of another one. Matrices of a single value are left to other rules."""
     tensors = {tensor.name: tensor for tensor in facts.checkpoint.tensors}
     groups: dict[tuple[object, ...], list[str]] = {}
     for result in facts.results:
@@ -127,9 +131,9 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
             copy = any(is_copy(facts.checkpoint, tensors[other], tensors[name]) for other in originals[:_ORIGINALS])
             (copies if copy else originals).append(name)
     if copies:
-        after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # what `upcast` would save counts only once
+        after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # bytes that `upcast` saves count only once
         taken = sum(after.get(name, tensors[name].nbytes) for name in copies)
-        # By shrink, which keeps all others, or by saving one layout alone.
+        # Saved by shrink, which keeps all other copies, or by saving one layout alone.
         saved = sum(tensors[name].nbytes for name in copies if name in tied or name in facts.copies)
         what = "mantissa shrink leaves such copies out" if tied else "tie them in the configuration if the model may"
         if facts.copies:
@@ -142,7 +146,7 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
 
 
 def config_dtype(facts: Facts) -> Iterator[Finding]:
-    """A configuration whose dtype is not that of most parameters."""
+    """Find a configuration whose dtype is not that of most parameters."""
     stated = facts.report.config_dtype or ""
     stored = facts.report.lineage.stored
     if _CONFIG_NAMES.get(stated, stored) != stored and stored in _CONFIG_NAMES.values() and not facts.report.quantization_config:
@@ -151,7 +155,7 @@ def config_dtype(facts: Facts) -> Iterator[Finding]:
 
 
 def untouched(facts: Facts) -> Iterator[Finding]:
-    """Norms at their initial value, and tensors of one value: training may never have changed them. Biases at zero are normal."""
+    """Find norms at their initial value and constant tensors, which training may never have changed. Biases at zero are normal."""
     rows = [row for row in facts.report.untouched if row.value and not row.name.endswith("bias")]
     if rows:
         whole = sum(row.share == 1 for row in rows)
@@ -164,7 +168,7 @@ def untouched(facts: Facts) -> Iterator[Finding]:
 
 
 def zero_tensor(facts: Facts) -> Iterator[Finding]:
-    """Tensors of zeros, other than biases."""
+    """Find tensors of zeros other than biases."""
     names = [row.name for row in facts.report.untouched if row.value == 0 and row.share == 1 and not row.name.endswith("bias")]
     if names:
         detail = (
@@ -174,7 +178,7 @@ def zero_tensor(facts: Facts) -> Iterator[Finding]:
 
 
 def pickled(checkpoint: Checkpoint) -> Iterator[Finding]:
-    """Weights in files that run code when they are loaded."""
+    """Find weights in files that can run code when they are loaded."""
     if checkpoint.pickled:
         files = plural(len(checkpoint.pickled), "weight file")
         detail = f"{files} can run code when loaded: save the model with safe_serialization=True, as safetensors."
@@ -182,7 +186,7 @@ def pickled(checkpoint: Checkpoint) -> Iterator[Finding]:
 
 
 def fp16_overflow(facts: Facts) -> Iterator[Finding]:
-    """Weights that are infinite in fp16: a warning where the configuration asks for fp16."""
+    """Find weights that become infinite in fp16: a warning if the configuration asks for fp16, else a remark."""
     found = {r.tensor.name: r.statistics.tallies.fp16_overflow for r in facts.results if r.statistics.tallies.fp16_overflow}
     if found:
         asked = facts.report.config_dtype == "float16"
@@ -193,7 +197,7 @@ def fp16_overflow(facts: Facts) -> Iterator[Finding]:
 
 
 def fossil_rows(facts: Facts) -> Iterator[Finding]:
-    """Rows still exact in a narrower format, in tensors that are not: not updated since a conversion."""
+    """Find rows that are exact in a narrower format in tensors that are not: rows not updated since a conversion."""
     found = {result.tensor.name: result.judgement.fossil_rows for result in facts.results if result.judgement.fossil_rows}
     if found:
         number = sum(found.values())
@@ -210,7 +214,7 @@ RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 
 
 def of_files(checkpoint: Checkpoint, coverage: Coverage) -> Iterator[Finding]:
-    """The findings that need no value."""
+    """Apply the rules that need no values."""
     yield from index(checkpoint)
     yield from not_read(coverage)
     yield from pickled(checkpoint)

@@ -1,4 +1,4 @@
-"""The rules `loads` and `empty`: what transformers would report when it loads the checkpoint; without it, what can be told from names."""
+"""The rules `loads` and `empty`: what transformers reports when it loads the checkpoint, or what names and shapes tell without it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,10 @@ _GATHER = "A sharded run saves this where its parameters were not gathered first
 
 
 def applies(checkpoint: Checkpoint) -> bool:
-    """Return whether transformers can be asked: weights of one model beside a configuration that names it, not an adapter, not GGUF."""
+    """Return whether transformers can judge the checkpoint.
+
+    It must hold the weights of one model beside a configuration that names it, and be neither an adapter nor GGUF.
+    """
     config = checkpoint.config or {}
     named = "model_type" in config or "architectures" in config
     return named and not another_format(checkpoint) and bool(loaded_tensors(checkpoint))
@@ -25,10 +28,10 @@ def applies(checkpoint: Checkpoint) -> bool:
 def judge(
     checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[str], unjudged: list[str]
 ) -> tuple[Loading | None, list[Finding]]:
-    """Return transformers' report, None if there is none, and the findings.
+    """Ask transformers how it loads the checkpoint, and turn the answer into findings.
 
-    oracle: None where this does not apply; notes: receives which class was judged instead of another; unjudged: what was not judged, and
-    why.
+    oracle: None if transformers cannot judge the checkpoint; notes: receives the class that was judged instead of the named one; unjudged:
+    receives what was not judged, and why. Returns transformers' report, None if there is none, and the findings.
     """
     found, why = look_for_files(checkpoint)
     if why:
@@ -58,13 +61,13 @@ def judge(
     if attention not in (None, "eager", "sdpa") and not loading.fault:
         unjudged.append(f"config.json asks for the attention {quoted(str(attention))}, which was not tried: it may take another library.")
     found += loads(config, tensors, loading)
-    if loading.by_config and checkpoint.quantization is None:  # as of a type newer than transformers
+    if loading.by_config and checkpoint.quantization is None:  # as for a type newer than transformers
         found += [*compare_with_configuration(config, tensors, []), *compare_layers(config, tensors, [])]
     return loading, found
 
 
 def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: Loading) -> Iterator[Finding]:
-    """Findings on the report of transformers' loader."""
+    """Turn the report of transformers' loader into findings."""
     model = loading.model
     if loading.by_config:
         detail = f"transformers cannot build a model from config.json: {quoted(loading.refused, 300)}. Correct config.json."
@@ -101,7 +104,7 @@ def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: Loading
 
 
 def empty(tensors: Sequence[Tensor]) -> Iterator[Finding]:
-    """Parameters without values, where no expected shape is known: of the shape (0,), as a few architectures have empty matrices."""
+    """Find parameters without values if no expected shape is known: of the shape (0,), since a few architectures have empty matrices."""
     names = [tensor.name for tensor in tensors if tensor.shape == (0,) and not tensor.buffer]
     if names:
         detail = f"{len(names):,} of {plural(len(tensors), 'tensor')} hold no values. {_GATHER}"
@@ -129,7 +132,7 @@ def _missing(config: Mapping[str, Any], loading: Loading) -> Finding:
 def _unexpected(tensors: Sequence[Tensor], loading: Loading) -> Finding:
     ignored = _stored(loading.unexpected, tensors)
     elements, every = sum(tensor.elements for tensor in ignored), sum(tensor.elements for tensor in tensors)
-    # The names are those after transformers' renaming, by which not all stored ones may be known.
+    # Names are those after transformers' renaming, which need not lead back to the stored ones.
     known = len(ignored) == len(loading.unexpected)
     size = f" with {plural(elements, 'parameter')} ({share(elements / max(1, every))} of all)" if known else ""
     detail = f"{plural(len(loading.unexpected), 'stored tensor')}{size} without a place in {loading.model}: transformers ignores them."
@@ -137,7 +140,7 @@ def _unexpected(tensors: Sequence[Tensor], loading: Loading) -> Finding:
 
 
 def _stored(names: Sequence[str], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The stored tensors of these names, which may have got or lost a prefix in loading."""
+    """Return the stored tensors with these names, which may have gained or lost a prefix in loading."""
     by_name = {tensor.name: tensor for tensor in tensors}
     by_end = {tensor.name.partition(".")[2]: tensor for tensor in tensors}
     found = (by_name.get(name) or by_end.get(name) or by_name.get(name.partition(".")[2]) for name in names)

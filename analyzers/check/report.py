@@ -8,7 +8,7 @@ from analyzers.base import CheckpointFacts, Reference, Report, Request
 from analyzers.coverage import Coverage
 from analyzers.data import Data
 
-# Raised whenever the same request would give another result.
+# Raised whenever the same request would give another result
 ANALYSIS_VERSION = 4
 
 Level = Literal["error", "warning", "info"]
@@ -39,7 +39,7 @@ Rule = Literal[
 
 
 class CheckRequest(Request):
-    """What to check; all of it is read."""
+    """Options of a check, which reads all values."""
 
     model: Reference
     base: str | None = Field(
@@ -59,9 +59,10 @@ class CheckRequest(Request):
 
 
 class Finding(Data):
-    """One finding. title: what it is; detail: the numbers, and what to do; saving_bytes: what doing so would save; tensors: whose it is.
+    """One finding.
 
-    tensors ends after `limits.REPORT_TENSORS` names.
+    title: the fault; detail: the numbers, and the remedy; saving_bytes: bytes that the remedy saves; tensors: names of the tensors at
+    fault, at most `limits.REPORT_TENSORS`.
     """
 
     rule: Rule
@@ -73,8 +74,10 @@ class Finding(Data):
 
 
 class CheckReport(Report):
-    """findings: the gravest first. saving_bytes: of all of them. notes: what could not be checked. adapter: whether it is one, alone.
-    loading_judged: whether it was judged in full how transformers loads it.
+    """Result of a check.
+
+    findings: the gravest first; saving_bytes: of all findings together; notes: what could not be checked; adapter: whether the checkpoint
+    is an adapter alone; loading_judged: whether loading by transformers was judged in full.
     """
 
     names_files = False
@@ -96,9 +99,9 @@ class CheckReport(Report):
         return fail_on != "never" and any(LEVELS.index(each.level) >= LEVELS.index(fail_on) for each in self.findings)
 
     def count(self, level: Level) -> int:
-        """The number of findings of a level."""
+        """Count the findings of a level."""
         return sum(each.level == level for each in self.findings)
 
     def unread(self) -> tuple[Finding, ...]:
-        """What is said of files that repeat the weights by their names."""
+        """Return the remarks on files that by their names repeat the weights and were not read."""
         return tuple(each for each in self.findings if each.rule == "not-read" and each.level == "info")

@@ -1,4 +1,4 @@
-"""The answer of check in a sentence or two, and what to do about it."""
+"""Sentences that answer a check, and the advice that follows."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ _WORDS = {"error": "error", "warning": "warning", "info": "remark"}
 
 
 def headline(report: "CheckReport") -> str:
-    """How many findings of each level, the bytes that could be saved, and how far that reaches."""
+    """Count the findings of each level, and say how many bytes could be saved and how far the answer reaches."""
     reach, unread = report.reach(), report.unread()
     if report.findings == unread and reach:
         return f"Nothing found in what was read, which is not all. {reach}"
@@ -30,7 +30,7 @@ def headline(report: "CheckReport") -> str:
 
 
 def next_step(report: "CheckReport") -> NextStep:
-    """What to do about the gravest findings, and the passport of the model."""
+    """Advise on the gravest findings, and link to the model's passport."""
     upcast = [each for each in report.findings if each.rule == "upcast"]
     if report.count("error"):
         advice = "Fix the errors before anybody loads this checkpoint; each finding says how."

@@ -1,8 +1,8 @@
-"""The rule `loads` without transformers: what config.json states, and what the other layers of a stack imply.
+"""The rule `loads` without transformers: compares tensors with config.json and with the other layers of a stack.
 
-Names and shapes are compared, nothing else is known of the architecture. Layers of a kind of their own are normal: the first is often dense
-among experts, the first and last of a vision model have other widths. So a layer is faulted only if it lacks what all others have and has
-nothing that they lack, in a stack whose other shapes agree.
+Only names and shapes are compared; nothing else is known of the architecture. Layers of their own kind are normal: the first is often dense
+among experts, and the first and last of a vision model have other widths. So a layer is faulted only if it lacks what all others have and
+has nothing that they lack, in a stack whose other shapes agree.
 """
 
 from collections import Counter
@@ -17,8 +17,8 @@ from analyzers.formatting import plural
 
 _COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _STACKS = (*_COUNTS, "encoder_layers", "decoder_layers", "num_encoder_layers", "num_decoder_layers", "depth")
-_NEXT_TOKENS = ("num_nextn_predict_layers", "mtp_num_layers", "num_mtp_layers")  # such layers are stored after the last one
-_LEAST = 3  # layers in a stack that tell what one of them should have
+_NEXT_TOKENS = ("num_nextn_predict_layers", "mtp_num_layers", "num_mtp_layers")  # layers stored after the last one
+_LEAST = 3  # layers that a stack needs before it tells what one of them should have
 _WITH_HEAD = ("ForCausalLM", "LMHeadModel")
 _BY_CONFIG, _BY_LAYERS = "Judged by config.json, not by transformers.", "Judged by the other layers, not by transformers."
 
@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 
 @dataclass
 class _Stack:
-    """Layers with the same prefix: number -> rest of the name -> shape."""
+    """Layers with the same prefix. layers: number -> rest of the name -> shape."""
 
     prefix: str
     layers: dict[int, dict[str, Shape]] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class _Stack:
 
 
 def compare_with_configuration(config: Mapping[str, Any], tensors: Sequence[Tensor], compared: list[str]) -> Iterator[Finding]:
-    """Findings where the tensors contradict config.json: number of layers, head, size of the vocabulary.
+    """Find contradictions between the tensors and config.json: number of layers, head, size of the vocabulary.
 
     compared: receives what could be compared.
     """
@@ -46,11 +46,11 @@ def compare_with_configuration(config: Mapping[str, Any], tensors: Sequence[Tens
     stacks = [stack for stack in every if len(stack.layers) > 1]
     layers, stored = _stated_layers(settings), sum(len(stack.layers) for stack in every)
     most = max((settings[name] for name in _STACKS if type(settings.get(name)) is int), default=0)
-    shared = any("group" in stack.prefix or "shared" in stack.prefix for stack in every)  # one layer may be run several times
+    shared = any("group" in stack.prefix or "shared" in stack.prefix for stack in every)  # a shared layer may run several times
     if layers > 0 and len(stacks) == 1 and not shared:
         compared.append("the number of layers with config.json")
         yield from _count(stacks[0], layers, any(settings.get(name) for name in _NEXT_TOKENS))
-    elif stored > 1 and most > 0 and not shared:  # config.json may count the layers of any stack, and of none more than all have
+    elif stored > 1 and most > 0 and not shared:  # config.json may count the layers of any stack; no count exceeds all stored
         compared.append("the number of layers with config.json")
         if most > stored:
             yield _too_few(most, stored)
@@ -67,9 +67,9 @@ def compare_with_configuration(config: Mapping[str, Any], tensors: Sequence[Tens
 
 
 def compare_layers(config: Mapping[str, Any], tensors: Sequence[Tensor], compared: list[str]) -> Iterator[Finding]:
-    """Findings on layers that lack a tensor which all others have, and on tensors with another shape than in all other layers.
+    """Find layers that lack a tensor which all others have, and tensors whose shape differs from that in all other layers.
 
-    Layers beyond the number that config.json states are not loaded, and not compared. compared: receives what could be compared.
+    Layers beyond the number that config.json states are neither loaded nor compared. compared: receives what could be compared.
     """
     most = _stated_layers(_settings(config))
     stacks = _stacks([tensor for tensor in tensors if not most or tensor.layer is None or tensor.layer < most])
@@ -82,13 +82,13 @@ def compare_layers(config: Mapping[str, Any], tensors: Sequence[Tensor], compare
 
 
 def _settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """config.json, with the settings of the text model of a multimodal one."""
+    """Return config.json, overridden by the settings of the text model if it is multimodal."""
     text = config.get("text_config")
     return {**config, **text} if isinstance(text, dict) else config
 
 
 def _stated_layers(settings: Mapping[str, Any]) -> int:
-    """The number of layers, 0 if it is not stated."""
+    """Return the number of layers that config.json states, 0 if it states none."""
     return next((settings[name] for name in _COUNTS if type(settings.get(name)) is int), 0)
 
 
@@ -110,7 +110,7 @@ def _too_few(stated: int, present: int) -> Finding:
 def _head(settings: Mapping[str, Any], tensors: Sequence[Tensor], embedding: bool, layers: bool) -> Iterator[Finding]:
     named = settings.get("architectures")
     predicts = isinstance(named, list) and any(str(name).endswith(_WITH_HEAD) for name in named)
-    others = any(len(tensor.shape) == 2 and tensor.layer is None and tensor.role != "head" for tensor in tensors)  # of other names
+    others = any(len(tensor.shape) == 2 and tensor.layer is None and tensor.role != "head" for tensor in tensors)  # under other names
     if predicts and layers and not embedding and not others:
         detail = f"No embedding is stored, and config.json names a language model: save the whole model. {_BY_CONFIG}"
         yield finding("loads", "error", "The embedding is missing", detail)
@@ -132,7 +132,7 @@ def _lacking(stack: _Stack) -> Iterator[Finding]:
     for layer, rests in stack.layers.items():
         alike = all(counts[rest] > 1 and shape == shapes[rest] for rest, shape in rests.items())
         lacking = [rest for rest in in_all_others if rest not in rests]
-        if layer in (first, last):  # the norm before the first or after the last layer may be another module's
+        if layer in (first, last):  # the norm before the first or after the last layer may belong to another module
             lacking = [rest for rest in lacking if len(shapes[rest]) > 1]
         if alike and rests:
             lost += [stack.name(layer, rest) for rest in lacking]
@@ -170,7 +170,7 @@ def _misshapen(stack: _Stack) -> Iterator[Finding]:
 
 
 def _usual_shapes(stack: _Stack) -> dict[str, Shape]:
-    """The most frequent shape of each tensor among the layers."""
+    """Return the most frequent shape of each tensor among the layers."""
     shapes: dict[str, Counter[Shape]] = {}
     for rests in stack.layers.values():
         for rest, shape in rests.items():
@@ -179,7 +179,7 @@ def _usual_shapes(stack: _Stack) -> dict[str, Shape]:
 
 
 def _stacks(tensors: Sequence[Tensor]) -> list[_Stack]:
-    """The layers by the prefix of their names."""
+    """Group the layers by the prefix of their names."""
     stacks: dict[str, _Stack] = {}
     for tensor in tensors:
         if tensor.layer is None or tensor.buffer:

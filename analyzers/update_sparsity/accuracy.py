@@ -1,4 +1,4 @@
-"""How good the estimates of quick mode are: how often intervals hold, and the bias of the estimates; measured, and kept in a file."""
+"""Measured accuracy of quick mode: how often its intervals hold the exact value, and the bias of its estimates. Kept in a file."""
 
 import csv
 from functools import cache
@@ -10,11 +10,11 @@ ACCURACY = Path(__file__).parent / "reference" / "accuracy.csv"
 
 
 class Accuracy(Data):
-    """The estimates of one kind, over ``seeds`` samples of an update of one structure.
+    """Accuracy of the estimates of one kind, over ``seeds`` samples of an update of one structure.
 
-    estimates: how many the kind has; given: the share of them, over all samples, that have an interval; held: the share of these intervals
-    that hold the exact value; least: the lowest such share of one estimate, among those with an interval in at least half of the samples;
-    bias: the mean relative error of the estimate for which it is largest; null where there is nothing to tell.
+    estimates: their number; given: share of them, over all samples, that have an interval; held: share of these intervals that hold the
+    exact value; least: the lowest such share of a single estimate, among those with an interval in at least half of the samples; bias: the
+    mean relative error of the estimate for which it is largest. held, least and bias are null if undefined.
     """
 
     structure: str
@@ -29,7 +29,7 @@ class Accuracy(Data):
 
 @cache
 def accuracies() -> tuple[Accuracy, ...]:
-    """The rows of accuracy.csv."""
+    """Read the rows of accuracy.csv."""
     with ACCURACY.open(newline="", encoding="utf-8") as file:
         rows = [{name: value or None for name, value in row.items()} for row in csv.DictReader(file)]
     return tuple(Accuracy.model_validate(row, strict=False) for row in rows)

@@ -1,4 +1,4 @@
-"""Update sparsity: checkpoints -> pairs of tensors -> stream -> counts -> shares, rows, trajectory -> report."""
+"""Measure update sparsity: checkpoints -> pairs of tensors -> stream -> counts -> shares, rows, trajectory -> report."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -38,9 +38,9 @@ from analyzers.update_sparsity.words import notes, statement, unmatched
 def analyze(request: SparsityRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | SparsityReport]:
     """Compare one base with one or several tuned checkpoints; yields progress in bytes, then the report.
 
-    access: what may be read; by default public Hub repositories and samples. largest: refuse to read more bytes of
-    weights, of all checkpoints together, than this (the page's limit). Raises MantissaError, whose sentence begins with the side
-    where it comes from one. Closing the generator cancels the reads and closes every checkpoint.
+    access: what may be read; by default public Hub repositories and samples. largest: refuse to read more bytes of weights, of all
+    checkpoints together, than this (the page's limit). Raises MantissaError; if one side is at fault, its sentence begins with that side.
+    Closing the generator cancels the reads and closes every checkpoint.
     """
     start = perf_counter()
     device = choose_device(request.device)
@@ -75,17 +75,17 @@ class _Comparison:
         self._plan = Plan.of(sides, self._alignment.sides, request.mode, budget, request.seed)
         self._matrices = Matrices.of(self._alignment) if request.spectral else None
         self._collector = Collector(self._alignment, self._plan, len(sides) - 1)
-        self._read, self._tables = PairTables(), PairTables()  # of the pairs that were read, and weighed
+        self._read, self._tables = PairTables(), PairTables()  # over the pairs read: unweighted, and weighted
         self._spectra: list[Spectrum] = []
         self._bytes_read, self._requests, self._seconds = 0, 0, 0.0
 
     @property
     def nbytes(self) -> int:
-        """Bytes that will be read, of all checkpoints together."""
+        """Bytes to read, of all checkpoints together."""
         return self._plan.nbytes + (self._matrices.nbytes if self._matrices else 0)
 
     def count(self) -> Iterator[Progress]:
-        """Read according to the plan and count."""
+        """Read according to the plan and count; yields progress."""
         tuned, plan = len(self._sides) - 1, self._plan
         compare = Comparer(tuned, self._request.eta, self._device, plan.exact)
         yield self._progress(0, "reading weights")
@@ -100,7 +100,7 @@ class _Comparison:
         self._tables = self._read if plan.exact else self._collector.tables(weighed=True)
 
     def decompose(self) -> Iterator[Progress]:
-        """Add the spectra of the selected matrices."""
+        """Compute the spectra of the selected matrices; yields progress."""
         if self._matrices is None:
             return
         nbytes, requests, reading = self._bytes_read, self._requests, perf_counter() - self._seconds
@@ -115,7 +115,7 @@ class _Comparison:
         return Progress(done=done, total=self.nbytes, unit="bytes", note=note)
 
     def report(self, start: float) -> SparsityReport:
-        """Everything that was found, as the report."""
+        """Build the report from the results."""
         request, plan, collector, weights = self._request, self._plan, self._collector, self._plan.weights()
         pairs = collector.pairs()
         whole, counts = weigh_pairs(pairs, weights), total(pair.counts for pair in pairs)
@@ -189,7 +189,7 @@ class _Comparison:
         )
 
     def _coverage(self) -> tuple[Coverage, ...]:
-        """Of the base, as compared with the last tuned checkpoint, and of each tuned checkpoint."""
+        """Coverage of the base, as compared with the last tuned checkpoint, followed by that of each tuned checkpoint."""
         filters = self._request.include, self._request.exclude
         tuned = [tuned_coverage(side, self._alignment, column, *filters) for column, side in enumerate(self._sides[1:])]
         return base_coverage(self._sides[0], self._alignment, [len(tuned) - 1], *filters), *tuned

@@ -1,4 +1,4 @@
-"""The counts of spans, collected per pair of tensors and per block of a sample."""
+"""Collect the counts of spans by pair of tensors and, in a sample, by block."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ _SHARES = ("sparsity", "probe.sparsity", "swallowed.share")
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """95% intervals of a sample; nothing where everything was read.
+    """95% intervals of a sample; empty if everything was read.
 
-    named: by their path in the report; trajectory: of the sparsity of each tuned checkpoint; layers: of the sparsity of each layer; blocks:
-    how many blocks were read.
+    named: by their path in the report; trajectory: sparsity of each tuned checkpoint; layers: sparsity of each layer; blocks: number of
+    blocks read.
     """
 
     named: dict[str, Interval]
@@ -34,7 +34,7 @@ class Estimates:
 
 
 class _Block(NamedTuple):
-    """What is kept of a block. against: (values, unchanged) of each tuned checkpoint; probe: unchanged by the probe."""
+    """Counts of one block. against: (values, unchanged) for each tuned checkpoint; probe: values unchanged by the probe."""
 
     stratum: int
     elements: int
@@ -50,7 +50,7 @@ class _Block(NamedTuple):
 class Collector:
     """Collects the counts of spans, which may finish in any order.
 
-    Beside the blocks of a sample, only what a row needs is kept of each pair of tensors.
+    Apart from the blocks of a sample, it keeps only what a row needs of each pair of tensors.
     """
 
     def __init__(self, alignment: Alignment, plan: Plan, tuned: int) -> None:
@@ -82,7 +82,7 @@ class Collector:
             self._finished[name] = Places.of(self._places.pop(name))
 
     def pairs(self) -> list[Pair]:
-        """The base's tensors that the last tuned checkpoint has too, in order; of some nothing may have been read."""
+        """Return the base's tensors that the last tuned checkpoint has too, in order, with their counts, which may be zero."""
         return [
             Pair(base, last, self._counts.get(base.name, PairCounts()), self._plan.strata[base.name], self._finished.get(base.name))
             for base, last in ((group.base, group.tuned[-1]) for group in self._groups)
@@ -102,18 +102,18 @@ class Collector:
             self._tables[stratum].add(tables)
 
     def tables(self, weighed: bool) -> PairTables:
-        """The sizes of all updates of a sample; weighed: estimated for all elements compared, else of those read."""
+        """Merge the distributions of all updates of a sample. weighed: estimate them for all elements compared, else count those read."""
         weights, whole = self._plan.weights(), PairTables()
         for stratum, tables in sorted(self._tables.items()):
             whole.merge(tables.weighed(weights[stratum]) if weighed else tables)
         return whole
 
     def estimates(self, tables: PairTables) -> Estimates:
-        """The intervals. tables: weighed."""
+        """Compute the intervals. tables: weighed."""
         tuned = len(self._groups[0].tuned)
         if self._plan.exact or not self._blocks:
             return Estimates({}, [None] * tuned, {})
-        # Sorted: they came as threads finished them, and float sums depend on their order.
+        # Sorted, because blocks arrive as threads finish them and float sums depend on their order
         found = [self._blocks[place] for place in sorted(self._blocks)]
         blocks = Blocks(np.array([each.stratum for each in found]), np.array([each.elements for each in found]), self._plan.population)
         against = np.array([each.against for each in found])  # (blocks, tuned, 2)

@@ -22,7 +22,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare, and write the one report."""
+    """Compare the checkpoints, and write the report."""
     from analyzers.update_sparsity import analyze, text
 
     request = request_of(SparsityRequest, options)

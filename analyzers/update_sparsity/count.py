@@ -1,6 +1,6 @@
-"""Counts per span of a group of tensors: the base compared with each tuned checkpoint, and each step of the trajectory.
+"""Count per span of a group of tensors: compare the base with each tuned checkpoint, and each step of the trajectory.
 
-Changed masks are compared between checkpoints chunk by chunk, so none is ever held longer than its chunk.
+Changed masks are compared between checkpoints chunk by chunk, so no mask outlives its chunk.
 """
 
 import threading
@@ -23,10 +23,10 @@ IntArray = NDArray[np.int64]
 class Counted:
     """Counts of some elements of one group.
 
-    against: each tuned checkpoint's with the base's; steps: those of each with those of the one before it, from the second on;
-    places: rows and columns that the last one changed, where they are counted; overlap: (3, tuned, tuned) how many elements were
-    compared in both i and j, how many of those i changed, and how many both did; None for a single tuned checkpoint. tables: how large
-    the updates of the last one are, of a sample only.
+    against: of each tuned checkpoint against the base; steps: of each tuned checkpoint, from the second on, against the one before it;
+    places: rows and columns that the last one changed, if they are counted; overlap: (3, tuned, tuned), the elements compared in both i and
+    j, those of them that i changed, and those that both changed; None for a single tuned checkpoint; tables: magnitudes of the last one's
+    updates, in a sample only.
     """
 
     against: list[PairCounts]
@@ -37,10 +37,10 @@ class Counted:
 
 
 class Comparer:
-    """The work of a stream: compares a span chunk by chunk. Called from several threads; each has its own tables.
+    """The work of a stream: compares a span chunk by chunk. Several threads may call it; each has its own tables.
 
-    exact: everything is read. Then changed rows and columns of matrices are counted, and magnitudes for all spans together (`tables`);
-    else for each span.
+    exact: everything is read, so changed rows and columns of matrices are counted and magnitudes are collected over all spans (`tables`);
+    otherwise magnitudes are collected for each span.
     """
 
     def __init__(self, tuned: int, eta: float, device: str, exact: bool) -> None:
@@ -83,11 +83,11 @@ class Comparer:
             [steps[i].take() if i in steps else PairCounts() for i in range(1, self._tuned)],
             places,
             overlap,
-            None if self._exact else self._own_tables().take(-1074 if "F64" in dtypes else -149),  # the smallest float64, and fp32
+            None if self._exact else self._own_tables().take(-1074 if "F64" in dtypes else -149),  # the smallest positive float64, and fp32
         )
 
     def tables(self) -> PairTables:
-        """The sketches of all that was compared with the last tuned checkpoint, of all threads together."""
+        """Merge the sketches of all comparisons with the last tuned checkpoint over all threads."""
         whole = PairTables()
         for tables in self._tables:
             whole.merge(tables)
@@ -105,16 +105,18 @@ class Comparer:
         return tables
 
     def _places_of(self, last: Tensor | None) -> ChangedPlaces | None:
-        """Counters for the rows (last axis; the axes before it taken together) and columns of a matrix that was not cut."""
+        """Return counters for the rows and columns of a matrix that was not cut. Rows run along the last axis; the axes before it are
+        flattened.
+        """
         if not self._exact or last is None or len(last.shape) < 2 or not last.elements:
             return None
         return ChangedPlaces(prod(last.shape[:-1]), last.shape[-1])
 
 
 def segments(codes: Sequence[NDArray[Any] | None]) -> Iterator[tuple[list[NDArray[Any]], list[int]]]:
-    """A chunk cut where a tuned tensor of fewer rows ends: the codes of each part, and which tuned checkpoints (from 0) have it.
+    """Cut a chunk where a tuned tensor of fewer rows ends; yields the codes of each part and the tuned checkpoints (from 0) that have it.
 
-    The codes of those that do not are empty. One part where all have all of it.
+    Codes of tuned checkpoints that lack a part are empty. There is one part if all have all of it.
     """
     base = codes[0]
     assert base is not None

@@ -1,7 +1,7 @@
-"""Intervals for the sizes of updates, from a sample of blocks: means, percentiles, shares below powers of two, energy.
+"""Intervals for magnitudes of updates from a sample of blocks: means, percentiles, shares below powers of two, energy.
 
-Of each block the counts of its magnitudes are kept in bins of `sketches.COARSE` places, 16 to a binade. Where a block's count of the values
-on one side of a threshold is needed, the threshold is moved to the next edge of these bins; the estimates themselves are not.
+The magnitudes of each block are counted in bins of `sketches.COARSE` places, 16 to a binade. If a block's count of the values on one side
+of a threshold is needed, the threshold is moved to the next edge of these bins; the estimates themselves are not.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,13 @@ Ints = NDArray[np.int64]
 _PLANE = BINS // COARSE
 _BINADE = PER_BINADE // COARSE
 _EXPONENTS = (8, 7)
-# A percentile has an interval where at least this many of the values read are expected on either side of it.
+# A percentile has an interval if at least this many of the values read are expected on either side of it.
 _BEYOND = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Magnitudes:
-    """The updates of one block: numbers and counts of their bins on both planes, how many are 0, and `Taken.sums`."""
+    """Updates of one block: numbers and counts of their bins on both planes, the number of zeros, and `Taken.sums`."""
 
     bins: Ints
     counts: Ints
@@ -37,13 +37,13 @@ class Magnitudes:
 
     @classmethod
     def of(cls, taken: Taken) -> "Magnitudes":
-        """The updates in bins of `COARSE` places."""
+        """Count the updates in bins of `COARSE` places."""
         bins, counts = taken.coarse()
         return cls(bins.astype(np.int32), counts, taken.zeros, taken.sums)
 
 
 class _Cells:
-    """Magnitudes of all values or of the changed ones, of blocks (axis b): counts (m,) in bins (m,) of the blocks ``owner`` (m,)."""
+    """Magnitudes of all values or of the changed ones in several blocks (axis b): counts (m,) in bins (m,) of the blocks ``owner`` (m,)."""
 
     def __init__(self, found: Sequence[Magnitudes], changed_only: bool) -> None:
         owner = np.repeat(np.arange(len(found)), [each.bins.size for each in found])
@@ -55,21 +55,23 @@ class _Cells:
         self._totals = [each.totals[changed_only] for each in found]
 
     def totals(self, unit: float) -> Floats:
-        """(b,) sums of the values, in units of the largest of all: their own sum need not fit float64."""
+        """Sum the values of each block, (b,), in units of the largest value of all: the sums themselves need not fit float64."""
         whole = in_units(unit)
         return np.array([each / whole for each in self._totals])
 
     def sums(self, terms: NDArray[Any]) -> Floats:
-        """(b,) sums of terms (m,)."""
+        """Sum terms (m,) per block, (b,)."""
         return np.bincount(self._owner, terms, self._zeros.size).astype(np.float64)
 
     def below(self, edge: int) -> Floats:
-        """(b,) values in bins before ``edge``, zeros included."""
+        """Count the values of each block, (b,), in bins before ``edge``, zeros included."""
         return np.asarray(self.sums(self.counts * (self.bins < edge)) + self._zeros)
 
 
 def size_intervals(found: Sequence[Magnitudes], blocks: Blocks, whole: Distribution, path: str) -> Iterator[tuple[str, Interval]]:
-    """Intervals of what the report says of the sizes ``whole``, the weighed distribution, by their path in the report."""
+    """Compute intervals for the statistics of ``whole``, the weighed distribution of magnitudes; yields each with its path
+    in the report.
+    """
     for changed_only in (False, True):
         if not whole.number(changed_only):
             continue
@@ -79,7 +81,7 @@ def size_intervals(found: Sequence[Magnitudes], blocks: Blocks, whole: Distribut
             for name, found_mean in _named([f"{start}.mean"], mean):
                 low, estimate, high = (min(part, 1.0) * largest for part in (found_mean.low, found_mean.estimate, found_mean.high))
                 yield name, Interval(estimate=estimate, low=low, high=high)
-        # Woodruff (JASA 47, 1952): where the distribution reaches the bounds of the share of values up to the quantile.
+        # Woodruff (JASA 47, 1952): the bounds are where the distribution reaches those of the share of values up to the quantile.
         values = whole.quantiles(QUANTILES, changed_only)
         reached = _shares_below([_bin_of(value) + 1 if value else 0 for value in values], cells, blocks)
         margins = zip(reached.estimate - reached.low, reached.high - reached.estimate, strict=True)
@@ -96,7 +98,9 @@ def size_intervals(found: Sequence[Magnitudes], blocks: Blocks, whole: Distribut
 def energy_intervals(
     found: Sequence[Magnitudes], blocks: Blocks, whole: Distribution, tops: Sequence[float]
 ) -> Iterator[tuple[str, Interval]]:
-    """Intervals of the shares of the sum of squares that lie in the ``tops`` largest of ``whole``, by their path in the report."""
+    """Compute intervals for the shares of the sum of squares in the ``tops`` largest of ``whole``; yields each with its path
+    in the report.
+    """
     if not whole.counts.any():
         return
     cells = _Cells(found, changed_only=False)
@@ -108,8 +112,8 @@ def energy_intervals(
         edge = _bin_of(threshold) if threshold else 0
         beyond = cells.number - cells.below(edge)
         if not threshold and _shares_below([0], cells, blocks).low[0] < 1 - top:
-            continue  # all updates read are among the largest, and that may be by chance
-        # To keep ``top`` of the values, the threshold moves; each value that passes it takes its square along.
+            continue  # all updates read are among the largest, perhaps by chance
+        # To keep ``top`` of the values, the threshold moves; each value that crosses it takes its square along.
         unit = float(_square(np.array([edge]), last)[0]) if threshold else 0.0
         energy = cells.sums(squares * (cells.bins >= edge)) - unit * (beyond - top * cells.number)
         for path, interval in _named([f"energy.{number}.energy"], blocks.ratio(energy[:, None], every[:, None], largest=1.0)):
@@ -122,7 +126,7 @@ def _bin_of(value: float) -> int:
 
 
 def _square(bins: Ints, last: int) -> Floats:
-    """The squares of the middles of bins, in units of a power of two near that of bin ``last``."""
+    """Compute the squares of the midpoints of bins, in units of a power of two near that of bin ``last``."""
     exponents, inside = np.divmod(bins, _BINADE)
     return np.asarray(np.ldexp(1 + (inside + 0.5) / _BINADE, np.maximum(exponents - last // _BINADE, -500)) ** 2)
 

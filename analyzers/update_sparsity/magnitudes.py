@@ -1,14 +1,14 @@
-"""The parts of the report on how large the updates are. Field names are the JSON contract; fields may be added, never renamed."""
+"""Fields of the report on the magnitudes of updates. Field names are the JSON contract; fields may be added, never renamed."""
 
 from analyzers.data import Data
 
 
 class Summary(Data):
-    """A distribution, of pairs of finite values.
+    """Summary of a distribution over pairs of finite values.
 
-    Mean, std (of the population) and max are exact but for rounding; percentiles and min are within 1%, and 0 exactly where they are 0.
-    In quick mode count, min and max are of the pairs read, the others estimates for all.
-    min: null in reports made before it was added.
+    Mean, std (of the population) and max are exact up to rounding; percentiles and min are within 1%, and exactly 0 if the true value is.
+    In quick mode count, min and max describe the pairs read, the others are estimates for all. min: null in reports made before it was
+    added.
     """
 
     count: int
@@ -25,7 +25,7 @@ class Summary(Data):
 
 
 class Bin(Data):
-    """``count`` elements read, ``changed`` of them changed, whose value lies in [low, high); edges have float32 precision.
+    """A bin with ``count`` elements read, of which ``changed`` changed, whose value lies in [low, high); edges have float32 precision.
 
     share, changed_share: of all compared pairs of finite values, zeros included; null in reports made before they were added.
     """
@@ -39,14 +39,14 @@ class Bin(Data):
 
 
 class Absolute(Summary):
-    """|tuned - base| over all elements, zeros included, and over the changed ones. histogram: of the nonzero ones."""
+    """|tuned - base| over all elements, zeros included, and over the changed ones. histogram: of the nonzero values."""
 
     changed_only: Summary
     histogram: tuple[Bin, ...]
 
 
 class RelativeSummary(Summary):
-    """below_2_minus_8, below_2_minus_7: shares smaller than 2^-8 and 2^-7, zeros included.
+    """Summary of relative updates. below_2_minus_8, below_2_minus_7: shares below 2^-8 and 2^-7, zeros included.
 
     Neighbouring bf16 values are 2^-8 to 2^-7 of their size apart.
     """
@@ -56,14 +56,14 @@ class RelativeSummary(Summary):
 
 
 class Relative(RelativeSummary):
-    """|tuned - base| / max(|base|, |tuned|), 0 where both are 0."""
+    """|tuned - base| / max(|base|, |tuned|), 0 if both are 0."""
 
     changed_only: RelativeSummary
     histogram: tuple[Bin, ...]
 
 
 class Magnitudes(Data):
-    """How large the updates are. nonfinite: excluded pairs, with a NaN or an infinity on either side."""
+    """Magnitudes of the updates. nonfinite: excluded pairs, with a NaN or an infinity on either side."""
 
     absolute: Absolute
     relative: Relative
@@ -71,7 +71,8 @@ class Magnitudes(Data):
 
 
 class UlpBin(Data):
-    """``count`` pairs of finite values read whose bf16 values are ``low`` to ``high`` (inclusive) bf16 ULPs apart. 0: not changed.
+    """A bin with ``count`` pairs of finite values read whose bf16 values are ``low`` to ``high`` (inclusive) bf16 ULPs apart; 0 is
+    unchanged.
 
     share: of all compared pairs of finite values; null in reports made before it was added.
     """
@@ -88,7 +89,7 @@ class UlpBin(Data):
 
 
 class Energy(Data):
-    """``energy``: the share of the update's sum of squares that lies in the ``top`` share of all compared coordinates, largest first."""
+    """Share ``energy`` of the update's sum of squares in the largest updates, which are the share ``top`` of all compared elements."""
 
     top: float
     energy: float | None

@@ -1,4 +1,4 @@
-"""Which matrices are decomposed on request, and the way of each from the files to its `Spectrum`."""
+"""Choose the matrices that are decomposed on request, and compute the `Spectrum` of each from the files."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -20,14 +20,14 @@ _NUMBER = re.compile(r"[0-9]+")
 
 @dataclass(slots=True)
 class Matrices:
-    """The spans of each matrix of base and last tuned checkpoint that is decomposed; left_out: how many matrices are not."""
+    """Spans of each matrix of base and last tuned checkpoint that is decomposed. left_out: number of matrices that are not."""
 
     spans: list[list[Span]]
     left_out: int
 
     @classmethod
     def of(cls, alignment: Alignment) -> "Matrices":
-        """All matrices that are small enough; of more than `limits.SPECTRAL_MATRICES` some of every kind, spread over the layers."""
+        """Choose all matrices that are small enough; above `limits.SPECTRAL_MATRICES` some of every kind, spread over the layers."""
         pairs = [
             (group.base, last)
             for group in alignment.groups
@@ -51,11 +51,11 @@ def _fits(shape: tuple[int, ...]) -> bool:
 
 
 def _spread(kinds: Sequence[Sequence[int]], most: int) -> Iterator[int]:
-    """At most ``most`` of all entries: of every kind about as many, evenly spaced, or one of evenly spaced kinds."""
+    """Choose at most ``most`` of all entries: about as many of every kind, evenly spaced, or one of evenly spaced kinds."""
     if len(kinds) > most:
         kinds = [kinds[i * len(kinds) // most][:1] for i in range(most)]
     left = most
-    for position, kind in enumerate(sorted(kinds, key=len)):  # what small kinds leave goes to the larger ones
+    for position, kind in enumerate(sorted(kinds, key=len)):  # small kinds leave room to the larger ones
         count = min(len(kind), left // (len(kinds) - position))
         left -= count
         yield from (kind[i * (len(kind) - 1) // max(1, count - 1)] for i in range(count))
@@ -72,9 +72,9 @@ class MatrixStep:
 
 
 def decompose(matrices: Matrices, sides: Sequence[Checkpoint], names: Sequence[str], device: Device) -> Iterator[MatrixStep]:
-    """Read one matrix of both sides after the other and measure it; at least every `HEARTBEAT` seconds a step.
+    """Read one matrix of both sides after the other and measure it; yields a step at least every `HEARTBEAT` seconds.
 
-    Closing the generator stops the reads; the matrix being measured cannot be interrupted; its result is dropped.
+    Closing the generator stops the reads. The matrix being measured cannot be interrupted; its result is dropped.
     """
     two, their_names = (sides[0], sides[-1]), (names[0], names[-1])
     nbytes = requests = 0
@@ -95,7 +95,7 @@ def decompose(matrices: Matrices, sides: Sequence[Checkpoint], names: Sequence[s
 
 
 class _Whole:
-    """One matrix of both sides, and where it changed, filled by the threads of a stream."""
+    """One matrix of both sides with its mask of changes, filled by the threads of a stream."""
 
     def __init__(self, span: Span) -> None:
         base, tuned = span.sides
@@ -106,7 +106,7 @@ class _Whole:
         self.changed = np.empty(self.shape, np.bool_)
 
     def take(self, _span: Span, chunks: Iterator[Chunk]) -> None:
-        """The work of the stream."""
+        """Store the chunks of a span; the work of the stream."""
         for chunk in chunks:
             base, tuned = chunk.sides
             assert base is not None and tuned is not None
@@ -116,7 +116,7 @@ class _Whole:
             self.changed.reshape(-1)[part] = changed(base, tuned, self._dtypes)
 
     def spectrum(self, device: Device) -> Spectrum:
-        """The measures, once all of it was read."""
+        """Compute the measures, once the whole matrix was read."""
         from analyzers.update_sparsity.spectral import MatrixPair, spectrum
 
         return spectrum(MatrixPair(self.name, self.base, self.tuned, self.changed), device)

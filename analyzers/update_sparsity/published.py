@@ -1,8 +1,8 @@
-"""Update sparsities of published fine-tunes, and the rank of another one among them.
+"""Update sparsities of published fine-tunes, and the rank of another fine-tune among them.
 
-reference/rlvr_update_sparsity.csv is Table 1 of Zhu et al., "The Path Not Taken: RLVR Provably Learns Off the Principals"
-(arXiv 2511.08567): the share of the weights that a fine-tune left unchanged in bf16, in percent to one decimal. ``OURS`` are the
-authors' own runs. Their definition is the probe with eta = 1e-3, which for checkpoints stored in bf16 is ours of *changed*.
+reference/rlvr_update_sparsity.csv is Table 1 of Zhu et al., "The Path Not Taken: RLVR Provably Learns Off the Principals" (arXiv
+2511.08567): the share of the weights that a fine-tune left unchanged in bf16, in percent to one decimal. ``OURS`` marks the authors' own
+runs. Their definition is the probe with eta = 1e-3, which for checkpoints stored in bf16 equals our definition of *changed*.
 """
 
 import csv
@@ -18,7 +18,7 @@ _TABLE = Path(__file__).parent / "reference" / "rlvr_update_sparsity.csv"
 
 @dataclass(frozen=True, slots=True)
 class PublishedRow:
-    """One fine-tune. algorithm: SFT or one of reinforcement learning; data: of its training; sparsity: in [0, 1]."""
+    """One published fine-tune. algorithm: SFT or one of reinforcement learning; data: the training data; sparsity: in [0, 1]."""
 
     base: str
     finetuned: str
@@ -33,7 +33,7 @@ class PublishedRow:
 
 @cache
 def published() -> tuple[PublishedRow, ...]:
-    """The published fine-tunes, the least sparse first."""
+    """Read the published fine-tunes, the least sparse first."""
     with _TABLE.open(newline="", encoding="utf-8") as file:
         rows = [
             PublishedRow(row["base"], row["finetuned"], row["algorithm"], row["data"], float(row["sparsity_bf16_pct"]) / 100)
@@ -43,7 +43,7 @@ def published() -> tuple[PublishedRow, ...]:
 
 
 def rank(sparsity: float) -> str:
-    """Rank ``sparsity``, in [0, 1], among `published`, to the table's tenth of a percent, in a sentence that names its neighbours."""
+    """Rank ``sparsity``, in [0, 1], among `published`, to the table's tenth of a percent; returns a sentence that names its neighbours."""
     rows = published()
     tenths = round(1000 * sparsity)
     lower = [row for row in rows if round(1000 * row.sparsity) < tenths]

@@ -1,8 +1,8 @@
 """The request and the report of update sparsity. Field names are the JSON contract; fields may be added, never renamed.
 
-Shares are numbers in [0, 1]; counts are of elements; a missing number is null (it is undefined). In quick mode
-counts, smallest and largest values describe what was read; shares, means, percentiles and energy are estimates for all compared
-elements, in which each stratum has its weight, most of them with a 95% interval.
+Shares are numbers in [0, 1]; counts are of elements; an undefined number is null. In quick mode counts, smallest and largest values
+describe the values read; shares, means, percentiles and energy are estimates for all compared elements, weighted by stratum, most of them
+with a 95% interval.
 
 An element is *changed* when both its values, rounded to bf16 (nearest, ties to even), differ: +0 is -0, a NaN equals any NaN,
 an infinity only itself. It is changed by the *probe* when |tuned - base| > eta max(|base|, |tuned|), of the stored values in float64
@@ -19,14 +19,14 @@ from analyzers.coverage import Coverage
 from analyzers.data import Data, Interval
 from analyzers.update_sparsity.magnitudes import Energy, Magnitudes, UlpBin
 
-# Raised whenever the same request would give another result.
+# Raised whenever the same request would give another result
 ANALYSIS_VERSION = 6
 
 DEFAULT_ETA = 1e-3
 
 
 class SparsityRequest(WeightsRequest):
-    """Which checkpoints to compare, and how closely. Each of ``tuned`` is compared with the base and with the one before it."""
+    """Checkpoints to compare, and options of the comparison. Each of ``tuned`` is compared with the base and with the one before it."""
 
     base: str = Field(description=f"The checkpoint before training: {REFERENCE} or /file.")
     tuned: tuple[str, ...] = Field(
@@ -55,16 +55,16 @@ class SparsityRequest(WeightsRequest):
 
 
 class Probe(Data):
-    """The eta probe on stored values."""
+    """Changes by the eta probe on stored values."""
 
     sparsity: float | None
     num_changed: int
 
 
 class Swallowed(Data):
-    """Stored values that differ where the bf16 values do not; ``share`` of all compared.
+    """Stored values that differ although their bf16 values do not. share: of all compared.
 
-    meaningful: False where the two sides are stored in different dtypes: then it counts conversions, not updates.
+    meaningful: False if the two sides are stored in different dtypes: the count is then of conversions, not of updates.
     """
 
     count: int
@@ -73,11 +73,12 @@ class Swallowed(Data):
 
 
 class RoleRow(Data):
-    """All tensors of one role. sparsity: of all their elements together; mean, std, min, max: of the sparsities of its tensors.
+    """All tensors of one role.
 
-    In quick mode these are null unless all the tensors were read: the spread of samples is not that of the tensors.
-    layers: how many layers have such tensors. probe_sparsity and probe_mean to probe_max: the same by the probe; probe_mean to
-    probe_max are null in reports made before they were added. relative_norm: of the update, divided by that of the base's values.
+    sparsity: of all their elements together; mean, std, min, max: over the sparsities of the tensors. In quick mode these four are null
+    unless all the tensors were read: the spread of samples is not that of the tensors. layers: number of layers with such tensors.
+    probe_sparsity and probe_mean to probe_max: as sparsity and mean to max, by the probe; probe_mean to probe_max are null in reports made
+    before they were added. relative_norm: norm of the update divided by that of the base's values.
     """
 
     layers: int
@@ -98,9 +99,9 @@ class RoleRow(Data):
 
 
 class LayerRow(Data):
-    """One layer; ``layer`` is null for tensors outside the layers. roles: role -> sparsity of its tensors in this layer.
+    """One layer. layer: null for tensors outside the layers; roles: role -> sparsity of its tensors in this layer.
 
-    low, high: a 95% interval of sparsity, in quick mode; null also in reports made before they were added.
+    low, high: a 95% interval of sparsity, in quick mode only; null also in reports made before they were added.
     """
 
     layer: int | None
@@ -116,13 +117,13 @@ class LayerRow(Data):
 
 
 class TensorRow(Data):
-    """One pair of tensors; or, with very many, all pairs of one layer and role (``tensors`` of them, shape empty).
+    """One pair of tensors; in very large checkpoints all pairs of one layer, role and dtypes (``tensors`` of them, shape empty).
 
-    name: in the base; tuned_name: in the tuned checkpoint. dtype, tuned_dtype: as stored. shape, parameters: what is compared
-    (of a resized embedding the rows both have). changed_rows, changed_columns: shares of the rows (last axis) and columns of a
-    matrix, axes before the last taken together, with at least one change; null for vectors and in quick mode. max_update: largest
-    |tuned - base|; update_norm: Frobenius norm of tuned - base; relative_norm: divided by that of the base; in quick mode of what
-    was read, all over pairs of finite values. What is beyond float64 is null, and with update_norm so is relative_norm.
+    name: in the base; tuned_name: in the tuned checkpoint. dtype, tuned_dtype: as stored. shape, parameters: of the compared part (of a
+    resized embedding the rows that both have). changed_rows, changed_columns: shares of the rows (along the last axis) and columns of a
+    matrix with at least one change, with the axes before the last flattened; null for vectors and in quick mode. max_update: largest |tuned
+    - base|; update_norm: Frobenius norm of tuned - base; relative_norm: update_norm divided by the norm of the base; all three over pairs
+    of finite values, in quick mode over those read. Numbers beyond float64 are null, and relative_norm is null with update_norm.
     """
 
     name: str
@@ -148,7 +149,7 @@ class TensorRow(Data):
 
 
 class NamedTensor(Data):
-    """A tensor of one side that the other does not have."""
+    """A tensor that only one side has, or that holds no floats."""
 
     name: str
     shape: tuple[int, ...]
@@ -156,14 +157,16 @@ class NamedTensor(Data):
 
 
 class Renamed(Data):
-    """Compared under different names."""
+    """A pair of tensors compared under different names."""
 
     name: str
     tuned_name: str
 
 
 class Misshapen(Renamed):
-    """The same name, another shape: not compared. transposed: the same shape except for the order of the axes."""
+    """A pair of tensors with the same name and different shapes, not compared. transposed: whether the shapes differ only in the order of
+    axes.
+    """
 
     shape: tuple[int, ...]
     tuned_shape: tuple[int, ...]
@@ -171,7 +174,7 @@ class Misshapen(Renamed):
 
 
 class Resized(Renamed):
-    """An embedding or head with a different number of rows: the first ``rows``, which both have, were compared."""
+    """An embedding or head with different numbers of rows, of which the first ``rows`` were compared, which both have."""
 
     shape: tuple[int, ...]
     tuned_shape: tuple[int, ...]
@@ -179,7 +182,7 @@ class Resized(Renamed):
 
 
 class Relaid(Renamed):
-    """Compared in another layout, part by part: fused, stacked, transposed, ... agree: whether values were seen to agree in it."""
+    """A pair compared in another layout, part by part: fused, stacked, transposed, ... agree: whether values were seen to agree in it."""
 
     form: str
     agree: bool
@@ -193,11 +196,11 @@ class MovedLayer(Data):
 
 
 class Unmatched(Data):
-    """Tensors that are not compared, or not one to one, with the last tuned checkpoint. Lists end after `limits.REPORT_TENSORS` entries;
-    ``counts`` has the full numbers.
+    """Tensors that are not compared, or not one to one, with the last tuned checkpoint.
 
-    missing: only in the base; extra: only in the tuned checkpoint; integers: on either side no floats, so not comparable; tied: copies of
-    the input embedding, counted once; relaid, moved_layers: compared nevertheless. missing_parameters, extra_parameters: elements of those.
+    Lists end after `limits.REPORT_TENSORS` entries; ``counts`` has the full numbers. missing: only in the base; extra: only in the tuned
+    checkpoint; integers: not floats on at least one side, so not comparable; tied: copies of the input embedding, counted once; relaid,
+    moved_layers: compared nevertheless. missing_parameters, extra_parameters: elements of missing and of extra.
     """
 
     missing: tuple[NamedTensor, ...]
@@ -215,7 +218,7 @@ class Unmatched(Data):
 
 
 class Step(Data):
-    """From the checkpoint before (of the first: from the base) to this one."""
+    """Changes since the checkpoint before; for the first tuned checkpoint since the base."""
 
     sparsity: float | None
     num_changed: int
@@ -223,7 +226,7 @@ class Step(Data):
 
 
 class TrajectoryRow(Data):
-    """One tuned checkpoint against the base, as the report has it for the last one."""
+    """One tuned checkpoint against the base. Its fields are those that the report has for the last one."""
 
     ref: str
     commit: str
@@ -241,9 +244,9 @@ class TrajectoryRow(Data):
 
 
 class Overlap(Data):
-    """The elements changed in trajectory[first] and those changed in trajectory[second], both against the base.
+    """Elements changed in trajectory[first] and in trajectory[second], both against the base.
 
-    jaccard: shared / either; independent: pq/(p+q-pq), its expectation for independent changes.
+    jaccard: shared / either; independent: pq/(p+q-pq), which is what independent changes would give.
     """
 
     first: int
@@ -255,7 +258,7 @@ class Overlap(Data):
 
 
 class Spectrum(Data):
-    """One matrix W (base), W+ (tuned), and D = W+ - W, in float64 or float32 arithmetic.
+    """Measures of one matrix W (base), W+ (tuned), and D = W+ - W, in float64 or float32 arithmetic.
 
     stable_rank: |D|_F^2 / |D|_2^2; effective_rank: exp of the entropy of D's normalised singular values; nss: |s(W+) - s(W)| / |s(W)| over
     sorted singular values; largest_angle, mean_angle: principal angles (degrees) between the leading ``k`` left and right singular
@@ -280,13 +283,13 @@ class Spectrum(Data):
 
 
 class SparsityReport(WeightsReport):
-    """What changed from ``base`` to the last of ``tuned``; with several tuned checkpoints also how it came about.
+    """Result of a comparison: the changes from ``base`` to the last of ``tuned``, and with several tuned checkpoints the steps between.
 
-    sparsity = 1 - changed / compared; num_changed + num_unchanged = values_compared: all of total_parameters, or what quick mode read of
-    them. total_parameters: elements of the matched tensors. Quick mode only: blocks, how many were read; interval, of sparsity; intervals,
+    sparsity = 1 - changed / compared; num_changed + num_unchanged = values_compared: all of total_parameters, or those read in quick mode.
+    total_parameters: elements of the matched tensors. Quick mode only: blocks, the number of blocks read; interval, of sparsity; intervals,
     of other estimates by their path in the report ("probe.sparsity", "roles.attention.sparsity", "magnitudes.absolute.mean",
-    "energy.0.energy", ...), over independently sampled blocks; an estimate that a few blocks carry has none.
-    statement: the headline in one sentence; notes: the limits of the answer, tensors not compared first.
+    "energy.0.energy", ...), over independently sampled blocks; an estimate that depends on a few blocks has none. statement: the headline
+    in one sentence; notes: the limits of the answer, tensors not compared first.
     """
 
     covers: ClassVar[Literal["read", "compared"]] = "compared"
@@ -327,11 +330,11 @@ class SparsityReport(WeightsReport):
     coverage: tuple[Coverage, ...] = ()
 
     def ulp_shares(self) -> list[float]:
-        """The shares of the bins of ``ulp_histogram`` that are not empty; of older reports, of the values read."""
+        """Return the shares of the nonempty bins of ``ulp_histogram``; in older reports of the values read."""
         bins = [each for each in self.ulp_histogram if each.count]
         total = sum(each.count for each in bins)
         return [each.count / total if each.share is None else each.share for each in bins]
 
     def subject(self) -> dict[str, str]:
-        """Base and last tuned checkpoint."""
+        """Return the references of the base and of the last tuned checkpoint."""
         return {"base": self.base.ref, "tuned": self.tuned[-1].ref}

@@ -1,4 +1,4 @@
-"""The rows of the report: by role, by layer, by tensor, and the distributions of all updates."""
+"""Build the rows of the report by role, by layer and by tensor, and the distributions of all updates."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -16,12 +16,12 @@ from analyzers.update_sparsity.magnitudes import Absolute, Bin, Energy, Magnitud
 from analyzers.update_sparsity.report import LayerRow, RoleRow, TensorRow
 from analyzers.update_sparsity.statistics import Number, Pair, total, weigh_pairs
 
-# The shares of coordinates, largest updates first, whose energy is told.
+# Shares of coordinates, largest updates first, whose energy is reported
 TOPS = (0.001, 0.01, 0.05)
 
 
 def role_rows(pairs: Sequence[Pair], weights: Sequence[Number]) -> dict[str, RoleRow]:
-    """One row for each role that occurs, in the order of `ROLES`."""
+    """Build one row for each role that occurs, in the order of `ROLES`."""
     groups = {role: [pair for pair in pairs if pair.base.role == role] for role in ROLES}
     return {role: _role_row(group, weights) for role, group in groups.items() if group}
 
@@ -29,7 +29,7 @@ def role_rows(pairs: Sequence[Pair], weights: Sequence[Number]) -> dict[str, Rol
 def _role_row(group: Sequence[Pair], weights: Sequence[Number]) -> RoleRow:
     whole = weigh_pairs(group, weights)
     counts = [pair.counts for pair in group if pair.counts.values]
-    # The spread over tensors read in part would be that of the samples.
+    # For tensors read in part this would be the spread of the samples.
     whole_tensors = all(pair.counts.values == pair.parameters for pair in group)
     spread = _spread([1 - each.changed / each.values for each in counts if whole_tensors])
     by_probe = _spread([1 - each.probe / each.values for each in counts if whole_tensors])
@@ -47,14 +47,14 @@ def _role_row(group: Sequence[Pair], weights: Sequence[Number]) -> RoleRow:
 
 
 def _spread(shares: Sequence[float]) -> dict[str, float | None]:
-    """Mean, standard deviation (of the population), smallest and largest; None if there are no shares."""
+    """Compute mean, standard deviation (of the population), minimum and maximum; all None if there are no shares."""
     if not shares:
         return dict.fromkeys(("mean", "std", "min", "max"))
     return {"mean": float(np.mean(shares)), "std": float(np.std(shares)), "min": min(shares), "max": max(shares)}
 
 
 def layer_rows(pairs: Sequence[Pair], weights: Sequence[Number], intervals: Mapping[int | None, Interval | None]) -> Iterator[LayerRow]:
-    """One row per layer, in order; tensors outside the layers come last. intervals: of the sparsity of layers, in a sample."""
+    """Build one row per layer, in order; tensors outside the layers come last. intervals: of the sparsity of layers, in a sample."""
     layers: dict[int | None, list[Pair]] = {}
     for pair in pairs:
         layers.setdefault(pair.base.layer, []).append(pair)
@@ -77,12 +77,12 @@ def layer_rows(pairs: Sequence[Pair], weights: Sequence[Number], intervals: Mapp
 
 
 def tensor_row(pair: Pair) -> TensorRow:
-    """One pair's row of the report."""
+    """Build the row of one pair."""
     return _row([pair], pair.base.name, pair.tuned.name, pair.shape, [1] * (pair.stratum + 1))
 
 
 def aggregate_rows(pairs: Sequence[Pair], weights: Sequence[Number]) -> Iterator[TensorRow]:
-    """One row per layer, role and dtypes, for checkpoints of very many tensors."""
+    """Build one row per layer, role and dtypes, for checkpoints of very many tensors."""
     groups: dict[tuple[int | None, str, str, str], list[Pair]] = {}
     for pair in pairs:
         groups.setdefault((pair.base.layer, pair.base.role, pair.base.dtype, pair.tuned.dtype), []).append(pair)
@@ -92,7 +92,7 @@ def aggregate_rows(pairs: Sequence[Pair], weights: Sequence[Number]) -> Iterator
 
 
 def _row(group: Sequence[Pair], name: str, tuned_name: str, shape: tuple[int, ...], weights: Sequence[Number]) -> TensorRow:
-    """The row of pairs of one layer, role and dtypes."""
+    """Build the row of all pairs of one layer, role and dtypes."""
     whole, counts = weigh_pairs(group, weights), total(pair.counts for pair in group)
     places = [pair.places for pair in group if pair.places is not None]
     rows, columns = sum(p.rows for p in places), sum(p.columns for p in places)
@@ -122,7 +122,7 @@ def _row(group: Sequence[Pair], name: str, tuned_name: str, shape: tuple[int, ..
 
 
 def magnitudes(read: PairTables, weighed: PairTables) -> Magnitudes:
-    """Absolute and relative updates, over all pairs of finite values and over the changed ones: counts of those read, the rest weighed."""
+    """Summarize absolute and relative updates over all pairs of finite values and over the changed ones; only counts are not weighed."""
     return Magnitudes(
         absolute=Absolute(
             **_fields(read.absolute, weighed.absolute, False),
@@ -139,14 +139,14 @@ def magnitudes(read: PairTables, weighed: PairTables) -> Magnitudes:
 
 
 def ulp_histogram(read: PairTables, weighed: PairTables) -> tuple[UlpBin, ...]:
-    """Pairs by their distance in bf16 ULPs."""
+    """Count pairs by their distance in bf16 ULPs."""
     total = float(weighed.steps.sum()) or 1
     bins = zip(read.ulp_bins(), weighed.ulp_bins(), strict=True)
     return tuple(UlpBin(low=low, high=high, count=int(count), share=part / total) for (low, high, count), (_, _, part) in bins)
 
 
 def energy(tables: PairTables) -> tuple[Energy, ...]:
-    """The share of the squared update norm in the largest updates."""
+    """Compute the share of the squared update norm in the largest updates."""
     return tuple(Energy(top=top, energy=share) for top, share in zip(TOPS, tables.absolute.energy(TOPS), strict=True))
 
 
@@ -163,7 +163,7 @@ def _relative(read: Distribution, weighed: Distribution, changed_only: bool) -> 
 
 
 def _histogram(read: Distribution, weighed: Distribution) -> tuple[Bin, ...]:
-    """No bin is empty: those next to zero are narrower than the steps of float64 there, and end at the next one."""
+    """Build the bins. None is empty: bins next to zero are narrower than the steps of float64 there, and are extended to the next value."""
     number = weighed.number(changed_only=False) or 1
     return tuple(
         Bin(

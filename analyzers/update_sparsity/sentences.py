@@ -1,4 +1,4 @@
-"""The answer of update sparsity, which is the report's statement, and what to do about it."""
+"""Sentences that answer update sparsity: the report's statement, and the advice that follows."""
 
 from typing import TYPE_CHECKING
 
@@ -9,27 +9,27 @@ from analyzers.formatting import share
 if TYPE_CHECKING:
     from analyzers.update_sparsity.report import SparsityReport
 
-# As multiples of the two bytes of a bf16 value: a changed value with an index of 4 bytes; a bit that says of a value whether it changed.
+# In multiples of the two bytes of a bf16 value: a changed value with an index of 4 bytes, and one bit per value that marks the changed
 _LISTED, _MARKED = 3, 1 / 16
 
 
 def headline(report: "SparsityReport") -> str:
-    """The statement, and how far it reaches."""
+    """Return the statement, and how far it reaches."""
     reach = report.reach()
     if not reach:
         return report.statement
-    # a statement is made of what was compared, before anything is known of the rest
+    # statements are made before it is known how much was compared
     said = report.statement.replace(" of all weights are ", " of the weights compared are ")
     return f"{said} {reach}"
 
 
 def next_step(report: "SparsityReport") -> NextStep:
-    """What to do, and the passport of the fine-tune."""
+    """Advise, and link to the passport of the fine-tune."""
     return NextStep(_advice(report), "dtype", report.tuned[-1].ref)
 
 
 def _advice(report: "SparsityReport") -> str:
-    """What the share of changed weights means for training or for storing the update."""
+    """Say what the share of changed weights means for training or for storing the update."""
     changed = None if report.sparsity is None else 1 - report.sparsity
     if changed is None:
         return "Name two checkpoints of the same architecture."

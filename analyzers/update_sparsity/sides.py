@@ -1,4 +1,4 @@
-"""What the sides of a comparison are called, and whether the base has anything to compare with each tuned checkpoint."""
+"""Names for the sides of a comparison, and the check that the base has something to compare with each tuned checkpoint."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from analyzers.terminal import plural
 
 
 def side_names(tuned: int) -> list[str]:
-    """What errors and notes call the base and each of ``tuned`` checkpoints."""
+    """Return the names of the base and of each of ``tuned`` checkpoints in errors and notes."""
     return ["Base", "Tuned"] if tuned == 1 else ["Base", *(f"Tuned {number} of {tuned}" for number in range(1, tuned + 1))]
 
 
 def check_alignment(sides: Sequence[Checkpoint], names: Sequence[str], alignment: Alignment) -> None:
-    """Raise where a tuned checkpoint has no value to compare with one of the base's, saying what differs."""
+    """Raise InvalidRequest if a tuned checkpoint has no value to compare with one of the base's, saying what differs."""
     for number, (tuned, unmatched) in enumerate(zip(sides[1:], alignment.unmatched, strict=True)):
         matched = [after for group in alignment.groups if (after := group.tuned[number]) is not None]
         said = ""

@@ -1,4 +1,4 @@
-"""How far the singular values and the leading subspaces of a matrix moved, and which of its elements changed: `report.Spectrum`.
+"""Measure how far the singular values and leading subspaces of a matrix moved, and which elements changed (`report.Spectrum`).
 
 `Spectrum` defines the measures, those of Zhu et al., "The Path Not Taken" (arXiv 2511.08567). Principal angles are computed from cosines
 and sines, so that small ones are exact (Björck and Golub); effective rank: Roy and Vetterli, EUSIPCO 2007. k is a tenth of the shorter
@@ -21,7 +21,7 @@ from analyzers.update_sparsity.report import Spectrum
 
 LEADING = 64
 MASK_SHARE = 0.3
-_BLOCK = 1 << 21  # elements turned into float64 at once
+_BLOCK = 1 << 21  # elements converted to float64 at once
 _EPSILON = 2.0**-52
 
 Matrix = NDArray[np.float32] | NDArray[np.float64]
@@ -38,16 +38,16 @@ class MatrixPair:
 
 
 def leading(shape: tuple[int, int]) -> int:
-    """k: how many singular vectors span the leading subspaces of an (m, n) matrix."""
+    """Return k, the number of singular vectors that span the leading subspaces of an (m, n) matrix."""
     return min(LEADING, max(1, min(shape) // 10), *shape)
 
 
 def spectrum(pair: MatrixPair, device: str = "cpu") -> Spectrum:
-    """The measures of one pair. device: any of torch with float64.
+    """Compute the measures of one pair. device: any of torch with float64.
 
-    A measure is None where it is undefined: all of them if a value is NaN or infinite or the matrix is empty; ranks where D
-    is 0, overlaps where nothing changed, nss where W is 0, angles where W or W+ has a rank below k and so no k leading vectors.
-    Time grows with min(m, n)^2 max(m, n); additional memory: about 32 min(m, n)^2 + 12 m n bytes.
+    A measure is None if it is undefined: all of them if a value is NaN or infinite or the matrix is empty; ranks if D is 0, overlaps if
+    nothing changed, nss if W is 0, angles if W or W+ has a rank below k and so no k leading vectors. Time grows with min(m, n)^2 max(m, n);
+    additional memory: about 32 min(m, n)^2 + 12 m n bytes.
     """
     shape = (pair.base.shape[0], pair.base.shape[1])
     k = leading(shape)
@@ -62,13 +62,13 @@ def spectrum(pair: MatrixPair, device: str = "cpu") -> Spectrum:
 
 
 def _largest(pair: MatrixPair) -> float:
-    """Largest magnitude in both matrices, NaN if there is one."""
+    """Return the largest magnitude in both matrices, NaN if they hold one."""
     extremes = [value for each in (pair.base, pair.tuned) if each.size for value in (each.min(), each.max())]
     return float(np.abs(extremes).max()) if extremes else 0.0
 
 
 def _measures(pair: MatrixPair, sides: tuple[str, str], k: int, largest: float, device: str) -> dict[str, float]:
-    """Of matrices with m <= n, those that are defined. sides: the names of their row and column subspaces."""
+    """Compute the measures that are defined, for matrices with m <= n. sides: names of their row and column subspaces."""
     import torch
 
     scale = np.ldexp(1.0, np.frexp(largest)[1] - 1) if largest else 1.0  # a power of two, so that dividing by it is exact
@@ -97,7 +97,7 @@ def _measures(pair: MatrixPair, sides: tuple[str, str], k: int, largest: float, 
 
 
 class _Blocks:
-    """A matrix (m, n), or the difference of two, of which some columns at a time are divided by ``scale`` in float64."""
+    """A matrix (m, n), or the difference of two; iterates over blocks of columns, divided by ``scale``, in float64."""
 
     def __init__(self, torch: Any, scale: float, device: str, matrix: Matrix, minus: Matrix | None = None) -> None:
         self._torch, self._scale, self._device, self._matrix, self._minus = torch, scale, device, matrix, minus
@@ -110,7 +110,7 @@ class _Blocks:
             yield self._torch.from_numpy(block).to(self._device)
 
     def gram(self) -> Any:
-        """A A^T (m, m)."""
+        """Compute A A^T, (m, m)."""
         rows = self._matrix.shape[0]
         gram = self._torch.zeros((rows, rows), dtype=self._torch.float64, device=self._device)
         for block in self:
@@ -118,20 +118,22 @@ class _Blocks:
         return gram
 
     def leading(self, k: int) -> tuple[Any, Any, Any]:
-        """Singular values (m,), falling; left singular vectors U (m, k) of the k largest; and A^T U (n, k), which spans the right ones."""
+        """Compute singular values (m,), falling; left singular vectors U (m, k) of the k largest; and A^T U (n, k), which spans the right
+        ones.
+        """
         values, vectors = self._torch.linalg.eigh(self.gram())
         short = vectors[:, -k:].flip(1)
         return _roots(values), short, self._torch.cat([block.T @ short for block in self])
 
 
 def _slices(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Columns of an (m, n) matrix, as many at once as make `_BLOCK` elements."""
+    """Slice the columns of an (m, n) matrix into blocks of about `_BLOCK` elements."""
     width = max(1, _BLOCK // shape[0])
     return (slice(start, start + width) for start in range(0, shape[1], width))
 
 
 def _roots(eigenvalues: Any) -> Any:
-    """Singular values, falling, of rising eigenvalues of a Gram matrix, which rounding may have made negative."""
+    """Compute singular values, falling, from rising eigenvalues of a Gram matrix, which rounding may have made negative."""
     return eigenvalues.clamp(min=0).sqrt().flip(0)
 
 
@@ -140,12 +142,12 @@ def _has_rank(values: Any, k: int) -> bool:
 
 
 def _negligible(values: Any) -> float:
-    """What a singular value must exceed, as a share of the largest, to be told from the rounding of the Gram matrix."""
+    """Return the largest singular value, as a share of the largest of all, that rounding of the Gram matrix can explain."""
     return float((len(values) * _EPSILON) ** 0.5)
 
 
 def _ranks(torch: Any, update: _Blocks) -> dict[str, float]:
-    """Stable and effective rank of the update."""
+    """Compute stable and effective rank of the update."""
     values = _roots(torch.linalg.eigvalsh(update.gram()))
     if not values[0]:  # the squares of the differences vanish next to the largest value
         return {}
@@ -156,7 +158,7 @@ def _ranks(torch: Any, update: _Blocks) -> dict[str, float]:
 
 
 def _angles(torch: Any, first: Any, second: Any) -> Any:
-    """Principal angles (k,) in degrees between the spans of two matrices (d, k) with orthonormal columns."""
+    """Compute principal angles (k,) in degrees between the spans of two matrices (d, k) with orthonormal columns."""
     product = first.T @ second
     cosines = torch.linalg.svdvals(product)
     sines = torch.linalg.svdvals(second - first @ product).flip(0)
@@ -164,7 +166,7 @@ def _angles(torch: Any, first: Any, second: Any) -> Any:
 
 
 def _overlap(values: NDArray[Any], changed: NDArray[np.bool_]) -> float:
-    """Share of the changed elements among the `MASK_SHARE` of all that have the smallest values; ties at the edge count in part."""
+    """Compute the share of the changed elements among the `MASK_SHARE` of all with the smallest values; ties at the edge count in part."""
     wanted = MASK_SHARE * values.size
     place = min(int(wanted), values.size - 1)
     edge = np.partition(values, place, axis=None)[place]

@@ -1,7 +1,7 @@
 """Shares and norms of pairs of tensors, one by one and together.
 
-In quick mode a stratum's elements stand for more than were read of it: counts are weighed by how many each stands for
-before a share is taken of several tensors, and never before they are reported as counts.
+In quick mode an element read represents several elements of its stratum. Counts are weighted by that number before a share is computed over
+several tensors, but never before they are reported as counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ Number = Fraction | int
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Rows and columns of a matrix, and how many of each have at least one change; without columns where they were not counted."""
+    """Rows and columns of a matrix, and how many of each have at least one change; columns are 0 if they were not counted."""
 
     rows: int
     changed_rows: int
@@ -37,7 +37,7 @@ class Places:
 class Pair:
     """A tensor of the base, its counterpart in the last tuned checkpoint, and the counts of both.
 
-    stratum: number of the stratum of the sample it belongs to, 0 where everything was read.
+    stratum: number of its stratum in the sample, 0 if everything was read.
     """
 
     base: Tensor
@@ -48,12 +48,12 @@ class Pair:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The compared shape: all, or the rows both have."""
+        """Compared shape: the whole tensor, or the rows that both have."""
         return min(self.base.shape, self.tuned.shape, key=prod)
 
     @property
     def parameters(self) -> int:
-        """Elements that are compared."""
+        """Number of elements compared."""
         return prod(self.shape)
 
 
@@ -61,7 +61,7 @@ class Pair:
 class Weighed:
     """Counts and sums of several pairs, each weighted by the number of elements that one read element represents.
 
-    largest: of |tuned - base|, where `FP64_LARGEST` stands for all that is beyond it.
+    largest: largest |tuned - base|, at most `FP64_LARGEST`, which stands for everything beyond it.
     """
 
     values: Number
@@ -87,7 +87,7 @@ class Weighed:
 
     @property
     def probe_sparsity(self) -> float | None:
-        """The sparsity by the probe."""
+        """Sparsity by the probe."""
         return self._share(self.values - self.probe)
 
     @property
@@ -97,24 +97,24 @@ class Weighed:
 
     @property
     def update_norm(self) -> float | None:
-        """Frobenius norm of the update, over pairs of finite values; None where float64 cannot hold it, or one of the updates."""
+        """Frobenius norm of the update, over pairs of finite values; None if float64 cannot hold it or one of the updates."""
         return finite(sqrt_of(Fraction(self.update_square))) if self.values and self.max_update is not None else None
 
     @property
     def max_update(self) -> float | None:
-        """The largest |tuned - base|, over pairs of finite values; None from the largest float64 on, which stands for more."""
+        """Largest |tuned - base|, over pairs of finite values; None from the largest float64 on, which stands for everything beyond it."""
         return self.largest if self.largest < FP64_LARGEST else None
 
     @property
     def relative_norm(self) -> float | None:
-        """The norm of the update divided by that of the base's values; None with `update_norm`."""
+        """Norm of the update divided by that of the base's values; None if `update_norm` is."""
         if not self.base_square or self.update_norm is None:
             return None
         return finite(sqrt_of(Fraction(self.update_square, self.base_square)))
 
 
 def weigh(counts: Iterable[tuple[int, PairCounts]], weights: Sequence[Number]) -> Weighed:
-    """Several ``(stratum, counts)`` together; weights: (strata,) elements of a stratum per element read."""
+    """Sum several ``(stratum, counts)``, weighted. weights: (strata,) elements of a stratum per element read."""
     strata: dict[int, PairCounts] = {}
     for stratum, each in counts:
         strata.setdefault(stratum, PairCounts()).add(each)
@@ -124,12 +124,12 @@ def weigh(counts: Iterable[tuple[int, PairCounts]], weights: Sequence[Number]) -
 
 
 def weigh_pairs(pairs: Iterable[Pair], weights: Sequence[Number]) -> Weighed:
-    """Several pairs together."""
+    """Sum the counts of several pairs, weighted."""
     return weigh(((pair.stratum, pair.counts) for pair in pairs), weights)
 
 
 def total(counts: Iterable[PairCounts]) -> PairCounts:
-    """The sum of ``counts``, not weighted."""
+    """Sum ``counts``, unweighted."""
     whole = PairCounts()
     for each in counts:
         whole.add(each)

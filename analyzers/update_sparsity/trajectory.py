@@ -1,7 +1,7 @@
-"""Several tuned checkpoints of one base: each against the base, each against the one before, and where they changed the same.
+"""Several tuned checkpoints of one base: changes against the base and against the checkpoint before, and the overlap of changes.
 
-Of every checkpoint only sums by role and stratum are kept, and of every two three numbers, so that memory does not
-depend on the size of the model and little on how many checkpoints there are.
+Only sums by role and stratum are kept of every checkpoint, and three numbers of every two, so that memory does not depend on the size of
+the model and little on the number of checkpoints.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ Sums = dict[tuple[str, int], PairCounts]  # (role, stratum) -> counts
 
 
 class Trajectory:
-    """Sums over all groups; ``add`` takes in the counts of a span, in any order."""
+    """Sums over all groups; ``add`` accepts the counts of spans in any order."""
 
     def __init__(self, tuned: int, strata: int) -> None:
         self._against: list[Sums] = [{} for _ in range(tuned)]
@@ -43,10 +43,10 @@ class Trajectory:
         intervals: Sequence[Interval | None],
         weights: Sequence[Number],
     ) -> list[TrajectoryRow]:
-        """One row per tuned checkpoint.
+        """Build one row per tuned checkpoint.
 
-        parameters: elements of each that the base has too; same_dtypes: whether they are stored in the base's dtypes;
-        intervals: of each one's sparsity; weights: as in `weigh`.
+        parameters: elements of each that the base has too; same_dtypes: whether each is stored in the base's dtypes; intervals: of the
+        sparsity of each; weights: as in `weigh`.
         """
         rows = []
         for i, facts in enumerate(tuned):
@@ -78,7 +78,7 @@ class Trajectory:
         return rows
 
     def overlaps(self, weights: Sequence[Number]) -> list[Overlap]:
-        """Every two tuned checkpoints, over the elements that both have; shares weighed as all others."""
+        """Compute the overlap of every two tuned checkpoints, over the elements that both have; shares are weighted like all others."""
         seen = self._overlap.sum(axis=0)
         weighed = np.tensordot(np.array([float(w) for w in weights]), self._overlap, axes=1)
         tuned = seen.shape[-1]

@@ -1,4 +1,4 @@
-"""The report in sentences: the headline and notes; and the lists of tensors that were not compared."""
+"""Sentences of the report (headline and notes), and the lists of tensors that were not compared."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -17,15 +17,16 @@ from analyzers.update_sparsity.statistics import Pair, weigh
 
 T = TypeVar("T")
 
-# The lists of `Unmatched` that ``counts`` has the lengths of.
+# Lists of `Unmatched` whose lengths are in ``counts``
 _LISTS = ("missing", "extra", "misshapen", "renamed", "resized", "relaid", "integers", "tied")
-# Names that a note gives of each kind.
+# Names that a note gives of each kind
 _NAMED = 3
 
 
 def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None, blocks: int | None = None) -> str:
-    """The headline, on what was compared. same: whether both sides have the same commit; counts: of all pairs that were read; interval,
-    blocks: of a sample.
+    """Write the headline on what was compared.
+
+    same: whether both sides have the same commit; counts: of all pairs that were read; interval, blocks: of a sample.
     """
     if sparsity is None:
         return "There are no values to compare."
@@ -49,7 +50,7 @@ def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: 
 
 
 def _one(counts: PairCounts) -> str:
-    """The outcome for the only compared value."""
+    """Describe the outcome for the only value compared."""
     if counts.changed:
         return "changed in bf16"
     return "changed as stored, below bf16 resolution" if counts.differ else "does not differ"
@@ -81,7 +82,7 @@ def notes(
     aggregated: bool,
     left_out: int,
 ) -> Iterator[str]:
-    """Limits of the answer, most important first. left_out: requested matrices that were not decomposed."""
+    """Yield the limits of the answer, most important first. left_out: requested matrices that were not decomposed."""
     if not exact:
         yield (
             "Quick mode read a sample, at the same offsets on every side: counts, the smallest and the largest update describe the sample; "
@@ -139,7 +140,7 @@ def _dtype_notes(pairs: Sequence[Pair], eta: float) -> Iterator[str]:
 
 
 def unmatched(found: Found) -> Unmatched:
-    """The lists of the report, which end after `limits.REPORT_TENSORS` entries."""
+    """Build the lists of the report, which end after `limits.REPORT_TENSORS` entries."""
     return Unmatched(
         missing=_named(found.missing),
         extra=_named(found.extra),
@@ -157,7 +158,7 @@ def unmatched(found: Found) -> Unmatched:
 
 
 def unmatched_notes(found: Found) -> Iterator[str]:
-    """One sentence for each kind that occurs."""
+    """Yield one sentence for each kind of tensor that was not compared, or not one to one."""
     for what, tensors in (("only the base has", found.missing), ("only the tuned checkpoint has", found.extra)):
         if tensors:
             elements = sum(tensor.elements for tensor in tensors)

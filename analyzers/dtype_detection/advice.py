@@ -1,4 +1,4 @@
-"""The report's further readings in sentences, and what could be done about the checkpoint."""
+"""Sentences for the report's further readings, and suggestions for what to do about the checkpoint."""
 
 import json
 import shlex
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from analyzers.dtype_detection.report import DtypeReport, QuantizationRole, Untouched
 
 _NAMED = 3
-# Modules of an `ignore` list that are shown.
+# Modules of an `ignore` list that are shown
 _LISTED = 40
-# Below this share of movable weights at a step of 1e-6, pure bf16 training is worth a warning.
+# Below this share of movable weights at a step of 1e-6, pure bf16 training deserves a warning.
 _FEW_MOVE = 0.1
 
 
@@ -24,14 +24,14 @@ WEIGHT_ONLY = (
 
 
 class Suggestion(NamedTuple):
-    """What could be done, as a sentence that the report backs, and the command for it."""
+    """One suggestion: a sentence that the report backs, and the command for it."""
 
     advice: str
     command: str
 
 
 def untouched(report: "DtypeReport") -> list[str]:
-    """A sentence each on norms, biases and other tensors that may never have been trained."""
+    """Write one sentence each on norms, biases and other tensors that may never have been trained."""
     norms = [row for row in report.untouched if row.role == "norm" and row.value in (0, 1) and not row.name.endswith("bias")]
     biases = [row for row in report.untouched if row.name.endswith("bias") and row.value == 0]
     others = [row for row in report.untouched if row not in norms and row not in biases]
@@ -62,7 +62,7 @@ def _names(rows: list["Untouched"]) -> str:
 
 
 def entropy(report: "DtypeReport") -> list[str]:
-    """The bits that a weight carries, and what a lossless coder could save; nothing where no float is stored."""
+    """Say how many bits a weight carries and what a lossless coder could save; empty if no floats are stored."""
     found = report.entropy
     if found is None:
         return []
@@ -79,20 +79,20 @@ def entropy(report: "DtypeReport") -> list[str]:
 
 
 def readings(report: "DtypeReport") -> list[str]:
-    """All of it: what a step can move, what never moved, and how many bits the weights carry."""
+    """Write the sentences on what a step can move, on tensors that were never trained, and on the bits that weights carry."""
     moving = [each.statement for each in (report.movable, report.movable_fp16) if each is not None]
     return [*moving, *untouched(report), *entropy(report)]
 
 
 def between(row: "QuantizationRole") -> str:
-    """The interval of a relative error; a dash where everything was read."""
+    """Format the interval of a relative error; a dash if everything was read."""
     if row.low is None or row.high is None:
         return NOTHING if row.blocks is None else "not known from a sample"
     return f"{share(row.low)} to {share(row.high)}"
 
 
 def ignored(report: "DtypeReport") -> list[str]:
-    """By format, the modules that stand out, as JSON to copy."""
+    """List the modules that stand out, by format, as JSON to copy."""
     seen = "" if report.extremes.exact else " in the rows read"
     return [
         f"{name}: {plural(len(modules), 'tensor has', 'tensors have')} more than 1.5 times the median error{seen}. To leave them "
@@ -104,7 +104,7 @@ def ignored(report: "DtypeReport") -> list[str]:
 
 
 def suggestions(report: "DtypeReport") -> list[Suggestion]:
-    """What to do beyond the next step, the most useful first, each backed by a finding of the report."""
+    """List what to do beyond the next step, the most useful first; a finding of the report backs each suggestion."""
     ref = shlex.quote(report.request.model if "@" in report.request.model else report.checkpoint.ref)
     found = []
     bits = BITS.get(report.lineage.stored, 16)

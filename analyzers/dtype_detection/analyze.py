@@ -1,4 +1,4 @@
-"""Dtype detection: checkpoint -> stream -> counts -> statistics, lineage, training, risk -> report."""
+"""Detect dtypes: checkpoint -> stream -> counts -> statistics, lineage, training, risk -> report."""
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
@@ -61,13 +61,12 @@ def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int
 
 
 class Inspection:
-    """A checkpoint, opened, and what will be read of it: counted in parts, here or by other processes, then reported on.
+    """An open checkpoint and the plan of its reads, whose parts are counted here or in other processes, then reported on.
 
-    Where the same request is opened on the same commit, part k of n is the same spans, so that parts counted in
-    different processes make one report, bit for bit the one of a single part. Close it, or use it in a ``with`` statement.
-
-    device: overrides what the request would choose; threads: at most so many reads and counts at once, where the
-    source is a local file. The rest is as in `analyze`. results: of every tensor, once there is a report.
+    If the same request is opened on the same commit, part k of n holds the same spans, so that parts counted in different processes make
+    one report, bit for bit that of a single part. Close it, or use it in a ``with`` statement. device: overrides the choice of the request;
+    threads: at most so many reads and counts at once, if the source is a local file; the other arguments as in `analyze`. results: of every
+    tensor, once there is a report.
     """
 
     def __init__(
@@ -101,12 +100,12 @@ class Inspection:
 
     @property
     def ref(self) -> str:
-        """Of the checkpoint, canonical, without revision."""
+        """Canonical reference of the checkpoint, without revision."""
         return self._checkpoint.ref
 
     @property
     def commit(self) -> str:
-        """Of the checkpoint."""
+        """Commit of the checkpoint."""
         return self._checkpoint.commit
 
     @property
@@ -115,11 +114,11 @@ class Inspection:
         return self._plan.nbytes + self._slabs.nbytes
 
     def parts(self, nbytes: int) -> int:
-        """The number of parts of about ``nbytes``; 1 in quick mode."""
+        """Return the number of parts of about ``nbytes``; 1 in quick mode."""
         return 1 if self._request.mode == "quick" else max(1, min(len(self._plan.spans), -(-self.nbytes // nbytes)))
 
     def run(self) -> Generator[Progress, None, DtypeReport]:
-        """Read everything here; yields progress in bytes and returns the report."""
+        """Read everything in this process; yields progress in bytes and returns the report."""
         partials = []
         with closing(self.count()) as steps:
             for step in steps:
@@ -153,7 +152,7 @@ class Inspection:
         yield partial
 
     def quantize(self, partial: Partial) -> Generator[Progress, None, None]:
-        """After all is counted into ``partial``: read the matrices again and round them to the requested formats."""
+        """Read the matrices again and round them to the requested formats, after everything was counted into ``partial``."""
         largest = {name: result.statistics.abs_max for name, result in partial.results.items()}
         nbytes, requests, reading = partial.nbytes, partial.requests, perf_counter() - partial.seconds
         found = []
@@ -167,7 +166,7 @@ class Inspection:
         self._headroom = headroom(found, self._slabs, self._request.quantize)
 
     def report(self, partials: Iterable[Partial]) -> DtypeReport:
-        """The report from all parts, in any order; they are used up. Raises ValueError where they are not each there once."""
+        """Build the report from all parts, in any order, and use them up. Raises ValueError unless each part occurs exactly once."""
         checkpoint, request, chosen, exact = self._checkpoint, self._request, self._chosen, self._plan.exact
         found = merge(chosen.floats, partials)
         self.results = results = in_order(found, chosen.floats)
@@ -194,7 +193,7 @@ class Inspection:
         by_role = pools(chosen.floats, found)
         still = [(r.tensor, *r.untouched) for r in results if r.untouched]
         overall = extremes(read, exact)
-        base = extremes([r for r in read if r.tensor.role != "head"] or read, exact)  # without LM head, as in the reference table
+        base = extremes([r for r in read if r.tensor.role != "head"] or read, exact)  # without the LM head, as in the reference table
         estimates = intervals(self._plan, found)
         shares = {  # estimates weigh strata by their size; the plain shares do not
             name: estimates[f"representable.{name}"].estimate for name in FORMATS if f"representable.{name}" in estimates
@@ -254,13 +253,15 @@ class Inspection:
         return report
 
     def _copies(self) -> set[str]:
-        """Stored copies of the embedding, looked for in exact mode and where the configuration ties it, and of tensors in other shards."""
+        """Find copies of the embedding (in exact mode, or if the configuration ties it) and of tensors in other shards; returns their
+        names.
+        """
         if not (self._plan.exact or states_ties(self._checkpoint.config) or self._checkpoint.replaced):
             return set()
         return {name for name, copy in repeated(self._checkpoint, self._plan.exact).items() if copy}
 
     def close(self) -> None:
-        """Free files and connections. Idempotent; no part may be under way."""
+        """Free files and connections. Idempotent; no part may be being counted."""
         self._checkpoint.close()
 
     def __enter__(self) -> Self:
@@ -271,7 +272,7 @@ class Inspection:
 
 
 def _config_dtype(config: dict[str, object]) -> str | None:
-    """The dtype in config.json, at its top level or in its text part, by its name in torch; cut, for it is untrusted text."""
+    """Return torch's name of the dtype that config.json states, at its top level or in its text part; cut, because it is untrusted text."""
     for part in (config, config.get("text_config")):
         for key in ("dtype", "torch_dtype"):
             value = part.get(key) if isinstance(part, dict) else None
@@ -281,7 +282,7 @@ def _config_dtype(config: dict[str, object]) -> str | None:
 
 
 def _quantization(config: dict[str, object]) -> dict[str, str] | None:
-    """The plain entries of config.json's quantization_config, as short strings."""
+    """Return the scalar entries of config.json's quantization_config, as short strings."""
     stated = config.get("quantization_config")
     if not isinstance(stated, dict):
         return None

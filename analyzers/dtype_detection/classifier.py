@@ -1,13 +1,13 @@
-"""From magnitudes to probabilities of the training precision, in plain Python from reference/classifier.json.
+"""Classifier of the training precision: from magnitudes to probabilities, in plain Python from reference/classifier.json.
 
-Logistic regression on log10 of the extremes, standardised: with z_f = (log10 x_f - mean_f) / scale_f, a precision c that
-magnitudes can tell apart has
+Logistic regression on log10 of the extremes, standardised: with z_f = (log10 x_f - mean_f) / scale_f, a precision c that magnitudes can
+tell apart has
 
     P(c) = (1 - r) softmax_c(intercept_c + sum_f weight_cf z_f),
 
-where r is the share left to the precisions that they cannot: those have a single family among the labelled models
-(fp32), so what looks like them may as well be that family's own recipe. They keep their share of the families.
-`fit_classifier` makes the file and `evaluation` says how good it is.
+where r is the share left to the precisions that they cannot: those have a single family among the labelled models (fp32), so models that
+resemble it may as well share that family's own recipe. They keep their share of the families. `fit_classifier` makes the file and
+`evaluation` measures its accuracy.
 """
 
 from collections.abc import Mapping
@@ -25,12 +25,12 @@ Reason = Literal["clear", "unclear", "unsupported", "unlearned"]
 FITTED = REFERENCE / "classifier.json"
 # log10 needs a positive number: a zero counts as this, which is below every nonzero extreme of the labelled models.
 FLOOR = 1e-14
-# Below this probability no precision is claimed. At lower ones most claims about models of families left out were wrong (`trials`).
+# No precision is claimed below this probability: at lower ones most claims about models of families left out were wrong (`trials`).
 CONFIDENT = 0.9
 
 
 class Feature(Data):
-    """One magnitude: ``mean`` and ``scale`` are of its log10, ``weights`` those of its standardised log10, by precision."""
+    """One magnitude. mean, scale: of its log10; weights: of its standardised log10, by precision."""
 
     name: Magnitude
     mean: float
@@ -42,10 +42,10 @@ class Feature(Data):
 class Estimate:
     """An answer of the classifier.
 
-    verdict: a precision, or "undecided"; probabilities: by precision, they sum to 1. reason: "clear"; "unclear", no
-    precision is likely enough (`CONFIDENT`); "unsupported", the nearest labelled model is too far away, and the
-    probabilities are the shares of the families; "unlearned", the likeliest is one that magnitudes cannot show.
-    nearest, distance: that model, and how far it is in standard deviations.
+    verdict: a precision, or "undecided"; probabilities: by precision, they sum to 1. reason: "clear"; "unclear" if no precision is likely
+    enough (`CONFIDENT`); "unsupported" if the nearest labelled model is too far away, with the shares of the families as probabilities;
+    "unlearned" if the likeliest is one that magnitudes cannot show. nearest, distance: the nearest labelled model, and its distance in
+    standard deviations.
     """
 
     verdict: str
@@ -56,11 +56,11 @@ class Estimate:
 
 
 class Classifier(Data):
-    """Coefficients, and the models they come from.
+    """Coefficients of the classifier, and the models they were fitted on.
 
-    intercepts: of the precisions that magnitudes tell apart. rates: shares of the families, one family added to each
-    precision. examples: the labelled models. reach: farther than this from every one of them, in standard deviations,
-    there is no answer; null where there is one at any distance.
+    intercepts: for the precisions that magnitudes tell apart. rates: shares of the families, with one family added to each precision.
+    examples: the labelled models. reach: largest distance from an example, in standard deviations, at which the classifier answers; null if
+    it answers at any.
     """
 
     features: tuple[Feature, ...]
@@ -70,11 +70,11 @@ class Classifier(Data):
     examples: tuple[Example, ...]
 
     def point(self, magnitudes: Mapping[str, float]) -> tuple[float, ...]:
-        """Standardised logarithms of the magnitudes used. Raises KeyError if one is missing."""
+        """Return the standardised logarithms of the magnitudes used. Raises KeyError if one is missing."""
         return tuple((log10(max(magnitudes[f.name], FLOOR)) - f.mean) / f.scale for f in self.features)
 
     def probabilities(self, magnitudes: Mapping[str, float]) -> dict[str, float]:
-        """The formula above, whatever the distance to labelled models; in the order of ``rates``."""
+        """Apply the formula of the module at any distance from labelled models; probabilities are in the order of ``rates``."""
         z = self.point(magnitudes)
         scores = {
             name: intercept + sum(f.weights[name] * x for f, x in zip(self.features, z, strict=True))
@@ -90,14 +90,14 @@ class Classifier(Data):
         return [self.point(example.model_dump()) for example in self.examples]
 
     def nearest(self, magnitudes: Mapping[str, float]) -> tuple[Example, float]:
-        """The nearest example and its distance, in standard deviations."""
+        """Return the nearest example and its distance, in standard deviations."""
         z = self.point(magnitudes)
         distances = [dist(z, point) for point in self._points]
         least = min(range(len(distances)), key=lambda i: distances[i])
         return self.examples[least], distances[least]
 
     def estimate(self, magnitudes: Mapping[str, float]) -> Estimate:
-        """What the magnitudes say, or why they do not. They must be finite and not negative."""
+        """Classify the magnitudes, or say why they do not suffice. They must be finite and not negative."""
         nearest, distance = self.nearest(magnitudes)
         if self.reach is not None and distance > self.reach:
             return Estimate("undecided", dict(self.rates), "unsupported", nearest, distance)
@@ -111,10 +111,10 @@ class Classifier(Data):
 
 
 class Fit(Data):
-    """Everything in reference/classifier.json.
+    """Content of reference/classifier.json.
 
-    command: what writes it. versions: of what it was fitted with. penalty: C, the inverse strength of the L2 penalty,
-    and the values it was chosen from. evaluation: leave-one-family-out. alternatives: what else was tried, in the same folds.
+    command: the command that writes the file. versions: of the software that fitted it. penalty: C, the inverse strength of the L2 penalty;
+    penalties: the values it was chosen from. evaluation: leave-one-family-out. alternatives: other designs, evaluated in the same folds.
     """
 
     command: str
@@ -128,12 +128,12 @@ class Fit(Data):
 
 @cache
 def fitted() -> Fit:
-    """The classifier that ships, with its evaluation."""
+    """Read the classifier that ships, with its evaluation."""
     return Fit.model_validate_json(FITTED.read_bytes())
 
 
 def magnitudes_of(values: Mapping[str, float | None]) -> dict[str, float] | None:
-    """The magnitudes that the classifier uses, of these; None if one of them is missing or infinite."""
+    """Select the magnitudes that the classifier uses from ``values``; None if one of them is missing or infinite."""
     used: dict[str, float] = {}
     for feature in fitted().classifier.features:
         value = values.get(feature.name)

@@ -1,7 +1,7 @@
 """The read plan, split into parts that can be counted on any machine, and the merge of their counts.
 
-A part is a run of consecutive spans. Tensors that lie in one part are finished there; of a tensor cut between parts
-its counts are handed over. Counts merge exactly, so the whole is the same however it was cut.
+A part is a run of consecutive spans. Tensors within one part are finished there; for a tensor cut between parts the counts are handed over.
+Counts merge exactly, so the result does not depend on how the plan was cut.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ class Chosen:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All that pass the filters."""
+        """All tensors that pass the filters."""
         return [*self.parameters, *self.scales, *self.buffers]
 
     @classmethod
@@ -52,7 +52,7 @@ class Chosen:
         """Select from ``checkpoint``. Raises UnsupportedWeights for integer weights, NoWeights if there are no values."""
         tensors = select(checkpoint.tensors, request.include, request.exclude)
         parameters = [t for t in tensors if not t.buffer and not t.holds_scales]
-        # The matrices of an adapter are not weights of the model next to them, unless they are all there is or are asked for.
+        # The matrices of an adapter are not weights of the model beside it, unless there is nothing else or a filter includes them.
         beside = not request.include and not is_adapter([file.path for file in checkpoint.files], checkpoint.tensors)
         floats = [t for t in parameters if t.has_values and not (beside and is_adapter_parameter(t.name))]
         method = checkpoint.quantization
@@ -66,7 +66,7 @@ class Chosen:
             raise NoWeights(f"{checkpoint.ref} holds no parameters: " + ("only buffers." if tensors else "its files have no tensors."))
         if not any(t.elements for t in parameters):
             which = "its only tensor is" if len(parameters) == 1 else f"all of its {len(parameters):,} tensors are"
-            said = not_read((each.path, each.why) for each in checkpoint.not_read)  # such as the partitions of its weights
+            said = not_read((each.path, each.why) for each in checkpoint.not_read)  # e.g. partitions of its weights that were not read
             raise NoWeights(" ".join([f"{checkpoint.ref} holds no values: {which} empty.", *said]))
         if not any(t.elements for t in floats):
             kinds = ", ".join(sorted({t.dtype for t in parameters if t.elements}))
@@ -75,8 +75,9 @@ class Chosen:
 
 
 def _of_integers(method: str, parameters: Sequence[Tensor]) -> bool:
-    """Return whether a method of quantization left integers without values; where nothing but a dtype tells of one, whether
-    most are such.
+    """Return whether a method of quantization left integers without values.
+
+    If only a dtype suggests quantization (``method`` is "integer"), most elements must be such integers.
     """
     if method in ("fp8", "mxfp4"):
         return False
@@ -85,7 +86,7 @@ def _of_integers(method: str, parameters: Sequence[Tensor]) -> bool:
 
 
 def storage_rows(chosen: Chosen) -> tuple[Storage, ...]:
-    """A row for each dtype, the largest first."""
+    """Build one row for each dtype, the largest first."""
     by_dtype: dict[str, list[Tensor]] = {}
     for tensor in (*chosen.parameters, *chosen.scales):
         by_dtype.setdefault(tensor.dtype, []).append(tensor)
@@ -112,17 +113,17 @@ _ALWAYS_EXACT = {
 
 
 def part_of(spans: Sequence[Span], part: int, parts: int) -> list[Span]:
-    """The spans of part number ``part`` of ``parts``, which are about equal in bytes."""
+    """Return the spans of part number ``part`` of ``parts``, which are about equal in bytes."""
     ends = list(accumulate(span.nbytes for span in spans))
     return [span for span, end in zip(spans, ends, strict=True) if (end - 1) * parts // max(ends[-1], 1) == part]
 
 
 @dataclass(slots=True)
 class Partial:
-    """The counts of one part.
+    """Counts of one part.
 
-    results: the tensors that lie in it; pools: their counts, by `_pool`; cut: counts of the tensors that lie in it only partly; blocks:
-    (stratum, elements, tested, positive) of each span in quick mode. nbytes, requests, seconds: of the reads.
+    results: of the tensors that lie in it; pools: counts of these tensors, by `_pool`; cut: counts of the tensors that lie in it only
+    partly; blocks: (stratum, elements, tested, positive) of each span in quick mode. nbytes, requests, seconds: of the reads.
     """
 
     part: int
@@ -137,12 +138,17 @@ class Partial:
 
 
 def _pool(tensor: Tensor) -> PoolKey:
-    """Tensors are pooled by dtype, decoded values separately, by role, and by whether they are vectors, which a sample reads more of."""
+    """Return the pool of a tensor: dtype (separate if values are decoded), role, and whether it is a vector, which a sample
+    reads more of.
+    """
     return tensor.dtype if tensor.scale is None else f"scaled {tensor.dtype}", tensor.role, len(tensor.shape) < 2
 
 
 def _add(sums: dict[K, list[Counted]], name: K, counted: Counted) -> None:
-    """Counts are merged once they have together as many entries as a table of bins, which a merge goes through."""
+    """Add counts to those of ``name``.
+
+    Counts are merged only once their entries together equal a table of bins in number, because a merge traverses such a table.
+    """
     parts = sums.setdefault(name, [])
     parts.append(counted)
     if len(parts) * max(64, counted.histogram.index.size) > _MERGED_ENTRIES:
@@ -150,7 +156,7 @@ def _add(sums: dict[K, list[Counted]], name: K, counted: Counted) -> None:
 
 
 class Collector:
-    """Puts the counts of a part's spans together: per tensor until it is complete, then per dtype."""
+    """Combines the counts of a part's spans: by tensor until the tensor is complete, then by pool."""
 
     def __init__(self, plan: Plan, floats: Sequence[Tensor], part: int, parts: int) -> None:
         self.spans = part_of(plan.spans, part, parts)
@@ -172,7 +178,7 @@ class Collector:
 
 
 def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
-    """Merge all parts of one plan, in any order; empties them. Raises ValueError unless every part occurs exactly once."""
+    """Merge all parts of one plan, in any order, and empty them. Raises ValueError unless every part occurs exactly once."""
     found = sorted(partials, key=lambda partial: partial.part)
     if not found or [(p.part, p.parts) for p in found] != [(k, found[0].parts) for k in range(found[0].parts)]:
         raise ValueError("the parts of a plan must be counted once each")
@@ -199,7 +205,7 @@ def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
 
 
 def by_dtype(whole: Partial) -> dict[str, Counted]:
-    """All counts of each dtype, those of decoded values under a name of their own."""
+    """Merge all counts of each dtype; decoded values have a name of their own."""
     parts: dict[str, list[Counted]] = {}
     for (name, _, _), counted in whole.pools.items():
         parts.setdefault(name, []).extend(counted)
@@ -207,7 +213,7 @@ def by_dtype(whole: Partial) -> dict[str, Counted]:
 
 
 def pools(floats: Sequence[Tensor], whole: Partial) -> list[Pool]:
-    """Each pool with the elements of its tensors, read or not."""
+    """Return each pool with the elements of its tensors, read or not."""
     elements: Counter[PoolKey] = Counter()
     for tensor in floats:
         elements[_pool(tensor)] += tensor.elements
@@ -215,12 +221,12 @@ def pools(floats: Sequence[Tensor], whole: Partial) -> list[Pool]:
 
 
 def in_order(whole: Partial, tensors: Sequence[Tensor]) -> list[TensorResult]:
-    """Results in the order of ``tensors``; empty for tensors that were not read."""
+    """Return the results in the order of ``tensors``, with empty ones for tensors that were not read."""
     return [whole.results.get(t.name) or TensorResult(t, EMPTY, UNREAD, None) for t in tensors]
 
 
 def unseen_share(plan: Plan, whole: Partial) -> float | None:
-    """The largest share of all values, with 95% confidence, of a kind of block of which none was read; None when everything was read."""
+    """Bound, with 95% confidence, the share of all values in a kind of block of which none was read; None if everything was read."""
     if plan.exact or not whole.blocks:
         return None
     stratum, elements = map(np.array, zip(*((block[0], block[1]) for block in whole.blocks), strict=True))
@@ -228,14 +234,14 @@ def unseen_share(plan: Plan, whole: Partial) -> float | None:
 
 
 def intervals(plan: Plan, whole: Partial) -> dict[str, Interval]:
-    """Shares of the whole with 95% intervals; nothing when everything was read."""
+    """Estimate shares of all values with 95% intervals; empty if everything was read."""
     if plan.exact or not whole.blocks:
         return {}
-    # Sorted: they came as threads finished them, and float sums depend on their order.
+    # Sorted, because blocks arrive as threads finish them and float sums depend on their order
     stratum, elements, tested, positive = map(np.array, zip(*sorted(whole.blocks), strict=True))
     found = Blocks(stratum, elements, plan.population).shares(tested, positive)
     return {name: interval for name, interval in zip(SHARES, Interval.each(found), strict=True) if interval is not None} | {
-        name: Interval(estimate=1.0, low=1.0, high=1.0)  # true of every value by the dtypes alone
+        name: Interval(estimate=1.0, low=1.0, high=1.0)  # true of every value because of the dtypes
         for name in SHARES
         if all(name in _ALWAYS_EXACT.get(span.tensor.counted_as, ()) for span in plan.spans)
     }

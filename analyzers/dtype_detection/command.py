@@ -24,7 +24,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Inspect every model; returns 2 where one could not be read, after the answers for the others."""
+    """Inspect every model; returns 2 if one could not be read, after the answers for the others."""
     from analyzers.dtype_detection import analyze, text
 
     formats: dict[str, tuple[str, ...]] = {}

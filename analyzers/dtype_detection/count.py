@@ -1,4 +1,4 @@
-"""Counts per span of a tensor: its bit histogram, and row and run counters, which depend on position."""
+"""Count per span of a tensor: its bit histogram, and counters of rows and runs, which depend on position."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,25 +14,25 @@ from analyzers.numerics import Accumulator, BitHistogram
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
 from analyzers.numerics.runs import RUN, RUN_COUNTS, runs_of_few_significands
 
-# (mantissa, exponent) bits of the dtypes whose runs of neighbours are examined for a scaled fp8 grid.
+# (mantissa, exponent) bits of the dtypes whose runs of neighbours are examined for a scaled fp8 grid
 _FIELDS = {"F64": (52, 11), "F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
 
-# Of a whole tensor, and of a block of a sample, about this many runs are examined: one run that does not fit refutes.
+# About this many runs are examined of a whole tensor, or of each block of a sample: a single run that does not fit refutes.
 RUNS_EXAMINED = 1024
 
-# Shortest row that is examined on its own: it must be able to hold enough different values.
+# Shortest row that is examined alone: it must be able to hold enough different values.
 SHORTEST_ROW = 32
 
-# Different informative values that prove a row exact in a narrower format: chance^n below 1e-9, and never under 8.
+# Different informative values that prove a row exact in a narrower format: chance^n below 1e-9, and at least 8
 ROW_EVIDENCE = {"F32": 8, "F16": 10}
 
 
 @dataclass(slots=True)
 class Counted:
-    """Counts of some elements of one tensor, or of several; `together` merges (associative, commutative).
+    """Counts of some elements of one tensor, or of several tensors; `together` merges them (associative, commutative).
 
-    runs: (RUN_COUNTS,) counts of the kinds of runs of 128 neighbours, see `numerics.runs`.
-    exact_rows: ancestor format -> rows exact in it throughout (in fp16: and not in bf16).
+    runs: (RUN_COUNTS,) counts of the kinds of runs of 128 neighbours, see `numerics.runs`. exact_rows: ancestor format -> number of rows
+    exact in it throughout (for fp16: and not exact in bf16).
     """
 
     histogram: BitHistogram
@@ -42,7 +42,7 @@ class Counted:
 
     @classmethod
     def together(cls, parts: Sequence["Counted"]) -> "Counted":
-        """One or more, merged."""
+        """Merge one or more counts."""
         if len(parts) == 1:
             return parts[0]
         whole = cls(BitHistogram.together([each.histogram for each in parts]))
@@ -55,7 +55,7 @@ class Counted:
 
 
 class SpanCounter:
-    """The work of a stream: counts a span chunk by chunk. Called from several threads; each has its own tables."""
+    """The work of a stream: counts a span chunk by chunk. Several threads may call it; each has its own tables."""
 
     def __init__(self, device: str, every_run: bool) -> None:
         self._device = device
@@ -87,7 +87,7 @@ class SpanCounter:
         row, size = row_length(span.tensor), chunk.codes.size
         elements = span.count if self._every_run else span.tensor.elements
         stride = max(1, elements // min(row, RUN) // RUNS_EXAMINED)
-        while gcd(stride, -(-row // RUN)) > 1:  # or the same columns would be looked at in each row
+        while gcd(stride, -(-row // RUN)) > 1:  # with a common factor, each row would be examined at the same columns
             stride += 1
         if chunk.start % row == 0 and size % row == 0:
             runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, stride, counted.runs)

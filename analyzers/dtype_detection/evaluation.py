@@ -1,6 +1,6 @@
-"""How good answers about models of families never seen are: log-loss, counts, reliability. Plain Python.
+"""Evaluation of the classifier on families never seen: log-loss, counts, reliability, in plain Python.
 
-Every number is of predictions *out of fold*: each family is predicted by a fit without it.
+Every number is computed from predictions *out of fold*: each family is predicted by a fit without it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ BINS = 5
 class OutOfFold(Example):
     """One labelled model, predicted by a fit without its family.
 
-    probabilities, reason: as of `classifier.Estimate`; features, penalty: as chosen in that fold; prior: shares of
-    the other families; rule: what the rule of thumb says with thresholds chosen without the family.
+    probabilities, reason: see `classifier.Estimate`; features, penalty: chosen in that fold; prior: shares of the other families; rule:
+    answer of the rule of thumb with thresholds chosen without the family.
     """
 
     probabilities: dict[str, float]
@@ -28,7 +28,7 @@ class OutOfFold(Example):
 
 
 class Bin(Data):
-    """Predicted probabilities in [low, high): how many, their mean, and the share of them that came true."""
+    """Predicted probabilities in [low, high): their number, their mean, and the share of them that came true."""
 
     low: float
     high: float
@@ -38,18 +38,18 @@ class Bin(Data):
 
 
 class Loss(Data):
-    """Mean of -ln P(the labelled precision), nats: over models, and over families of the mean over their models."""
+    """Mean of -ln P(the labelled precision) in nats: over models, and over families of the mean over their models."""
 
     models: float
     families: float
 
 
 class Evaluation(Data):
-    """Leave-one-family-out.
+    """Leave-one-family-out evaluation.
 
-    likeliest_correct: for how many models the likeliest precision is the labelled one. rule_correct: the rule, its thresholds chosen in
-    the same folds; rule_in_sample: as published. log_loss: of the probabilities; prior_log_loss: of the shares of the other
-    families; even_log_loss: of an equal share for each precision.
+    likeliest_correct: number of models whose likeliest precision is the labelled one. rule_correct: number that the rule gets right, with
+    thresholds chosen in the same folds; rule_in_sample: with the published ones. log_loss: of the probabilities; prior_log_loss: of the
+    shares of the other families; even_log_loss: of an equal share for each precision.
     """
 
     models: int
@@ -65,7 +65,9 @@ class Evaluation(Data):
 
 
 class Alternative(Data):
-    """Another way to fit, in the same folds: what it is, its log-loss, and how many likeliest precisions are right."""
+    """Another way to fit, evaluated in the same folds. name: what it is; likeliest_correct: number of likeliest precisions
+    that are right.
+    """
 
     name: str
     log_loss: Loss
@@ -73,7 +75,7 @@ class Alternative(Data):
 
 
 def evaluate(rows: Sequence[OutOfFold], rule_in_sample: int) -> Evaluation:
-    """Everything of an `Evaluation` that follows from the predictions. ``rows`` must not be empty."""
+    """Compute those fields of an `Evaluation` that follow from the predictions. ``rows`` must not be empty."""
     classes = list(rows[0].probabilities)
     return Evaluation(
         models=len(rows),
@@ -90,7 +92,7 @@ def evaluate(rows: Sequence[OutOfFold], rule_in_sample: int) -> Evaluation:
 
 
 def log_loss(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Example]) -> Loss:
-    """Log-loss of one set of probabilities per model of ``truth``; that of the true precision must be positive."""
+    """Compute the log-loss of one set of probabilities per model of ``truth``; that of the true precision must be positive."""
     by_family: dict[str, list[float]] = {}
     for found, row in zip(probabilities, truth, strict=True):
         by_family.setdefault(row.family, []).append(-log(found[row.precision]))
@@ -99,12 +101,12 @@ def log_loss(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Examp
 
 
 def likeliest_correct(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Example]) -> int:
-    """For how many models the likeliest precision is the labelled one."""
+    """Count the models whose likeliest precision is the labelled one."""
     return sum(max(found, key=lambda name: found[name]) == row.precision for found, row in zip(probabilities, truth, strict=True))
 
 
 def reliability(rows: Sequence[OutOfFold]) -> tuple[Bin, ...]:
-    """Predicted probabilities of every precision for every model, in `BINS` bins of equal width; empty bins are omitted."""
+    """Bin the predicted probabilities of every precision for every model into `BINS` bins of equal width; empty bins are omitted."""
     pairs: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
     for row in rows:
         for name, probability in row.probabilities.items():

@@ -1,9 +1,9 @@
-"""The tests on stored bits: each test, its probability by chance, and what its outcome means.
+"""Tests on stored bits: each test, its probability by chance, and the meaning of its outcome.
 
-A value that every format holds (zero, a power of two) proves nothing and is left out of all tests. One exception
-refutes that all values passed through a format. When there is none, the proof is as good as the odds that all *different*
-values pass by accident. The null hypothesis knows the values' own grid, the coarsest one that holds them all: on integers a
-number below 256 is exact in bf16 whatever came before, and one between 2^(7+b) and 2^(8+b) is so with probability 2^-b.
+A value that every format holds (zero, a power of two) proves nothing and is left out of all tests. One exception refutes that all values
+passed through a format. If there is none, the proof is as good as the odds that all *different* values pass by accident. The null
+hypothesis knows the values' own grid, the coarsest one that holds them all: on integers a number below 256 is exact in bf16 regardless of
+its history, and one between 2^(7+b) and 2^(8+b) is exact with probability 2^-b.
 """
 
 from collections.abc import Sequence
@@ -40,22 +40,22 @@ from analyzers.numerics.runs import (
 PROOF_LOG10 = -9.0
 PROOF_DISTINCT = 8
 
-# The ancestor's last mantissa bit must be in use in at least this many binades, and in this share of the values: half of them use it,
-# but at most a quarter of 8-bit integers, whatever the scales of their rows.
+# The ancestor's last mantissa bit must be in use in at least this many binades, and in this share of the values: half of the ancestor's
+# values use it, but at most a quarter of 8-bit integers, whatever the scales of their rows.
 PROOF_BINADES = 2
 PROOF_LAST_BIT = 1 / 3
 
-# fp16's subnormals are multiples of 2 to this.
+# Exponent of the step of fp16's subnormals
 FP16_GRID = -24
 
-# Fixed point of 2^-24 step, as sums in fp32 and torch's uniform numbers leave it, has these multiples too. But of the 11 bits of fp16 the
-# rounding to bf16 keeps 8, and its ties to even make 9 of 16 values even, whatever their size; of fixed point that is so only near
+# Fixed point with a step of 2^-24, which sums in fp32 and torch's uniform numbers leave, has these multiples too. But rounding to bf16
+# keeps 8 of the 11 bits of fp16, and its ties to even make 9 of 16 values even, whatever their size; for fixed point this holds only near
 # 2^-14. From here on half of its values are even but for one in 250. A third of fp16's surplus is required, and 6 standard deviations.
 _EVEN_FROM = -10
 _EVEN_SURPLUS = 1 / 24
 _EVEN_DEVIATIONS = 6
 
-# Telling runs of 128 neighbours that prove a scaled fp8 grid. Native values give one such run with odds below 10^-28. The worst case of
+# Telling runs of 128 neighbours that prove a scaled fp8 grid. Native values give one such run with odds below 10^-28. The worst case among
 # other values, a grid of 8-bit integers with outliers, has at least 5 values beyond 15 steps in such a run, each of which has few enough
 # significant bits at most half of the time: 8 runs have odds below 10^-12.
 PROOF_RUNS = 8
@@ -66,14 +66,14 @@ _RUN_CHANCE = (8 / 128) ** 24
 PROOF_BLOCKS = 16
 _BLOCK_CHANCE = 0.25
 
-# In addition they must make up this share of all runs of few significands, or of all blocks: a few of them are an accident.
+# In addition they must make up this share of all runs of few significands, or of all blocks: a few of them may be an accident.
 _PROOF_SHARE_OF_RUNS = 0.1
 _PROOF_SHARE_OF_BLOCKS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One test for the values of a dtype.
+    """One test on the values of a dtype.
 
     domain: the mask of `Bins` that the test applies to; exact: key of Bins.exact that a value must satisfy.
     """
@@ -90,7 +90,7 @@ _BF16_IN_FP32 = Test("bf16_exact", "bf16", "Low 16 bits zero?", "finite_nonzero"
 _FP16_IN_FP32 = Test("fp16_exact", "fp16", "On fp16's grid and in its range?", "finite_nonzero", "fp16", 2.0**-13)
 _GRID_QUESTION = "On fp16's grid: below 2^-17 multiples of 2^-24, none beyond its range?"
 
-# The expected share by chance is that of values spread evenly within each power of two, as weights near zero are.
+# The share expected by chance is that of values spread evenly within each power of two, as weights near zero are.
 TESTS: dict[str, tuple[Test, ...]] = {
     "F64": (
         Test("fp32_exact", "fp32", "Exact in fp32?", "finite_nonzero", "fp32", 2.0**-29),
@@ -102,12 +102,12 @@ TESTS: dict[str, tuple[Test, ...]] = {
     "BF16": (Test("fp16_grid", "fp16", _GRID_QUESTION, "low_magnitude", "fp16_grid", 1 / 3),),
 }
 
-# fp32 that holds bf16 values throughout is put the question of bf16, with bf16's odds.
+# fp32 that holds bf16 values throughout is tested like bf16, with bf16's odds.
 GRID_OF_BF16_VALUES = TESTS["BF16"][0]
 
 
 def count_tested(values: BitHistogram) -> tuple[int, dict[str, tuple[int, int]]]:
-    """How many ``values`` are informative (see the module), and by test how many it applies to and how many of them fail it."""
+    """Count the informative ``values`` (see the module), and by test the values that it applies to and those of them that fail it."""
     informative, *counts = values.count_each(_counted(values.dtype))
     tests = TESTS.get(values.dtype, ())
     return informative, {test.name: pair for test, pair in zip(tests, zip(counts[::2], counts[1::2], strict=True), strict=True)}
@@ -120,10 +120,10 @@ def _counted(dtype: str) -> BinGroups:
 
 
 def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_grid: bool = False) -> Evidence:
-    """Apply ``test`` to the ``values`` of one dtype, with its two counts of `count_tested`.
+    """Apply ``test`` to the ``values`` of one dtype, whose two counts are from `count_tested`.
 
-    scaled_grid: they are known to be those of fp8 or fp4 times scales. Values of one significand then pass or fail together,
-    and only different significands are different values.
+    scaled_grid: the values are known to be fp8 or fp4 times scales. Values with the same significand then pass or fail together, so only
+    different significands count as different values.
     """
     tested, exceptions = counts
     bits = _bits(test, values, scaled_grid)
@@ -148,9 +148,9 @@ def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_g
 
 
 def _bits(test: Test, values: BitHistogram, scaled_grid: bool) -> NDArray[np.float64]:
-    """-log2 of the probability that each different value passes by accident, given the coarsest grid that holds all that pass.
+    """Compute -log2 of the probability that each different value passes by accident, given the coarsest grid that holds all that pass.
 
-    Values of both signs pass together, and on a scaled grid those of one significand (10 bits of it in fp16, else 7 and the plane).
+    Values of both signs pass together, as do on a scaled grid those of one significand (10 bits of it in fp16, else 7 and the plane).
     """
     index = values.index[_masks(test, values.dtype).informative[values.index]]
     most = -log2(test.chance)
@@ -168,13 +168,13 @@ def _bits(test: Test, values: BitHistogram, scaled_grid: bool) -> NDArray[np.flo
 
 
 def _bits_on_grid(test: Test, dtype: str, index: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How many bits each bin of ``index`` would have beyond the mantissa of the test's format if its values used the grid of all."""
+    """Count the bits that each bin of ``index`` would have beyond the mantissa of the test's format if its values used the grid of all."""
     beyond = bins(dtype).exponent[index] - _lowest_bits(dtype)[index].min() - _MANTISSA_BITS[test.format]
     return np.asarray(np.clip(beyond, 0, -log2(test.chance)), dtype=np.float64)
 
 
 def _chance_on_grid(test: Test, values: BitHistogram) -> float:
-    """The share of the tested values that pass by accident, given the coarsest grid that holds all of them."""
+    """Compute the share of the tested values that pass by accident, given the coarsest grid that holds all of them."""
     if test.name == "fp16_grid":
         return test.chance
     tested = _masks(test, values.dtype).tested[values.index]
@@ -191,7 +191,9 @@ _MANTISSA_BITS = {format_.name: format_.mantissa_bits for format_ in (BF16, FP16
 
 @cache
 def _lowest_bits(dtype: str) -> NDArray[np.int16]:
-    """The exponent of the lowest bit in use in each bin, or where a bin does not tell it (plane 0 of wide dtypes) the highest it can be."""
+    """Return the exponent of the lowest bit in use in each bin; in bins that do not tell it (plane 0 of wide dtypes) the highest possible
+    one.
+    """
     table = bins(dtype)
     whole = (np.abs(np.frexp(np.where(table.finite_nonzero, table.value, 1.0))[0]) * 2.0**53).astype(np.int64)
     lowest = table.exponent - 53 + np.frexp((whole & -whole).astype(np.float64))[1]
@@ -200,7 +202,7 @@ def _lowest_bits(dtype: str) -> NDArray[np.int16]:
 
 
 def _on_fp16_grid(test: Test, values: BitHistogram) -> bool:
-    """Return whether a coarser or longer grid than that of fp16's subnormals does not explain small multiples of 2^-24 among ``values``."""
+    """Return whether small multiples of 2^-24 among ``values`` must be those of fp16's subnormals, not of a coarser or longer grid."""
     masks = _masks(test, values.dtype)
     if test is not GRID_OF_BF16_VALUES:
         return values.count(masks.last_bit) > 0 and values.count(masks.lattice) > 0
@@ -211,14 +213,14 @@ def _on_fp16_grid(test: Test, values: BitHistogram) -> bool:
 
 @cache
 def _by_last_bit(dtype: str) -> BinGroups:
-    """The bins of bf16 values from 2^`_EVEN_FROM` on, but for powers of two, by their last bit: even and odd."""
+    """Group the bins of bf16 values from 2^`_EVEN_FROM` on, except powers of two, by their last bit: even and odd."""
     table, odd = bins(dtype), np.arange(bin_count(dtype)) & 1 == 1
     large = table.finite_nonzero & ~table.one_bit & (table.exponent >= _EVEN_FROM)
     return BinGroups.of([large & ~odd, large & odd])
 
 
 def _floating(test: Test, values: BitHistogram, scaled_grid: bool) -> bool:
-    """Return whether values that pass ``test`` are spread as those of a float format are, and not as those of integers or fixed point."""
+    """Return whether values that pass ``test`` are spread like those of a float format, unlike integers or fixed point."""
     masks = _masks(test, values.dtype)
     if test.name == "fp16_grid":
         return True
@@ -228,10 +230,10 @@ def _floating(test: Test, values: BitHistogram, scaled_grid: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Masks:
-    """Bins a test applies to, bins that fail it, bins whose passing is informative, and bins that use the ancestor's last bit.
+    """Bins that a test applies to, bins that fail it, bins whose passing is informative, and bins that use the ancestor's last bit.
 
-    lattice: bins that hold that bit, in use or not. Of the grid of fp16's subnormals last_bit are the odd multiples, and lattice
-    values just above it that are on no such grid.
+    lattice: bins that hold that bit, in use or not. For the grid of fp16's subnormals last_bit has the odd multiples, and lattice the
+    values just above that grid that are on no such grid.
     """
 
     tested: NDArray[np.bool_]
@@ -259,7 +261,7 @@ def _masks(test: Test, dtype: str) -> _Masks:
 
 
 def _last_bit(test: Test, dtype: str) -> NDArray[np.bool_]:
-    """Bins of values that need every mantissa bit of the ancestor where they are normal in it."""
+    """Return the bins of values that need every mantissa bit of the ancestor if they are normal in it."""
     index = np.arange(bin_count(dtype))
     if dtype == "F16":
         return np.asarray(index & 0xF == 8)
@@ -270,10 +272,10 @@ def _last_bit(test: Test, dtype: str) -> NDArray[np.bool_]:
 
 
 def run_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
-    """The fp8 test, from the counts of `numerics.runs` for values ``stored`` in a dtype. None if no run could be tested.
+    """Apply the fp8 test to the counts of `numerics.runs` for values ``stored`` in a dtype. None if no run could be tested.
 
-    Two mantissa bits (E5M2) leave at most 4 significands in any run, three (E4M3, and its FNUZ form, which leaves the
-    same) up to 8. Only telling runs prove anything: integers and 4- and 6-bit floats have few significands too.
+    Two mantissa bits (E5M2) leave at most 4 significands in any run, three (E4M3 and its FNUZ form) at most 8. Only telling runs prove
+    anything: integers and 4- and 6-bit floats have few significands too.
     """
     telling, few, exceptions = runs[TELLING_4] + runs[TELLING_8], runs[FEW_4] + runs[FEW_8], runs[MANY]
     tested = exceptions + few + telling
@@ -297,12 +299,11 @@ def run_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
 
 
 def block_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
-    """The fp4 test, from the same counts. None if most blocks of 16 are off the grid, as those of native weights are.
+    """Apply the fp4 test to the counts of `numerics.runs`. None if most blocks of 16 are off the grid, as those of native weights are.
 
-    Ternary weights and integers of 2 and 3 bits are on the grid too, but never reach from t to 12 t; the 4-bit floats of
-    bitsandbytes, whose smallest value is another, do not either; longer integers take 5 or 7 steps.
-    Named are mxfp4 (t is a power of two, and neighbouring blocks of 16 share it by pairs), nvfp4 (they do not share it), and
-    else fp4_e2m1.
+    Ternary weights and integers of 2 and 3 bits are on the grid too, but never reach from t to 12 t; neither do the 4-bit floats of
+    bitsandbytes, whose smallest value differs; longer integers take 5 or 7 steps. The format is mxfp4 if t is a power of two that
+    neighbouring blocks of 16 share by pairs, nvfp4 if they do not share it, and otherwise fp4_e2m1.
     """
     off, whole = runs[OFF_E2M1], runs[ALL_E2M1]
     tested = off + runs[ON_E2M1] + whole
@@ -328,7 +329,11 @@ def block_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
 
 
 def _evidence(counts: tuple[int, int, int], chance: float, odds: float, **described: Any) -> Evidence:
-    """counts: tested, different (or telling) ones among those that pass, exceptions. odds: log10 of them. described: the other fields."""
+    """Make the `Evidence`.
+
+    counts: tested values, different (or telling) ones among those that pass, exceptions. odds: log10 of the odds. described: the other
+    fields.
+    """
     tested, distinct, exceptions = counts
     return Evidence(
         tested=tested,

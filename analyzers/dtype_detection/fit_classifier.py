@@ -1,11 +1,11 @@
 """Fit the classifier: ``python -m analyzers.dtype_detection.fit_classifier [--labels FILE] [--out FILE]``.
 
-Reads reference/weight_extremes.csv, reference/families.csv and labels, and writes reference/classifier.json:
-coefficients, the models they were fitted on, and their accuracy on held-out families. It takes about ten seconds. The same
-input gives the same numbers on every machine, except for the last digits, which depend on the processor.
+Reads reference/weight_extremes.csv, reference/families.csv and labels, and writes reference/classifier.json: coefficients, the models they
+were fitted on, and their accuracy on held-out families. It takes about ten seconds. The same input gives the same numbers on every machine,
+except for the last digits, which depend on the processor.
 
-The family is the unit throughout: its models share a weight of 1 in the fit, in the shares and in the choice of C.
-Arrays: x (models, features) is log10 of the magnitudes, z the same standardised.
+The family is the unit throughout: its models share a weight of 1 in the fit, in the shares and in the choice of C. Arrays: x (models,
+features) is log10 of the magnitudes, z is x standardised.
 """
 
 import argparse
@@ -35,14 +35,16 @@ from analyzers.whole_files import whole
 
 COMMAND = "python -m analyzers.dtype_detection.fit_classifier"
 
-# C of scikit-learn, the inverse strength of the L2 penalty.
+# scikit-learn's C, the inverse strength of the L2 penalty
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
 
 FloatArray = npt.NDArray[np.float64]
 
 
 class Recipe(NamedTuple):
-    """What a classifier looks at, which precisions it tells apart by it (the others keep their shares), and how far it answers."""
+    """Design of a classifier: its features, the precisions they tell apart (others keep their shares), and the distance up to which it
+    answers.
+    """
 
     features: tuple[Magnitude, ...]
     learned: tuple[str, ...]
@@ -59,10 +61,10 @@ class Candidate(NamedTuple):
 TWO: tuple[Magnitude, ...] = ("abs_max", "norm_max")
 FOUR = MAGNITUDES
 LEARNED = ("fp16", "bf16")
-# One standard deviation of the labelled models. Settled with the results of several designs in view, which the methods page says.
+# One standard deviation of the labelled models. Chosen with the results of several designs in view, as the methods page says.
 REACH = 1.0
 RECIPES = (Recipe(TWO, LEARNED, REACH), Recipe(FOUR, LEARNED, REACH))
-# What else could have been done, judged in the same folds.
+# Other designs, evaluated in the same folds
 ALTERNATIVES = {
     "two magnitudes, answers at any distance": (Recipe(TWO, LEARNED, None),),
     "two or four magnitudes, answers at any distance": (Recipe(TWO, LEARNED, None), Recipe(FOUR, LEARNED, None)),
@@ -72,17 +74,17 @@ ALTERNATIVES = {
 
 
 def candidates(recipes: Iterable[Recipe] = RECIPES) -> tuple[Candidate, ...]:
-    """Every recipe with every penalty, the strongest first."""
+    """List every recipe with every penalty, the strongest first."""
     return tuple(Candidate(recipe, penalty) for recipe, penalty in product(recipes, PENALTIES))
 
 
 def fit(examples: tuple[Example, ...], candidate: Candidate) -> Classifier:
-    """Fit one classifier: the L2-penalised log-loss of the precisions told apart, each family with weight 1."""
+    """Fit one classifier by the L2-penalised log-loss of the precisions that it tells apart, with weight 1 for each family."""
     recipe, penalty = candidate
     return _fit(examples, recipe.features, recipe.learned, penalty).model_copy(update={"reach": recipe.reach})
 
 
-@cache  # of two families left out, each is once the one judged and once the one that is chosen by
+@cache  # nested folds leave out every two families twice, in either order
 def _fit(examples: tuple[Example, ...], features: tuple[Magnitude, ...], precisions: tuple[str, ...], penalty: float) -> Classifier:
     x = np.log10(np.maximum([[getattr(example, name) for name in features] for example in examples], FLOOR))
     mean = np.average(x, axis=0, weights=_weights(examples))
@@ -92,10 +94,10 @@ def _fit(examples: tuple[Example, ...], features: tuple[Magnitude, ...], precisi
     own = [examples[i] for i in learned]
     z = ((x - mean) / scale)[learned]
     found = LogisticRegression(C=penalty, solver="newton-cholesky", tol=1e-10, max_iter=1000)
-    with config_context(assume_finite=True, skip_parameter_validation=True):  # of a thousand small fits checks are a quarter
+    with config_context(assume_finite=True, skip_parameter_validation=True):  # checks take a quarter of the time of a thousand small fits
         found.fit(z, [example.precision for example in own], sample_weight=_weights(own))
     coefficients, intercepts = found.coef_, found.intercept_
-    if len(found.classes_) == 2:  # one row, the log odds of the second: half of it to each side
+    if len(found.classes_) == 2:  # one row, the log odds of the second class: half for each class
         coefficients, intercepts = (np.concatenate([-each, each]) / 2 for each in (coefficients, intercepts))
     names = [str(name) for name in found.classes_]
     return Classifier(
@@ -116,7 +118,7 @@ def _fit(examples: tuple[Example, ...], features: tuple[Magnitude, ...], precisi
 
 
 def shares(examples: Sequence[Example]) -> dict[str, float]:
-    """The share of the families that each of `CLASSES` has, one family added to each."""
+    """Compute the share of the families in each of `CLASSES`, with one family added to each."""
     counted = dict.fromkeys(CLASSES, 1.0)
     for example, weight in zip(examples, _weights(examples), strict=True):
         counted[example.precision] += float(weight)
@@ -125,19 +127,19 @@ def shares(examples: Sequence[Example]) -> dict[str, float]:
 
 
 def choose(examples: Sequence[Example], tried: Sequence[Candidate]) -> Candidate:
-    """The candidate with the least log-loss on families left out, as a mean over families."""
+    """Return the candidate with the least log-loss on families left out, as a mean over families."""
     losses = [log_loss([found.probabilities for found in judged(examples, each)], examples).families for each in tried]
     return tried[losses.index(min(losses))]
 
 
 def judged(examples: Sequence[Example], candidate: Candidate) -> list[Estimate]:
-    """The prediction for each example by a fit without its family."""
+    """Predict each example by a fit without its family."""
     by_family = {family: fit(rest, candidate) for family, rest in folds(examples)}
     return [by_family[example.family].estimate(example.model_dump()) for example in examples]
 
 
 def out_of_fold(examples: Sequence[Example], tried: Sequence[Candidate]) -> list[OutOfFold]:
-    """The same with the penalty, too, chosen without its family: nested leave-one-family-out."""
+    """Predict each example by a fit without its family, which is not used to choose the penalty either: nested leave-one-family-out."""
     fitted = {}
     for family, rest in folds(examples):
         chosen = choose(rest, tried)
@@ -161,19 +163,19 @@ def out_of_fold(examples: Sequence[Example], tried: Sequence[Candidate]) -> list
 
 
 def alternative(name: str, examples: Sequence[Example], recipes: Sequence[Recipe]) -> Alternative:
-    """One of `ALTERNATIVES` in the same folds."""
+    """Evaluate one of `ALTERNATIVES` in the same folds."""
     found = [row.probabilities for row in out_of_fold(examples, candidates(recipes))]
     return Alternative(name=name, log_loss=log_loss(found, examples), likeliest_correct=likeliest_correct(found, examples))
 
 
 def folds(examples: Sequence[Example]) -> Iterable[tuple[str, tuple[Example, ...]]]:
-    """Each family with the examples of all others."""
+    """Yield each family with the examples of all others."""
     for family in sorted({example.family for example in examples}):
         yield family, tuple(example for example in examples if example.family != family)
 
 
 def check(examples: Sequence[Example]) -> None:
-    """Raise InvalidRequest where two families cannot be left out: one to judge, one to choose with."""
+    """Raise InvalidRequest unless two families can be left out: one to judge, one to choose with."""
     for precision in LEARNED:
         families = {example.family for example in examples if example.precision == precision}
         if len(families) < 3:
@@ -190,7 +192,7 @@ def _weights(examples: Sequence[Example]) -> FloatArray:
 
 
 def fit_all(labels: Path = LABELS) -> Fit:
-    """The classifier fitted on every labelled model, with its evaluation. Raises MantissaError if the labels cannot be used."""
+    """Fit the classifier on every labelled model, and evaluate it. Raises MantissaError if the labels cannot be used."""
     known = examples(labels)
     check(known)
     tried = candidates()
@@ -207,7 +209,7 @@ def fit_all(labels: Path = LABELS) -> Fit:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Fit, write, and say how good it is; returns the exit status."""
+    """Fit the classifier, write it, and print its accuracy; returns the exit status."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Fit the classifier of the training precision.")
     parser.add_argument("--labels", type=Path, default=LABELS, metavar="FILE", help="CSV with the columns model_id, training_precision")
     parser.add_argument("--out", type=Path, default=FITTED, metavar="FILE", help="the JSON to write (default: the one the app reads)")

@@ -14,9 +14,9 @@ from analyzers.errors import InvalidRequest, LimitExceeded
 REFERENCE = Path(__file__).parent / "reference"
 LABELS = REFERENCE / "training_precision_labels.csv"
 
-# What training is told apart into; a label may add how, as in "fp16-mixed".
+# Training precisions that are told apart; a label may add how, as in "fp16-mixed".
 PRECISIONS = ("fp16", "bf16", "fp32", "fp8")
-# What the classifier knows; fp8 is seen in the bits or in a label.
+# Precisions that the classifier knows; fp8 is seen in the bits or in a label.
 CLASSES = ("fp16", "bf16", "fp32")
 
 Magnitude = Literal["abs_min", "abs_max", "norm_min", "norm_max"]
@@ -25,7 +25,7 @@ MAGNITUDES: tuple[Magnitude, ...] = ("abs_min", "abs_max", "norm_min", "norm_max
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A known training precision ("fp16-mixed", "bf16", ...) and where that is said."""
+    """A known training precision ("fp16-mixed", "bf16", ...) and its source."""
 
     precision: str
     evidence: str
@@ -34,7 +34,7 @@ class Label:
 class Example(Data):
     """A labelled model: its family, its training precision, and the extremes of its base model's weights.
 
-    abs_min, abs_max: over all values, zeros included; norm_min, norm_max: over the Frobenius norms of its parameters, zero norms left out.
+    abs_min, abs_max: over all values, zeros included; norm_min, norm_max: over the Frobenius norms of its parameters, without zero norms.
     """
 
     model: str
@@ -47,20 +47,20 @@ class Example(Data):
 
 
 def precision_of(label: str) -> str | None:
-    """The one of `PRECISIONS` that a label is about: "fp16" of "fp16-mixed"; None of any other ("mxfp4-post-trained")."""
+    """Return the one of `PRECISIONS` that a label names: "fp16" for "fp16-mixed", None for any other ("mxfp4-post-trained")."""
     name = label.split("-")[0]
     return name if name in PRECISIONS else None
 
 
 @cache
 def labels() -> dict[str, Label]:
-    """Known training precisions by lower-case model id (training_precision_labels.csv; sources in each row)."""
+    """Read known training precisions by lower-case model id (training_precision_labels.csv; sources in each row)."""
     return {row["model_id"].lower(): Label(row["training_precision"], row["evidence"]) for row in rows_of(LABELS.name)}
 
 
 @cache
 def labelled_extremes() -> tuple[Example, ...]:
-    """The 29 labelled models of the reference table (stas00/ml-ways)."""
+    """Read the 29 labelled models of the reference table (stas00/ml-ways)."""
     return tuple(
         Example(model=row["model_id"], family=family_of(row["model_id"]), precision=row["training_precision"], **magnitudes(row))
         for row in rows_of("weight_extremes.csv")
@@ -68,10 +68,10 @@ def labelled_extremes() -> tuple[Example, ...]:
 
 
 def family_of(model: str) -> str:
-    """The family of a model: models of one recipe, of one group's code, or trained on from one another (families.csv, with reasons).
+    """Return the family of a model: models of one recipe, of one group's code, or trained from one another (families.csv, with reasons).
 
-    Its members are not independent evidence of what a precision does to weights, so they are left out together. A model
-    that is not listed is of the family of its organisation, which can only be too wide.
+    Members of a family are not independent evidence of what a precision does to weights, so they are left out together. A model that is not
+    listed belongs to the family of its organisation, which can only be too wide.
     """
     row = families().get(model.lower())
     return row["family"] if row else model.lower().split("/")[0]
@@ -79,27 +79,27 @@ def family_of(model: str) -> str:
 
 @cache
 def families() -> dict[str, dict[str, str]]:
-    """Rows of families.csv by lower-case model id: family, reason, model_type of config.json, and the end of a tensor's name."""
+    """Read families.csv by lower-case model id: family, reason, model_type of config.json, and the end of a tensor's name."""
     return {row["model_id"].lower(): row for row in rows_of("families.csv")}
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
-    """Rows of a CSV in `REFERENCE`."""
+    """Read the rows of a CSV in `REFERENCE`."""
     with (REFERENCE / name).open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def magnitudes(row: dict[str, str]) -> dict[Magnitude, float]:
-    """The four magnitudes of a row."""
+    """Convert the four magnitudes of a row."""
     return {name: float(row[name]) for name in MAGNITUDES}
 
 
 def examples(file: Path = LABELS) -> tuple[Example, ...]:
-    """Models with extremes and a label that is one of `CLASSES`, by lower-case id.
+    """Collect the models with extremes and a label that is one of `CLASSES`, by lower-case id.
 
-    file: CSV with the columns model_id and training_precision, which take precedence over the labels of weight_extremes.csv; columns
-    abs_min, abs_max, norm_min and norm_max, where there are any, add models which that table lacks. Labels of models without extremes are
-    left out. Raises InvalidRequest if the file cannot be used, LimitExceeded if it is too large.
+    file: CSV with the columns model_id and training_precision, which take precedence over the labels of weight_extremes.csv; optional
+    columns abs_min, abs_max, norm_min and norm_max add models which that table lacks. Labels of models without extremes are left out.
+    Raises InvalidRequest if the file cannot be used, LimitExceeded if it is too large.
     """
     known = {each.model.lower(): each for each in labelled_extremes()}
     given: dict[str, str | None] = {}

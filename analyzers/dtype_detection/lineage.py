@@ -1,7 +1,7 @@
-"""From evidence to a verdict: which formats stored values have provably passed through.
+"""From evidence to a verdict: the formats that stored values have provably passed through.
 
-``native`` means that no narrower ancestor survives in the bits. It is a fact about the file, no proof about training:
-fp32 masters saved as bf16 and pure bf16 training look the same.
+``native`` means that no narrower ancestor survives in the bits. It is a fact about the file and no proof about training: fp32 masters saved
+as bf16 and pure bf16 training look the same.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,10 +30,10 @@ FORMAT_OF = {
     "F8_E4M3FNUZ": "fp8_e4m3fnuz", "F8_E5M2FNUZ": "fp8_e5m2fnuz",
 }  # fmt: skip
 
-# Tensors that differ from all the others are set aside where together they hold at most this share of the parameters.
+# Tensors that differ from all the others are set aside if they together hold at most this share of the parameters.
 SET_ASIDE = 0.001
 
-# The runs that hold integers or fixed point of no more bits than a format keeps, and the test for each verdict.
+# Counters of runs that hold integers or fixed point of no more bits than a format keeps, and the test for each verdict
 _FIXED = {"bf16_exact": FIXED_BF16, "fp16_exact": FIXED_FP16, "fp32_exact": FIXED_FP32}
 _TEST_FOR: dict[Verdict, str] = {
     "upcast-from-bf16": "bf16_exact", "downcast-from-bf16": "bf16_exact", "upcast-from-fp16": "fp16_exact",
@@ -43,10 +43,10 @@ _FIXED_POINT = "passes, as integers and fixed point do, which most runs of 128 h
 _REPEATED = "passes, but within each tensor too few different values do"
 _FEW_LEVELS = "passes, but most runs of 128 hold few different values, as constants and dequantized integers do"
 
-# A few dull runs, as of biases, say nothing about the rest.
+# A few dull runs, such as those of biases, say nothing about the rest.
 _DULL_RUNS = 4
 
-# The tests on neighbours, and the explanation if one of them finds neither an exception nor a proof.
+# Tests on neighbours, and the explanation if one of them finds neither an exception nor a proof
 _NARROW = ("fp4_blocks", "fp8_runs")
 _UNSURE = {
     "fp4_blocks": "its blocks of 16 lie on the 4-bit float grid, but integers of few steps do too, and too few of them reach from the "
@@ -57,7 +57,7 @@ _UNSURE = {
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict on some values of one dtype, the ancestors it proves (oldest first), and the evidence."""
+    """A verdict on some values of one dtype, the ancestors that it proves (oldest first), and the evidence."""
 
     verdict: Verdict
     passed_through: tuple[str, ...]
@@ -70,13 +70,13 @@ def judge(
 ) -> Judgement:
     """Judge the values of one dtype.
 
-    values: their histogram; runs: (RUN_COUNTS,) see `numerics.runs`; exact_rows: ancestor -> rows exact in it,
-    which are fossils when the rest is not. parts: of several tensors their own judgements: each may have a grid of its own, so that
-    the odds are no better than the product of theirs.
+    values: their histogram; runs: (RUN_COUNTS,), see `numerics.runs`; exact_rows: ancestor -> number of rows exact in it, which are fossils
+    if the rest is not. parts: judgements of the single tensors that ``values`` pools: each tensor may have its own grid, so the odds are no
+    better than the product of theirs.
     """
     dtype, of_runs = values.dtype, runs.tolist()
     informative, counts = count_tested(values)
-    # Values that are all powers of two, as in a norm of ones, are on every grid, which proves nothing.
+    # Values that are all powers of two, such as those of a norm of ones, are on every grid, which proves nothing.
     narrow = {e.test: e for e in (run_evidence(of_runs, dtype), block_evidence(of_runs, dtype)) if e and informative}
     grid = any(e.proven for e in narrow.values())
     found = {test.name: evidence(test, values, counts[test.name], grid) for test in TESTS.get(dtype, ())}
@@ -110,10 +110,10 @@ def judge(
 
 
 def _keeps_fp16_grid(values: BitHistogram) -> bool:
-    """Return whether small values of as few bits as fp16 keeps are on its grid: where tf32 is stored, rows without small values look like
-    fp16.
+    """Return whether small values of as few bits as fp16 keeps are on its grid.
 
-    By chance one of 2^13 fp32 values has as few bits, and of those of tf32 fewer than half are on the grid.
+    If not, the values are tf32, whose rows without small values look like fp16. By chance one of 2^13 fp32 values has as few bits, and of
+    such tf32 values fewer than half are on the grid.
     """
     table = bins(values.dtype)
     small = table.finite_nonzero & (np.abs(table.value) < FP16.smallest_normal)
@@ -123,7 +123,7 @@ def _keeps_fp16_grid(values: BitHistogram) -> bool:
 
 
 def _qualify(found: dict[str, Evidence]) -> None:
-    """Say of a finding that follows from another one that it does: bf16 values are mostly exact in fp16, fp4 ones in both."""
+    """Qualify findings that follow from another one: bf16 values are mostly exact in fp16, fp4 values in both."""
     for narrow in [e for e in found.values() if e.test in _NARROW and e.proven]:
         for follows in [e for e in found.values() if e.test not in _NARROW and e.tested and not e.exceptions and not e.proven]:
             found[follows.test] = replace(follows, conclusion=f"passes, as values of {narrow.format} may without it")
@@ -140,9 +140,9 @@ def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str
     def refuted(name: str) -> bool:
         return name in found and found[name].exceptions > 0
 
-    older = tuple(found[name].format for name in _NARROW if proven(name))  # one at most: what proves fp8 refutes fp4
+    older = tuple(found[name].format for name in _NARROW if proven(name))  # at most one, because values that prove fp8 refute fp4
     own_name: Verdict = "fp4-ancestor" if proven("fp4_blocks") else "fp8-ancestor"
-    on_grid = ("fp16",) if proven("fp16_grid") else ()  # asked of fp32 and bf16
+    on_grid = ("fp16",) if proven("fp16_grid") else ()  # tested for fp32 and bf16
     if proven("bf16_exact"):
         return ("downcast-from-bf16" if dtype == "F16" else "upcast-from-bf16"), (*older, *on_grid, "bf16")
     if proven("fp16_exact"):
@@ -154,14 +154,14 @@ def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str
     narrower = {"F64": ("fp32_exact",), "F32": ("bf16_exact", "fp16_exact"), "F16": ("bf16_exact",)}.get(dtype, ())
     if on_grid and all(map(refuted, narrower)):
         return "fp16-ancestor", on_grid
-    # No narrower format is tested for fp8 values.
+    # fp8 values are not tested for a narrower format.
     told = narrower or (("fp16_grid",) if dtype == "BF16" else ())
     return ("native" if told and all(map(refuted, told)) else "undecided"), ()
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One tensor's judgement and number of parameters."""
+    """One tensor's dtype, number of parameters and judgement."""
 
     dtype: str
     parameters: int
@@ -169,17 +169,16 @@ class Judged:
 
 
 def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters: dict[str, int], unseen: float | None = None) -> Lineage:
-    """The lineage of a checkpoint from that of its tensors and of all values of each dtype pooled.
+    """Conclude the lineage of a checkpoint from that of its tensors and of all values of each dtype pooled.
 
-    Tensors decide where their bits do; a dtype all of whose tensors are too small to decide is decided by its pooled
-    values. Tensors that disagree make the checkpoint ``mixed``, also those that decide nothing and hold an exception: one
-    refutes "all passed through". Only where all that disagree with the leading verdict hold at most 0.1% of the parameters
-    together (a scalar, a few norms) are they set aside: the verdict is then that of the rest, and the statement and ``parts``
-    say what was set aside. Nor do some tensors decide for others that hold nothing that tells: those that hold evidence must have half of
-    the parameters.
+    Tensors decide if their bits do; a dtype all of whose tensors are too small to decide is decided by its pooled values. Tensors that
+    disagree make the checkpoint ``mixed``, and so do tensors that decide nothing but hold an exception: one refutes "all passed through".
+    Only if all that disagree with the leading verdict together hold at most 0.1% of the parameters (a scalar, a few norms) are they set
+    aside: the verdict is then that of the rest, and the statement and ``parts`` say what was set aside. Nor do a few tensors decide for
+    others without evidence: those with evidence must hold half of the parameters.
 
-    pooled: dtype -> judgement over all its values; parameters: dtype -> how many there are. unseen: of a sample, the share of all values
-    that a kind of block can make up, with 95% confidence, of which none was read.
+    pooled: dtype -> judgement over all its values; parameters: dtype -> number of parameters. unseen: for a sample, the bound with 95%
+    confidence on the share of all values in a kind of block of which none was read.
     """
     judged = list(tensors)
     weight: dict[Verdict, int] = {}
@@ -236,7 +235,7 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
 
 
 def _besides(parts: Sequence[Part], everything: int, read: str) -> str:
-    """A sentence on the tensors that did not decide. read: as in `_statement`."""
+    """Write a sentence on the tensors that did not decide. read: as in `_statement`."""
     if not parts:
         return ""
     said = ", ".join(f"{plural(part.tensors, 'tensor is', 'tensors are')} {part.verdict}" for part in parts)
@@ -263,7 +262,7 @@ def _statement(
     found: Sequence[Evidence],
     read: str,
 ) -> str:
-    """The verdict as a sentence. read: " read" if that is about a sample, else an empty text."""
+    """Write the verdict as a sentence. read: " read" if it is about a sample, else an empty text."""
     here = FORMAT_OF.get(stored, stored)
     if verdict == "mixed":
         whole = max(1, sum(part.parameters for part in parts))

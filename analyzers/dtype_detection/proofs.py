@@ -1,4 +1,4 @@
-"""How often lineage proves an ancestor: false proofs of native checkpoints, and proofs of copies; measured, and kept in a file."""
+"""Measured rates at which lineage proves an ancestor: false proofs for native checkpoints, and proofs for copies. Kept in a file."""
 
 from functools import cache
 from pathlib import Path
@@ -7,14 +7,15 @@ from analyzers.data import Data
 from analyzers.dtype_detection.labels import rows_of
 
 PROOFS = Path(__file__).parent / "reference" / "proofs.csv"
-# Bytes that quick mode may read in the measurement.
+# Bytes that quick mode may read in the measurement
 QUICK_BUDGET = 100_000
 
 
 class Proofs(Data):
-    """Of how many of ``draws`` checkpoints an ancestor is proven, of the whole or of any tensor.
+    """Number of ``draws`` checkpoints for which an ancestor is proven, of the whole or of any tensor, in exact and in quick mode.
 
-    what: the kind of native values, or the formats that normal values went through; values: in a copy, None for native ones.
+    what: the kind of native values, or the formats that normal values passed through; values: number of values in a copy, None for native
+    ones.
     """
 
     what: str
@@ -27,5 +28,5 @@ class Proofs(Data):
 
 @cache
 def proofs() -> tuple[Proofs, ...]:
-    """The rows of proofs.csv."""
+    """Read the rows of proofs.csv."""
     return tuple(Proofs.model_validate(row | {"values": row["values"] or None}, strict=False) for row in rows_of(PROOFS.name))

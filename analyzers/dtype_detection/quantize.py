@@ -1,4 +1,4 @@
-"""Quantization headroom: what rounding the matrices to each format of `FORMATS` would lose. Weight-only; activations are not seen.
+"""Quantization headroom: the loss if the matrices were rounded to each format of `FORMATS`. Weight-only; activations are not considered.
 
 Matrices are read in slabs of whole rows, which contain every tile of every format. Exact mode reads them all, quick mode a sample.
 """
@@ -22,7 +22,7 @@ from analyzers.numerics.quantize_kernels import AMAX, POWER_OF_TWO, TWO_LEVELS, 
 
 
 class Format(NamedTuple):
-    """Arguments of `rounding_error`: the rows and columns that share a scale, its rule, and the grid. See DtypeRequest for the names."""
+    """Arguments of `rounding_error`: the rows and columns that share a scale, its rule, and the grid. `DtypeRequest` explains the names."""
 
     rows: int
     columns: int
@@ -41,10 +41,10 @@ FORMATS: dict[QuantizationFormat, Format] = {
     "mxfp4": Format(1, 32, POWER_OF_TWO, 1, 0, 6.0),
     "nvfp4": Format(1, 16, TWO_LEVELS, 1, 0, 6.0),
 }
-# A tensor whose error is so many times the median of its format is one to leave unquantized.
+# Multiple of the median error of its format from which a tensor should be left unquantized
 IGNORED_FROM = 1.5
 SLAB_ROWS = 128
-# A sample reads about so many slabs, so many of each role at least, and fewer rows at a time where no tile spans them.
+# Slabs that a sample reads: about so many, at least so many of each role, and of fewer rows if no tile spans them
 _SLABS, _FEWEST, _SAMPLED_ROWS = 256, 4, 16
 _LONGEST_ROW = 1 << 18  # elements: a slab of such rows takes 128 MiB in fp32
 _SLAB_ELEMENTS = 1 << 20
@@ -55,7 +55,7 @@ Errors = dict[QuantizationFormat, Error]
 
 @dataclass(frozen=True, slots=True)
 class Slabs:
-    """The slabs to read, and for each role how many there are, read or not."""
+    """Slabs to read. population: the number of slabs of each role, read or not; empty if all are read."""
 
     spans: list[Span]
     population: dict[str, int]
@@ -72,7 +72,7 @@ def is_matrix(tensor: Tensor) -> bool:
 
 
 def plan(tensors: Sequence[Tensor], formats: Sequence[QuantizationFormat], budget: int | None, seed: int) -> Slabs:
-    """The slabs of the matrices among ``tensors``: all, or in quick mode a sample of about ``budget`` bytes, role by role."""
+    """Plan the slabs of the matrices among ``tensors``: all, or in quick mode a sample of about ``budget`` bytes, role by role."""
     matrices = [tensor for tensor in tensors if is_matrix(tensor)]
     if budget is None:
         slabs = {t.name: max(1, _SLAB_ELEMENTS // (SLAB_ROWS * t.shape[-1])) * SLAB_ROWS for t in matrices}
@@ -92,7 +92,7 @@ def plan(tensors: Sequence[Tensor], formats: Sequence[QuantizationFormat], budge
         share = sum(tensor.elements for tensor in members) / elements
         slab_bytes = sum(tensor.elements * tensor.bits // 8 for tensor in members) / population[role]
         number = min(max(_FEWEST, int(min(share * budget / max(slab_bytes, 1), share * _SLABS))), population[role])
-        spacing = population[role] / number  # one slab of each of ``number`` equal parts, so that the sample covers all tensors
+        spacing = population[role] / number  # one slab from each of ``number`` equal parts, so that the sample covers all tensors
         for at in ((np.arange(number) + rng.random(number)) * spacing).astype(np.int64).tolist():
             tensor = int(np.searchsorted(ends, at, side="right"))
             first = at - int(ends[tensor - 1] if tensor else 0)
@@ -101,7 +101,7 @@ def plan(tensors: Sequence[Tensor], formats: Sequence[QuantizationFormat], budge
 
 
 def _number(tensor: Tensor, rows: int) -> int:
-    """The number of slabs of ``rows`` rows of a tensor; none reaches from one matrix of a stack into the next."""
+    """Return the number of slabs of ``rows`` rows in a tensor; no slab reaches from one matrix of a stack into the next."""
     return prod(tensor.shape[:-2]) * -(-tensor.shape[-2] // rows)
 
 
@@ -117,7 +117,9 @@ def _cut(tensor: Tensor, rows: int, numbers: range) -> list[Span]:
 def measure(
     checkpoint: Checkpoint, slabs: Slabs, formats: Sequence[QuantizationFormat], largest: Mapping[str, float | None]
 ) -> Iterator[Step[Errors]]:
-    """Read ``slabs`` and round them to each format. largest: magnitude in each tensor, as far as it was read."""
+    """Read ``slabs`` and round them to each format; yields the steps of the stream. largest: magnitude in each tensor, as far as it was
+    read.
+    """
     sampled = bool(slabs.population)
 
     def work(span: Span, chunks: Iterator[Chunk]) -> Errors:
@@ -139,7 +141,7 @@ def _fp32(codes: NDArray[np.generic], dtype: str) -> NDArray[np.float32]:
 
 
 def _lost(errors: Sequence[Error]) -> dict[str, float | None]:
-    """The fields of `report.QuantizationError` for several slabs together."""
+    """Compute the fields of `report.QuantizationError` for several slabs together."""
     error, square, exact, saturated, values = (fsum(column) for column in zip(*errors, strict=True))
     rms = sqrt(error / square) if square else None
     return {
@@ -151,7 +153,7 @@ def _lost(errors: Sequence[Error]) -> dict[str, float | None]:
 
 
 def headroom(found: Sequence[tuple[Span, Errors]], slabs: Slabs, formats: Sequence[QuantizationFormat]) -> dict[str, Any]:
-    """The report's fields from the errors of all slabs, which may come in any order."""
+    """Compute the report's fields from the errors of all slabs, which may come in any order."""
     ordered = sorted(found, key=lambda each: (each[0].tensor.file, each[0].tensor.offset, each[0].start))
     rows: list[QuantizationRow] = []
     roles: list[QuantizationRole] = []
@@ -185,9 +187,10 @@ def headroom(found: Sequence[tuple[Span, Errors]], slabs: Slabs, formats: Sequen
 
 
 def _interval(errors: Sequence[Error], population: int) -> tuple[float | None, float | None]:
-    """A 95% interval of the relative error of a role of ``population`` slabs, of which some were drawn; none where few carry it.
+    """Compute a 95% interval of the relative error of a role with ``population`` slabs, of which some were drawn.
 
-    The slabs of a role are the units, whichever tensor they lie in; each weighs as much as its squares (`Blocks.ratio`).
+    None if few of them carry the error. The slabs of a role are the units, whichever tensor they lie in; each weighs as much as its squares
+    (`Blocks.ratio`).
     """
     error, square = np.array([each[:2] for each in errors]).T
     one = np.ones(len(errors), np.int64)

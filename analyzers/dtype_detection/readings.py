@@ -1,4 +1,4 @@
-"""What the same histograms say about further training: which weights a step can move, which never moved, and how many bits they carry."""
+"""Further readings of the histograms: the weights that a step can move, those that never moved, and the bits that weights carry."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -13,19 +13,19 @@ from analyzers.dtype_detection.report import Entropy, Movable
 from analyzers.formatting import listed, share
 from analyzers.numerics import BF16, FP16, NARROW, BitHistogram, FloatFormat, bins
 
-# Steps |dw|, about the learning rate under Adam: half decades.
+# Steps |dw|, about the learning rate under Adam, two per decade
 STEPS = (1e-8, 3e-8, 1e-7, 3e-7, 1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 _FORMATS = {"bf16": BF16, "fp16": FP16}
-# The step of the sentence: a usual learning rate of reinforcement learning.
+# The step of the sentence: a usual learning rate in reinforcement learning
 _TOLD = 1e-6
-# Planes of a wide histogram whose low bits are not known well enough to round them.
+# Planes of a wide histogram whose low bits are not known well enough to round them
 _SPLIT_PLANES = (0, 1, 2, 5)
-# Entries of a norm or a bias at their initial value from which a tensor is worth naming.
+# Share of a norm's or bias's entries at their initial value from which the tensor is worth naming
 UNTOUCHED_SHARE = 0.5
 
 
 class Pool(NamedTuple):
-    """Tensors of one dtype, role and rank: their histogram, and how many elements they have, read or not."""
+    """Tensors of one dtype, role and rank. values: their histogram; elements: their number, read or not."""
 
     dtype: str
     role: str
@@ -34,14 +34,15 @@ class Pool(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """Elements that one element read stands for."""
+        """Number of elements that one element read represents."""
         return self.elements / max(1, self.values.values)
 
 
 def reach(weights: NDArray[np.float64], target: FloatFormat) -> NDArray[np.float64]:
-    """The step |dw| below which w + dw and w - dw both round (to nearest even) to w in ``target``; same shape, finite weights of it.
+    """Compute the step |dw| below which w + dw and w - dw both round (to nearest even) to w in ``target``, for finite ``weights`` of it.
 
-    Half the distance to the nearer neighbour: ulp/2, and ulp/4 for a normal power of two, whose lower neighbour is nearer.
+    Returns the shape of ``weights``. This is half the distance to the nearer neighbour: ulp/2, and ulp/4 for a normal power of two, whose
+    lower neighbour is nearer.
     """
     ulp = target.ulp(weights)
     power = (np.abs(np.frexp(weights)[0]) == 0.5) & (np.abs(weights) > target.smallest_normal)
@@ -50,9 +51,9 @@ def reach(weights: NDArray[np.float64], target: FloatFormat) -> NDArray[np.float
 
 @cache
 def _frozen_steps(dtype: str, name: str) -> NDArray[np.int8]:
-    """(2, bins) how many of `STEPS` leave the values of a bin of ``dtype`` where they are, once these are rounded to the format.
+    """Count the `STEPS` that do not move the values of a bin of ``dtype``, once they are rounded to the format ``name``: (2, bins).
 
-    The two rows differ where the bin does not tell whether its values round down or up: each is then taken for half of them.
+    The two rows differ if the bin does not tell whether its values round down or up: each row then stands for half of them.
     """
     target, value = _FORMATS[name], bins(dtype).value
     value = np.clip(np.where(np.isfinite(value), value, 0.0), -target.largest, target.largest)
@@ -66,7 +67,10 @@ def _frozen_steps(dtype: str, name: str) -> NDArray[np.int8]:
 
 
 def movable(pools: Iterable[Pool], name: str, sampled: bool) -> Movable | None:
-    """`report.Movable` of ``pools`` in the format ``name``, bf16 or fp16; None where no finite value was read. sampled: not all was."""
+    """Compute `report.Movable` for ``pools`` in the format ``name``, bf16 or fp16; None if no finite value was read.
+
+    sampled: whether only a sample was read, which the statement then says.
+    """
     target = _FORMATS[name]
     by_role: dict[str, NDArray[np.float64]] = {}
     flips, total = np.zeros(len(STEPS)), 0.0
@@ -96,13 +100,13 @@ def movable(pools: Iterable[Pool], name: str, sampled: bool) -> Movable | None:
 
 
 def _shares(counts: NDArray[np.float64]) -> tuple[float, ...]:
-    """counts: (14,) of values by how many steps leave them where they are. The share that each step leaves, (13,)."""
+    """Turn counts (14,) of values by the number of steps that do not move them into the share that each step does not move, (13,)."""
     above = np.cumsum(counts[::-1])[::-1]
     return tuple((above[1:] / above[0]).tolist())
 
 
 def step_name(step: float) -> str:
-    """``1e-6``."""
+    """Format a step like ``1e-6``."""
     return f"{step:.0e}".replace("e-0", "e-")
 
 
@@ -117,8 +121,10 @@ def _statement(name: str, roles: dict[str, tuple[float, ...]], sampled: bool) ->
 
 
 def untouched(tensor: Tensor, values: BitHistogram) -> tuple[float, float] | None:
-    """(value, share) of a tensor that training may never have changed: all values read are one constant; or, of a norm or a bias, at least
-    half of them are exactly at an initial value, 1 or 0. None for others, and for tensors of which fewer than two values were read.
+    """Return (value, share) for a tensor that training may never have changed, else None.
+
+    Either all values read are one constant, or the tensor is a norm or a bias and at least half of its values are exactly at an initial
+    value, 1 or 0. None if fewer than two values were read.
     """
     number = values.values
     if number < 2:
@@ -138,7 +144,7 @@ def untouched(tensor: Tensor, values: BitHistogram) -> tuple[float, float] | Non
 
 
 def entropy(pools: Iterable[Pool]) -> Entropy | None:
-    """`report.Entropy` of the dtype with the most elements among those stored as plain floats; None if there are none."""
+    """Compute `report.Entropy` for the dtype with the most elements among those stored as plain floats; None if there are none."""
     by_dtype: dict[str, list[Pool]] = {}
     for pool in pools:
         if pool.dtype == pool.values.dtype and pool.values.counts.size:
@@ -160,7 +166,7 @@ def entropy(pools: Iterable[Pool]) -> Entropy | None:
 
 
 def _bits(symbols: NDArray[np.int64], counts: NDArray[np.float64]) -> float:
-    """Shannon entropy in bits of ``symbols``, each of which occurs ``counts`` times more."""
+    """Compute the Shannon entropy in bits of ``symbols``, which occur ``counts`` times each."""
     occurrences = np.bincount(symbols, counts)
     probabilities = occurrences[occurrences > 0] / counts.sum()
     return max(0.0, float(-(probabilities * np.log2(probabilities)).sum()))

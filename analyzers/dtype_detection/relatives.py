@@ -1,4 +1,4 @@
-"""Labelled models of the same architecture whose weights are as large: they tell how a model was trained, whatever it is stored in.
+"""Labelled models of the same architecture with weights as large: they tell how a model was trained, whatever it is stored in.
 
 Magnitudes alone do not, as `trials` measures.
 """
@@ -8,16 +8,16 @@ from functools import cache
 
 from analyzers.dtype_detection.labels import Example, families, labelled_extremes
 
-# Both the largest weight and the largest norm are within this factor of the relative's. Models of one recipe mostly are (`answered`),
+# Both the largest weight and the largest norm are within this factor of the relative's. Models of one recipe mostly are (`answered`);
 # untrained models of its architecture are not.
 NEAR = 1.5
 
 
 def relative(model_type: object, names: Iterable[str], magnitudes: Mapping[str, float], leave_out: str = "") -> Example | None:
-    """Return the labelled model that tells the training precision of another, if there is one.
+    """Return the labelled model that tells the training precision of another, None if there is none.
 
-    At least two labelled models have the architecture (model_type of config.json, and a tensor of theirs among ``names``), all of them with
-    the same precision, and one has abs_max and norm_max within a factor of `NEAR`. leave_out: a model that is not returned.
+    At least two labelled models must have the architecture (model_type of config.json, and a tensor of theirs among ``names``), all of them
+    with the same precision, and one must have abs_max and norm_max within a factor of `NEAR`. leave_out: a model that is not returned.
     """
     own = {row["tensor"] for row in families().values() if row["model_type"] == model_type}
     if not any(name == tensor or name.endswith(f".{tensor}") for name in names for tensor in own):
@@ -45,7 +45,7 @@ def answered() -> tuple[int, int]:
 
 
 def confidence() -> float:
-    """The probability of an answer by a relative: (right + 1) / (answered + 2)."""
+    """Return the probability that an answer by a relative is right: (right + 1) / (answered + 2)."""
     number, right = answered()
     return (right + 1) / (number + 2)
 

@@ -1,7 +1,7 @@
 """The request and the report of dtype detection. Field names are the JSON contract; fields may be added, never renamed.
 
-Shares are numbers in [0, 1]; counts are of elements; a missing number is null (it is undefined). In quick
-mode counts and extremes describe the values read, shares are estimates with a 95% interval.
+Shares are numbers in [0, 1]; counts are of elements; an undefined number is null. In quick mode counts and extremes describe the values
+read, shares are estimates with a 95% interval.
 """
 
 from dataclasses import dataclass
@@ -29,16 +29,16 @@ RiskLevel = Literal["fits", "caution", "overflow", "broken", "unknown"]
 QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4"]
 Basis = Literal["label", "lineage", "family", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only
 
-# Raised whenever the same request would give another result.
+# Raised whenever the same request would give another result
 ANALYSIS_VERSION = 6
 
 
 class DtypeRequest(WeightsRequest):
-    """Which checkpoint to inspect, and how.
+    """Checkpoint to inspect, and options of the inspection.
 
-    quantize reads the matrices a second time. fp8: E4M3 with one scale amax/448 per tensor; fp8-block: per
-    128 x 128 values; int8: one scale amax/127 per row (output channel); int4: amax/7 per 128 values of a row; mxfp4: E2M1 with
-    2^(floor(log2 amax) - 2) per 32; nvfp4: E2M1 with E4M3 scales of amax/6 per 16 under a scale per tensor.
+    quantize reads the matrices a second time. fp8: E4M3 with one scale amax/448 per tensor; fp8-block: per 128 x 128 values; int8: one
+    scale amax/127 per row (output channel); int4: amax/7 per 128 values of a row; mxfp4: E2M1 with 2^(floor(log2 amax) - 2) per 32; nvfp4:
+    E2M1 with E4M3 scales of amax/6 per 16 under a scale per tensor.
     """
 
     model: Reference
@@ -55,9 +55,9 @@ class DtypeRequest(WeightsRequest):
 
 
 class Storage(Data):
-    """How much is stored in one dtype: its safetensors name, MXFP4 or NVFP4, or a quantized type of GGUF.
+    """Tensors stored in one dtype: its safetensors name, MXFP4 or NVFP4, or a quantized type of GGUF.
 
-    Scales count as tensors and bytes, not as parameters. note: what dtypes other than plain floats are.
+    Scales count as tensors and bytes, not as parameters. note: explains dtypes other than plain floats.
     """
 
     dtype: str
@@ -68,10 +68,10 @@ class Storage(Data):
 
 
 class Extremes(Data):
-    """Over all selected parameters, finite values only.
+    """Extremes over all selected parameters, of finite values only.
 
-    abs_min counts zeros; norms are Frobenius norms per tensor, zero norms excluded. ``exact`` is False in quick
-    mode, where magnitudes are those of the sample and the norm of a partly read tensor is extrapolated.
+    abs_min counts zeros; norms are Frobenius norms per tensor, without zero norms. exact: False in quick mode, in which magnitudes are
+    those of the sample and the norm of a partly read tensor is extrapolated.
     """
 
     abs_min: float | None
@@ -83,7 +83,7 @@ class Extremes(Data):
 
 
 class Counts(Data):
-    """Among the values read.
+    """Counts among the values read.
 
     fp16_overflow: finite, |x| >= 65520; fp16_underflow: 0 < |x| <= 2^-25; fp16_subnormal: between that and 2^-14.
     """
@@ -97,7 +97,7 @@ class Counts(Data):
 
 
 class Representable(Data):
-    """Share of the finite nonzero values that the format holds exactly."""
+    """Share of the finite nonzero values that each format holds exactly."""
 
     fp16: float | None
     bf16: float | None
@@ -108,15 +108,14 @@ class Representable(Data):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One test on the stored bits.
+    """Outcome of one test on the stored bits.
 
-    test: its name; format: the ancestor it looks for; stored: the dtype of the tested values, empty in reports of analysis
-    version 2 and before; unit: what is counted ("values", "runs" of 128 neighbours, or "blocks"
-    of 16). tested: how many were; distinct: how many different values pass that the coarsest grid that holds all of them does not explain
-    (repeats prove nothing), or how many runs or blocks that only a grid of the ancestor explains;
-    exceptions: how many fail (one refutes); share: of those tested that pass; chance: share of floats without such an ancestor that
-    pass; log10_chance: log10 of the odds that all of ``distinct`` pass by accident. A dataclass, which takes a tenth of the memory
-    of a model: a checkpoint may have 90,000 tensors.
+    test: its name; format: the ancestor it looks for; stored: the dtype of the tested values, empty in reports of analysis version 2 and
+    before; unit: what is counted ("values", "runs" of 128 neighbours, or "blocks" of 16). tested: number tested; distinct: number of
+    different values that pass and that the coarsest grid that holds all of them does not explain (repeats prove nothing), or number of runs
+    or blocks that only a grid of the ancestor explains; exceptions: number that fail (one refutes); share: of those tested that pass;
+    chance: share of floats without such an ancestor that pass; log10_chance: log10 of the odds that all of ``distinct`` pass by accident. A
+    dataclass, because it takes a tenth of the memory of a model: a checkpoint may have 90,000 tensors.
     """
 
     __pydantic_config__ = Data.model_config
@@ -137,7 +136,7 @@ class Evidence:
 
 
 class Part(Data):
-    """The tensors and parameters with one lineage verdict."""
+    """Tensors and parameters with one lineage verdict."""
 
     verdict: Verdict
     tensors: int
@@ -145,11 +144,11 @@ class Part(Data):
 
 
 class Lineage(Data):
-    """Which formats the stored values have provably passed through.
+    """Formats that the stored values have provably passed through.
 
-    stored: the dtype of most parameters; passed_through: proven ancestors, the stored format not among them;
-    parts: the tensors by their own verdict; fossil_rows: rows exact in a narrower format in tensors that are not;
-    statement: the verdict as a sentence, with its confidence.
+    stored: the dtype of most parameters; passed_through: proven ancestors, without the stored format; parts: the tensors by their own
+    verdict; fossil_rows: rows exact in a narrower format in tensors that are not; statement: the verdict as a sentence, with its
+    confidence.
     """
 
     stored: str
@@ -162,10 +161,10 @@ class Lineage(Data):
 
 
 class Training(Data):
-    """In which precision the model was trained: an inference, or a label.
+    """Precision in which the model was trained: an inference, or a label.
 
-    verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided". ``probabilities`` sum to 1, or are empty. basis "family": of a
-    labelled model of the same architecture whose weights are as large; "classifier": magnitudes, which rarely decide.
+    verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided". ``probabilities`` sum to 1, or are empty. basis "family": that
+    of a labelled model of the same architecture with weights as large; "classifier": magnitudes, which rarely decide.
     """
 
     verdict: str
@@ -176,26 +175,26 @@ class Training(Data):
 
 
 class Fp16Risk(Data):
-    """Whether the weights survive a cast to fp16. Says nothing about activations."""
+    """Risk of a cast of the weights to fp16. Says nothing about activations."""
 
     level: RiskLevel
     reasons: tuple[str, ...]
 
 
 class Exponent(Data):
-    """``count`` of the values read have a magnitude in [2^exponent, 2^(exponent+1))."""
+    """Number ``count`` of the values read with a magnitude in [2^exponent, 2^(exponent+1))."""
 
     exponent: int
     count: int
 
 
 class Movable(Data):
-    """What training in ``format`` alone, without fp32 master weights, can still move, by the size of its steps.
+    """Movement that training in ``format`` alone, without fp32 master weights, still allows, by the size of its steps.
 
     frozen: share of the finite weights, rounded to the format, for which w + step and w - step both round (to nearest even) back to w;
-    roles: the same by role. expected_flips: mean of min(1, step / ulp(w)), the share of values that one step over fp32 masters changes.
-    A bound for steps of exactly that size: the optimizer and the gradients decide the rest. In quick mode strata are weighed by size. A
-    weight stored in more bits than its histogram tells apart counts half as rounded down and half as rounded up.
+    roles: that share by role. expected_flips: mean of min(1, step / ulp(w)), the share of values that one step over fp32 masters changes.
+    This is a bound for steps of exactly that size: the optimizer and the gradients decide the rest. In quick mode strata are weighed by
+    size. A weight stored in more bits than its histogram tells apart counts half as rounded down and half as rounded up.
     """
 
     format: str
@@ -209,7 +208,7 @@ class Movable(Data):
 class Untouched(Data):
     """A tensor all of whose values read are one constant, or a norm or bias with at least half of them exactly at 1 or 0.
 
-    share: of the values read that are ``value``.
+    share: of the values read that equal ``value``.
     """
 
     name: str
@@ -219,10 +218,10 @@ class Untouched(Data):
 
 
 class Entropy(Data):
-    """Shannon entropy of single weights, in the dtype of most of them: what a lossless coder that looks at one weight at a time can reach.
+    """Shannon entropy of single weights in the dtype of most of them, the limit for a lossless coder that looks at one weight at a time.
 
-    bits_per_weight: of the stored pattern, of ``stored_bits``; null for 32- and 64-bit floats. high_half_bits: of the upper 16 bits, for
-    32-bit floats only. exponent_bits: of the exponent alone.
+    bits_per_weight: of the stored pattern, out of ``stored_bits``; null for 32- and 64-bit floats. high_half_bits: of the upper 16 bits,
+    for 32-bit floats only. exponent_bits: of the exponent alone.
     """
 
     dtype: str
@@ -233,9 +232,9 @@ class Entropy(Data):
 
 
 class QuantizationError(Data):
-    """What rounding finite values to ``format`` loses.
+    """Error of rounding finite values to ``format``.
 
-    rms_rel: |rounded - x| / |x| (Frobenius norms); null where all are zero. sqnr_db: -20 log10 of that; null where nothing is lost. exact:
+    rms_rel: |rounded - x| / |x| (Frobenius norms); null if all are zero. sqnr_db: -20 log10 of rms_rel; null if nothing is lost. exact:
     share of the values that do not change; saturated: share beyond the format's largest value.
     """
 
@@ -248,17 +247,18 @@ class QuantizationError(Data):
 
 
 class QuantizationRow(QuantizationError):
-    """One matrix, or stack of matrices. values: finite values read of it."""
+    """One matrix, or stack of matrices. values: number of its finite values read."""
 
     name: str
     values: int
 
 
 class QuantizationRole(QuantizationError):
-    """All matrices of a role. blocks: those read of a sample, whole rows each; null where everything was read, and in older reports.
+    """All matrices of a role.
 
-    low, high: a 95% interval of rms_rel, of a sample only; null where a few blocks carry the error, and of fp8, whose scale follows
-    from the largest magnitude in a tensor.
+    blocks: number of blocks of whole rows in a sample; null if everything was read, and in older reports. low, high: a 95% interval of
+    rms_rel, for a sample only; null if a few blocks carry the error, and for fp8, whose scale follows from the largest magnitude in a
+    tensor.
     """
 
     tensors: int
@@ -268,7 +268,7 @@ class QuantizationRole(QuantizationError):
 
 
 class TensorLineage(Data):
-    """One tensor's own lineage."""
+    """Lineage of one tensor."""
 
     verdict: Verdict
     passed_through: tuple[str, ...]
@@ -276,10 +276,10 @@ class TensorLineage(Data):
 
 
 class TensorRow(Data):
-    """One tensor; or, in a checkpoint of very many, all tensors of one layer and role (``tensors`` of them, shape empty).
+    """One tensor; in very large checkpoints all tensors of one layer, role and dtype (``tensors`` of them, shape empty).
 
-    norm: scaled up when the tensor was read in part (values_read < parameters). fossil_rows: rows all of whose values
-    are exact in a narrower format while the tensor's are not (in quick mode: among the rows read).
+    norm: scaled up if the tensor was read in part (values_read < parameters). fossil_rows: rows all of whose values are exact in a narrower
+    format although the tensor's are not (in quick mode: among the rows read).
     """
 
     name: str
@@ -326,13 +326,13 @@ class BufferRow(Data):
 
 
 class DtypeReport(WeightsReport):
-    """Everything dtype detection says about one checkpoint.
+    """Result of dtype detection for one checkpoint.
 
     movable: in bf16; movable_fp16: of the weights stored in fp16, in fp16. Both, untouched and entropy are absent from reports made before
     they were added. quantization: only as requested, worst tensors of each format first; quantization_ignore: by format the modules whose
-    error is more than 1.5 times the median, as llm-compressor's ``ignore`` and torchao's filters take them. blocks: read in quick mode;
-    unseen: the largest share of all values, with 95% confidence, in blocks of a kind of which none was read. Both are null where everything
-    was read, and in reports made before they were added.
+    error is more than 1.5 times the median, in the form of llm-compressor's ``ignore`` and torchao's filters. blocks: number read in quick
+    mode; unseen: the largest share of all values, with 95% confidence, in blocks of a kind of which none was read. Both are null if
+    everything was read, and in reports made before they were added.
     """
 
     analyzer: Literal["dtype"] = "dtype"

@@ -9,7 +9,7 @@ from analyzers.dtype_detection.labels import Example
 
 
 class Thresholds(NamedTuple):
-    """Above ``abs_max`` the rule says bf16, else below ``norm_max`` fp16."""
+    """Thresholds of the rule: bf16 above ``abs_max``, else fp16 below ``norm_max``."""
 
     abs_max: float
     norm_max: float
@@ -19,7 +19,7 @@ PUBLISHED = Thresholds(1e2, 1e3)
 
 
 def rule(abs_max: float, norm_max: float, thresholds: Thresholds = PUBLISHED) -> str:
-    """The well-known rule: abs max > 1e2 means bf16; else norm max < 1e3 means fp16; else fp32 (stas00/ml-ways)."""
+    """Apply the well-known rule: abs max > 1e2 means bf16; else norm max < 1e3 means fp16; else fp32 (stas00/ml-ways)."""
     if abs_max > thresholds.abs_max:
         return "bf16"
     return "fp16" if norm_max < thresholds.norm_max else "fp32"
@@ -31,9 +31,9 @@ def rule_correct(models: Iterable[Example], thresholds: Thresholds = PUBLISHED) 
 
 
 def best_thresholds(models: Sequence[Example]) -> tuple[Thresholds, ...]:
-    """The thresholds that are right for most of ``models``, those nearest to the published ones first.
+    """Return the thresholds that are right for most of ``models``, those nearest to the published ones first.
 
-    Tried are the geometric means of neighbouring values, and all or none below: every split that thresholds can make.
+    Candidates are the geometric means of neighbouring values, 0 and infinity, which make every split that thresholds can make.
     """
     tried = [
         Thresholds(a, n) for a, n in product(_between(model.abs_max for model in models), _between(model.norm_max for model in models))
@@ -49,7 +49,7 @@ def _between(values: Iterable[float]) -> list[float]:
 
 
 def _departure(thresholds: Thresholds) -> float:
-    """Distance from the published thresholds in decades; 0 and infinity count as farthest."""
+    """Return the distance from the published thresholds in decades; 0 and infinity count as farthest."""
     return sum(
         abs(log10(mine) - log10(published)) if 0 < mine < inf else 1e3 for mine, published in zip(thresholds, PUBLISHED, strict=True)
     )

@@ -1,4 +1,4 @@
-"""The answer of dtype detection in a sentence or two, and what to do about it."""
+"""Sentences that answer dtype detection, and the advice that follows."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "fp32": 32, "fp16": 16, "bf
 
 
 def headline(report: "DtypeReport", trained: str = "") -> str:
-    """The training precision and its basis, what the values are, and how far that reaches. trained: replaces the first sentence."""
+    """State the training precision and its basis, what the values are, and how far that reaches. trained: replaces the first sentence."""
     return " ".join(filter(None, (trained or _trained(report), _held(report), report.reach())))
 
 
@@ -32,14 +32,14 @@ def _trained(report: "DtypeReport") -> str:
 
 
 def untold(lineage: "Lineage") -> str:
-    """Why the stored values do not tell how they were trained, in a sentence."""
+    """Say in a sentence why the stored values do not tell how they were trained."""
     own = _NAMES.get(lineage.stored, lineage.stored)
     held = own if lineage.verdict == "mixed" or not lineage.passed_through else lineage.passed_through[-1].replace("_", " ")
     return f"Every kind of training {'writes fp32 masters' if held in ('fp32', 'fp64') else f'can be saved in {held}'}."
 
 
 def claimed(report: "DtypeReport") -> bool:
-    """Return whether the training precision is inferred; what an older version of the analysis inferred is not repeated."""
+    """Return whether the training precision is inferred. What an older version of the analysis inferred is not repeated."""
     return report.training.verdict != "undecided" and not report.outdated
 
 
@@ -61,7 +61,7 @@ def _held(report: "DtypeReport") -> str:
 
 
 def _which(report: "DtypeReport") -> str:
-    """Not "All" where some of the values are none of the ancestor's, though the stored format holds each of those."""
+    """Choose the quantifier: not "All" if some of the values are none of the ancestor's, though the stored format holds each of those."""
     lineage = report.lineage
     if (
         lineage.stored == "F16"
@@ -73,12 +73,14 @@ def _which(report: "DtypeReport") -> str:
 
 
 def _bounded(report: "DtypeReport") -> str:
-    """What a sample leaves open, for a sentence on all values read."""
+    """Say what a sample leaves open, for a sentence on all values read."""
     return f" (others: {unseen(report.blocks, report.unseen)})" if report.blocks else ""
 
 
 def narrower(report: "DtypeReport") -> str:
-    """The format that provably holds every value (read) of a wider file: "bf16", "fp16", of an fp64 file "fp32"; else an empty text."""
+    """Return the format that provably holds every value (read) of a wider file: "bf16", "fp16", for an fp64 file "fp32"; empty if none
+    does.
+    """
     ancestor, lineage = _ancestor(report), report.lineage
     if ancestor not in _TORCH or BITS.get(lineage.stored, 0) <= BITS[ancestor]:
         return ""
@@ -90,7 +92,7 @@ def narrower(report: "DtypeReport") -> str:
 
 
 def fp16_answer(level: str, whole: bool) -> str:
-    """Return whether the weights fit fp16, in two or three words. whole: whether all were looked at."""
+    """Say in two or three words whether the weights fit fp16. whole: whether all were looked at."""
     fits = "fit" if whole else "read fit"
     return {
         "fits": f"weights {fits}",
@@ -101,17 +103,17 @@ def fp16_answer(level: str, whole: bool) -> str:
 
 
 def _ancestor(report: "DtypeReport") -> str:
-    """The last format that the stored values have provably passed through; empty where none is proven."""
+    """Return the last format that the stored values have provably passed through; empty if none is proven."""
     return report.lineage.passed_through[-1].replace("_", " ") if report.lineage.passed_through else ""
 
 
 def next_step(report: "DtypeReport") -> NextStep:
-    """What to do, and the page that measures what precision does to activations."""
+    """Advise, and link to the page that measures what precision does to activations."""
     return NextStep(_advice(report), "precision", report.checkpoint.ref)
 
 
 def _advice(report: "DtypeReport") -> str:
-    """How to load the weights, or that they are broken."""
+    """Say how to load the weights, or that they are broken."""
     least = "" if report.extremes.exact else "at least "
     if broken := report.counts.nan + report.counts.inf:
         return f"Go back to a checkpoint without them: {least}{plural(broken, 'weight is', 'weights are')} NaN or infinite."

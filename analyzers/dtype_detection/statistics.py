@@ -1,4 +1,4 @@
-"""One tensor's statistics from its counts; several tensors' statistics together."""
+"""Statistics of one tensor from its counts, and of several tensors together."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ K = TypeVar("K")
 
 FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2")
 
-# Shares that quick mode estimates with an interval, in the order of `share_counts`.
+# Shares that quick mode estimates with an interval, in the order of `share_counts`
 SHARES = (*(f"representable.{name}" for name in FORMATS), "zero", "fp16_underflow", "fp16_subnormal")
 
 
@@ -50,14 +50,14 @@ class Tallies(NamedTuple):
 
 @cache
 def _tallied(dtype: str) -> BinGroups:
-    """The bins of ``dtype`` that each tally counts."""
+    """Group the bins of ``dtype`` by the tallies that count them."""
     table = bins(dtype)
     masks = [np.ones_like(table.zero), table.finite_nonzero, table.zero, table.nan, table.inf, table.overflow, table.underflow]
     return BinGroups.of([*masks, table.subnormal, *(table.exact[name] for name in FORMATS)])
 
 
 def share_counts(values: BitHistogram) -> tuple[list[int], list[int]]:
-    """(tested, positive) for each of ``SHARES``: representability among finite nonzero values, the rest among all."""
+    """Return (tested, positive) for each of ``SHARES``: representability among finite nonzero values, the rest among all."""
     tallies = Tallies.of(values)
     tested = [tallies.nonzero] * len(FORMATS) + [tallies.values_read] * 3
     return tested, [getattr(tallies, name.removeprefix("representable.")) for name in SHARES]
@@ -65,7 +65,7 @@ def share_counts(values: BitHistogram) -> tuple[list[int], list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """The counts behind a row of the report, which can be summed over tensors. Extremes are None if nothing was read."""
+    """Counts behind a row of the report, which can be summed over tensors. Extremes are None if nothing was read."""
 
     tallies: Tallies
     abs_min: float | None
@@ -75,23 +75,23 @@ class Statistics:
 
     @property
     def counts(self) -> Counts:
-        """The counts of the report."""
+        """Counts in the form of the report."""
         return Counts(**{name: getattr(self.tallies, name) for name in Counts.model_fields})
 
     @property
     def norm(self) -> float | None:
-        """Frobenius norm; None where nothing finite was read, or it is beyond float64."""
+        """Frobenius norm; None if nothing finite was read, or the norm is beyond float64."""
         return finite(sqrt_of(self.square)) if self.square is not None else None
 
     @property
     def representable(self) -> Representable:
-        """Shares of the finite nonzero values."""
+        """Shares of the finite nonzero values that each format holds exactly."""
         whole = self.tallies.nonzero
         return Representable(**{name: getattr(self.tallies, name) / whole if whole else None for name in FORMATS})
 
 
 def statistics(values: BitHistogram, elements: int) -> Statistics:
-    """Statistics of a tensor of ``elements``, of which ``values`` were read; the sum of squares is scaled up to all."""
+    """Compute statistics of a tensor of ``elements``, of which ``values`` were read; the sum of squares is scaled up to all."""
     tallies = Tallies.of(values)
     abs_min, abs_min_nonzero, abs_max = values.extremes()
     square = None if abs_max is None else values.sum_of_squares() * Fraction(elements, tallies.values_read)
@@ -99,7 +99,7 @@ def statistics(values: BitHistogram, elements: int) -> Statistics:
 
 
 def together(parts: Sequence[Statistics]) -> Statistics:
-    """Several tensors as one."""
+    """Combine the statistics of several tensors."""
     squares = [p.square for p in parts if p.square is not None]
     return Statistics(
         Tallies(*map(sum, zip(*(part.tallies for part in parts), strict=True))),
@@ -112,7 +112,7 @@ def together(parts: Sequence[Statistics]) -> Statistics:
 
 @dataclass(frozen=True, slots=True)
 class TensorResult:
-    """One tensor with its statistics, its own lineage, and what `readings.untouched` says of it."""
+    """One tensor with its statistics, its own lineage, and the answer of `readings.untouched`."""
 
     tensor: Tensor
     statistics: Statistics
@@ -125,7 +125,7 @@ UNREAD = Judgement("undecided", (), ())
 
 
 def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
-    """Statistics and lineage of one tensor."""
+    """Compute statistics and lineage of one tensor."""
     values = counted.histogram
     # Values decoded with scales are float32 only as an intermediate: their bits prove nothing.
     judgement = UNREAD if tensor.scale is not None else judge(values, counted.runs, counted.exact_rows)
@@ -133,7 +133,7 @@ def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
 
 
 def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:
-    """Extremes over tensors: magnitudes over all values, norms over tensors whose norm is not zero."""
+    """Compute extremes over tensors: magnitudes over all values, norms over tensors whose norm is not zero."""
     parts = [r.statistics for r in results if r.statistics.square is not None]
     norms = [norm for part in parts if (norm := part.norm) != 0]
     known = [norm for norm in norms if norm is not None]
@@ -149,14 +149,14 @@ def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:
 
 
 def tensor_row(result: TensorResult) -> TensorRow:
-    """One tensor's row of the report."""
+    """Build one tensor's row of the report."""
     tensor, judged = result.tensor, result.judgement
     lineage = TensorLineage(verdict=judged.verdict, passed_through=judged.passed_through, evidence=judged.evidence)
     return _row([result], result.statistics, lineage, tensor.name, tensor.shape)
 
 
 def aggregate_rows(results: Sequence[TensorResult]) -> Iterator[TensorRow]:
-    """One row per layer, role and dtype, for checkpoints of very many tensors."""
+    """Build one row per layer, role and dtype, for checkpoints of very many tensors."""
     for (layer, role, _), group in _grouped(results, lambda t: (t.layer, t.role, t.dtype)).items():
         verdicts = {r.judgement.verdict for r in group} - {"undecided"}
         ancestors = tuple(dict.fromkeys(name for r in group for name in r.judgement.passed_through))
@@ -167,7 +167,7 @@ def aggregate_rows(results: Sequence[TensorResult]) -> Iterator[TensorRow]:
         )
         read = [r for r in group if r.statistics.tallies.values_read]
         whole = together([r.statistics for r in read])
-        if whole.square is not None:  # scaled from the tensors read to all of the group
+        if whole.square is not None:  # scaled from the tensors read to the whole group
             scale = Fraction(sum(r.tensor.elements for r in group), sum(r.tensor.elements for r in read))
             whole = replace(whole, square=whole.square * scale)
         yield _row(group, whole, lineage, f"{'not in a layer' if layer is None else f'layer {layer}'}: {role}", ())
@@ -181,7 +181,7 @@ def _grouped(results: Sequence[TensorResult], key: Callable[[Tensor], K]) -> dic
 
 
 def _sum_evidence(group: Sequence[TensorResult]) -> tuple[Evidence, ...]:
-    """The tensors' evidence, test by test; ``distinct`` is that of the best tensor, and all must be proven."""
+    """Sum the tensors' evidence, test by test; ``distinct`` is that of the best tensor, and all must be proven."""
     found: dict[str, list[Evidence]] = {}
     for one in (one for result in group for one in result.judgement.evidence):
         found.setdefault(one.test, []).append(one)
@@ -204,7 +204,7 @@ def _sum_evidence(group: Sequence[TensorResult]) -> tuple[Evidence, ...]:
 
 
 def _row(group: Sequence[TensorResult], whole: Statistics, lineage: TensorLineage, name: str, shape: tuple[int, ...]) -> TensorRow:
-    """The row of tensors of one layer, role and dtype, with their statistics together."""
+    """Build the row for tensors of one layer, role and dtype, with their statistics together."""
     first = group[0].tensor
     return TensorRow(
         name=name,
@@ -227,7 +227,7 @@ def _row(group: Sequence[TensorResult], whole: Statistics, lineage: TensorLineag
 
 
 def layer_rows(results: Sequence[TensorResult]) -> Iterator[LayerRow]:
-    """One row per layer and role, in layer order; tensors outside the layers come last."""
+    """Build one row per layer and role, in layer order; tensors outside the layers come last."""
     groups = _grouped(results, lambda t: (t.layer is None, t.layer or 0, t.role))
     for _, group in sorted(groups.items()):
         read = [r for r in group if r.statistics.square is not None]

@@ -1,4 +1,4 @@
-"""In which precision a model was trained: a label if there is one, else an inference, or that it cannot be told; names its basis.
+"""Infer the precision in which a model was trained: from a label if there is one, else from magnitudes, or "undecided", with the basis.
 
 Weights reveal the precision of the stored copy, not of the compute: fp32 masters saved as bf16 and pure bf16 training look the same. So
 this is kept apart from lineage, from which nothing is inferred.
@@ -17,10 +17,10 @@ _SOURCE = "stas00/ml-ways"
 
 
 def infer_training(label: Label | None, lineage: Lineage, base: Extremes, model_type: object = None, names: Iterable[str] = ()) -> Training:
-    """A label, or a labelled model of the same architecture, or nothing: the first that applies.
+    """Infer from a label, else from a labelled model of the same architecture, else from the classifier: the first that applies.
 
     lineage: explains why the format of a copy is no answer, as `trials.copies` measures. base: extremes of the base model (no LM head, no
-    buffers), as in the reference table. model_type: of config.json, untrusted; names: of tensors. Without a claim the verdict is
+    buffers), as in the reference table. model_type: from config.json, untrusted; names: of tensors. Without a claim the verdict is
     "undecided", with no probabilities.
     """
     if label is not None:
@@ -65,7 +65,7 @@ def infer_training(label: Label | None, lineage: Lineage, base: Extremes, model_
 
 
 def _resembles(found: Estimate, base: Extremes) -> str:
-    """The labelled models that the magnitudes resemble, and the answer of the rule of thumb."""
+    """Name the labelled models that the magnitudes resemble, and the answer of the rule of thumb."""
     assert base.abs_max is not None and base.norm_max is not None  # the classifier was asked
     seen = f"{'' if base.exact else 'at least '}{base.abs_max:.3g}, largest norm {'' if base.exact else 'about '}{base.norm_max:.3g}"
     likeliest = max(found.probabilities, key=lambda name: found.probabilities[name])

@@ -1,6 +1,6 @@
-"""Models that nothing was fitted on, small, of other subjects than language, or untrained; and what a threshold would claim of all models.
+"""Models that nothing was fitted on: small, untrained, or for other tasks than language; and the claims a threshold would make of all.
 
-Only extremes of their weights are kept, in reference/trials.csv, with where they come from and how their training precision is known.
+Only extremes of their weights are kept, in reference/trials.csv, with their origin and the evidence for their training precision.
 """
 
 from functools import cache
@@ -11,9 +11,9 @@ from analyzers.dtype_detection.labels import Example, labelled_extremes, magnitu
 
 
 class Trial(Example):
-    """A model that a package ships (``file`` of it), or one that transformers initialized (``model_type``) and nobody trained.
+    """A model that a package ships (``file`` of it), or an untrained one that transformers initialized (``model_type``).
 
-    precision: "fp16", "bf16", "fp32", or "untrained". tensors: number of its parameters' tensors. evidence: of the precision.
+    precision: "fp16", "bf16", "fp32", or "untrained". tensors: number of its parameters' tensors. evidence: for the precision.
     """
 
     model_type: str
@@ -23,14 +23,14 @@ class Trial(Example):
 
     @property
     def likeliest(self) -> tuple[str, float]:
-        """The precision that magnitudes make likeliest, and its probability; 0 if no labelled model is near."""
+        """Precision that magnitudes make likeliest, and its probability; 0 if no labelled model is near."""
         found = fitted().classifier.estimate(self.model_dump())
         name = max(found.probabilities, key=lambda each: found.probabilities[each])
         return name, 0.0 if found.reason == "unsupported" else found.probabilities[name]
 
 
 class Claims(Data):
-    """What is claimed of ``models``: the answered ones, and the right answers among them."""
+    """Claims about ``models``: the number answered, and the right answers among them."""
 
     models: int
     answered: int
@@ -39,7 +39,7 @@ class Claims(Data):
 
 @cache
 def trials() -> tuple[Trial, ...]:
-    """The rows of trials.csv."""
+    """Read the rows of trials.csv."""
     return tuple(
         Trial(
             model=row["model"],
@@ -56,13 +56,19 @@ def trials() -> tuple[Trial, ...]:
 
 
 def copies(precision: str) -> Claims:
-    """Claim the format of a copy: save every labelled model and every trial in ``precision``, and say that it was trained in that."""
+    """Count the claims of a rule that takes the format of a copy for the training precision.
+
+    Every labelled model and every trial is saved in ``precision`` and claimed to have been trained in it.
+    """
     truth = [row.precision for row in (*labelled_extremes(), *trials())]
     return Claims(models=len(truth), answered=len(truth), right=truth.count(precision))
 
 
 def claims(threshold: float) -> Claims:
-    """Claim the likeliest precision from a probability of ``threshold`` on: of labelled models without their family, and of all trials."""
+    """Count the claims of the likeliest precision from a probability of ``threshold`` on.
+
+    Labelled models are predicted without their family; all trials are predicted by the classifier that ships.
+    """
     guesses = [
         (row.precision, name, 0.0 if row.reason == "unsupported" else row.probabilities[name])
         for row in fitted().evaluation.out_of_fold

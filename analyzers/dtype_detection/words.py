@@ -1,4 +1,4 @@
-"""The report's sentences: whether the weights survive a cast to fp16, and notes."""
+"""Sentences of the report: the risk of a cast of the weights to fp16, and notes."""
 
 from collections.abc import Iterator
 
@@ -9,10 +9,10 @@ from analyzers.dtype_detection.collect import Chosen
 from analyzers.dtype_detection.report import Counts, Extremes, Fp16Risk, RiskLevel
 from analyzers.formatting import plural
 
-# Of 32- and 64-bit floats below twice the least, and from twice the largest on, the bins of a histogram do not tell the exponent.
+# Below twice the least, and from twice the largest on, the bins of a histogram do not tell the exponent of 32- and 64-bit floats.
 LEAST_EXPONENT, LARGEST_EXPONENT = -134, 127
 
-# Losing one weight in ten thousand to zero, or one in a hundred to reduced precision, is worth a word.
+# One weight in ten thousand lost to zero, or one in a hundred at reduced precision, is worth mentioning.
 _UNDERFLOW_SHARE = 1e-4
 _SUBNORMAL_SHARE = 1e-2
 
@@ -20,12 +20,12 @@ _SUBNORMAL_SHARE = 1e-2
 def fp16_risk(
     counts: Counts, extremes: Extremes, nonzero: int, blocks: int | None, most: float | None, unread: str, unread_share: float
 ) -> Fp16Risk:
-    """Judge the counts among ``nonzero`` finite nonzero values (those read, in quick mode).
+    """Judge the counts among ``nonzero`` finite nonzero values (in quick mode those read).
 
     blocks, most: of a sample, see `unseen`. unread: the weights whose values are not decoded, in words, or an empty text; unread_share:
-    of all elements. overflow: some weight becomes infinite. broken: some is NaN or infinite already. caution: enough become zero or lose
-    precision. fits: none of these.
-    unknown: there is no weight to judge, or most are not decoded. Weights that fit say nothing about activations.
+    their share of all elements. The level is "overflow" if some weight becomes infinite, "broken" if some is NaN or infinite already,
+    "caution" if enough become zero or lose precision, "fits" otherwise; "unknown" if there is no weight to judge or most are not decoded.
+    Weights that fit say nothing about activations.
     """
     excluded = [f"The check excludes {unread}, whose values are not decoded."] if unread else []
     if nonzero == 0 or extremes.abs_max is None:
@@ -66,13 +66,15 @@ def fp16_risk(
 
 
 def unread(chosen: Chosen) -> tuple[str, float]:
-    """The weights whose values are not decoded, in words, or an empty text; and their share of the elements."""
+    """Describe the weights whose values are not decoded, empty if there are none; returns the text and their share of the elements."""
     others = sum(t.elements for t in chosen.parameters if not t.has_values)
     return undecoded(chosen.parameters), others / max(1, sum(t.elements for t in chosen.parameters))
 
 
 def notes(checkpoint: Checkpoint, chosen: Chosen, exact: bool, aggregated: bool, tiny: int, largest: float | None) -> Iterator[str]:
-    """Sentences, those on the checkpoint's files first. tiny: nonzero values below 2^(LEAST_EXPONENT + 1); largest: finite magnitude."""
+    """Yield the notes, those on the checkpoint's files first. tiny: nonzero values below 2^(LEAST_EXPONENT + 1); largest:
+    finite magnitude.
+    """
     yield from account_notes(checkpoint, chosen.tensors)
     if not exact:
         yield (

@@ -47,11 +47,11 @@ class InvalidRequest(MantissaError):
 
 
 class InvalidReference(InvalidRequest):
-    """Not a model id, a built-in sample or, on the command line, a local path."""
+    """A reference that is not a model id, a built-in sample or, on the command line, a local path."""
 
 
 class InvalidData(InvalidRequest):
-    """Not instruction data, or too little of it."""
+    """Data that is not instruction data, or too little of it."""
 
 
 class InvalidFilter(InvalidRequest):
@@ -63,11 +63,11 @@ class CheckpointError(MantissaError):
 
 
 class CheckpointNotFound(CheckpointError):
-    """No such repository, revision, sample, folder or file."""
+    """A repository, revision, sample, folder or file that does not exist."""
 
 
 class HiddenRepository(CheckpointNotFound):
-    """No such repository, or one this caller may not see: the Hub does not tell which."""
+    """A repository that does not exist or that this caller may not see: the Hub does not tell which."""
 
 
 class AccessDenied(CheckpointError):
@@ -79,7 +79,7 @@ class TokenRefused(AccessDenied):
 
 
 class NoWeights(CheckpointError):
-    """No file of the checkpoint can be read as weights."""
+    """A checkpoint none of whose files can be read as weights."""
 
 
 class InvalidCheckpoint(CheckpointError):
@@ -91,7 +91,7 @@ class UnsupportedWeights(CheckpointError):
 
 
 class UnknownArchitecture(CheckpointError):
-    """Not a causal language model that can be run, or of an unsupported family."""
+    """A model that is not a causal language model that can be run, or is of an unsupported family."""
 
 
 class ModelTooLarge(CheckpointError):
@@ -103,7 +103,7 @@ class HubError(MantissaError):
 
 
 class HubUnreachable(HubError):
-    """No connection to the Hub, or one too slow to be of use."""
+    """A Hub that cannot be reached, or only over a connection too slow to be of use."""
 
 
 class HubThrottled(HubError):

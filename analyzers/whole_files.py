@@ -51,7 +51,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A new folder for temporary files, deleted when the block ends, or by a later run if this one is killed."""
+    """Make a new folder for temporary files, deleted when the block ends, or by a later run if this one is killed."""
     with _part(Path(tempfile.gettempdir()), "mantissa") as folder:
         folder.mkdir()
         yield folder

@@ -31,7 +31,7 @@ _WHY = {
 
 
 def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterable[Tensor], copies: Container[str]) -> "Coverage":
-    """The coverage of a report on one checkpoint.
+    """Build the coverage of a report on one checkpoint.
 
     chosen: tensors that pass the visitor's filters; read: all or, in quick mode, a sample of it; copies: names of copies of the embedding.
     """

@@ -26,7 +26,7 @@ Read = Callable[[Tensor, int, int, Bytes], NDArray[Any]]
 
 
 class Grid(NamedTuple):
-    """How scales cover a weight of (matrices, rows, columns), row-major: one per block of each matrix, partial at the edges."""
+    """Layout of the scales of a weight of (matrices, rows, columns), row-major: one per block of each matrix, partial at the edges."""
 
     rows: int
     columns: int

@@ -59,7 +59,7 @@ class WeightFiles:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All weight files, in order."""
+        """Paths of all weight files, in order."""
         return tuple(path for weights in self.sets for group in weights.groups for path in group)
 
     @property

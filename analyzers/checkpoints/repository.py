@@ -11,7 +11,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the caller may read; by default public Hub repositories and samples, as for anonymous visitors.
+    """Permissions to read; by default public Hub repositories and samples, as for anonymous visitors.
 
     token: the Hub token to read with; None for none at all (never the server's own); True for the token this machine is logged in with, as
     huggingface_hub finds it (command line only). local: whether local folders and files may be opened (command line only). memory:

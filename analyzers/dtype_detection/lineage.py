@@ -1,4 +1,4 @@
-"""From evidence to a verdict: the formats that stored values have provably passed through.
+"""Concludes from evidence which formats stored values have provably passed through.
 
 ``native`` means that no narrower ancestor survives in the bits. It is a fact about the file and no proof about training: fp32 masters saved
 as bf16 and pure bf16 training look the same.

@@ -18,20 +18,20 @@ Rows = slice | Tensor  # output indices of a linear map
 
 
 def _thirds(config: Any) -> dict[str, Rows]:
-    """Rows of all queries, all keys, all values, in equal numbers."""
+    """Return the rows of all queries, all keys, all values, in equal numbers."""
     width = config.hidden_size
     return {name: slice(i * width, (i + 1) * width) for i, name in enumerate("qkv")}
 
 
 def _grouped(config: Any) -> dict[str, Rows]:
-    """Rows of all queries, all keys, all values, with fewer keys and values than queries."""
+    """Return the rows of all queries, all keys, all values, with fewer keys and values than queries."""
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     queries, keys = config.num_attention_heads * size, config.num_key_value_heads * size
     return {"q": slice(0, queries), "k": slice(queries, queries + keys), "v": slice(queries + keys, queries + 2 * keys)}
 
 
 def _one_key(config: Any) -> dict[str, Rows]:
-    """Rows of all queries, one key, one value; if every head has its own key and value, head by head."""
+    """Return the rows of all queries, one key, one value; if every head has its own key and value, those head by head."""
     if not config.multi_query:
         return _by_head(config)
     width = config.hidden_size
@@ -40,12 +40,12 @@ def _one_key(config: Any) -> dict[str, Rows]:
 
 
 def _by_head(config: Any) -> dict[str, Rows]:
-    """Rows by head: its queries, keys and values."""
+    """Return the rows by head: its queries, keys and values."""
     return _by_group(config, config.num_attention_heads)
 
 
 def _by_group(config: Any, groups: int) -> dict[str, Rows]:
-    """Rows by group: the queries of its heads, then their shared keys and values."""
+    """Return the rows by group: the queries of its heads, then their shared keys and values."""
     heads = config.num_attention_heads
     size = config.hidden_size // heads
     rows = torch.arange((heads + 2 * groups) * size).view(groups, heads // groups + 2, size)
@@ -53,19 +53,19 @@ def _by_group(config: Any, groups: int) -> dict[str, Rows]:
 
 
 def _by_quarter(config: Any) -> dict[str, Rows]:
-    """Rows by quarter of the heads: queries, values, keys."""
+    """Return the rows by quarter of the heads: queries, values, keys."""
     rows = torch.arange(3 * config.hidden_size).view(4, 3, -1)
     return {"q": rows[:, 0].flatten(), "v": rows[:, 1].flatten(), "k": rows[:, 2].flatten()}
 
 
 def _with_gates(config: Any) -> dict[str, Rows]:
-    """Rows by head: its queries, then its output gates."""
+    """Return the rows by head: its queries, then its output gates."""
     rows = torch.arange(2 * config.num_attention_heads * config.head_dim).view(-1, 2, config.head_dim)
     return {"q": rows[:, 0].flatten(), "g": rows[:, 1].flatten()}
 
 
 def _falcon(config: Any) -> dict[str, Rows]:
-    """Rows by group in the newer Falcon architecture; in the older one, all heads share one key and value, or each head has its own."""
+    """Return the rows by group in the newer Falcon architecture; in the older one, heads share one key and value or have their own."""
     if config.new_decoder_architecture:
         return _by_group(config, config.num_kv_heads)
     return _by_group(config, 1) if config.multi_query else _by_head(config)

@@ -65,7 +65,7 @@ def lower_edge(number: int) -> float:
 
 
 def in_units(x: Fraction | float) -> int:
-    """Express ``x``, a multiple of 2^-`SUM_BITS`, in these units: adding fractions would take ten times as long."""
+    """Express ``x``, a multiple of 2^-`SUM_BITS`, in that unit as an integer, because adding fractions would take ten times as long."""
     numerator, denominator = x.as_integer_ratio()
     return numerator << (SUM_BITS + 1 - denominator.bit_length())
 

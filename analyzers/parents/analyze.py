@@ -109,7 +109,7 @@ class _Search:
         self._fit: Fitted | None = None
 
     def screen(self) -> Iterator[Progress]:
-        """If there are many candidates, choose those that are most similar in a small sample."""
+        """Choose the candidates that are most similar in a small sample, if there are many."""
         if len(self._numbers) <= FITTED:
             return
         read = yield from self._stream(self._numbers, "quick", max(1, self._request.budget // _SCREENED), "comparing all candidates")
@@ -193,7 +193,7 @@ class _Search:
         return stack
 
     def _examine(self, best: int) -> Iterator[Progress]:
-        """If much of the model is the best candidate's, read the remaining tensors again to tell what happened to them."""
+        """Read the remaining tensors again to tell what happened to them, if much of the model is the best candidate's."""
         assert self._read is not None
         if best not in self._read.numbers:
             return

@@ -200,7 +200,7 @@ class Difference(Data):
 
 
 class Conversion(Data):
-    """How a tensor of the model comes from the best candidate.
+    """Relation of a tensor of the model to the best candidate.
 
     sources: the candidate's tensors, with the part of each in brackets; empty if none matches. form: the layout in which they match ("as
     stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded, to the format ``to``; on-grid, a step

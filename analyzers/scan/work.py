@@ -19,7 +19,7 @@ ACCESS = Access(token=True, local=True)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """How to scan a checkpoint. threads: parallel reads of a local file; None: one per core."""
+    """Options of the scan of one checkpoint. threads: parallel reads of a local file; None: one per core."""
 
     each: DtypeRequest
     device: Device

@@ -189,7 +189,7 @@ class _Comparison:
         )
 
     def _coverage(self) -> tuple[Coverage, ...]:
-        """Coverage of the base, as compared with the last tuned checkpoint, followed by that of each tuned checkpoint."""
+        """Report the coverage of the base, as compared with the last tuned checkpoint, followed by that of each tuned checkpoint."""
         filters = self._request.include, self._request.exclude
         tuned = [tuned_coverage(side, self._alignment, column, *filters) for column, side in enumerate(self._sides[1:])]
         return base_coverage(self._sides[0], self._alignment, [len(tuned) - 1], *filters), *tuned

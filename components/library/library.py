@@ -364,7 +364,7 @@ class Library:
             raise request_error(error) from None
 
     def _publish_at_once(self) -> str:
-        """On a disk that does not survive a restart, publish and wait for it. Return why something is not published, or ""."""
+        """Publish and wait for it if the disk does not survive a restart. Return why something is not published, or ""."""
         if self._publisher is None:
             return "It is lost with the next restart: no dataset is configured (MANTISSA_DATASET)." if self._ephemeral else ""
         return self._publisher.at_once(limits.PUBLISH_WAIT_SECONDS) if self._ephemeral else ""

@@ -90,7 +90,7 @@ def withdrawn(connection: sqlite3.Connection) -> set[str]:
 
 
 def allow(connection: sqlite3.Connection, ids: Iterable[str]) -> None:
-    """Accept results with these ids again: the dataset no longer has them, or they were computed again, of public repositories."""
+    """Accept results with these ids again, because the dataset no longer has them or they were computed again from public repositories."""
     connection.executemany("DELETE FROM meta WHERE name = ?", [(f"{_WITHDRAWN}{result_id}",) for result_id in ids])
 
 

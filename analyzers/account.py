@@ -28,8 +28,9 @@ _SHOWN = 10
 
 
 def coverage_tables(coverage: Sequence[Coverage]) -> "dict[str, pandas.DataFrame]":
-    """Return the tables ``coverage`` (a row per checkpoint: share, and tensors, parameters, bytes of each class), ``left_out``,
-    ``files_not_read``.
+    """Return the tables ``coverage``, ``left_out`` and ``files_not_read``.
+
+    ``coverage`` has a row per checkpoint: share, and tensors, parameters, bytes of each class.
     """
     parts = ({"checkpoint": each.ref, **part.model_dump()} for each in coverage for part in each.left_out)
     files = ({"checkpoint": each.ref, **file.model_dump()} for each in coverage for file in each.files_not_read)

@@ -81,8 +81,7 @@ def parents(
 def parents(
     model: "Weights", *candidates: "Weights", stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
 ) -> Any:
-    """Determine which models the weights come from: a copy, a fine-tune, a merge (of what, in which proportions), or none of the
-    candidates.
+    """Determine the models that the weights come from: a copy, a fine-tune, a merge (in which proportions), or none of the candidates.
 
     model, candidates: like the model of `dtype`; by default the candidates that the model card names. options: fields of
     `analyzers.parents.ParentsRequest`, those of `dtype`. Other parameters and errors as in `dtype`.

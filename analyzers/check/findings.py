@@ -79,9 +79,7 @@ def index(checkpoint: Checkpoint) -> Iterator[Finding]:
 
 
 def not_read(coverage: Coverage) -> Iterator[Finding]:
-    """Find files that were not judged and may hold weights of the model; those that by their names repeat what was read are
-    only remarks.
-    """
+    """Find files that were not judged and may hold weights of the model; those that by name repeat what was read are only remarks."""
     missed = coverage.missed_files
     if missed:
         them = "them" if len(missed) > 1 else "it"

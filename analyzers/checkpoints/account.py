@@ -43,8 +43,9 @@ def read_coverage(checkpoint: Checkpoint, chosen: Iterable[Tensor], read: Iterab
 def base_coverage(
     checkpoint: Checkpoint, alignment: Alignment, columns: Sequence[int], include: str | None = None, exclude: str | None = None
 ) -> "Coverage":
-    """Return the coverage of the base of a comparison, taking the tuned checkpoints ``columns`` together. include, exclude: the visitor's
-    filters.
+    """Return the coverage of the base of a comparison, taking the tuned checkpoints ``columns`` together.
+
+    include, exclude: the visitor's filters.
     """
     compared: Counter[str] = Counter()
     for group in alignment.groups:

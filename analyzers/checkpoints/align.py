@@ -359,9 +359,7 @@ def _cut(base: Tensor, tuned: Tensor) -> bool:
 
 
 def _finest(tensor: Tensor, columns: Sequence[Sequence[Match]]) -> list[Tensor]:
-    """Return the parts in which all columns compare a base tensor: those of the column with the most parts, and repeats of the whole
-    tensor.
-    """
+    """Return the parts in which all columns compare a base tensor: those of the column with the most parts, and whole repeats."""
     most = max(columns, key=len, default=())
     pieces = {match.base.name: match.base for match in most}
     if len(most) < 2 or tensor.name in pieces:  # whole, and possibly again as a head or a repeated layer

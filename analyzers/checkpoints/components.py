@@ -22,8 +22,9 @@ _NO_PART = re.compile(r"scheduler|tokenizer|processor|extractor|guider|watermark
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The folders of one model. file: the file that lists them; folders: those with weights, in listed order; notes: remarks for the
-    reader.
+    """The folders of one model.
+
+    file: the file that lists them; folders: those with weights, in listed order; notes: remarks for the reader.
 
     main: the folder whose tensors are named as in a model of its own, and whose config.json is the model's; None in a pipeline; empty:
     further folders that it names and whose parts have weights, though none are there; complete: whether each part of a pipeline that should

@@ -21,8 +21,7 @@ _NAMED_TIES = 8
 
 
 def file_tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]) -> tuple[list[Tensor], dict[str, str]]:
-    """Return every tensor, with the file added to names that collide, and a map from tensors that loaders replace to those they load
-    instead.
+    """Return every tensor, with the file added to names that collide, and a map from replaced tensors to those that loaders use.
 
     If several shards of one set hold the same name, transformers loads the tensor in the last shard, whatever the index says; the file is
     added to the names of the others. notes: receives remarks for the reader. Raises InvalidCheckpoint if a GGUF file repeats a name, or

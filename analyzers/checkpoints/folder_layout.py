@@ -63,9 +63,7 @@ def select_folder(
 
 
 def _prefers_safetensors(names: Sequence[str]) -> bool:
-    """Return whether transformers loads safetensors: decided by the file names it looks for, else by the presence of any
-    safetensors file.
-    """
+    """Return whether transformers loads safetensors: by the file names it looks for, else by the presence of any such file."""
     for main, safe in (("model.safetensors", True), ("adapter_model.safetensors", True), ("pytorch_model.bin", False)):
         if main in names or main + INDEX in names:
             return safe

@@ -28,8 +28,9 @@ _IDLE_CLIENTS = 16  # most clients that are kept with their open connections
 
 
 class Setback(Exception):
-    """A failure that a retry may fix. error: raised if there is no retry; wait: seconds requested by the Hub; slow: the
-    reply was too slow.
+    """A failure that a retry may fix.
+
+    error: raised if there is no retry; wait: seconds requested by the Hub; slow: the reply was too slow.
     """
 
     def __init__(self, error: MantissaError, *, wait: float | None = None, slow: bool = False) -> None:

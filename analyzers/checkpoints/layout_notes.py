@@ -10,9 +10,7 @@ _LISTED = 12  # most layers that a sentence names
 
 
 def moved_layers(found: Unmatched) -> list[tuple[int, int | None]]:
-    """Return the moved layers of the base with the tuned checkpoint's layers that have or repeat their content; None for a
-    missing layer.
-    """
+    """Return the moved layers of the base with the tuned layers that have or repeat their content; None for a missing layer."""
     again = [(source, layer) for each in found.layers for layer, source in sorted(each.repeated.items())]
     return [*((layer, source) for each in found.layers for layer, source in sorted(each.moved.items())), *again]
 
@@ -24,8 +22,9 @@ def form_words(found: Unmatched) -> list[str]:
 
 
 def layout_notes(found: Unmatched, base: str, tuned: str) -> Iterator[str]:
-    """Yield a sentence for each layout in which tensors were compared, and on renumbered layers. base, tuned: names used in
-    the sentences.
+    """Yield a sentence for each layout in which tensors were compared, and on renumbered layers.
+
+    base, tuned: names used in the sentences.
     """
     moved = [each for of in found.layers for each in sorted(of.moved.items())]
     lost = [str(layer) for layer, source in moved if source is None]

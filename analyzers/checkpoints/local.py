@@ -255,8 +255,9 @@ class LocalRepository:
 
 
 def sample_folder(name: str) -> Path:
-    """Return the folder of a built-in sample, in the Hub's file layout. Raises CheckpointNotFound, listing the samples, for
-    an unknown one.
+    """Return the folder of a built-in sample, in the Hub's file layout.
+
+    Raises CheckpointNotFound, listing the samples, for an unknown one.
     """
     known = sorted(path.name for path in SAMPLES.iterdir() if (path / "config.json").exists())
     if name not in known:

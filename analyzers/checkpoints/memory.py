@@ -24,8 +24,10 @@ _HASHED_AT_ONCE = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class MemoryTensor:
-    """A tensor in memory. dtype: as safetensors names it; read_into: fills a buffer with its row-major bytes from an offset on, from any
-    thread; value: the tensor itself, for running the model.
+    """A tensor in memory.
+
+    dtype: as safetensors names it; read_into: fills a buffer with its row-major bytes from an offset on, from any thread; value: the tensor
+    itself, for running the model.
     """
 
     dtype: str

@@ -41,8 +41,9 @@ def open_repository(text: str, access: Access) -> tuple[Repository, str]:
 def open_hub_or_cache(
     name: str, revision: str | None, access: Access, kind: Literal["models", "datasets"] = "models"
 ) -> tuple[Repository, str]:
-    """Open a repository like `hub.open_hub`; if the Hub is unreachable and ``access`` is local, open the cached snapshot and return a
-    sentence.
+    """Open a repository like `hub.open_hub`.
+
+    If the Hub is unreachable and ``access`` is local, opens the cached snapshot and returns a sentence that says so.
 
     Raises as `hub.open_hub` does.
     """

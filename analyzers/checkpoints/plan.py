@@ -40,8 +40,9 @@ class Plan:
 
     @classmethod
     def of(cls, checkpoints: Sequence[Checkpoint], groups: Sequence[Sides], mode: str, budget: int, seed: int) -> "Plan":
-        """Plan what to read; the same arguments give the same plan on any machine. groups: the tensors to read, each with one side per
-        checkpoint.
+        """Plan what to read; the same arguments give the same plan on any machine.
+
+        groups: the tensors to read, each with one side per checkpoint.
 
         mode: "quick" or "exact". Raises InvalidRequest for a budget too small.
         """

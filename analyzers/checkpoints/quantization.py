@@ -34,8 +34,9 @@ _INTEGERS = {
 
 
 def quantization(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> str | None:
-    """Return the quantization method: "gptq", "awq", "bitsandbytes-4bit", "mxfp4", "nvfp4", "fp8", "gguf", ...; None for unquantized
-    weights.
+    """Return the quantization method, None for unquantized weights.
+
+    One of "gptq", "awq", "bitsandbytes-4bit", "mxfp4", "nvfp4", "fp8", "gguf", ...
 
     tensors: as stored, before scales are paired with weights. They decide whether weights are quantized, since a configuration
     often survives a conversion; ``quantization_config.quant_method`` then decides between methods with the same storage.

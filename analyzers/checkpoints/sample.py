@@ -58,8 +58,9 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """The division of tensors into cells; every array is (tensors,). Each ``line`` elements are split separately into cells
-    of ``length``.
+    """The division of tensors into cells; every array is (tensors,).
+
+    Each ``line`` elements are split separately into cells of ``length``.
     """
 
     line: IntArray
@@ -160,8 +161,9 @@ def _pools(frame: _Frame, cells: _Cells, sampled: npt.NDArray[np.bool_], blocks:
 
 
 def _allocate(elements: npt.NDArray[np.float64], cells: npt.NDArray[np.float64], blocks: int) -> IntArray:
-    """Allocate blocks to strata: proportional to ``elements``, at least 8 if there are enough, at most the number of the
-    stratum's cells.
+    """Allocate blocks to strata, proportional to ``elements``.
+
+    Each stratum gets at least 8 if there are enough, and at most the number of its cells.
     """
     least = np.minimum(cells, STRATUM_BLOCKS if len(cells) > 1 else 0)
     low, high = 0.0, float(blocks + cells.sum()) / max(float(elements.sum()), 1.0) + float((cells / elements).max())

@@ -253,9 +253,7 @@ class Inspection:
         return report
 
     def _copies(self) -> set[str]:
-        """Find copies of the embedding (in exact mode, or if the configuration ties it) and of tensors in other shards; returns their
-        names.
-        """
+        """Return the names of copies of tensors in other shards and, in exact mode or if the configuration ties it, of the embedding."""
         if not (self._plan.exact or states_ties(self._checkpoint.config) or self._checkpoint.replaced):
             return set()
         return {name for name, copy in repeated(self._checkpoint, self._plan.exact).items() if copy}

@@ -138,9 +138,7 @@ class Partial:
 
 
 def _pool(tensor: Tensor) -> PoolKey:
-    """Return the pool of a tensor: dtype (separate if values are decoded), role, and whether it is a vector, which a sample
-    reads more of.
-    """
+    """Return the pool of a tensor: dtype (separate if decoded), role, and whether it is a vector, which a sample reads more of."""
     return tensor.dtype if tensor.scale is None else f"scaled {tensor.dtype}", tensor.role, len(tensor.shape) < 2
 
 

@@ -65,8 +65,9 @@ class Evaluation(Data):
 
 
 class Alternative(Data):
-    """Another way to fit, evaluated in the same folds. name: what it is; likeliest_correct: number of likeliest precisions
-    that are right.
+    """Another way to fit, evaluated in the same folds.
+
+    name: what it is; likeliest_correct: number of likeliest precisions that are right.
     """
 
     name: str

@@ -191,9 +191,7 @@ _MANTISSA_BITS = {format_.name: format_.mantissa_bits for format_ in (BF16, FP16
 
 @cache
 def _lowest_bits(dtype: str) -> NDArray[np.int16]:
-    """Return the exponent of the lowest bit in use in each bin; in bins that do not tell it (plane 0 of wide dtypes) the highest possible
-    one.
-    """
+    """Return the exponent of the lowest bit in use in each bin; if a bin does not tell it (plane 0 of wide dtypes) the highest possible."""
     table = bins(dtype)
     whole = (np.abs(np.frexp(np.where(table.finite_nonzero, table.value, 1.0))[0]) * 2.0**53).astype(np.int64)
     lowest = table.exponent - 53 + np.frexp((whole & -whole).astype(np.float64))[1]

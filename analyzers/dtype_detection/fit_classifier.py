@@ -42,9 +42,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Recipe(NamedTuple):
-    """Design of a classifier: its features, the precisions they tell apart (others keep their shares), and the distance up to which it
-    answers.
-    """
+    """Design of a classifier: its features, the precisions they tell apart (others keep their shares), and its reach."""
 
     features: tuple[Magnitude, ...]
     learned: tuple[str, ...]

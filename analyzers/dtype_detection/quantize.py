@@ -117,8 +117,9 @@ def _cut(tensor: Tensor, rows: int, numbers: range) -> list[Span]:
 def measure(
     checkpoint: Checkpoint, slabs: Slabs, formats: Sequence[QuantizationFormat], largest: Mapping[str, float | None]
 ) -> Iterator[Step[Errors]]:
-    """Read ``slabs`` and round them to each format; yields the steps of the stream. largest: magnitude in each tensor, as far as it was
-    read.
+    """Read ``slabs`` and round them to each format; yields the steps of the stream.
+
+    largest: magnitude in each tensor, as far as it was read.
     """
     sampled = bool(slabs.population)
 

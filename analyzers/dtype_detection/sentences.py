@@ -78,9 +78,7 @@ def _bounded(report: "DtypeReport") -> str:
 
 
 def narrower(report: "DtypeReport") -> str:
-    """Return the format that provably holds every value (read) of a wider file: "bf16", "fp16", for an fp64 file "fp32"; empty if none
-    does.
-    """
+    """Return the format that provably holds every value (read) of a wider file: "bf16", "fp16", or, for fp64, "fp32"; else empty."""
     ancestor, lineage = _ancestor(report), report.lineage
     if ancestor not in _TORCH or BITS.get(lineage.stored, 0) <= BITS[ancestor]:
         return ""

@@ -72,8 +72,9 @@ def unread(chosen: Chosen) -> tuple[str, float]:
 
 
 def notes(checkpoint: Checkpoint, chosen: Chosen, exact: bool, aggregated: bool, tiny: int, largest: float | None) -> Iterator[str]:
-    """Yield the notes, those on the checkpoint's files first. tiny: nonzero values below 2^(LEAST_EXPONENT + 1); largest:
-    finite magnitude.
+    """Yield the notes, those on the checkpoint's files first.
+
+    tiny: nonzero values below 2^(LEAST_EXPONENT + 1); largest: finite magnitude.
     """
     yield from account_notes(checkpoint, chosen.tensors)
     if not exact:

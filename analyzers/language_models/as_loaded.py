@@ -16,8 +16,9 @@ _LAYER = re.compile(r".*\.\d+\.")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Loaded:
-    """The tensors of a loaded model. dtypes: of each parameter and stored buffer, by name; computed: buffers that are not stored, on the
-    CPU.
+    """The tensors of a loaded model.
+
+    dtypes: of each parameter and stored buffer, by name; computed: buffers that are not stored, on the CPU.
     """
 
     dtypes: dict[str, torch.dtype]

@@ -51,8 +51,10 @@ def instruction_pairs(
     choice: Choice = "first",
     seed: int = 0,
 ) -> Instructions:
-    """Read ``limit`` pairs from ``source``: "builtin"; a file (.jsonl, .json, .parquet), if local files may be read; or org/dataset or
-    org/dataset@revision on the Hub, whose training split is read as far as needed.
+    """Read ``limit`` pairs from ``source``.
+
+    source: "builtin"; a file (.jsonl, .json, .parquet), if local files may be read; or org/dataset or org/dataset@revision on the Hub,
+    whose training split is read as far as needed.
 
     choice: the first pairs, or a random choice by ``seed`` (`row_choice`), in row order. choices: the alternatives to a dataset that the
     error for an invalid ``source`` suggests.

@@ -72,9 +72,7 @@ class TokensRequest(Request):
         return self
 
     def canonical(self, opened: "OpenModel", data: str | None) -> Self:
-        """Return the request as a report states it: with the opened model, and the name of the ``data`` unless samples were given as
-        tokens.
-        """
+        """Return the request as a report states it: with the opened model, and the name of the ``data`` unless tokens were given."""
         from analyzers.checkpoints import parse_reference
 
         revision = parse_reference(self.model, local=True).revision

@@ -21,8 +21,9 @@ _CLOSE = 1e-3  # tolerance between logits computed twice by the same operations
 
 @dataclass(frozen=True, slots=True)
 class LogitMap:
-    """The map from the output x of a model's head to its logits: z = cap tanh(y / cap) with y = factor / divisor x; without
-    a cap, z = y.
+    """The map from the output x of a model's head to its logits z.
+
+    z = cap tanh(y / cap) with y = factor / divisor x; without a cap, z = y.
     """
 
     factor: float = 1.0

@@ -365,9 +365,7 @@ def check_work(opened: OpenModel, tokens: int, largest: int | None, less: str) -
 
 
 def _longrope(outline: nn.Module) -> int | None:
-    """Return the sequence length beyond which transformers switches the whole batch to other rotary scaling factors; None if
-    there is none.
-    """
+    """Return the sequence length beyond which transformers switches the whole batch to other rotary scaling factors, if any."""
     rope = getattr(text_config(outline), "rope_parameters", None)
     kinds = [rope, *rope.values()] if isinstance(rope, dict) else []
     found = [

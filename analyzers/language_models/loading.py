@@ -83,8 +83,9 @@ class LoadingOracle:
 
 
 def loaded_tensors(checkpoint: Checkpoint) -> list[Tensor]:
-    """List the tensors in files that transformers reads: none outside an index, none of other components, whose names begin
-    with a folder.
+    """List the tensors in files that transformers reads.
+
+    Leaves out tensors outside an index and those of other components, whose names begin with a folder.
     """
     outside = {number for number, file in enumerate(checkpoint.files) if file.path in checkpoint.outside_index}
     every = (*checkpoint.tensors, *checkpoint.aliases)

@@ -18,8 +18,9 @@ IGNORED = -100
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A tokenized sample: tokens from ``answer_start`` on are the answer. truncated: the sample was shortened. text: the full text, even if
-    truncated.
+    """A tokenized sample: tokens from ``answer_start`` on are the answer.
+
+    truncated: the sample was shortened. text: the full text, even if truncated.
     """
 
     token_ids: tuple[int, ...]

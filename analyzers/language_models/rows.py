@@ -202,9 +202,7 @@ class ParquetRows:
 
 
 def _survives(look: Callable[[], None]) -> bool:
-    """Return whether a process survives ``look``, tried in a fork: on some damaged footers, pyarrow ends the process without
-    an exception.
-    """
+    """Return whether a process survives ``look``, tried in a fork: pyarrow crashes on some damaged footers."""
     if not hasattr(os, "fork"):
         return True
     with warnings.catch_warnings():

@@ -32,8 +32,9 @@ class UnitWeights:
 
 
 def unit_weights(model: nn.Module, unit: Literal["ffn", "attention"]) -> tuple[UnitWeights, ...]:
-    """List the weights of every unit, in layer order. In a model of no supported family, feed-forward blocks count as layers, in its own
-    order.
+    """List the weights of every unit, in layer order.
+
+    In a model of no supported family, feed-forward blocks count as layers, in its own order.
 
     Such a block is a module whose only linear maps are named as those of a supported family, of `nn.TransformerEncoderLayer` or of T5, or
     an `nn.Sequential` with two `nn.Linear`, if the second maps the output of the first. Raises UnknownArchitecture for a model without such

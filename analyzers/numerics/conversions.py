@@ -36,8 +36,9 @@ def fp32_table(dtype: str) -> NDArray[np.uint32]:
 
 
 def bf16_places(codes: NDArray[Any], dtype: str) -> NDArray[np.int64]:
-    """Return (n,) ranks of values, rounded once to nearest even, among the values of bf16: zeros at 0, negative values below, NaN beyond
-    all.
+    """Return (n,) ranks of values, rounded once to nearest even, among the values of bf16.
+
+    Zeros are at 0, negative values below, NaN beyond all.
     """
     patterns = _rounded_to_odd(codes.view(np.float64)) if dtype == "F64" else fp32_of(codes, dtype)
     magnitude = (patterns & np.uint32(0x7FFFFFFF)).astype(np.int64)

@@ -27,8 +27,9 @@ def narrowed(codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any]:
 
 
 def narrowed_exactly(codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any] | None:
-    """Narrow like `narrowed` if every pattern can be restored bit for bit, including signs of zeros, infinities and NaNs;
-    else return None.
+    """Narrow like `narrowed` if every pattern can be restored bit for bit, else return None.
+
+    Bits include signs of zeros, infinities and NaNs.
     """
     if dtype == "F32" and to == "BF16":  # the common case, many times as fast
         return None if np.bitwise_or.reduce(codes) & 0xFFFF else narrowed(codes, dtype, to)

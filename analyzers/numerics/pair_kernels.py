@@ -55,8 +55,9 @@ def _survey(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[bool, 
 
 @njit(nogil=True, cache=True)
 def _bf16_place(pattern: Any) -> Any:
-    """Return the rank of an fp32 pattern, rounded to nearest even, among the values of bf16: zeros at 0, negative values
-    below, NaN beyond.
+    """Return the rank of an fp32 pattern, rounded to nearest even, among the values of bf16.
+
+    Zeros are at 0, negative values below, NaN beyond.
     """
     magnitude = pattern & _MAGNITUDE
     if magnitude > _INFINITY:

@@ -72,8 +72,9 @@ def in_units(x: Fraction | float) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taken:
-    """The contents that `Distribution.take` removed. bins: (m,) indices into the flat counts, ascending; counts: (m,); the rest as in
-    `Distribution`.
+    """The contents that `Distribution.take` removed.
+
+    bins: (m,) indices into the flat counts, ascending; counts: (m,); the rest as in `Distribution`.
     """
 
     bins: Ints

@@ -289,9 +289,7 @@ class _Search:
         return fit, [row for i, row in zip(self._fit.chosen, fit.parents, strict=True) if i in self._fit.parents]
 
     def _coverages(self, best: int, stack: Stack | None) -> tuple[Coverage, ...]:
-        """Return the coverage of the model, compared with the best candidate or a stack's candidates, then of the candidates in request
-        order.
-        """
+        """Return the coverage of the model against the best candidate or a stack's candidates, then that of each candidate in order."""
         model = self._coverage[best][0] if stack is None else self._covered_by(stack.parents.values())
         return (model, *(self._coverage[number][1] for number in sorted(self._coverage)))
 
@@ -337,9 +335,7 @@ class _Search:
         return None if read is None or best not in read.numbers else read.sums.steps(read.numbers.index(best), self._dtype() or "")
 
     def _unseen(self) -> tuple[int, float] | None:
-        """Return the number of blocks read in incompletely read strata, and the share of all blocks that may be of a kind
-        not among them.
-        """
+        """Return the number of blocks read in incompletely read strata, and the share of all blocks that may be of an unseen kind."""
         sample = None if self._read is None else self._read.sums.sample
         return None if sample is None else sample.unseen()
 

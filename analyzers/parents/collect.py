@@ -84,17 +84,16 @@ class Sample:
         return share_interval(ShareBlocks(self.stratum, self.elements, tested, equal, self.population))
 
     def unseen(self) -> tuple[int, float]:
-        """Return the number of blocks read in incompletely read strata, and the share of values that may be (95%) in blocks of an unseen
-        kind.
-        """
+        """Return the number of blocks read in incompletely read strata, and the 95% bound on the share of values of an unseen kind."""
         read = np.bincount(self.stratum, self.elements, len(self.population))
         number = int((read < self.population)[self.stratum].sum())
         elements, nothing = self.elements[:, None], np.zeros((len(self.elements), 1), np.int64)
         return number, float(share_interval(ShareBlocks(self.stratum, self.elements, elements, nothing, self.population)).high[0])
 
     def cosine(self, candidate: int) -> tuple[float, float] | None:
-        """Return a 95% interval of the cosine in the whole population; None if few blocks carry the values, since unread blocks may carry
-        more.
+        """Return a 95% interval of the cosine in the whole population.
+
+        None if few blocks carry the values, since unread blocks may carry more.
 
         The blocks of a stratum are the independent units; the variance is linearised, with the finite population correction, on the scale
         of atanh, on which the distribution is nearly normal. Student's quantile has as many degrees of freedom as blocks of equal weight
@@ -151,9 +150,7 @@ class Sums:
         return float(np.mean([self._agreement(candidate, layer, 0) >= least for layer in {cell[0] for cell in self.cells}] or [False]))
 
     def akin(self, candidate: int, alignment: Alignment, least: float) -> tuple[int, float]:
-        """Count the matrices that equal the candidate's in most values or have an agreement of ``least``; return this and their share of
-        values.
-        """
+        """Count the matrices that equal the candidate's in most values or agree by ``least``; return this and their share of values."""
         compared = [group.base for group in alignment.groups if is_matrix(group.base.shape, group.base.role)]
         compared = [base for base in compared if base.name in self.tensors and self.tensors[base.name][candidate, 0]]
         held = [base.elements for base in compared if self._akin(base.name, candidate, least)]

@@ -93,9 +93,7 @@ class Examination:
         return "differs", None, number - max(exact, *casts)
 
     def _looks_trained(self, group: Group) -> bool:
-        """Return whether the values differ like those of a trained matrix: in the same direction, and more of them after
-        longer training.
-        """
+        """Return whether the values differ like those of a trained matrix: in one direction, and more of them after longer training."""
         number, xx, xp, pp, zeroed = self._moments[group.base.name][[0, 2, 3, 4, 5]].tolist()
         if not number or not xx or not pp or number < self._counts[group.base.name][0]:
             return False

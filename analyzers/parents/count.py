@@ -131,8 +131,9 @@ class Counter:
         return counted
 
     def _tally(self, holders: Sequence[int], patterns: NDArray[np.uint16], usable: NDArray[np.bool_]) -> None:
-        """Add bf16 patterns, (1 + sides, n), where ``usable``, for a whole chunk at a time, since a histogram has as many bins as a chunk
-        values.
+        """Add bf16 patterns, (1 + sides, n), where ``usable``.
+
+        Takes a whole chunk at a time, since a histogram has as many bins as a chunk has values.
 
         The last row marks smooth rows.
         """
@@ -155,8 +156,9 @@ class Counter:
         width: int,
         number: int,
     ) -> NDArray[np.uint16]:
-        """Add values of matrices, (sides, n); number: index of the first block. Returns their bf16 patterns, and which are
-        in smooth rows.
+        """Add values of matrices, (sides, n); number: index of the first block.
+
+        Returns their bf16 patterns, and which are in smooth rows.
         """
         in_bf16 = np.stack([rounded(each, "BF16") for each in values])
         directions = [signs(each, width) for each in values]
@@ -219,8 +221,7 @@ def is_matrix(shape: Sequence[int], role: str) -> bool:
 
 
 def signs(values: Floats, width: int) -> Floats:
-    """Return (n,) the signs of ``values``, in rows of ``width``, after removing the means of rows and columns, then centred in the same
-    way.
+    """Return (n,) the signs of ``values``, in rows of ``width``, after centring by row and column, then centred in the same way.
 
     Features that unrelated matrices share (non-negative values, large channels, rows of different norms, a diagonal) affect the means, or a
     few large values; signs contain neither. 0 where a value is 0, and in rows of a single value, since masks are shared too.

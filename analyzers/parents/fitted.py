@@ -129,8 +129,9 @@ class Fitted:
 
     @property
     def spherical(self) -> float | None:
-        """The parameter t of a SLERP of two parents that agrees with the weights, a_1 = sin((1 - t) theta) / sin theta, a_2 = sin(t theta)
-        / sin theta.
+        """The parameter t of a SLERP of two parents that agrees with the weights.
+
+        a_1 = sin((1 - t) theta) / sin theta, a_2 = sin(t theta) / sin theta.
 
         None if no t agrees, or if the merge cannot be distinguished from a linear one because the weights add up to 1.
         """
@@ -146,8 +147,9 @@ class Fitted:
         return t if abs(a - np.sin((1 - t) * theta) / np.sin(theta)) < SMALLEST else None
 
     def _parents(self) -> list[int]:
-        """Return the candidates that explain much of X, overall or in most layers, and whose weight differs from 0 beyond its interval in
-        some fit.
+        """Return the candidates that explain much of X, overall or in most layers.
+
+        In some fit their weight must differ from 0 by more than its interval.
         """
         alone = squares(self._layer_grams, [])
         left = squares(self._layer_grams, self.chosen)

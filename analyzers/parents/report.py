@@ -94,8 +94,9 @@ class Candidate(Data):
 
 
 class Parent(Data):
-    """The weight a_i of a parent in the fit, with its interval. alike: candidates so close to it that only the sum of their weights is
-    known.
+    """The weight a_i of a parent in the fit, with its interval.
+
+    alike: candidates so close to it that only the sum of their weights is known.
     """
 
     ref: str
@@ -186,8 +187,9 @@ class MovedLayer(Data):
 
 
 class Difference(Data):
-    """The difference X - P for the best candidate, in the first rows of some matrices. rank: number of singular values above the rounding
-    noise.
+    """The difference X - P for the best candidate, in the first rows of some matrices.
+
+    rank: number of singular values above the rounding noise.
 
     rows: the highest possible rank. low_rank: whether the update has a far lower rank than that, as a merged LoRA has.
     """

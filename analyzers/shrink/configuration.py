@@ -21,8 +21,7 @@ def holding(dtypes: Iterable[str]) -> str | None:
 
 
 def narrowed_config(text: bytes, dtype: str) -> tuple[bytes, str] | None:
-    """Replace each dtype wider than ``dtype`` in config.json, also in nested configurations; return the text and the dtype that it then
-    states.
+    """Replace each dtype wider than ``dtype`` in config.json, also in nested parts; return the text and the dtype that it then states.
 
     If none is stated, ``dtype`` is added: a loader would use that of the first tensor for all. None if it is not a JSON object.
     """

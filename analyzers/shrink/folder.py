@@ -135,8 +135,9 @@ class Folder:
                     out.write(read_range(file, at, min(limits.CHUNK_BYTES, nbytes - at)))
 
     def _compare(self, folder: Path, digests: dict[tuple[str, int], bytes]) -> Generator[Progress, None, None]:
-        """Read the new files like any checkpoint, and compare digests: narrowed values with those that preserved every bit
-        of the source.
+        """Read the new files like any checkpoint, and compare digests.
+
+        Narrowed values are compared with those that preserved every bit of the source.
         """
         with open_checkpoint(str(folder), Access(local=True)) as written:
             names = names_in_files(written)

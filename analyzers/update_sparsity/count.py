@@ -105,8 +105,9 @@ class Comparer:
         return tables
 
     def _places_of(self, last: Tensor | None) -> ChangedPlaces | None:
-        """Return counters for the rows and columns of a matrix that was not cut. Rows run along the last axis; the axes before it are
-        flattened.
+        """Return counters for the rows and columns of a matrix that was not cut.
+
+        Rows run along the last axis; the axes before it are flattened.
         """
         if not self._exact or last is None or len(last.shape) < 2 or not last.elements:
             return None

@@ -69,9 +69,7 @@ class _Cells:
 
 
 def size_intervals(found: Sequence[Magnitudes], blocks: Blocks, whole: Distribution, path: str) -> Iterator[tuple[str, Interval]]:
-    """Compute intervals for the statistics of ``whole``, the weighed distribution of magnitudes; yields each with its path
-    in the report.
-    """
+    """Compute intervals for the statistics of ``whole``, the weighed distribution of magnitudes, by their path in the report."""
     for changed_only in (False, True):
         if not whole.number(changed_only):
             continue
@@ -98,9 +96,7 @@ def size_intervals(found: Sequence[Magnitudes], blocks: Blocks, whole: Distribut
 def energy_intervals(
     found: Sequence[Magnitudes], blocks: Blocks, whole: Distribution, tops: Sequence[float]
 ) -> Iterator[tuple[str, Interval]]:
-    """Compute intervals for the shares of the sum of squares in the ``tops`` largest of ``whole``; yields each with its path
-    in the report.
-    """
+    """Compute intervals for the shares of the sum of squares in the ``tops`` largest of ``whole``, by their path in the report."""
     if not whole.counts.any():
         return
     cells = _Cells(found, changed_only=False)

@@ -71,8 +71,7 @@ class Magnitudes(Data):
 
 
 class UlpBin(Data):
-    """A bin with ``count`` pairs of finite values read whose bf16 values are ``low`` to ``high`` (inclusive) bf16 ULPs apart; 0 is
-    unchanged.
+    """Pairs of finite values read whose bf16 values are ``low`` to ``high`` (inclusive) bf16 ULPs apart; 0 is unchanged.
 
     share: of all compared pairs of finite values; null in reports made before it was added.
     """

@@ -164,8 +164,9 @@ class Renamed(Data):
 
 
 class Misshapen(Renamed):
-    """A pair of tensors with the same name and different shapes, not compared. transposed: whether the shapes differ only in the order of
-    axes.
+    """A pair of tensors with the same name and different shapes, not compared.
+
+    transposed: whether the shapes differ only in the order of axes.
     """
 
     shape: tuple[int, ...]

@@ -118,7 +118,9 @@ class _Blocks:
         return gram
 
     def leading(self, k: int) -> tuple[Any, Any, Any]:
-        """Compute singular values (m,), falling; left singular vectors U (m, k) of the k largest; and A^T U (n, k), which spans the right
+        """Compute the leading singular values and vectors.
+
+        Returns all singular values (m,), falling; left singular vectors U (m, k) of the k largest; and A^T U (n, k), which spans the right
         ones.
         """
         values, vectors = self._torch.linalg.eigh(self.gram())

@@ -54,8 +54,9 @@ def hub_id(model: str) -> str:
 
 
 def model_id(text: str) -> str:
-    """Return the name of a model in the library: org/name, or sample:NAME for a built-in sample. Raises InvalidRequest for
-    anything else.
+    """Return the name of a model in the library: org/name, or sample:NAME for a built-in sample.
+
+    Raises InvalidRequest for anything else.
     """
     reference = parse_reference(text, local=False)
     if reference.revision is not None:

@@ -103,9 +103,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """Open a connection in a transaction that holds the write lock from the start; on return it is on disk, on an error
-        it is undone.
-        """
+        """Open a connection in a transaction that holds the write lock from the start; it is committed on return, undone on an error."""
         if self.read_only:
             raise LibraryUnavailable(READ_ONLY)
         with self._noted(), self._connection() as connection:

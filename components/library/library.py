@@ -105,8 +105,9 @@ class Library:
             self._publisher.turn()
 
     def publish_last(self) -> None:
-        """Publish new local items immediately before the program ends, however long the Hub asks to wait. Raises the errors
-        of `publish`.
+        """Publish new local items immediately before the program ends, however long the Hub asks to wait.
+
+        Raises the errors of `publish`.
         """
         if self._publisher is not None:
             self._publisher.publish_last()
@@ -194,8 +195,9 @@ class Library:
             return next(iter(results.find(connection, "id", result_id)), None)
 
     def is_available(self, models: Sequence[str]) -> bool:
-        """Return whether these repositories are still public; withdraw results of those that are not. May ask the Hub, for 3
-        seconds each.
+        """Return whether these repositories are still public; withdraw results of those that are not.
+
+        May ask the Hub, for 3 seconds each.
         """
         return self._availability.look(models)
 
@@ -208,14 +210,13 @@ class Library:
             return results.find(connection, "key", key)
 
     def shapes(self, model: str) -> str:
-        """Return the fingerprint of the shapes of a model's tensors, from its newest passport; "" without one (see
-        `shapes.fingerprint`).
-        """
+        """Return the fingerprint of the shapes of a model's tensors, from its newest passport, or "" (see `shapes.fingerprint`)."""
         with self._database.read() as connection:
             return shapes.of_model(connection, model)
 
     def alike(self, fingerprint: str, model: str, most: int) -> list[str]:
         """Return other models than ``model`` whose tensors have these shapes and that are still public, the newest first.
+
         May ask the Hub.
         """
         with self._database.read() as connection:

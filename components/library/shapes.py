@@ -15,8 +15,7 @@ _RESIZED = ("embedding", "head")
 
 
 def fingerprint(report: str | bytes) -> str:
-    """Compute 32 hex digits from a dtype report's JSON that checkpoints of the same architecture share; "" if the report has no usable
-    rows.
+    """Compute 32 hex digits from a dtype report's JSON that checkpoints of one architecture share; "" without usable rows.
 
     SHA-256 over the number of tensors and of parameters in each layer and role. Prefixes of names, dtypes, shards, embeddings and heads
     make no difference; neither does aggregation of the report's rows.

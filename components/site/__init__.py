@@ -1,3 +1,4 @@
-"""Extends the web server beyond Gradio's pages: checks in front of Gradio, stored results, badges, embeds, exports,
-visitors' identities.
+"""Extends the web server beyond Gradio's pages.
+
+Adds checks in front of Gradio, stored results, badges, embeds, exports, and visitors' identities.
 """

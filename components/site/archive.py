@@ -140,8 +140,9 @@ def keep(report: Report, access: Access = _ANYBODY) -> None:
 
 
 def _has_public_data(report: Any) -> bool:
-    """Return whether everybody can read the dataset in the request of ``report``, if any, since reports do not say. Raises
-    MantissaError.
+    """Return whether everybody can read the dataset in the request of ``report``, if any, since reports do not say.
+
+    Raises MantissaError.
     """
     if (name := getattr(report.request, "data", _OUR_TEXT[0])) in _OUR_TEXT:
         return True

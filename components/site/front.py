@@ -53,8 +53,9 @@ def middleware(app: gr.Blocks) -> list[Middleware]:
 
 
 def exception_handlers() -> dict[type[Exception], Callable[[Request, Exception], Response | Awaitable[Response]]]:
-    """Return exception handlers for the same server: FastAPI would repeat a malformed body, and answer browsers in JSON at unknown
-    addresses.
+    """Return exception handlers for the same server.
+
+    FastAPI would repeat a malformed body, and answer browsers in JSON at unknown addresses.
     """
     return {RequestValidationError: lambda request, error: _refused(Refusal(422, NOT_A_CALL)), HTTPException: _http_error}
 

@@ -38,8 +38,9 @@ def health(request: Request) -> Response:
 
 
 def version(request: Request) -> Response:
-    """Answer with the commit of the code ("" outside a Git checkout), the version of each analysis, and the library's state (null if
-    closed).
+    """Answer with the commit of the code, the version of each analysis, and the library's state.
+
+    The commit is "" outside a Git checkout; the state is null if the library is closed.
     """
     ours = archive.library()
     answer = {

@@ -48,8 +48,9 @@ def head(preview: Preview, origin: str) -> str:
 
 
 def origin_of(request: Request) -> str:
-    """Return the address of the app as the visitor's browser sees it, with a trailing slash: a Space knows it, elsewhere
-    proxies state it.
+    """Return the address of the app as the visitor's browser sees it, with a trailing slash.
+
+    A Space knows it; elsewhere proxies state it.
     """
     scheme = request.headers.get("x-forwarded-proto", request.url.scheme).split(",")[0].strip()
     host = host_of(request)

@@ -113,8 +113,9 @@ async def result(request: Request) -> Response:
 
 
 async def _page(identifier: str, made: str, embedded: bool) -> str | None:
-    """Return the page of a stored report, which never changes; None if only its JSON can be served: another version of
-    Mantissa stored it.
+    """Return the page of a stored report, which never changes; None if only its JSON can be served.
+
+    That is so if another version of Mantissa stored it.
     """
     key = identifier, made, embedded
     if key not in _rendered:

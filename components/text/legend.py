@@ -22,8 +22,9 @@ _DASHES = {"solid": "none", "dash": "6 3", "dot": "2 2", "dashdot": "6 2 2 2", "
 
 
 def legend(names: Iterable[str], lines: bool = True, styles: Iterable[int] | None = None) -> str:
-    """Render each name with its line and marker. lines: whether lines join the markers; styles: indices for `marked`, by
-    default in order.
+    """Render each name with its line and marker.
+
+    lines: whether lines join the markers; styles: indices for `marked`, by default in order.
     """
     numbered = zip(count() if styles is None else styles, names, strict=False)
     return str(macros("text/templates/pieces.html").legend([_row(name, marked(index), lines) for index, name in numbered]))

@@ -13,8 +13,7 @@ from mantissa.training.monitor import UpdateMonitor
 
 
 class MantissaCallback(TrainerCallback):
-    """Measures every ``every`` steps and logs the results through ``Trainer.log``, so that W&B, TensorBoard, trackio and others receive
-    them.
+    """Measures every ``every`` steps and logs the results through ``Trainer.log``, for W&B, TensorBoard, trackio and others.
 
         trainer.add_callback(MantissaCallback(trainer, every=100))
 

@@ -41,8 +41,9 @@ class RoleLook(Data):
 
 
 class Look(Data):
-    """One measurement of a model after ``step`` steps. start: the step at which the monitor was attached; last: the step of the previous
-    look.
+    """One measurement of a model after ``step`` steps.
+
+    start: the step at which the monitor was attached; last: the step of the previous look.
 
     sampled: whether shares are estimates from a sample. total: all trainable parameters; roles: trainable parameters by role, as `sparsity`
     names them, and ``lora_A``, ``lora_B`` and ``lora_magnitude`` of adapters; frozen: parameters that are not trainable, null if there are

@@ -19,8 +19,9 @@ _FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"
 
 
 class Still(NamedTuple):
-    """A trainable tensor that has not moved since the start. start: its watched values. intended: whether its shadow has moved; None:
-    unknown.
+    """A trainable tensor that has not moved since the start.
+
+    start: its watched values. intended: whether its shadow has moved; None: unknown.
     """
 
     name: str

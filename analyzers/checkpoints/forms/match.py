@@ -204,8 +204,9 @@ class Matcher:
         return choice
 
     def _decide(self, options: Sequence[Sequence[_Option]]) -> _Choice | None:
-        """Return the option that most modules agree with; None if none can be read. options: those of some modules, in the same order for
-        each.
+        """Return the option that most modules agree with; None if none can be read.
+
+        options: those of some modules, in the same order for each.
         """
         best, highest = None, -2.0
         for number, option in enumerate(options[0]):
@@ -222,8 +223,9 @@ class Matcher:
         return best
 
     def _variants(self, some: Sequence[_Option]) -> dict[str, tuple[str, float, bool]]:
-        """Return for each part the words of its best variant, its score, and whether any module agrees. some: the same option in several
-        modules.
+        """Return for each part the words of its best variant, its score, and whether any module agrees.
+
+        some: the same option in several modules.
 
         The score is the share of the modules that agree with the variant, plus the largest correlation.
         """
@@ -282,9 +284,7 @@ class Matcher:
                     yield option
 
     def _all_sizes(self, module: _Module) -> Iterator[Mapping[str, int]]:
-        """Yield the possible numbers of rows of each part: from tensors that hold one part, in either orientation, or from the
-        configurations.
-        """
+        """Yield the possible numbers of rows of each part: from tensors that hold one part, in either orientation, or configurations."""
         ones = [(tensor, at) for side in (module.base, module.tuned) for tensor, at in side if len(at.parts) == 1]
         for axis in (0, 1):
             sizes: dict[str, int] = {}

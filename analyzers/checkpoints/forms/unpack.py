@@ -114,8 +114,9 @@ def _by_head(whole: View, axis: int, queries: int, groups: int, head: int) -> di
 
 
 def variants(part: Part, name: str, shape: tuple[int, ...], stacked: bool, heads: Sequence[int]) -> Iterator[tuple[str, Part]]:
-    """Yield the ways in which ``part`` may hold the matrix ``shape`` of another checkpoint: as it is, axes permuted, rows in
-    rotary order.
+    """Yield the ways in which ``part`` may hold the matrix ``shape`` of another checkpoint.
+
+    These are: as it is, with axes permuted, or with rows in rotary order.
     """
     first = int(stacked)
     if part.shape == shape:

@@ -48,9 +48,7 @@ class View:
         return View(tuple(self.shape[i] for i in order), tuple(self.strides[i] for i in order), self.offset)
 
     def part_of(self, tensor: Tensor, label: str) -> Tensor | None:
-        """Return the viewed elements of ``tensor`` as a tensor named with ``label``; None if its scales or packed codes cannot be divided
-        so.
-        """
+        """Return the viewed elements as a tensor named with ``label``; None if its scales or packed codes cannot be divided so."""
         strides = normal_strides(self.shape, self.strides)
         elements, start = prod(self.shape), self.offset * tensor.bits
         scale = tensor.scale

@@ -142,8 +142,9 @@ def _from_device(args: tuple[Any, ...]) -> Stored | Foreign:
 
 
 def _from_type(args: tuple[Any, ...]) -> Stored | Foreign:
-    """Describe a tensor with attributes, or of a subclass; args: the function that rebuilds it, its class, that function's arguments, the
-    attributes.
+    """Describe a tensor with attributes, or of a subclass.
+
+    args: the function that rebuilds it, its class, that function's arguments, the attributes.
 
     A subclass of unknown name that is rebuilt like any tensor has the same bytes: it is read as a plain tensor.
     """
@@ -213,8 +214,9 @@ def _counter(_: tuple[Any, ...]) -> Entries:
 
 
 def _without_values(what: str, name: str, shape: Callable[[tuple[Any, ...]], Any]) -> Constructor:
-    """Return a constructor of tensors that are not plain memory. name: function of torch._utils; shape: finds the shape among its
-    arguments.
+    """Return a constructor of tensors that are not plain memory.
+
+    name: function of torch._utils; shape: finds the shape among its arguments.
     """
     function = f"torch._utils.{name}"
     fault = f"{what} ({function}), which Mantissa does not read: save a dense copy of it, with float values"

@@ -82,8 +82,9 @@ class Storage(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A tensor that can be read. start: bytes from the storage's beginning to its first element; nbytes: bytes from there to its last
-    element.
+    """A tensor that can be read.
+
+    start: bytes from the storage's beginning to its first element; nbytes: bytes from there to its last element.
     """
 
     key: str

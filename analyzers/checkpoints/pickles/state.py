@@ -181,8 +181,9 @@ def _unwrapped(root: Any, below: Below, notes: list[str]) -> tuple[Pairs, Pairs,
 
 
 def _is_beside(key: Any, wrapper: str | None) -> bool:
-    """Return whether the value under ``key`` is not part of the weights. wrapper: the key next to it under which weights are usually
-    stored.
+    """Return whether the value under ``key`` is not part of the weights.
+
+    wrapper: the key next to it under which weights are usually stored.
     """
     return type(key) is str and (key in _BESIDE or (wrapper is not None and key not in _WRAPPERS and bool(_COPIES.search(key))))
 

@@ -43,8 +43,9 @@ def as_state_dict(root: Any) -> Any:
 
 
 def why_no_state_dict(root: Any) -> str:
-    """Explain why transformers fails on the object of a pickle that torch.load reads; empty if it does not. A clause, as in
-    `why_refused`.
+    """Explain why transformers fails on the object of a pickle that torch.load reads; empty if it does not.
+
+    Returns a clause, as `why_refused` does.
     """
     if type(root) is not Entries:
         return "it holds no mapping from names to tensors, which transformers expects"

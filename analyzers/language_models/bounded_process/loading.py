@@ -167,9 +167,7 @@ def _described(stated: Mapping[str, Any]) -> tuple[type[PreTrainedModel], PreTra
 
 
 def _part(model_class: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedConfig | None:
-    """Return the configuration of a class: ``config`` or, for a multimodal model, the part of it that the class implements; None without
-    one.
-    """
+    """Return the configuration of a class: ``config`` or the part of it that the class implements; None without one."""
     own = cast(type[PreTrainedConfig], model_class.config_class)
     if isinstance(config, own):
         return config

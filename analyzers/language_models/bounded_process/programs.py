@@ -64,8 +64,9 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 def rendered(template: str, named: Mapping[str, Any], conversations: Sequence[Sequence[Mapping[str, str]]]) -> Iterator[str]:
-    """Render each conversation as text. named: additional template variables. Raises TemplateError and any error that the
-    template causes.
+    """Render each conversation as text.
+
+    named: additional template variables. Raises TemplateError and any error that the template causes.
     """
     compiled = _environment().from_string(template)
     for messages in conversations:
@@ -89,8 +90,9 @@ class Programs:
         }
 
     def encode(self, text: str, special: bool, offsets: bool, most: int) -> list[list[int]]:
-        """Return token ids and, with ``offsets``, the start and stop of each token in the text. special: add the tokenizer's special
-        tokens.
+        """Return token ids and, with ``offsets``, the start and stop of each token in the text.
+
+        special: add the tokenizer's special tokens.
         """
         found = self._tokenizer(text, truncation=False, verbose=False, add_special_tokens=special, return_offsets_mapping=offsets)
         if len(found["input_ids"]) > most:

@@ -1,4 +1,4 @@
-"""Check a checkpoint and its base, if there is one: turn the reports on all of their values into findings."""
+"""Checks a checkpoint and its base, if there is one: turns the reports on all of their values into findings."""
 
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing

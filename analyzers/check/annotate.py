@@ -1,4 +1,4 @@
-"""Report a check in GitHub Actions: ``python -m analyzers.check.annotate REPORT.json`` adds the report to the job's summary.
+"""Reports a check in GitHub Actions: ``python -m analyzers.check.annotate REPORT.json`` adds the report to the job's summary.
 
 Prints a workflow command for each finding, which annotates the run. If the file is empty, as after bad input, the one line on standard
 input is the annotation.

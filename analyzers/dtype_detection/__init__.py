@@ -1,4 +1,4 @@
-"""Dtype detection: find the formats that a checkpoint's weights are stored in, have passed through, and fit into."""
+"""Dtype detection: finds the formats that a checkpoint's weights are stored in, have passed through, and fit into."""
 
 from analyzers.dtype_detection.analyze import Inspection, analyze
 from analyzers.dtype_detection.collect import Partial

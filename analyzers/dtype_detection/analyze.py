@@ -1,4 +1,4 @@
-"""Detect dtypes: checkpoint -> stream -> counts -> statistics, lineage, training, risk -> report."""
+"""Detects dtypes: checkpoint -> stream -> counts -> statistics, lineage, training, risk -> report."""
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Count per span of a tensor: its bit histogram, and counters of rows and runs, which depend on position."""
+"""Counts each span of a tensor: its bit histogram, and its rows and runs, which depend on position."""
 
 import threading
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Fit the classifier: ``python -m analyzers.dtype_detection.fit_classifier [--labels FILE] [--out FILE]``.
+"""Fits the classifier: ``python -m analyzers.dtype_detection.fit_classifier [--labels FILE] [--out FILE]``.
 
 Reads reference/weight_extremes.csv, reference/families.csv and labels, and writes reference/classifier.json: coefficients, the models they
 were fitted on, and their accuracy on held-out families. It takes about ten seconds. The same input gives the same numbers on every machine,

@@ -1,4 +1,4 @@
-"""Infer the precision in which a model was trained: from a label if there is one, else from magnitudes, or "undecided", with the basis.
+"""Infers the precision in which a model was trained: from a label if there is one, else from magnitudes, or "undecided", with the basis.
 
 Weights reveal the precision of the stored copy, not of the compute: fp32 masters saved as bf16 and pure bf16 training look the same. So
 this is kept apart from lineage, from which nothing is inferred.

@@ -1,4 +1,4 @@
-"""Measure update sparsity: checkpoints -> pairs of tensors -> stream -> counts -> shares, rows, trajectory -> report."""
+"""Measures update sparsity: checkpoints -> pairs of tensors -> stream -> counts -> shares, rows, trajectory -> report."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing

@@ -1,4 +1,4 @@
-"""Collect the counts of spans by pair of tensors and, in a sample, by block."""
+"""Collects the counts of spans by pair of tensors and, in a sample, by block."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Count per span of a group of tensors: compare the base with each tuned checkpoint, and each step of the trajectory.
+"""Counts each span of a group of tensors: compares the base with each tuned checkpoint, and each step of the trajectory.
 
 Changed masks are compared between checkpoints chunk by chunk, so no mask outlives its chunk.
 """

@@ -1,4 +1,4 @@
-"""Choose the matrices that are decomposed on request, and compute the `Spectrum` of each from the files."""
+"""Chooses the matrices that are decomposed on request, and computes the `Spectrum` of each from the files."""
 
 import re
 from collections.abc import Iterator, Sequence

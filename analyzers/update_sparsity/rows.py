@@ -1,4 +1,4 @@
-"""Build the rows of the report by role, by layer and by tensor, and the distributions of all updates."""
+"""Builds the rows of the report by role, by layer and by tensor, and the distributions of all updates."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict

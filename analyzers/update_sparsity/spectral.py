@@ -1,4 +1,4 @@
-"""Measure how far the singular values and leading subspaces of a matrix moved, and which elements changed (`report.Spectrum`).
+"""Measures how far the singular values and leading subspaces of a matrix moved, and which elements changed (`report.Spectrum`).
 
 `Spectrum` defines the measures, those of Zhu et al., "The Path Not Taken" (arXiv 2511.08567). Principal angles are computed from cosines
 and sines, so that small ones are exact (Björck and Golub); effective rank: Roy and Vetterli, EUSIPCO 2007. k is a tenth of the shorter

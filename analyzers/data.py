@@ -21,6 +21,6 @@ class Interval(Data):
 
     @classmethod
     def each(cls, found: Any) -> "list[Interval | None]":
-        """Convert a `numerics.intervals.Interval` to its entries; None where nothing was tested."""
+        """Convert a `numerics.intervals.Interval` to its entries; None for those where nothing was tested."""
         every = zip(found.estimate.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
         return [None if math.isnan(e) else cls(estimate=e, low=low, high=high) for e, low, high in every]

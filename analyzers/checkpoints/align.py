@@ -1,8 +1,8 @@
 """Matches the tensors of a base checkpoint with those of each tuned checkpoint.
 
 Tensors match by name, then by bare name, without the prefixes and wrappers that programs add (`renames`), then in other layouts (`forms`):
-fused, stacked, transposed, in layers of other numbers. Where the values can be read they decide between layouts. Embeddings and heads
-with different numbers of rows are compared on their common rows. Anything not, or not simply, compared is listed (`Unmatched`).
+fused, stacked, transposed, in layers of other numbers. Values decide between layouts if they can be read. Embeddings and heads with
+different numbers of rows are compared on their common rows. Anything not, or not simply, compared is listed (`Unmatched`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -32,7 +32,7 @@ _AS_HEAD = "[as head]"  # suffix of an embedding's name if the embedding is also
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One parameter of the base, or a part of one, with its counterparts in the tuned checkpoints, None where no tensor is comparable.
+    """One parameter of the base, or a part of one, with its counterparts in the tuned checkpoints, None if no tensor is comparable.
 
     base: cut to the rows (first axis) that at least one tuned checkpoint has; tuned: cut to the rows of the base; with fewer rows
     than ``base`` they cover its first elements. All in row-major order of their shapes. forms: the layout in which each tuned tensor

@@ -11,7 +11,7 @@ from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.weight_names import GGUF, PICKLED, SAFETENSORS
 
 _PICKLE_PROTOCOLS = range(2, 6)
-OLD_MAGIC = b"L119547037146038801333356L\n"  # of torch.save in protocols 0 and 1
+OLD_MAGIC = b"L119547037146038801333356L\n"  # magic number of torch.save in protocols 0 and 1
 
 
 class Format(Enum):

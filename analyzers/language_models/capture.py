@@ -171,7 +171,7 @@ class PartedRun:
         for group in groups:
             part = batch.part(group)
             of_group = {layer: _mask_of_group(mask, group, part, batch) for layer, mask in masks.items()}
-            done = len(self._parts) * layers  # of the layers of all groups
+            done = len(self._parts) * layers  # layers of the groups before this one
 
             def of_all(layer: int, done: int = done) -> None:
                 at_layer((done + layer) // len(groups))

@@ -148,9 +148,9 @@ class Blocks:
 
         above, below: (b, p) sums over each block. The variance is linearised as in `share_interval`. The interval is symmetric in the
         logarithm of the ratio, with a finite ``largest`` in its logit: a sum of few large terms is skewed. Nothing bounds the terms of
-        blocks that were not read. So there is no interval if ``(sum x)^2 / sum x^2`` is less than `FEWEST`: of the weighed terms x of
-        either sum, where the sum of squares is over strata read in part, as few blocks carry it; of the terms of the variance, as its tail
-        is heavy. There is none either if a stratum has no block.
+        blocks that were not read. So there is no interval if ``(sum x)^2 / sum x^2`` is less than `FEWEST`, either for the weighed terms x
+        of one of the sums (few blocks carry it; squares are summed over strata read in part), or for the terms of the variance (its tail is
+        heavy). Nor is there one if a stratum has no block.
         """
         member = (self.stratum == np.arange(len(self.population))[:, None]).astype(np.float64)
         read, drawn = member @ self.elements, member.sum(axis=1)

@@ -18,7 +18,7 @@ SMALLEST = 0.02
 EXACT = 0.99
 # A needed parent explains at least this share of the residual without it.
 _EXPLAINS = 0.5
-# The same threshold if many values equal one candidate's: in sparse merges, the rescaled updates are noise to a linear fit.
+# Threshold if many values equal one candidate's: in sparse merges, the rescaled updates are noise to a linear fit.
 _EXPLAINS_SPARSE = 0.05
 _SPARSE = 0.2
 # A fit is complete up to this residual, in units of the rounding error.

@@ -38,16 +38,17 @@ _NAMED, _UNLIKE = 3, 0.5
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts that determine the verdict. candidates: the best first. parents: weights of the candidates that the fit needs.
+    """Facts that determine the verdict.
 
-    layers: share of the layers in which the best candidate is related; akin: how many matrices are, or equal, and their share of the
-    values; unlike: roles in which it is not. through: see `collect.Sums.cast`. stepwise: X as a function of the best candidate.
-    at_rounding: nothing but rounding is left. moved: layers that have other numbers in the best candidate. coverage: of the model and the
-    best candidate. stack: all layers, where they come from several candidates; exact_stack: bit for bit. conversion: each tensor, where
-    much of the model is the best candidate's, else odd ones; constant: matrices of one value, unlike the candidates'. adapters: ranks of
-    the adapter matrices stored in the model and in the best candidate, 0 without any. forms: layouts in which the best candidate matches.
-    lost: values read that are not equal as stored. unseen: where a sample was read, its blocks, and the share of all that may be of a kind
-    that none of these is.
+    candidates: the best first. parents: weights of the candidates that the fit needs. layers: share of the layers in which the best
+    candidate is related; akin: number of matrices that are related or equal, and their share of the values; unlike: roles in which the
+    candidate is not related. through: see `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: whether
+    nothing but rounding is left. moved: layers that have other numbers in the best candidate. coverage: of the model and the best
+    candidate. stack: all layers, if they come from several candidates; exact_stack: whether they do so bit for bit. conversion: each tensor
+    if much of the model is the best candidate's, else only odd ones; constant: matrices of one value, unlike the candidates'. adapters:
+    ranks of the adapter matrices stored in the model and in the best candidate, 0 without any. forms: layouts in which the best candidate
+    matches. lost: number of values read that are not equal as stored. unseen: for a sample, its blocks, and the bound on the share of
+    blocks of a kind that it does not show.
     """
 
     candidates: Sequence[Candidate]

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from analyzers import limits
 from analyzers.check.report import Finding, Level, Rule
 from analyzers.checkpoints import Checkpoint, Tensor, is_copy, quoted, replaced_pairs
+from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.coverage import Coverage
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.statistics import TensorResult
 from analyzers.formatting import magnitude, plural, share
 from analyzers.shrink import Planned
+from analyzers.tensor_words import dtype_name
 from analyzers.terminal import not_read as reasons
 
-_CONFIG_NAMES = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 # Different matrices with equal statistics that a further matrix is compared with, at most
 _ORIGINALS = 4
 # Beginnings of an open checkpoint's notes on a wrong index. Most loaders ignore a wrong count of bytes.
@@ -101,7 +102,7 @@ def upcast(facts: Facts) -> Iterator[Finding]:
     narrow = [planned for planned in facts.plan if planned.narrows]
     if any(planned.tensor.name in proven for planned in narrow):
         saved = sum(planned.tensor.nbytes - planned.nbytes for planned in narrow)
-        formats = " or ".join(sorted({{"BF16": "bf16", "F16": "fp16", "F32": "fp32"}[planned.to or ""] for planned in narrow}))
+        formats = " or ".join(sorted({dtype_name(planned.to or "") for planned in narrow}))
         shrink = f"mantissa shrink {shlex.quote(facts.checkpoint.ref)} --out FOLDER"
         detail = (
             f"{plural(len(narrow), 'tensor')} of fp32 or fp64 with values that {formats} holds bit for bit. Stored so, they take {saved:,} "
@@ -147,7 +148,7 @@ def config_dtype(facts: Facts) -> Iterator[Finding]:
     """Find a configuration whose dtype is not that of most parameters."""
     stated = facts.report.config_dtype or ""
     stored = facts.report.lineage.stored
-    if _CONFIG_NAMES.get(stated, stored) != stored and stored in _CONFIG_NAMES.values() and not facts.report.quantization_config:
+    if stored in TORCH_NAMES and stated in TORCH_NAMES.values() and stated != TORCH_NAMES[stored] and not facts.report.quantization_config:
         detail = f"config.json says {stated}, and most parameters are stored as {stored}: loaders convert them. Correct either."
         yield finding("config-dtype", "warning", "The configuration states another dtype", detail)
 

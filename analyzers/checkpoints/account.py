@@ -17,6 +17,7 @@ from analyzers.checkpoints.header import Omitted
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.formatting import listed, plural, share
+from analyzers.tensor_words import role_plural
 
 if TYPE_CHECKING:
     from analyzers.coverage import Class, Coverage, LeftOut
@@ -145,7 +146,7 @@ def _left_out(parts: Sequence[tuple["Class", Tensor, int]], covered: "Class", om
             )
     rows = []
     for (kind, role), each in groups.items():
-        what = f"{_PLURALS.get(role, role)}, from {quoted(each[0][0].name)} on" if len(each) > 1 else quoted(each[0][0].name)
+        what = f"{role_plural(role)}, from {quoted(each[0][0].name)} on" if len(each) > 1 else quoted(each[0][0].name)
         why = _WHY[kind]
         if role == "layers":
             numbers = [str(number) for number in dict.fromkeys(tensor.layer for tensor, _ in each)]
@@ -175,9 +176,6 @@ def _block(tensor: Tensor) -> tuple[str, int]:
     number = -1 if tensor.layer is None else tensor.layer
     before, found, _ = tensor.name.partition(f".{number}.")
     return (before, number) if found else ("", -1)
-
-
-_PLURALS = {"embedding": "embeddings", "expert": "experts", "router": "routers", "norm": "norms", "head": "heads", "other": "other tensors"}
 
 
 def account_notes(checkpoint: Checkpoint, tensors: Sequence[Tensor]) -> Iterator[str]:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from analyzers.base import NextStep
 from analyzers.coverage import unseen
 from analyzers.formatting import plural
+from analyzers.tensor_words import dtype_name, format_name
 
 if TYPE_CHECKING:
     from analyzers.dtype_detection.report import DtypeReport, Lineage
 
-_NAMES = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8 e4m3", "F8_E5M2": "fp8 e5m2"}
 _TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
 BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "fp32": 32, "fp16": 16, "bf16": 16}
 
@@ -33,8 +33,8 @@ def _trained(report: "DtypeReport") -> str:
 
 def untold(lineage: "Lineage") -> str:
     """Say in a sentence why the stored values do not tell how they were trained."""
-    own = _NAMES.get(lineage.stored, lineage.stored)
-    held = own if lineage.verdict == "mixed" or not lineage.passed_through else lineage.passed_through[-1].replace("_", " ")
+    own = dtype_name(lineage.stored)
+    held = own if lineage.verdict == "mixed" or not lineage.passed_through else format_name(lineage.passed_through[-1])
     return f"Every kind of training {'writes fp32 masters' if held in ('fp32', 'fp64') else f'can be saved in {held}'}."
 
 
@@ -44,7 +44,7 @@ def claimed(report: "DtypeReport") -> bool:
 
 
 def _held(report: "DtypeReport") -> str:
-    stored, ancestor = _NAMES.get(report.lineage.stored, report.lineage.stored), _ancestor(report)
+    stored, ancestor = dtype_name(report.lineage.stored), _ancestor(report)
     seen, bounded = "" if report.extremes.exact and report.whole else " read", _bounded(report)
     if report.lineage.verdict == "mixed":
         return "Its tensors have different histories."
@@ -102,7 +102,7 @@ def fp16_answer(level: str, whole: bool) -> str:
 
 def _ancestor(report: "DtypeReport") -> str:
     """Return the last format that the stored values have provably passed through; empty if none is proven."""
-    return report.lineage.passed_through[-1].replace("_", " ") if report.lineage.passed_through else ""
+    return format_name(report.lineage.passed_through[-1]) if report.lineage.passed_through else ""
 
 
 def next_step(report: "DtypeReport") -> NextStep:

@@ -15,6 +15,7 @@ from analyzers.dtype_detection.lineage import Judgement, judge
 from analyzers.dtype_detection.readings import untouched
 from analyzers.dtype_detection.report import Counts, Evidence, Extremes, LayerRow, Representable, TensorLineage, TensorRow
 from analyzers.numerics import BinGroups, BitHistogram, bins, sqrt_of
+from analyzers.tensor_words import layer_name
 
 K = TypeVar("K")
 
@@ -170,7 +171,7 @@ def aggregate_rows(results: Sequence[TensorResult]) -> Iterator[TensorRow]:
         if whole.square is not None:  # scaled from the tensors read to the whole group
             scale = Fraction(sum(r.tensor.elements for r in group), sum(r.tensor.elements for r in read))
             whole = replace(whole, square=whole.square * scale)
-        yield _row(group, whole, lineage, f"{'not in a layer' if layer is None else f'layer {layer}'}: {role}", ())
+        yield _row(group, whole, lineage, f"{layer_name(layer)}: {role}", ())
 
 
 def _grouped(results: Sequence[TensorResult], key: Callable[[Tensor], K]) -> dict[K, list[TensorResult]]:

@@ -10,6 +10,7 @@ from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCK
 from analyzers.gradient_conflict.sentences import CHANCE, described, sample_words
 from analyzers.gradient_conflict.summaries import Measurement
 from analyzers.language_models.given_tokens import sample_notes
+from analyzers.tensor_words import layer_range
 from analyzers.terminal import columns, number, percent, plural
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def statement(
         )
     if differences and differences[0].conflict_rate is not None and units.topk is not None:
         change, interval = differences[0].conflict_rate, differences[0].interval
-        said += f". With the top-k FFN in {_layer_names(units.topk.layers)} the rate is {percent(found.model.conflict_rate)}, a change of "
+        layers = layer_range(units.topk.layers[0], units.topk.layers[-1])
+        said += f". With the top-k FFN in {layers} the rate is {percent(found.model.conflict_rate)}, a change of "
         said += f"{100 * change:+.2g} percentage points"
         said += f" ({100 * interval.low:+.2g} to {100 * interval.high:+.2g})" if interval else ""
         said += _dominance_change(found, units.topk.layers, differences)
@@ -149,10 +151,6 @@ def _left_out(request: ConflictRequest, found: Measurement, layers: int) -> Iter
 
 def _range(low: float, high: float) -> str:
     return f"{100 * low:.3g} to {100 * high:.3g}%"
-
-
-def _layer_names(layers: Sequence[int]) -> str:
-    return f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
 
 
 # Rows of samples, those with the largest gradients, and of the most and of the least conflicted neurons.

@@ -16,8 +16,8 @@ from analyzers.parents.count import is_matrix
 from analyzers.parents.proof import is_step_function, monotone
 from analyzers.parents.report import Conversion, Relation
 from analyzers.parents.rounding import THROUGH, Floats, Ints
+from analyzers.tensor_words import dtype_name
 
-_FORMATS = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 _WIDTHS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 15}  # widths; a cast between two formats rounds to the narrower one
 # Residual of X = c P, in units of |X|, that rounding alone may leave; and least distance of c from 1 for a scaled tensor.
 _ROUNDING, _FACTOR = 0.01, 0.002
@@ -89,7 +89,7 @@ class Examination:
             narrow = "F16"  # fp16 holds most values of bf16, while bf16 holds few of fp16
         for through, same in zip(THROUGH, casts, strict=True):
             if same == number and (group.base.counted_as != tuned.counted_as or through):
-                return "rounded", _FORMATS.get(through or narrow, through or narrow), 0
+                return "rounded", dtype_name(through or narrow), 0
         return "differs", None, number - max(exact, *casts)
 
     def _looks_trained(self, group: Group) -> bool:

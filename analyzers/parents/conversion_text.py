@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from analyzers.formatting import listed, plural
 from analyzers.parents.report import FAITHFUL, Conversion, MovedLayer, Relation
+from analyzers.tensor_words import layer_range
 
 # Relations of a tensor to its source, in words.
 RELATIONS: dict[Relation, str] = {
@@ -78,12 +79,8 @@ class Run(NamedTuple):
         """The run in words: ``layers 0 to 7 are layers 4 to 11 of org/a``."""
         if self.first is None:
             return f"what is outside the layers is that of {self.ref}"
-        source = _span(self.source, self.source_last)
-        return f"{_span(self.first, self.last)} {'is' if self.first == self.last else 'are'} {source} of {self.ref}"
-
-
-def _span(first: int | None, last: int | None) -> str:
-    return f"layer {first}" if first == last else f"layers {first} to {last}"
+        source = layer_range(self.source, self.source_last)
+        return f"{layer_range(self.first, self.last)} {'is' if self.first == self.last else 'are'} {source} of {self.ref}"
 
 
 def layer_runs(rows: Sequence[MovedLayer]) -> list[Run]:

@@ -20,6 +20,7 @@ from analyzers.parents.report import (
     Verdict,
 )
 from analyzers.parents.sentences import none_differs
+from analyzers.tensor_words import layer_range
 
 # Agreements of signs that unrelated weights do not reach, overall and in half of the layers, in addition to the deviations of chance.
 RELATED = 0.1
@@ -207,16 +208,12 @@ def _stacked(facts: Facts) -> str:
                 runs[-1][1].append(row.layer)
             else:
                 runs.append((row.ref, [row.layer]))
-    said = [f"{_layers(layers)} of {ref}" if ref else "" for ref, layers in runs[:_RUNS]]
+    said = [f"{layer_range(layers[0], layers[-1])} of {ref}" if ref else "" for ref, layers in runs[:_RUNS]]
     more = f", and {plural(len(runs) - _RUNS, 'more run')} of layers" if len(runs) > _RUNS else ""
     how = f", bit for bit{'' if facts.exact_mode else ' as far as it was read'}" if facts.exact_stack else ", as far as their fits tell"
     of = plural(len({ref for ref, _ in runs}), "model")
     bound = _bound(facts) if facts.exact_stack else ""
     return f"A stack of layers of {of}{how}: {', '.join(said) + more if more else listed(said)}{bound}."
-
-
-def _layers(layers: Sequence[int]) -> str:
-    return f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
 
 
 def is_odd(row: Conversion) -> bool:

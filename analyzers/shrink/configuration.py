@@ -4,17 +4,16 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from analyzers.checkpoints.stated_dtype import plain_dtype
+from analyzers.checkpoints.stated_dtype import TORCH_NAMES, plain_dtype
 from analyzers.outside_json import InvalidJson, parse_json
 
-_NAMES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
 _WIDTH = {"bfloat16": 16, "float16": 16, "float32": 32, "float64": 64}
 _KEYS = ("dtype", "torch_dtype")
 
 
 def holding(dtypes: Iterable[str]) -> str | None:
     """Return the narrowest dtype that holds values of all ``dtypes``, by its name in torch; float32 for BF16 together with F16."""
-    names = {_NAMES[dtype] for dtype in dtypes if dtype in _NAMES}
+    names = {TORCH_NAMES[dtype] for dtype in dtypes if dtype in TORCH_NAMES}
     if names == {"bfloat16", "float16"}:
         return "float32"
     return max(names, key=lambda name: _WIDTH[name], default=None)

@@ -12,6 +12,7 @@ from analyzers.checkpoints import ROLES
 from analyzers.data import Interval
 from analyzers.numerics import PairTables
 from analyzers.numerics.sketches import Distribution
+from analyzers.tensor_words import layer_name
 from analyzers.update_sparsity.magnitudes import Absolute, Bin, Energy, Magnitudes, Relative, RelativeSummary, Summary, UlpBin
 from analyzers.update_sparsity.report import LayerRow, RoleRow, TensorRow
 from analyzers.update_sparsity.statistics import Number, Pair, total, weigh_pairs
@@ -87,7 +88,7 @@ def aggregate_rows(pairs: Sequence[Pair], weights: Sequence[Number]) -> Iterator
     for pair in pairs:
         groups.setdefault((pair.base.layer, pair.base.role, pair.base.dtype, pair.tuned.dtype), []).append(pair)
     for (layer, role, _, _), group in groups.items():
-        name = f"{'not in a layer' if layer is None else f'layer {layer}'}: {role}"
+        name = f"{layer_name(layer)}: {role}"
         yield _row(group, name, name, (), weights)
 
 

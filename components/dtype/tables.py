@@ -8,6 +8,7 @@ from analyzers.data import Interval
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import between, ignored, untouched
 from analyzers.dtype_detection.report import TensorRow
+from analyzers.tensor_words import format_name
 from components.dtype.form import permalink
 from components.dtype.text import answers
 from components.forms.form import as_read
@@ -120,7 +121,6 @@ def _notes(report: DtypeReport) -> str:
     return notes(said)
 
 
-_FORMATS = {"fp16": "fp16", "bf16": "bf16", "tf32": "tf32", "fp8_e4m3": "fp8 e4m3", "fp8_e5m2": "fp8 e5m2"}
 _OTHERS = {"zero": "zero", "fp16_underflow": "nonzero, but zero in fp16", "fp16_subnormal": "subnormal in fp16"}
 _PREFIX = "representable."
 _HEAD = ("", "Model", "Stored", "Passed through", "Trained in", "In fp16", "abs min", "abs max", "norm min", "norm max", "Parameters")
@@ -135,7 +135,7 @@ def representable(report: DtypeReport) -> str:
     for key, share in known.items():
         interval = report.intervals.get(key)
         name = key.removeprefix(_PREFIX)
-        formats.append(_row(_FORMATS.get(name, name), interval.estimate if interval else share, interval))
+        formats.append(_row(format_name(name), interval.estimate if interval else share, interval))
     others = [_row(_OTHERS.get(key, key), interval.estimate, interval) for key, interval in report.intervals.items() if key not in known]
     return render("dtype/templates/representable.html", formats=formats, others=others, sampled=bool(report.intervals))
 

@@ -5,13 +5,13 @@ from analyzers.dtype_detection.advice import WEIGHT_ONLY, entropy
 from analyzers.dtype_detection.labels import precision_of
 from analyzers.dtype_detection.rule import rule
 from analyzers.dtype_detection.sentences import claimed, fp16_answer, headline
+from analyzers.tensor_words import dtype_name, format_name
 from components.library import Consensus
 from components.plots import dtype_detection as plots
 from components.plots.among_models import place
 from components.site import archive
 from components.text import numbers
 
-FORMATS = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8 e4m3", "F8_E5M2": "fp8 e5m2"}
 # The style and the text of the tag.
 _RISKS = {
     "fits": ("undecided", "activations not tested"),
@@ -50,11 +50,6 @@ def answers(report: DtypeReport) -> tuple[str, str, str, str]:
     return stored_answer(report), lineage_answer(report)[0], training_answer(report), risk(report)[0]
 
 
-def format_name(dtype: str) -> str:
-    """The common name of a safetensors dtype: ``F32`` is fp32. Plain text."""
-    return FORMATS.get(dtype, dtype)
-
-
 def stored_answer(report: DtypeReport) -> str:
     dtypes = [part.dtype for part in sorted(report.storage, key=lambda part: -part.bytes)]
     more = f" + {len(dtypes) - 2} more" if len(dtypes) > 2 else ""
@@ -64,7 +59,7 @@ def stored_answer(report: DtypeReport) -> str:
 def lineage_answer(report: DtypeReport) -> tuple[str, str]:
     lineage = report.lineage
     if lineage.passed_through:
-        path = " → ".join((*(name.replace("_", " ") for name in lineage.passed_through), format_name(lineage.stored)))
+        path = " → ".join((*map(format_name, lineage.passed_through), dtype_name(lineage.stored)))
         return ("Mixed" if lineage.verdict == "mixed" else path), "proof"
     if lineage.verdict in _PROVEN_NOTHING:
         return _PROVEN_NOTHING[lineage.verdict]

@@ -13,6 +13,7 @@ from analyzers.dtype_detection.evaluation import Evaluation
 from analyzers.dtype_detection.readings import step_name
 from analyzers.dtype_detection.report import LayerRow
 from analyzers.numerics import BF16, FP8_E4M3, FP16
+from analyzers.tensor_words import layer_name
 from components.plots import style
 from components.plots.marks import line
 from components.plots.style import COLOURS, GREY, LIMIT, label, layout, legend, level, log_axis, threshold
@@ -112,7 +113,9 @@ def layers(report: DtypeReport) -> go.Figure:
         # tensors outside the layers are not adjacent to layer 0: the gap prevents a connecting line
         points: list[LayerRow | None] = [*[row for row in rows if row.layer is None], None, *[row for row in rows if row.layer is not None]]
         x = [None if row is None else outside if row.layer is None else row.layer for row in points]
-        details = [None if row is None else [_place(row), _number(row.abs_max), _number(row.rms), f"{row.tensors:,}"] for row in points]
+        details = [
+            None if row is None else [layer_name(row.layer), _number(row.abs_max), _number(row.rms), f"{row.tensors:,}"] for row in points
+        ]
         hover = "%{customdata[0]}<br>largest %{customdata[1]}<br>rms %{customdata[2]}<br>tensors: %{customdata[3]}"
         mode = {} if len(rows) > 1 else {"mode": "markers"}
         figure.add_trace(line(role, x, [None if row is None else row.abs_max for row in points], index, hover, details, **mode))
@@ -166,10 +169,6 @@ def _by_role(report: DtypeReport) -> Iterator[tuple[str, list[LayerRow]]]:
         rows = [row for row in report.layers if row.role == role and row.abs_max]
         if rows:
             yield role, sorted(rows, key=lambda row: -1 if row.layer is None else row.layer)
-
-
-def _place(row: LayerRow) -> str:
-    return "not in a layer" if row.layer is None else f"layer {row.layer}"
 
 
 def _number(value: float | None) -> str:

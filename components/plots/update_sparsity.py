@@ -6,6 +6,7 @@ import math
 
 import plotly.graph_objects as go
 
+from analyzers.tensor_words import layer_name
 from analyzers.update_sparsity.magnitudes import Bin, UlpBin
 from analyzers.update_sparsity.published import published
 from analyzers.update_sparsity.report import LayerRow, SparsityReport
@@ -102,7 +103,7 @@ def _columns(report: SparsityReport) -> tuple[list[LayerRow | None], list[float]
 
 
 def _place(row: LayerRow | None) -> str:
-    return "" if row is None else "not in a layer" if row.layer is None else f"layer {row.layer}"
+    return "" if row is None else layer_name(row.layer)
 
 
 def _range(shares: list[float]) -> tuple[float, float]:

@@ -1,0 +1,29 @@
+"""Names of dtypes, roles and layers in words, for reports, pages and terminals alike."""
+
+DTYPES = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8 e4m3", "F8_E5M2": "fp8 e5m2"}
+_ROLES = {"embedding": "embeddings", "expert": "experts", "router": "routers", "norm": "norms", "head": "heads", "other": "other tensors"}
+
+
+def dtype_name(dtype: str) -> str:
+    """Return the usual name of a safetensors dtype: bf16 of BF16. A dtype without one keeps its own."""
+    return DTYPES.get(dtype, dtype)
+
+
+def format_name(key: str) -> str:
+    """Return a format of a report in words: fp8 e4m3 of fp8_e4m3."""
+    return key.replace("_", " ")
+
+
+def role_plural(role: str) -> str:
+    """Return the tensors of a role in words, of those of `checkpoints.ROLES`."""
+    return _ROLES.get(role, role)
+
+
+def layer_name(layer: int | None) -> str:
+    """Return the name of a layer; None stands for what is outside the layers."""
+    return "not in a layer" if layer is None else f"layer {layer}"
+
+
+def layer_range(first: int | None, last: int | None) -> str:
+    """Return the name of consecutive layers, the last one included."""
+    return f"layer {first}" if first == last else f"layers {first} to {last}"

@@ -196,6 +196,4 @@ COMMITS_PER_HOUR = _limit("COMMITS_PER_HOUR", 100, "commits", "Commits to the da
 LIBRARY_ATTEMPTS = _limit("LIBRARY_ATTEMPTS", 20, "attempts", "Attempts at one commit to the dataset before it waits for the next turn.")
 LIBRARY_WAIT_SECONDS = _limit("LIBRARY_WAIT_SECONDS", 600, "seconds", "Longest single wait of the publisher for Retry-After and back-off.")
 LIBRARY_BACKUPS = _limit("LIBRARY_BACKUPS", 3, "files", "Daily backups of the library kept in its folder, the newest.")
-REFIT_SECONDS = _limit("REFIT_SECONDS", 300, "seconds", "Shortest time between two fits of the classifier: each takes ten seconds.")
-FIT_SECONDS = _limit("FIT_SECONDS", 600, "seconds", "Longest fit of the classifier, in a process of its own.")
 LIBRARY_BUSY_SECONDS = _limit("LIBRARY_BUSY_SECONDS", 30, "seconds", "Longest wait for another process that writes to the same library.")

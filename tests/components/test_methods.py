@@ -11,8 +11,6 @@ from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.evidence import TESTS
 from analyzers.dtype_detection.trials import trials
 from analyzers.limits import LIMITS
-from components.dtype.methods import with_library
-from components.library import Fitting
 from components.plots.dtype_detection import reliability
 from components.site.methods_page import GENERAL, content, methods_page
 from components.text.plain_text import powers
@@ -133,26 +131,3 @@ def test_the_reliability_plot_has_every_bin() -> None:
     assert list(points.text) == [f"{each.predictions}" for each in bins]
     assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
     assert not reliability(fitted().evaluation.model_copy(update={"reliability": ()})).data[1].x
-
-
-def _with_library(found: Fitting | None, labels: int = 54) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", with_library(found, labels))).split())
-
-
-def test_the_card_says_how_good_the_classifier_is_with_the_librarys_labels() -> None:
-    fit = fitted()
-    found = fit.evaluation
-    standing = Fitting(fit=fit, fitted="2026-11-22T03:00:00.000000Z", outdated=False, running=False, problem="")
-    figures = f"{found.models} {found.families} {found.likeliest_correct} of {found.models}"
-    said = _with_library(standing)
-    assert f"the classifier above {figures} 0.811 –" in said
-    assert f"with the library's labels {figures} 0.811 2026-11-22 03:00 UTC" in said
-    assert "The library has 54 current labels." in said and "so the figures are the same" in said
-    other = fit.model_copy(update={"evaluation": found.model_copy(update={"models": 31, "likeliest_correct": 22})})
-    said = _with_library(standing.model_copy(update={"fit": other}))
-    assert "22 of 31" in said and "the same" not in said
-    assert "reload this page in about ten seconds" in _with_library(standing.model_copy(update={"outdated": True, "running": True}))
-    assert "at most every 5 min" in _with_library(standing.model_copy(update={"outdated": True}))
-    first = _with_library(standing.model_copy(update={"fit": None, "fitted": "", "outdated": True, "problem": "Only 2 <families>."}))
-    assert "Only 2 <families>." in first and "with the library's labels" not in first
-    assert "cannot be opened" in _with_library(None)

@@ -254,7 +254,6 @@ for folder in sys.argv[1:]:
                 add()
             except LibraryUnavailable as error:
                 print(error)
-        library.refit_soon()
         library.publish()
 """
     folders = [tmp_path / "closed", tmp_path / "killed"]

@@ -107,7 +107,6 @@ FILTER_SECONDS = _limit("FILTER_SECONDS", 2, "seconds", "Longest time that name 
 FILTER_REPEATS = _limit("FILTER_REPEATS", 10_000, "repeats", "Counted repeats of a name filter, multiplied: compiling unrolls them.")
 FILTER_LENGTH = _limit("FILTER_LENGTH", 1_000, "characters", "Longest name filter.")
 REPORT_TENSORS = _limit("REPORT_TENSORS", 2_000, "rows", "Beyond this a report's tensor rows are aggregated per layer and role.")
-FOSSIL_ROWS = _limit("FOSSIL_ROWS", 4_000_000, "rows", "Row counters are kept for matrices with at most this many rows, 16 bytes each.")
 TRAJECTORY = _limit("TRAJECTORY", 64, "checkpoints", "Tuned checkpoints compared with one base: all their files are open at once.")
 CANDIDATES = _limit("CANDIDATES", 64, "checkpoints", "Candidates that one model is compared with: all their files are open at once.")
 SUGGESTED = _limit("SUGGESTED", 6, "checkpoints", "Models of the library that are compared where no candidate is named: each is read.")

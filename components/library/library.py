@@ -276,8 +276,7 @@ class Library:
                 "WHERE model_key NOT GLOB 'sample:*'), "
                 "(SELECT COUNT(DISTINCT contributor) FROM labels), (SELECT COUNT(*) FROM results), (SELECT COUNT(*) FROM flags), "
                 "(SELECT COALESCE(SUM(refused), 0) FROM dataset_files), (SELECT COUNT(*) FROM labels WHERE published = '') "
-                "+ (SELECT COUNT(*) FROM flags WHERE published = '') + (SELECT COUNT(*) FROM results WHERE published = '' AND public), "
-                "(SELECT COALESCE(SUM(packed), 0) FROM results)"
+                "+ (SELECT COUNT(*) FROM flags WHERE published = '') + (SELECT COUNT(*) FROM results WHERE published = '' AND public)"
             ).fetchone()
         found = Counts(**dict(zip(Counts.model_fields, row, strict=True)))
         return found if self._publisher else found.model_copy(update={"unpublished": 0})

@@ -65,7 +65,7 @@ def checked_link(link: str) -> str:
     """An address that may be shown as a link. It is never fetched. Raises InvalidRequest."""
     problem = ""
     if len(link) > limits.EVIDENCE_LINK_LENGTH:
-        problem = f"has {len(link):,} characters, more than {limits.EVIDENCE_LINK_LENGTH:,} (MANTISSA_EVIDENCE_LINK_LENGTH)"
+        problem = f"has {len(link):,} characters, more than {limits.EVIDENCE_LINK_LENGTH:,}"
     elif not link.isascii() or not re.fullmatch(r"https?://[^\s\x00-\x20\"'<>\\^`{|}\x7f]+", link):
         problem = "is not a valid address: write it as http(s)://... in ASCII, other characters as %XX"
     else:

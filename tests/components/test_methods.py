@@ -1,7 +1,8 @@
-"""The methods page says what the code does: every limit, every test, the figures of the classifier and of the rule."""
+"""The methods page says what the code does: every setting, every test, the figures of the classifier and of the rule."""
 
 import re
 from html import escape, unescape
+from pathlib import Path
 
 import pytest
 from sklearn.metrics import accuracy_score, log_loss  # type: ignore[import-untyped]
@@ -10,13 +11,14 @@ from analyzers import ANALYZERS
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.evidence import TESTS
 from analyzers.dtype_detection.trials import trials
-from analyzers.limits import LIMITS
+from analyzers.limits import SETTINGS
 from components.plots.dtype_detection import reliability
 from components.site.methods_page import GENERAL, content, methods_page
 from components.text.plain_text import powers
 
 FOUND = fitted().evaluation.out_of_fold
 TRUTH = [row.precision for row in FOUND]
+DEPLOY = Path(__file__).parents[2] / "docs" / "deploy.md"
 
 
 def _html() -> str:
@@ -32,9 +34,13 @@ def _text() -> str:
     return " ".join(unescape(re.sub(r"<[^>]*>", "", _html())).split())
 
 
-def test_every_limit_is_on_the_page_and_nothing_else() -> None:
+def test_every_setting_is_on_the_page_and_in_the_docs_and_nothing_else() -> None:
     listed = [row for row in _rows() if row and row[0].startswith("MANTISSA_")]
-    assert listed == [[limit.variable, f"{limit.value:,}", limit.unit, limit.why] for limit in LIMITS]
+    assert listed == [[each.variable, f"{each.value:,}", each.unit, each.why, each.when] for each in SETTINGS]
+    documented = re.findall(
+        r"^\| `(MANTISSA_\w+)` \| ([\d,]+) (.+?) \| (.+?) \| (.+?) \|$", DEPLOY.read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    assert [list(row) for row in documented] == listed
 
 
 @pytest.mark.parametrize("name", [GENERAL, *ANALYZERS])

@@ -83,7 +83,7 @@ def test_every_field_reaches_the_request() -> None:
         ({"own": "<img src=x>: dtype=bf16"}, "letters, digits"),
         ({"own": "x" * 100_000}, "characters are more than"),
         ({"own": "\n".join(f"m{i}: dtype=bf16" for i in range(limits.PRECISION_VARIANTS))}, "24 variants can be run at once"),
-        ({"sequences": "0"}, "from 1 to 64 sequences"),
+        ({"sequences": "0"}, "^From 1 to 64 sequences, not 0"),
         ({"sequences": "many"}, "Sequences must be a whole number, not 'many'"),
         ({"sequence_length": "9999999"}, "2 to 8,192 tokens"),
         ({"sequence_length": "1e3"}, "Sequence length must be a whole number"),

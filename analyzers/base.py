@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pandas
     from plotly.graph_objects import Figure
 
+_MAX_BUDGET_BYTES = 4_000_000_000  # The largest sample in quick mode; exact mode reads everything.
+
 
 class Progress(Data):
     """``done`` of ``total``, counted in ``unit`` ("bytes", "tensors", "samples")."""
@@ -79,8 +81,8 @@ class WeightsRequest(Request):
     @field_validator("budget")
     @classmethod
     def _budget_in_range(cls, budget: int) -> int:
-        if not 1 <= budget <= limits.MAX_BUDGET_BYTES:
-            raise ValueError(f"the budget must be from 1 byte to {limits.MAX_BUDGET_BYTES:,} bytes, not {budget:,}")
+        if not 1 <= budget <= _MAX_BUDGET_BYTES:
+            raise ValueError(f"the budget must be from 1 byte to {_MAX_BUDGET_BYTES:,} bytes, not {budget:,}")
         return budget
 
     @field_validator("include", "exclude", "subfolder")

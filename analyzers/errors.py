@@ -25,7 +25,7 @@ token, or a path of the server. The command line prints it and exits with status
     ├── MissingExtra              a library of an extra is not installed; says which, with the line for pip
     ├── ProcessLost               the workers of a cluster that scanned a checkpoint were lost
     ├── LibraryUnavailable        the folder of the library cannot be used: full, read-only, or not a library
-    └── LimitExceeded             larger than a limit of analyzers/limits.py; names the limit and its variable
+    └── LimitExceeded             larger than a limit; names it, and its variable if it is a setting
 """
 
 from typing import Self
@@ -127,4 +127,4 @@ class LibraryUnavailable(MantissaError):
 
 
 class LimitExceeded(MantissaError):
-    """Larger than a limit of ``analyzers/limits.py``."""
+    """Larger than a limit."""

@@ -15,6 +15,8 @@ from analyzers import limits
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+JSON_VALUES = 2_000_000  # Values of one JSON text from outside: each takes up to 100 bytes in memory.
+
 _Model = TypeVar("_Model", bound="BaseModel")
 
 _DIGITS = 308  # digits; float64 holds every number with this many
@@ -30,13 +32,13 @@ class InvalidJson(ValueError):
 
 
 class JsonTooLarge(InvalidJson):
-    """JSON beyond limits.JSON_VALUES or limits.JSON_DEPTH, which other programs may well read."""
+    """JSON beyond JSON_VALUES or limits.JSON_DEPTH, which other programs may well read."""
 
 
 def parse_json(
     text: str | bytes | bytearray | memoryview,
     *,
-    values: int | None = limits.JSON_VALUES,
+    values: int | None = JSON_VALUES,
     lenient: bool = False,
     object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None,
     parse_int: Callable[[str], Any] | None = None,
@@ -82,7 +84,7 @@ def parse_model(kind: type[_Model], text: str | bytes) -> _Model:
     return kind.model_validate_json(text)
 
 
-def check_counts(raw: bytes, values: int = limits.JSON_VALUES) -> None:
+def check_counts(raw: bytes, values: int = JSON_VALUES) -> None:
     """Raise JsonTooLarge if JSON holds more than ``values`` values, or lists and objects nested more than limits.JSON_DEPTH deep."""
     opened = raw.count(b"[") + raw.count(b"{")
     if opened <= limits.JSON_DEPTH and opened + raw.count(b",") < values:
@@ -91,7 +93,7 @@ def check_counts(raw: bytes, values: int = limits.JSON_VALUES) -> None:
     bare = text[np.bitwise_xor.accumulate((text == ord('"')).view(np.uint8)) == 0]  # the text outside strings
     opens, closes = (bare == ord("[")) | (bare == ord("{")), (bare == ord("]")) | (bare == ord("}"))
     if np.count_nonzero(opens) + np.count_nonzero(bare == ord(",")) >= values:
-        raise JsonTooLarge(f"holds more than {values:,} values (MANTISSA_JSON_VALUES)")
+        raise JsonTooLarge(f"holds more than {values:,} values")
     steps = opens.view(np.int8) - closes.view(np.int8)
     if np.cumsum(steps[steps != 0], dtype=np.int32).max(initial=0) > limits.JSON_DEPTH:
         raise _too_deep()
@@ -115,4 +117,4 @@ def _constant(text: str) -> NoReturn:
 
 
 def _too_deep() -> JsonTooLarge:
-    return JsonTooLarge(f"is nested more than {limits.JSON_DEPTH:,} levels deep (MANTISSA_JSON_DEPTH)")
+    return JsonTooLarge(f"is nested more than {limits.JSON_DEPTH:,} levels deep")

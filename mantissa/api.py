@@ -298,7 +298,7 @@ def _read_bounded(path: Path) -> bytes:
     with path.open("rb") as file:
         text = file.read(limits.RESULT_BYTES + 1)
     if len(text) > limits.RESULT_BYTES:
-        raise LimitExceeded(f"The file has more than {limits.RESULT_BYTES:,} bytes (MANTISSA_RESULT_BYTES), and no report has.")
+        raise LimitExceeded(f"The file has more than {limits.RESULT_BYTES:,} bytes, and no report has.")
     return text
 
 

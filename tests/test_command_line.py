@@ -36,7 +36,7 @@ from tests.hub import Fault, LocalHub
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = save({"model.layers.0.mlp.up_proj.weight": normal(256, 256).to(torch.bfloat16)})
-SMALL_LIMITS = {"MANTISSA_HUB_TIMEOUT_SECONDS": "1", "MANTISSA_HUB_WAIT_SECONDS": "1", "MANTISSA_HUB_ATTEMPTS": "2"}
+IMPATIENT = {"MANTISSA_HUB_TIMEOUT_SECONDS": "1", "MANTISSA_HUB_WAIT_SECONDS": "1"}
 
 
 # Names of tensors, and what stands for each in CSV: different ones for different names.
@@ -461,7 +461,7 @@ def test_bad_commands(arguments: Sequence[str], capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(?:a|aa)+$"])
 def test_endless_filters(pattern: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FILTER_SECONDS", 0.5)
+    monkeypatch.setattr("analyzers.checkpoints.filters.FILTER_SECONDS", 0.5)
     folder = write(tmp_path, {"a" * 3000 + "!": normal(8, 8)})
     status, out, err = in_process(capsys, f"{folder}", "--include", pattern)
     assert (status, out) == (2, "") and "takes more than" in one_line(err)
@@ -511,10 +511,11 @@ def test_each_fault_is_one_sentence_in_time(hub: LocalHub) -> None:
         mine = API + repo if fault.pattern == API else f"{repo}/resolve/.*model.safetensors"
         hub.fault(replace(fault, pattern=mine))
         repositories[repo] = name
-    environ = os.environ | SMALL_LIMITS | {"MANTISSA_HUB_MIN_BYTES_PER_SECOND": "1000000"}
+    environ = os.environ | IMPATIENT | {"PATCHED": "analyzers.checkpoints.hub_transfers.HUB_MIN_BYTES_PER_SECOND=1000000"}
     started = []
     for first in range(3):
-        command = [sys.executable, "-W", "error", "-m", "analyzers", "dtype", *list(repositories)[first::3], "--exact", "--json"]
+        names = list(repositories)[first::3]
+        command = [sys.executable, "-W", "error", "-m", "tests.patched", "analyzers", "dtype", *names, "--exact", "--json"]
         started.append(subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     for first, process in enumerate(started):
         asked = list(repositories)[first::3]
@@ -530,7 +531,7 @@ def test_each_fault_is_one_sentence_in_time(hub: LocalHub) -> None:
 
 
 def test_a_hub_that_is_not_there(tmp_path: Path) -> None:
-    done = run("dtype", "org/name", HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path), **SMALL_LIMITS)  # type: ignore[arg-type]
+    done = run("dtype", "org/name", HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path), **IMPATIENT)  # type: ignore[arg-type]
     assert "Hub" in refused(done)
 
 

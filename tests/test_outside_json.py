@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from analyzers import limits
 from analyzers.outside_json import InvalidJson, JsonTooLarge, parse_json, parse_model
 
 ROOT = Path(__file__).parents[1]
@@ -75,11 +74,11 @@ _REFUSED = {
     "long beyond float64": (b"[" + b"9" * 400 + b".5]", "holds a number beyond the range of float64"),
     "400 digits": (b"[" + b"9" * 400 + b"]", "holds a number of 400 digits"),
     "a million digits": (b"[" + b"9" * 1_000_000 + b"]", "holds a number of 1,000,000 digits"),
-    "lists in lists": (b"[" * 200 + b"]" * 200, "is nested more than 100 levels deep (MANTISSA_JSON_DEPTH)"),
+    "lists in lists": (b"[" * 200 + b"]" * 200, "is nested more than 100 levels deep"),
     "objects in objects": (b'{"a":' * 101 + b"1" + b"}" * 101, "is nested more than 100 levels"),
     "brackets of both kinds, in text too": (b'[{"]}\\"]":' * 51 + b"1" + b"}]" * 51, "is nested more than 100 levels"),
     "never closed": (b"[" * 1_000_000, "is nested more than 100 levels"),
-    "a flood of lists": (b"[" + b"[]," * 2_600_000 + b"[]]", "holds more than 2,000,000 values (MANTISSA_JSON_VALUES)"),
+    "a flood of lists": (b"[" + b"[]," * 2_600_000 + b"[]]", "holds more than 2,000,000 values"),
     "a flood of texts": (b"[" + b'"",' * 2_600_000 + b'""]', "holds more than 2,000,000 values"),
     "a flood of numbers": (b"[" + b"1," * 4_000_000 + b"1]", "holds more than 2,000,000 values"),
     "a flood of names": (b"{" + b'"":{},' * 1_300_000 + b'"":{}}', "holds more than 2,000,000 values"),
@@ -166,7 +165,3 @@ def test_a_model_is_validated_within_the_same_limits() -> None:
             parse_model(_Report, flood)
     with pytest.raises(ValueError, match="Invalid JSON"):
         parse_model(_Report, rb'{"name": "\ud800"}')
-
-
-def test_limits_are_documented() -> None:
-    assert {"JSON_VALUES", "JSON_DEPTH", "REQUEST_VALUES"} <= {each.name for each in limits.LIMITS}

@@ -57,7 +57,7 @@ def look_for_files(checkpoint: Checkpoint) -> tuple[list[Finding], str]:
             return [], "there is no config.json that can be read."
         return [_refused("config.json is not in the files, and transformers needs it: save the whole model with save_pretrained.")], ""
     if files[path] > limits.CONFIG_BYTES:
-        return [], f"{path} has more than {limits.CONFIG_BYTES:,} bytes (MANTISSA_CONFIG_BYTES)."
+        return [], f"{path} has more than {limits.CONFIG_BYTES:,} bytes."
     try:
         fault = _unreadable(_read(checkpoint, path))
     except JsonTooLarge as error:

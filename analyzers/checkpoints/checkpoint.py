@@ -226,7 +226,7 @@ def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple
         for file, header in pool.map(read, paths):
             count += len(header.tensors)
             if count > limits.TENSORS:
-                raise LimitExceeded(f"The checkpoint has more than {limits.TENSORS:,} tensors (MANTISSA_TENSORS).")
+                raise LimitExceeded(f"The checkpoint has more than {limits.TENSORS:,} tensors.")
             pairs.append((file, header))
     except BaseException:
         repository.close()  # wakes reads that wait for the Hub, so that an interrupt does not wait with them
@@ -259,7 +259,7 @@ def _read_config(repository: Repository, weights: WeightFiles, name: str, notes:
     if not path:
         return None
     if repository.files[path] > limits.CONFIG_BYTES:
-        notes.append(f"{path} has more than {limits.CONFIG_BYTES:,} bytes (MANTISSA_CONFIG_BYTES) and was not read.")
+        notes.append(f"{path} has more than {limits.CONFIG_BYTES:,} bytes and was not read.")
         return None
     try:
         config = parse_json(_read_small(repository, path), lenient=True)

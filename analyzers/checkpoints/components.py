@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analyzers import limits
 from analyzers.checkpoints.reference import quoted
 from analyzers.outside_json import InvalidJson, JsonTooLarge, parse_json
 
+_JSON_BYTES = 1_000_000  # modules.json and model_index.json are parsed in memory; real ones have 2 kB.
 MODULES, PIPELINE = "modules.json", "model_index.json"
 _ROUTERS, _ROUTE = (".Router", ".Asym"), re.compile(r"\w+_\d+_\w+")
 _WITHOUT_WEIGHTS = frozenset({"Pooling", "SpladePooling", "Normalize", "Dropout", "BoW", "WordWeights", "Router", "Asym"})
@@ -71,8 +71,8 @@ def find_components(start: str, files: Mapping[str, int], folders: Collection[st
 
 
 def _read(path: str, files: Mapping[str, int], read_small: Callable[[str], bytes], notes: list[str]) -> Any:
-    if files[path] > limits.COMPONENTS_BYTES:
-        notes.append(f"{quoted(path, 200)} has more than {limits.COMPONENTS_BYTES:,} bytes (MANTISSA_COMPONENTS_BYTES) and was ignored.")
+    if files[path] > _JSON_BYTES:
+        notes.append(f"{quoted(path, 200)} has more than {_JSON_BYTES:,} bytes and was ignored.")
         return None
     try:
         found = parse_json(read_small(path), lenient=True)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from analyzers import limits
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.errors import InvalidFilter
 from analyzers.terminal import plural
@@ -13,6 +12,8 @@ from analyzers.terminal import plural
 if TYPE_CHECKING:
     import regex
 
+FILTER_SECONDS = 2  # Longest time that name filters may take over all tensor names.
+_FILTER_REPEATS = 10_000  # Counted repeats of a name filter, multiplied: compiling unrolls them.
 _REPEAT = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
 
 
@@ -34,7 +35,7 @@ def passing(tensors: Sequence[Tensor], include: str | None, exclude: str | None)
 
     Patterns are untrusted, and some take exponential time: together they have ``FILTER_SECONDS``.
     """
-    deadline = monotonic() + limits.FILTER_SECONDS
+    deadline = monotonic() + FILTER_SECONDS
     chosen = list(tensors)
     for name, pattern, wanted in (("include", include, True), ("exclude", exclude, False)):
         if not pattern:
@@ -44,7 +45,7 @@ def passing(tensors: Sequence[Tensor], include: str | None, exclude: str | None)
             chosen = [t for t in chosen if bool(_found(compiled, t.name, deadline)) == wanted]
         except TimeoutError:
             raise InvalidFilter(
-                f"The {name} filter {pattern[:60]!r} takes more than {limits.FILTER_SECONDS} seconds; write it without nested repeats."
+                f"The {name} filter {pattern[:60]!r} takes more than {FILTER_SECONDS} seconds; write it without nested repeats."
             ) from None
     return chosen
 
@@ -66,9 +67,9 @@ def _refuse_large_repeats(name: str, pattern: str) -> None:
     product = 1
     for low, high in _REPEAT.findall(pattern):
         product *= max(int(low or 0), int(high or 0), 1)
-        if product > limits.FILTER_REPEATS:
+        if product > _FILTER_REPEATS:
             raise InvalidFilter(
-                f"The {name} filter {pattern[:60]!r} repeats more than {limits.FILTER_REPEATS:,} times, "
+                f"The {name} filter {pattern[:60]!r} repeats more than {_FILTER_REPEATS:,} times, "
                 "all counts multiplied: write + or * instead."
             )
 

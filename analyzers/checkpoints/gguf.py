@@ -20,6 +20,8 @@ from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.tensor import PACKED_BITS
 from analyzers.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
 
+GGUF_ENTRIES = 65_536  # Entries of a GGUF header are parsed one by one; real ones have under 100.
+GGUF_STRINGS = 4_000_000  # Strings in lists of a GGUF header; a vocabulary has under 600,000.
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _LONGEST_READ = 4 << 20
@@ -92,9 +94,9 @@ class _Reader:
             what = "is big endian" if version and version & 0xFFFF == 0 else f"has version {version} of GGUF"
             raise UnsupportedWeights(f"{path} {what}: convert it to version 3, little endian, with llama.cpp.")
         if tensors > limits.TENSORS:
-            raise LimitExceeded(f"{path} claims {tensors:,} tensors, more than {limits.TENSORS:,} (MANTISSA_TENSORS).")
-        if entries > limits.GGUF_ENTRIES:
-            raise LimitExceeded(f"{path} claims {entries:,} entries, more than {limits.GGUF_ENTRIES:,} (MANTISSA_GGUF_ENTRIES).")
+            raise LimitExceeded(f"{path} claims {tensors:,} tensors, more than {limits.TENSORS:,}.")
+        if entries > GGUF_ENTRIES:
+            raise LimitExceeded(f"{path} claims {entries:,} entries, more than {GGUF_ENTRIES:,}.")
         if tensors * _SMALLEST_TENSOR + entries * _SMALLEST_ENTRY > size:
             raise _Damaged(f"it claims {tensors:,} tensors and {entries:,} entries, which do not fit into {size:,} bytes")
         return tensors, entries
@@ -135,10 +137,8 @@ class _Reader:
             self._skip(length * _SIZES[kind])
             return
         self._strings += length
-        if self._strings > limits.GGUF_STRINGS:
-            raise LimitExceeded(
-                f"The lists of {quoted(self._file.path, 200)} hold more than {limits.GGUF_STRINGS:,} strings (MANTISSA_GGUF_STRINGS)."
-            )
+        if self._strings > GGUF_STRINGS:
+            raise LimitExceeded(f"The lists of {quoted(self._file.path, 200)} hold more than {GGUF_STRINGS:,} strings.")
         for _ in range(length):
             self._pass_over(kind, depth)
 
@@ -180,9 +180,7 @@ class _Reader:
         """Read the next string, which is a name."""
         length, longest = self._number("<Q"), limits.TENSOR_NAME_LENGTH
         if length > longest:
-            raise LimitExceeded(
-                f"A name in {quoted(self._file.path, 200)} has {length:,} bytes, more than {longest:,} (MANTISSA_TENSOR_NAME_LENGTH)."
-            )
+            raise LimitExceeded(f"A name in {quoted(self._file.path, 200)} has {length:,} bytes, more than {longest:,}.")
         try:
             return self._take(length).decode()
         except UnicodeDecodeError:
@@ -217,9 +215,7 @@ class _Reader:
             return
         if self._at + length > self._file.size:
             raise cut_off(self._file.path, "header alone needs at least", self._at + length, self._file.size)
-        raise LimitExceeded(
-            f"The header of {quoted(self._file.path, 200)} has more than {limits.HEADER_BYTES:,} bytes (MANTISSA_HEADER_BYTES)."
-        )
+        raise LimitExceeded(f"The header of {quoted(self._file.path, 200)} has more than {limits.HEADER_BYTES:,} bytes.")
 
 
 def _type(kind: int, name: str) -> tuple[str, int, int]:

@@ -235,7 +235,7 @@ def _field(info: Any, name: str, kind: type) -> Any:
 def _sizes(ref: str, siblings: list[Any]) -> dict[str, int | None]:
     """Return path -> size of each listed file, validated."""
     if len(siblings) > limits.REPOSITORY_FILES:
-        raise LimitExceeded(f"{ref} has more than {limits.REPOSITORY_FILES:,} files (the limit MANTISSA_REPOSITORY_FILES).")
+        raise LimitExceeded(f"{ref} has more than {limits.REPOSITORY_FILES:,} files.")
     sizes: dict[str, int | None] = {}
     for sibling in siblings:
         path, size = _field(sibling, "rfilename", str), sibling.get("size")

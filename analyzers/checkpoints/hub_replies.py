@@ -28,6 +28,7 @@ from ..errors import (
 from ..terminal import plural
 from .hub_transfers import Patience, Setback, Transfers
 
+HUB_REPLY_BYTES = 50_000_000  # A reply of the Hub's API (a file list) is parsed in memory.
 REDIRECTS = 5  # most redirects followed for one reply
 _RESET = re.compile(r";\s*t\s*=\s*([0-9]{1,9})(?![0-9])")  # for example: "api";r=0;t=55
 _NEXT = re.compile(r'<([^<>\s]{1,2000})>\s*;\s*rel="?next"?')  # for example: <https://.../api/models?cursor=...>; rel="next"
@@ -113,10 +114,8 @@ class Hub:
                 content = bytearray()
                 for piece in transfers.body(response):
                     content += piece
-                    if len(content) > limits.HUB_REPLY_BYTES:
-                        raise HubMisbehaved(
-                            f"The Hub's answer is longer than {limits.HUB_REPLY_BYTES:,} bytes (the limit MANTISSA_HUB_REPLY_BYTES)."
-                        )
+                    if len(content) > HUB_REPLY_BYTES:
+                        raise HubMisbehaved(f"The Hub's answer is longer than {HUB_REPLY_BYTES:,} bytes.")
                 try:
                     return parse_json(content), self._next(url, response)
                 except InvalidJson as error:

@@ -23,6 +23,8 @@ from huggingface_hub import is_offline_mode
 from .. import limits
 from ..errors import HubError, HubMisbehaved, HubUnreachable, MantissaError
 
+HUB_MIN_BYTES_PER_SECOND = 2_000  # A slower reply, measured over 20 seconds, is abandoned.
+HUB_ATTEMPTS = 5  # Attempts at one read.
 _BACKOFF_SECONDS = 0.25  # before the second try; doubles before each further one
 _IDLE_CLIENTS = 16  # most clients that are kept with their open connections
 
@@ -168,7 +170,7 @@ class Transfers:
             count += len(piece)
             now = time.monotonic()
             if now >= end:
-                if count < limits.HUB_MIN_BYTES_PER_SECOND * window:
+                if count < HUB_MIN_BYTES_PER_SECOND * window:
                     raise _too_slow()
                 end, count = now + window, 0
 
@@ -190,7 +192,7 @@ class Patience:
         """Wait until the next try is due, or raise the error that ends the read."""
         self._failures += 1
         self._slow += setback.slow
-        if self._failures >= limits.HUB_ATTEMPTS or self._slow >= 2:
+        if self._failures >= HUB_ATTEMPTS or self._slow >= 2:
             raise setback.error from None
         wait = min(_BACKOFF_SECONDS * 2 ** (self._failures - 1), 4.0) if setback.wait is None else setback.wait
         if self._waited + wait > limits.HUB_WAIT_SECONDS:

@@ -92,7 +92,7 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
     components = find_components(start, files, {folder(path) for path in weights}, read_small)
     folders = list(components.folders) or _folders(weights, start)
     if len(folders) > limits.SHARDS:
-        raise LimitExceeded(f"The checkpoint has weights in {len(folders):,} folders, more than {limits.SHARDS:,} (MANTISSA_SHARDS).")
+        raise LimitExceeded(f"The checkpoint has weights in {len(folders):,} folders, more than {limits.SHARDS:,}.")
     notes += components.notes
     chosen = set(folders)
     gguf = all(path.endswith(GGUF) for path in weights if folder(path) in chosen)
@@ -105,7 +105,7 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
     config_folder = components.main if components.main is not None else sets[0].folder if len(sets) == 1 else ""
     found = WeightFiles(sets, config_folder=config_folder)
     if len(found.paths) > limits.SHARDS:
-        raise LimitExceeded(f"The checkpoint has {len(found.paths):,} weight files, more than {limits.SHARDS:,} (MANTISSA_SHARDS).")
+        raise LimitExceeded(f"The checkpoint has {len(found.paths):,} weight files, more than {limits.SHARDS:,}.")
     indexed = frozenset(each.folder for each in sets if each.weight_map is not None)
     read = Read(found.paths, start, frozenset(each.folder for each in sets), components.file, components.complete, files, indexed)
     why = f"named by {printable(components.file)}, without weights that are read"

@@ -220,8 +220,8 @@ class LocalRepository:
                     seen += 1
                     if seen > limits.REPOSITORY_FILES:
                         raise LimitExceeded(
-                            f"{quoted(self._shown, 200)} holds more than {limits.REPOSITORY_FILES:,} files "
-                            "(MANTISSA_REPOSITORY_FILES): name the folder of one checkpoint."
+                            f"{quoted(self._shown, 200)} holds more than {limits.REPOSITORY_FILES:,} files: "
+                            "name the folder of one checkpoint."
                         )
                     path = f"{folder}/{entry.name}" if folder else entry.name
                     if entry.name.startswith("."):

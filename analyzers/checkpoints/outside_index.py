@@ -62,7 +62,7 @@ def add_outside(
                     continue
                 count += len(header.tensors)
                 if count > limits.TENSORS:
-                    raise LimitExceeded(f"The checkpoint has more than {limits.TENSORS:,} tensors (MANTISSA_TENSORS).")
+                    raise LimitExceeded(f"The checkpoint has more than {limits.TENSORS:,} tensors.")
                 opened.append(file)
                 described.append(header)
                 sets.append(WeightSet(chosen.folder, ((path,),), prefix=f"{chosen.prefix}{stem(file_name(path))}/"))

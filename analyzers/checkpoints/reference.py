@@ -51,7 +51,7 @@ def parse_reference(text: str, local: bool) -> Reference:
     if not text:
         raise InvalidReference(f"No model was named: give a model id, {_EXAMPLE}.")
     if len(text) > limits.REFERENCE_LENGTH:
-        _refuse(text, f"has {len(text):,} characters, more than {limits.REFERENCE_LENGTH} (MANTISSA_REFERENCE_LENGTH)")
+        _refuse(text, f"has {len(text):,} characters, more than {limits.REFERENCE_LENGTH}")
     if _TOKEN.search(text):
         raise InvalidReference(f"This looks like an access token, which is a secret and no model id: give a model id, {_EXAMPLE}.")
     if text.startswith(("./", "/")) or (local and not text.startswith(("sample:", "memory:")) and _exists(text)):

@@ -36,7 +36,7 @@ def complete_groups(names: Iterable[str]) -> list[tuple[str, ...]]:
     groups: list[tuple[str, ...]] = [(name,) for name in single]
     for (_, total, _, _), shards in numberings.items():
         if int(total) > limits.SHARDS:
-            raise LimitExceeded(f"The checkpoint claims {int(total):,} weight files, more than {limits.SHARDS:,} (MANTISSA_SHARDS).")
+            raise LimitExceeded(f"The checkpoint claims {int(total):,} weight files, more than {limits.SHARDS:,}.")
         missing = missing_parts(total, shards)
         if missing:
             lost = renumbered(next(iter(shards.values())), missing[0])
@@ -65,7 +65,7 @@ def read_index(
     Raises InvalidCheckpoint for a damaged or stale index and for missing shards, LimitExceeded.
     """
     if files[path] > limits.INDEX_BYTES:
-        raise LimitExceeded(f"{quoted(path, 200)} has {files[path]:,} bytes, more than {limits.INDEX_BYTES:,} (MANTISSA_INDEX_BYTES).")
+        raise LimitExceeded(f"{quoted(path, 200)} has {files[path]:,} bytes, more than {limits.INDEX_BYTES:,}.")
     try:
         index: Any = parse_json(read_small(path), lenient=True)
     except JsonTooLarge as error:
@@ -76,7 +76,7 @@ def read_index(
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(shard, str) for shard in weight_map.values()):
         raise InvalidCheckpoint(f"{quoted(path, 200)} has no weight_map from tensor names to files.")
     if len(weight_map) > limits.TENSORS:
-        raise LimitExceeded(f"{quoted(path, 200)} lists more than {limits.TENSORS:,} tensors (MANTISSA_TENSORS).")
+        raise LimitExceeded(f"{quoted(path, 200)} lists more than {limits.TENSORS:,} tensors.")
     shards = sorted(set(weight_map.values()))
     for shard in shards:
         parts = shard.split("/")

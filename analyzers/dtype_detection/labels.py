@@ -7,10 +7,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Literal
 
-from analyzers import limits
 from analyzers.data import Data
 from analyzers.errors import InvalidRequest, LimitExceeded
 
+LABELS_BYTES = 10_000_000  # A file of labels that the classifier is fitted on is parsed in memory.
 REFERENCE = Path(__file__).parent / "reference"
 LABELS = REFERENCE / "training_precision_labels.csv"
 
@@ -120,11 +120,8 @@ def examples(file: Path = LABELS) -> tuple[Example, ...]:
 def _read_labels(file: Path) -> list[dict[str, str]]:
     try:
         size = file.stat().st_size
-        if size > limits.LABELS_BYTES:
-            raise LimitExceeded(
-                f"{file.name} has {size:,} bytes; the limit is {limits.LABELS_BYTES:,} (MANTISSA_LABELS_BYTES). "
-                "Leave out models without extremes."
-            )
+        if size > LABELS_BYTES:
+            raise LimitExceeded(f"{file.name} has {size:,} bytes; the limit is {LABELS_BYTES:,}. Leave out models without extremes.")
         with file.open(newline="", encoding="utf-8-sig") as opened:
             reader = csv.DictReader(opened, restval="", restkey="more")
             if not {"model_id", "training_precision"} <= set(reader.fieldnames or ()):

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from analyzers import limits
 from analyzers.exit_feedback.alignment import Measured, products
 from analyzers.exit_feedback.heads import FeedbackHead, HeadSettings, SpanHead, SvdHead, build_head
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.points import Point
 from analyzers.exit_feedback.signals import EXACT
 
+EXIT_LOGITS_BYTES = 64 << 20  # Logits of exit feedback at a time; about six times as much is added.
+EXIT_CODES_BYTES = 512 << 20  # Memory of the heads that exit feedback measures at a time.
 _FLOAT = 4
 _ROWS = 16  # with fewer tokens at a time the weights would be read over and over
 
@@ -109,19 +110,19 @@ def pieces(tokens: int, vocabulary: int) -> list[slice]:
 
 
 def rows_at_once(vocabulary: int) -> int:
-    """Tokens whose logits in float32 take at most `limits.EXIT_LOGITS_BYTES`."""
-    return max(_ROWS, limits.EXIT_LOGITS_BYTES // (_FLOAT * vocabulary))
+    """Tokens whose logits in float32 take at most `EXIT_LOGITS_BYTES`."""
+    return max(_ROWS, EXIT_LOGITS_BYTES // (_FLOAT * vocabulary))
 
 
 def groups(points: Sequence[Point], head: ModelHead) -> list[list[Point]]:
-    """Points in order, split where their heads together would hold more than `limits.EXIT_CODES_BYTES`."""
+    """Points in order, split where their heads together would hold more than `EXIT_CODES_BYTES`."""
     result: list[list[Point]] = []
     left = 0
     for point in points:
         needed = head_bytes(point, head.vocabulary, head.width)
         if not result or needed > left:
             result.append([])
-            left = limits.EXIT_CODES_BYTES
+            left = EXIT_CODES_BYTES
         result[-1].append(point)
         left -= needed
     return result

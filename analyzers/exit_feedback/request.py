@@ -13,14 +13,14 @@ from analyzers.language_models.given_tokens import DataName, Device, Dtype, Toke
 # Raised whenever the same request would give another result.
 ANALYSIS_VERSION = 4
 
-# Limits of whole numbers: the smallest, and the name of the largest.
+# The smallest and the largest of whole numbers. Longer samples are truncated.
 _LIMITS = {
-    **dict.fromkeys(("rank", "rank_exact", "rank_tail", "k"), (1, "EXIT_SIZE")),
-    "anchors": (1, "EXIT_TOKENS"),
-    "seeds": (1, "EXIT_SEEDS"),
-    "samples": (1, "EXIT_SAMPLES"),
-    "sequence_length": (8, "EXIT_LENGTH"),
-    "tokens": (2, "EXIT_TOKENS"),
+    **dict.fromkeys(("rank", "rank_exact", "rank_tail", "k"), (1, 65_536)),
+    "anchors": (1, limits.EXIT_TOKENS),
+    "seeds": (1, limits.EXIT_SEEDS),
+    "samples": (1, limits.EXIT_SAMPLES),
+    "sequence_length": (8, 8_192),
+    "tokens": (2, limits.EXIT_TOKENS),
 }
 
 
@@ -95,11 +95,10 @@ class ExitRequest(TokensRequest):
     @field_validator(*_LIMITS)
     @classmethod
     def _in_range(cls, value: int | None, info: ValidationInfo) -> int | None:
-        least, limit = _LIMITS[str(info.field_name)]
-        most = getattr(limits, limit)
+        least, most = _LIMITS[str(info.field_name)]
         if value is not None and not least <= value <= most:
             instead = f", not {value:,}" if value.bit_length() <= 64 else ""
-            raise ValueError(f"{info.field_name} must be from {least} to {most:,} (MANTISSA_{limit}){instead}")
+            raise ValueError(f"{info.field_name} must be from {least} to {most:,}{instead}")
         return value
 
     @field_validator("layers")

@@ -56,9 +56,7 @@ def analyze_batches(
         given = list(islice(batches, limits.CONFLICT_SAMPLES + 1))
     if not 2 <= len(given) <= limits.CONFLICT_SAMPLES:
         count = str(len(given)) if len(given) < 2 else "more"
-        raise InvalidData(
-            f"Conflict is between batches: give from 2 to {limits.CONFLICT_SAMPLES} of them (MANTISSA_CONFLICT_SAMPLES), not {count}."
-        )
+        raise InvalidData(f"Conflict is between batches: give from 2 to {limits.CONFLICT_SAMPLES} of them, not {count}.")
     parameters = list(dict.fromkeys(parameter for unit in units for parameter, _ in unit.parts.values()))
     device = parameters[0].device
     dtype = _widest_error(parameters)

@@ -83,16 +83,14 @@ class ConflictRequest(TokensRequest):
     @classmethod
     def _samples_in_range(cls, samples: int) -> int:
         if not 2 <= samples <= limits.CONFLICT_SAMPLES:
-            raise ValueError(
-                f"conflict is between samples: from 2 to {limits.CONFLICT_SAMPLES} of them (MANTISSA_CONFLICT_SAMPLES), not {samples:,}"
-            )
+            raise ValueError(f"conflict is between samples: from 2 to {limits.CONFLICT_SAMPLES} of them, not {samples:,}")
         return samples
 
     @field_validator("max_length")
     @classmethod
     def _length_in_range(cls, length: int) -> int:
         if not 8 <= length <= limits.CONFLICT_TOKENS:
-            raise ValueError(f"a sample may have 8 to {limits.CONFLICT_TOKENS:,} tokens (MANTISSA_CONFLICT_TOKENS), not {length:,}")
+            raise ValueError(f"a sample may have 8 to {limits.CONFLICT_TOKENS:,} tokens, not {length:,}")
         return length
 
     @field_validator("pairs")

@@ -166,7 +166,7 @@ def _text(value: Any, name: str, where: str, empty: bool = False) -> str:
     if not isinstance(value, str) or not (value.strip() or empty):
         raise InvalidData(f"{_capital(where)} has no text for its {name}.")
     if len(value) > limits.PAIR_CHARACTERS:
-        most = f"{limits.PAIR_CHARACTERS:,} (MANTISSA_PAIR_CHARACTERS)"
+        most = f"{limits.PAIR_CHARACTERS:,}"
         raise LimitExceeded(f"{_capital(where)} has {len(value):,} characters for its {name}, more than {most}.")
     try:
         value.encode()

@@ -54,7 +54,7 @@ class TokensRequest(Request):
     def _usable(cls, token_ids: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
         for number, sample in enumerate(token_ids):
             if not 2 <= len(sample) <= limits.CONFLICT_TOKENS:
-                most = f"{limits.CONFLICT_TOKENS:,} tokens (MANTISSA_CONFLICT_TOKENS)"
+                most = f"{limits.CONFLICT_TOKENS:,} tokens"
                 raise ValueError(f"sample {number} of token_ids must have from 2 to {most}, not {len(sample):,}")
             if min(sample) < 0:
                 raise ValueError(f"sample {number} of token_ids holds {min(sample)}, and token ids are not negative")

@@ -94,9 +94,9 @@ def loaded_tensors(checkpoint: Checkpoint) -> list[Tensor]:
 
 def _error(failed: ProgramFailed) -> MantissaError:
     if failed.failed == "seconds":
-        return LimitExceeded(f"To build its model takes more than {limits.LOADING_SECONDS:,} seconds (MANTISSA_LOADING_SECONDS).")
+        return LimitExceeded(f"To build its model takes more than {limits.LOADING_SECONDS:,} seconds.")
     if failed.failed == "bytes":
-        return LimitExceeded(f"To build its model takes more than {limits.LOADING_MEMORY:,} bytes of memory (MANTISSA_LOADING_MEMORY).")
+        return LimitExceeded(f"To build its model takes more than {limits.LOADING_MEMORY:,} bytes of memory.")
     if failed.failed == "limit":
         return LimitExceeded(failed.why)
     if failed.failed == "library":

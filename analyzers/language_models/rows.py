@@ -75,8 +75,7 @@ def _lines(file: RangeFile) -> Iterator[tuple[int, bytes]]:
         if number > _LINES:
             raise LimitExceeded(f"Too few samples in the first {_LINES:,} lines of {quoted(file.path)}.")
         if len(line) > _LINE_BYTES:
-            most = f"{_LINE_BYTES:,} bytes (16 times MANTISSA_PAIR_CHARACTERS)"
-            raise LimitExceeded(f"Line {number} of {quoted(file.path)} is longer than {most}.")
+            raise LimitExceeded(f"Line {number} of {quoted(file.path)} is longer than {_LINE_BYTES:,} bytes.")
         if line.strip():
             yield number, line
 

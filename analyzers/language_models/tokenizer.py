@@ -16,6 +16,10 @@ from analyzers.outside_json import InvalidJson, JsonTooLarge, parse_json
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
+TOKENIZER_BYTES = 100_000_000  # Each tokenizer file is parsed in memory; the largest have 35 MB.
+_TOKENS_PER_BYTE = 8  # A tokenizer may expand a text; real ones make less than one token per byte.
+_TEMPLATE_CHARACTERS = 100_000  # What a chat template may add to a conversation.
+
 Conversation = Sequence[Mapping[str, str]]
 
 _SETTINGS = "tokenizer_config.json"
@@ -44,7 +48,7 @@ class Tokenizer:
 
     size: number of tokens in the vocabulary. end_of_text: id of the end-of-text token, or None. has_template: whether there is a chat
     template. tells_offsets: whether it reports character offsets. Methods raise InvalidCheckpoint if the tokenizer fails, and LimitExceeded
-    if it exceeds the time or memory of `Bounded`, or produces more tokens than limits.TOKENS_PER_BYTE allows.
+    if it exceeds the time or memory of `Bounded`, or produces more tokens than _TOKENS_PER_BYTE allows.
     """
 
     def __init__(self, folder: Path, config: "PreTrainedConfig") -> None:
@@ -68,7 +72,7 @@ class Tokenizer:
 
     def encode(self, text: str, *, special: bool = True, offsets: bool = False) -> Tokenized:
         """Tokenize a text of any length. special: add the tokenizer's special tokens."""
-        most = limits.TOKENS_PER_BYTE * (len(text) * 4 + 100)
+        most = _TOKENS_PER_BYTE * (len(text) * 4 + 100)
         with _explained("The tokenizer", text):
             return Tokenized(*self._process.ask("encode", text=text, special=special, offsets=offsets, most=most))
 
@@ -81,10 +85,10 @@ class Tokenizer:
     def lay_out(self, conversations: Sequence[Conversation]) -> list[str]:
         """Render each conversation (messages with ``role`` and ``content``) as text, with the chat template.
 
-        Also raises LimitExceeded if the template adds more than limits.TEMPLATE_CHARACTERS to a conversation.
+        Also raises LimitExceeded if the template adds more than _TEMPLATE_CHARACTERS to a conversation.
         """
         with _explained(_TEMPLATE):
-            texts: list[str] = self._process.ask("lay_out", conversations=conversations, most=limits.TEMPLATE_CHARACTERS)
+            texts: list[str] = self._process.ask("lay_out", conversations=conversations, most=_TEMPLATE_CHARACTERS)
         return texts
 
     def close(self) -> None:
@@ -121,10 +125,10 @@ def _explained(what: str, text: str = "") -> Iterator[None]:
 
 def _error(what: str, text: str, failed: ProgramFailed) -> InvalidCheckpoint | LimitExceeded:
     most = {
-        "seconds": f"takes more than {limits.TOKENIZER_SECONDS:,} seconds (MANTISSA_TOKENIZER_SECONDS)",
-        "bytes": f"takes more than {limits.TOKENIZER_MEMORY:,} bytes of memory (MANTISSA_TOKENIZER_MEMORY)",
-        "characters": f"adds more than {limits.TEMPLATE_CHARACTERS:,} characters to a sample (MANTISSA_TEMPLATE_CHARACTERS)",
-        "tokens": f"produces more than {limits.TOKENS_PER_BYTE:,} tokens per byte (MANTISSA_TOKENS_PER_BYTE)",
+        "seconds": f"takes more than {limits.TOKENIZER_SECONDS:,} seconds",
+        "bytes": f"takes more than {limits.TOKENIZER_MEMORY:,} bytes of memory",
+        "characters": f"adds more than {_TEMPLATE_CHARACTERS:,} characters to a sample",
+        "tokens": f"produces more than {_TOKENS_PER_BYTE:,} tokens per byte",
     }
     if failed.failed in most:
         on = f"On {quoted(text, 40)} " if text else ""
@@ -140,8 +144,8 @@ def _error(what: str, text: str, failed: ProgramFailed) -> InvalidCheckpoint | L
 
 def _read(repository: Repository, path: str) -> bytes:
     size = repository.files[path]
-    if size > limits.TOKENIZER_BYTES:
-        raise LimitExceeded(f"{quoted(path)} has {size:,} bytes, more than {limits.TOKENIZER_BYTES:,} (MANTISSA_TOKENIZER_BYTES).")
+    if size > TOKENIZER_BYTES:
+        raise LimitExceeded(f"{quoted(path)} has {size:,} bytes, more than {TOKENIZER_BYTES:,}.")
     with closing(repository.open(path)) as file:
         return read_range(file, 0, size)
 

@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from analyzers import limits
 from analyzers.checkpoints import quoted
 from analyzers.errors import LimitExceeded
 
+_MODEL_LAYERS = 2_048  # Layers are inspected one by one before a run; the deepest models have about 200.
+_MODEL_EXPERTS = 100_000  # Experts of all layers together; the largest models have about 25,000.
 LAYERS = re.compile(r"(n|num)_(\w+_)?layers?")
 REPEATED = re.compile(r"\w*(layers?|depths?|blocks?|groups?)(_num)?")  # keys that may state how often something is built
 _EXPERTS = re.compile(r"(moe_)?(n|num)_(local_|routed_)?experts")
@@ -27,17 +28,11 @@ def check_counts(stated: Mapping[str, Any]) -> None:
     """Raise LimitExceeded for too many layers, or too many experts in total."""
     every = list(numbers(stated))
     repeated = max(((value, name) for name, value in every if REPEATED.fullmatch(name) or _REPEATS.fullmatch(name)), default=(0, ""))
-    if repeated[0] > limits.MODEL_LAYERS:
-        raise LimitExceeded(
-            f"The model has {repeated[0]:,} layers, more than {limits.MODEL_LAYERS:,} (MANTISSA_MODEL_LAYERS), by {quoted(repeated[1])} in "
-            "config.json."
-        )
+    if repeated[0] > _MODEL_LAYERS:
+        raise LimitExceeded(f"The model has {repeated[0]:,} layers, more than {_MODEL_LAYERS:,}, by {quoted(repeated[1])} in config.json.")
     layers, experts = (max((value for name, value in every if kind.fullmatch(name)), default=0) for kind in (LAYERS, _EXPERTS))
-    if layers * experts > limits.MODEL_EXPERTS:
-        raise LimitExceeded(
-            f"The model has {experts:,} experts in each of {layers:,} layers, more than {limits.MODEL_EXPERTS:,} in all "
-            "(MANTISSA_MODEL_EXPERTS)."
-        )
+    if layers * experts > _MODEL_EXPERTS:
+        raise LimitExceeded(f"The model has {experts:,} experts in each of {layers:,} layers, more than {_MODEL_EXPERTS:,} in all.")
 
 
 def numbers(value: Any, name: str = "") -> Iterator[tuple[str, int]]:

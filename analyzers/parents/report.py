@@ -43,7 +43,7 @@ class ParentsRequest(WeightsRequest):
     @classmethod
     def _few_and_different(cls, candidates: tuple[str, ...]) -> tuple[str, ...]:
         if len(candidates) > limits.CANDIDATES:
-            raise ValueError(f"at most {limits.CANDIDATES} candidates are compared (MANTISSA_CANDIDATES), not {len(candidates):,}")
+            raise ValueError(f"at most {limits.CANDIDATES} candidates are compared, not {len(candidates):,}")
         name, times = Counter(candidates).most_common(1)[0] if candidates else ("", 0)
         if times > 1:
             raise ValueError(f"{name[:200]!r} is named {times} times as a candidate: name it once")

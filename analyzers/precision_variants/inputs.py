@@ -100,9 +100,7 @@ def read_text(path: str) -> str:
     repository = LocalRepository(path)
     (name, size), *_ = repository.files.items()
     if size > limits.PRECISION_CHARACTERS:
-        raise LimitExceeded(
-            f"{quoted(path)} has {size:,} bytes, more than {limits.PRECISION_CHARACTERS:,} (MANTISSA_PRECISION_CHARACTERS)."
-        )
+        raise LimitExceeded(f"{quoted(path)} has {size:,} bytes, more than {limits.PRECISION_CHARACTERS:,}.")
     file = repository.open(name)
     try:
         return read_range(file, 0, size).decode()

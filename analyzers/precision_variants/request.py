@@ -34,7 +34,7 @@ def check_old_logprobs(rows: tuple[tuple[float, ...], ...]) -> None:
 def parse_old_logprobs(text: str, source: str = "old log-probabilities") -> tuple[tuple[float, ...], ...]:
     """JSON lines: one list of numbers per sequence, the log-probabilities of its tokens but the first. Raises InvalidData."""
     if len(text) > limits.PRECISION_CHARACTERS:
-        raise InvalidData(f"{len(text):,} characters are more than {limits.PRECISION_CHARACTERS:,} (MANTISSA_PRECISION_CHARACTERS).")
+        raise InvalidData(f"{len(text):,} characters are more than {limits.PRECISION_CHARACTERS:,}.")
     return tuple(_row(number, line, source) for number, line in enumerate(text.splitlines(), 1) if line.strip())
 
 
@@ -120,14 +120,14 @@ class PrecisionRequest(TokensRequest):
     @classmethod
     def _sequences_in_range(cls, sequences: int) -> int:
         if not 1 <= sequences <= limits.PRECISION_SEQUENCES:
-            raise ValueError(f"from 1 to {limits.PRECISION_SEQUENCES} sequences (MANTISSA_PRECISION_SEQUENCES), not {sequences:,}")
+            raise ValueError(f"from 1 to {limits.PRECISION_SEQUENCES} sequences, not {sequences:,}")
         return sequences
 
     @field_validator("sequence_length")
     @classmethod
     def _length_in_range(cls, length: int) -> int:
         if not 2 <= length <= limits.PRECISION_TOKENS:
-            raise ValueError(f"a sequence may have 2 to {limits.PRECISION_TOKENS:,} tokens (MANTISSA_PRECISION_TOKENS), not {length:,}")
+            raise ValueError(f"a sequence may have 2 to {limits.PRECISION_TOKENS:,} tokens, not {length:,}")
         return length
 
     @model_validator(mode="after")
@@ -156,7 +156,7 @@ class PrecisionRequest(TokensRequest):
     @model_validator(mode="after")
     def _variants_parse(self) -> "PrecisionRequest":
         if not 1 <= len(self.variants) <= limits.PRECISION_VARIANTS:
-            most = f"{limits.PRECISION_VARIANTS} variants can be run at once (MANTISSA_PRECISION_VARIANTS)"
+            most = f"{limits.PRECISION_VARIANTS} variants can be run at once"
             raise ValueError(f"from 1 to {most}, not {len(self.variants):,}")
         names = [parse_variant(text)[0] for text in self.variants]
         twice = next((name for name in names if names.count(name) > 1), None)

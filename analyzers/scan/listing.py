@@ -14,6 +14,7 @@ from analyzers.errors import InvalidReference, InvalidRequest, LimitExceeded
 from analyzers.scan.request import DEFAULT_LIMIT
 from analyzers.terminal import printable
 
+SCAN_LIST_BYTES = 20_000_000  # The list of a scan is held in memory.
 # Tokens, and passwords in addresses, which a line may contain by mistake and which must never be repeated.
 _SECRET = re.compile(r"hf_[A-Za-z0-9]{8,}|(?<=//)[^/\s]*@")
 _SHOWN = 200
@@ -78,15 +79,15 @@ def _opened(path: str, flags: int) -> int:
 
 
 def _bounded(file: BinaryIO) -> bytes:
-    data = file.read(limits.SCAN_LIST_BYTES + 1)
-    if len(data) > limits.SCAN_LIST_BYTES:
-        raise LimitExceeded(f"The list has more than {limits.SCAN_LIST_BYTES:,} bytes (MANTISSA_SCAN_LIST_BYTES): cut it into several.")
+    data = file.read(SCAN_LIST_BYTES + 1)
+    if len(data) > SCAN_LIST_BYTES:
+        raise LimitExceeded(f"The list has more than {SCAN_LIST_BYTES:,} bytes: cut it into several.")
     return data
 
 
 def _lines(data: bytes) -> list[str]:
     if data.count(b"\n") > limits.SCAN_CHECKPOINTS:
-        raise LimitExceeded(f"The list has more than {limits.SCAN_CHECKPOINTS:,} lines (MANTISSA_SCAN_CHECKPOINTS): cut it into several.")
+        raise LimitExceeded(f"The list has more than {limits.SCAN_CHECKPOINTS:,} lines: cut it into several.")
     return data.decode("utf-8-sig", errors="replace").split("\n")
 
 

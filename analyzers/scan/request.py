@@ -11,6 +11,7 @@ from analyzers.checkpoints.filters import compile_filter
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.numerics.device import Device
 
+_MOST_JOBS = 64  # Checkpoints that one process of a scan reads at once.
 # Models of a search or an organisation.
 DEFAULT_LIMIT = 200
 # Checkpoints that one process reads at once: a quick scan mostly waits for the network, an exact one keeps every core busy.
@@ -31,7 +32,7 @@ class ScanRequest(Request):
     limit: int | None = Field(default=None, ge=1, le=limits.SCAN_CHECKPOINTS)
     each: DtypeRequest
     device: Device = "cpu"
-    jobs: int = Field(ge=1, le=limits.SCAN_JOBS)
+    jobs: int = Field(ge=1, le=_MOST_JOBS)
     dask: str | None = None
 
     @field_validator("dask")

@@ -43,7 +43,7 @@ class SparsityRequest(WeightsRequest):
     @classmethod
     def _not_too_many(cls, tuned: tuple[str, ...]) -> tuple[str, ...]:
         if len(tuned) > limits.TRAJECTORY:
-            raise ValueError(f"at most {limits.TRAJECTORY} checkpoints are compared with a base (MANTISSA_TRAJECTORY), not {len(tuned):,}")
+            raise ValueError(f"at most {limits.TRAJECTORY} checkpoints are compared with a base, not {len(tuned):,}")
         return tuned
 
     @field_validator("eta")

@@ -16,6 +16,7 @@ from components.running.queue_limits import RESTARTING, accepts, is_closing
 from components.site.identity import Client
 from components.text import numbers
 
+REQUEST_VALUES = 100_000  # Lists, objects, texts and commas in a request, which are held in memory.
 _CALL = re.compile(r"(?:/gradio_api)?/(?:queue/(?P<join>join)|(?P<kind>call/v2|call|run|api)/(?P<name>[^/]+))/?")
 _EVENT = re.compile(r"(?:/gradio_api)?/call/(?:v2/)?[^/]+/(?P<event>[^/]+)/?")
 _DATA = "/queue/data"
@@ -24,7 +25,7 @@ NO_ENDPOINT = "There is no such endpoint: /gradio_api/info lists them."
 NOT_A_CALL = "This is not a call that the app understands: /gradio_api/info describes every endpoint and its values."
 UNKNOWN_FIELD = "One of the fields is not a parameter of this endpoint: /gradio_api/info lists its parameters."
 TOO_MANY_VALUES = (
-    f"A request may have {limits.REQUEST_VALUES:,} values (MANTISSA_REQUEST_VALUES) in {limits.JSON_DEPTH} levels "
+    f"A request may have {REQUEST_VALUES:,} values in {limits.JSON_DEPTH} levels "
     "at most, as JSON in UTF-8: /gradio_api/info describes every endpoint."
 )
 NO_SESSION = "There is no such session or call here: its result may have been read already. Make the call again."
@@ -46,7 +47,7 @@ def is_call(method: str, path: str) -> bool:
 def is_bounded(body: bytes) -> bool:
     """Whether a body is small once it is parsed, whoever parses it. What is no JSON may be refused, too."""
     try:
-        check_counts(body, limits.REQUEST_VALUES)
+        check_counts(body, REQUEST_VALUES)
     except JsonTooLarge:
         return False
     return b"\0" not in body  # as it has in UTF-16 and UTF-32, whose characters could be taken for quotes
@@ -56,7 +57,7 @@ def check_call(app: gr.Blocks, path: str, body: bytes, client: Client) -> Refusa
     """The body of a call of ``app`` by a client, completed where last values with defaults are missing; or why it is not accepted."""
     match = _CALL.fullmatch(path)
     try:
-        call: Any = parse_json(body, values=limits.REQUEST_VALUES)
+        call: Any = parse_json(body, values=REQUEST_VALUES)
     except InvalidJson:
         call = None
     if match is None or not isinstance(call, dict):

@@ -146,5 +146,5 @@ def _models(given: Any) -> list[str]:
         raise InvalidRequest("models must be a list of model ids, each a text such as org/name.")
     found = list(dict.fromkeys(given))
     if len(found) > limits.MODELS:
-        raise InvalidRequest(f"One call takes at most {limits.MODELS} models (MANTISSA_MODELS), not {len(found):,}: use the command line.")
+        raise InvalidRequest(f"One call takes at most {limits.MODELS} models, not {len(found):,}: use the command line.")
     return found

@@ -117,15 +117,11 @@ def pasted(text: str) -> tuple[dict[str, str], ...]:
     none of these; LimitExceeded for too many pairs or too much text.
     """
     if len(text) > _CHARACTERS:
-        raise LimitExceeded(
-            f"{len(text):,} characters of pairs are more than {_CHARACTERS:,}, all samples together (MANTISSA_PAIR_CHARACTERS)."
-        )
+        raise LimitExceeded(f"{len(text):,} characters of pairs are more than {_CHARACTERS:,}, all samples together.")
     found: list[dict[str, str]] = []
     for where, row in _rows(text):
         if len(found) == limits.CONFLICT_SAMPLES:
-            raise LimitExceeded(
-                f"There are more than {limits.CONFLICT_SAMPLES} pairs, the most that are compared (MANTISSA_CONFLICT_SAMPLES): paste fewer."
-            )
+            raise LimitExceeded(f"There are more than {limits.CONFLICT_SAMPLES} pairs, the most that are compared: paste fewer.")
         pair = pair_of(row, where)
         found.append({"instruction": pair.instruction, "input": pair.input, "output": pair.output})
     if not found:

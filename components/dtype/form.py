@@ -41,7 +41,7 @@ def models(text: str) -> list[str]:
     """The model ids in ``text``, without duplicates. Raises InvalidRequest if there are too many."""
     found = list(dict.fromkeys(forms.references(text, limits.MODELS)))
     if len(found) > limits.MODELS:
-        raise InvalidRequest(f"One run takes at most {limits.MODELS} models (MANTISSA_MODELS), not {len(found):,}: use the command line.")
+        raise InvalidRequest(f"One run takes at most {limits.MODELS} models, not {len(found):,}: use the command line.")
     return found
 
 

@@ -2,9 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analyzers import limits, numerics
+from analyzers import numerics
 from analyzers.dtype_detection.classifier import CONFIDENT, Fit, fitted
 from analyzers.dtype_detection.evidence import PROOF_BINADES, PROOF_BLOCKS, PROOF_DISTINCT, PROOF_LOG10, PROOF_RUNS, TESTS
 from analyzers.dtype_detection.labels import labels
@@ -12,17 +12,12 @@ from analyzers.dtype_detection.lineage import SET_ASIDE
 from analyzers.dtype_detection.proofs import QUICK_BUDGET, proofs
 from analyzers.dtype_detection.relatives import NEAR, answered, confidence
 from analyzers.dtype_detection.trials import claims, copies, trials
-from analyzers.errors import MantissaError
 from components.plots.dtype_detection import reliability
 from components.results.standalone import figure
-from components.site import archive
 from components.text import numbers
 from components.text.markup import table
 from components.text.plain_text import powers
 from components.text.render import render
-
-if TYPE_CHECKING:
-    from components.library import Fitting
 
 _COVERAGE = Path(numerics.__file__).parent / "interval_coverage.json"
 
@@ -36,7 +31,7 @@ _MAGNITUDES = {
 
 
 def methods() -> str:
-    """The text in HTML, with the reliability plot and the accuracy with the library's labels, on which a new fit is started if due."""
+    """The text in HTML, with the reliability plot."""
     proof = {"distinct": PROOF_DISTINCT, "chance": numbers.power(int(PROOF_LOG10), 10), "binades": PROOF_BINADES}
     proof |= {"runs": PROOF_RUNS, "blocks": PROOF_BLOCKS, "set_aside": numbers.share(SET_ASIDE)}
     fit, measured = fitted(), json.loads(_COVERAGE.read_text(encoding="utf-8"))
@@ -58,53 +53,7 @@ def methods() -> str:
         used=" and ".join(_MAGNITUDES[feature.name] for feature in fit.classifier.features),
     )
     drawn = figure("Reliability of the classifier", reliability(fit.evaluation), "reliability")
-    return above + drawn + _library() + render("dtype/templates/judged.html", models=_judged(fit), tried=_tried())
-
-
-def _library() -> str:
-    ours = archive.library()
-    try:
-        if ours is None:
-            return with_library(None, 0)
-        ours.refit_soon()
-        return with_library(ours.fitting(), ours.counts().current)
-    except MantissaError as error:
-        return render("dtype/templates/library_fit.html", said=str(error), scores="", command="")
-
-
-def with_library(found: "Fitting | None", labels: int) -> str:
-    """The accuracy of the classifier with the library's labels, in HTML. found: None without a library; labels: number of current ones."""
-    if found is None:
-        closed = "The library cannot be opened here: the log of the app says why."
-        return render("dtype/templates/library_fit.html", said=closed, scores="", command="")
-    said = [f"The library has {numbers.plural(labels, 'current label')}."]
-    if found.running:
-        said.append("The classifier is being fitted on those of models with known magnitudes: reload this page in about ten seconds.")
-    elif found.problem:
-        said.append(found.problem)
-    elif found.outdated:
-        said.append(
-            "Labels or results were added since the classifier was last fitted on them, which is done at most every "
-            f"{numbers.duration(limits.REFIT_SECONDS)}."
-        )
-    rows = [("the classifier above", *_judgement(fitted()), numbers.NOTHING)]
-    if found.fit is not None:
-        rows.append(("with the library's labels", *_judgement(found.fit), numbers.day(found.fitted)))
-        if found.fit == fitted():
-            said.append("Its labels of models with known magnitudes are those of the classifier above, so the figures are the same.")
-    titles = ("On held-out families", "Models", "Families", "Likeliest right", "Log-loss", "As of")
-    scores = table(titles, rows, frozenset(range(1, 5)))
-    return render("dtype/templates/library_fit.html", said=" ".join(said), scores=scores)
-
-
-def _judgement(fit: Fit) -> tuple[str, ...]:
-    found = fit.evaluation
-    return (
-        numbers.count(found.models),
-        numbers.count(found.families),
-        f"{found.likeliest_correct:,} of {found.models:,}",
-        f"{found.log_loss.models:.3f}",
-    )
+    return above + drawn + render("dtype/templates/judged.html", models=_judged(fit), tried=_tried())
 
 
 def _tests() -> str:

@@ -113,10 +113,6 @@ def _drawable(report: DtypeReport) -> bool:
     return not plots.why_empty(report)
 
 
-def _moves(report: DtypeReport) -> bool:
-    return report.movable is not None
-
-
 _TABS: tuple[Tab[DtypeReport], ...] = (
     Tab("Evidence", [Piece(evidence)]),
     Tab("Spectrum", [Said(text.spectrum), Plot("Size of the weights", plots.spectrum, _drawable)]),

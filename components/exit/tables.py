@@ -115,7 +115,6 @@ def _split(share: float | None) -> tuple[str, str]:
     return numbers.share(along), f"> {100 * _NEARLY:g}%" if _NEARLY < 1 - along < 1 else numbers.share(1 - along)
 
 
-_three = optional(lambda value: f"{value:.3f}")
 _times = optional(lambda value: f"{value:.2f}")
 _error = optional(lambda value: f"{value:.2g}")
 _milliseconds = optional(lambda value: f"{1e3 * value:.3g} ms")

@@ -9,11 +9,11 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers import limits
 from analyzers.checkpoints import hub
 from analyzers.errors import HubError
 from analyzers.language_models.samples import SAMPLES
 
+_SEARCHES = 4  # Hub searches of the picker at once; further key strokes do not search.
 _SHORTEST = 2
 _REST_SECONDS = 30.0
 # Choices repeat the typed text, so there are none for texts longer than a few references.
@@ -52,7 +52,7 @@ class Suggestions:
 
     def __init__(self, search: Callable[[str, int], list[str]] | None = None) -> None:
         self._search = search
-        self._free = threading.BoundedSemaphore(limits.SEARCHES)
+        self._free = threading.BoundedSemaphore(_SEARCHES)
         self._silent_until = 0.0
 
     def find(self, text: str) -> tuple[list[str], str] | None:

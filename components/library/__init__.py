@@ -11,13 +11,12 @@ from components.library.exports import FILES, KINDS
 from components.library.library import Library
 from components.library.models import ModelRow
 from components.library.query import LAST_PAGE, Page, Query
-from components.library.refit import Fitting
 from components.library.results import ResultRow
 from components.library.schema import DECISIONS, FLAG_REASONS, PRECISIONS, Flag, Identity, Label, Result
 from components.library.states import Counts, LibraryState, Saved
 
 __all__ = [
-    "DECISIONS", "FILES", "FLAG_REASONS", "KINDS", "LAST_PAGE", "PRECISIONS", "Consensus", "Counts", "Fitting", "Flag", "Identity",
+    "DECISIONS", "FILES", "FLAG_REASONS", "KINDS", "LAST_PAGE", "PRECISIONS", "Consensus", "Counts", "Flag", "Identity",
     "Label", "LabelRow", "Library", "LibraryState", "ModelRow", "Page", "Query", "Restored", "Result", "ResultRow", "Saved", "Vote",
     "contribute", "model_id", "open_library", "restore_library",
 ]  # fmt: skip

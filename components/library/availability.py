@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Sequence
 
-from analyzers import limits
 from analyzers.errors import MantissaError
 from components.library import results
 from components.library.database import Database
 
+AVAILABLE_SECONDS = 900  # Whether a stored result's repository is still public is asked once in this time.
 _SWEEP_SECONDS = 12 * 3600
 _SWEPT_AT_ONCE = 20  # repositories per turn of the publisher; the Hub answers 500 anonymous requests in 5 minutes
 _PAUSE_SECONDS = 60  # pause after the Hub did not answer
@@ -46,7 +46,7 @@ class Availability:
         from analyzers.checkpoints.hub import is_public
 
         now = self._clock()
-        if now - self._paused < _PAUSE_SECONDS or now - self._seen.get(model, float("-inf")) < limits.AVAILABLE_SECONDS:
+        if now - self._paused < _PAUSE_SECONDS or now - self._seen.get(model, float("-inf")) < AVAILABLE_SECONDS:
             return True
         try:
             public = is_public(model)

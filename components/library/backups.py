@@ -19,7 +19,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from analyzers import limits
 from analyzers.errors import LibraryUnavailable, MantissaError
 from analyzers.outside_json import parse_model
 from components.library import labels, results
@@ -27,6 +26,7 @@ from components.library.database import BACKUPS, DAMAGED, FILE, Database, advice
 from components.library.reports import kept
 from components.library.schema import Flag, Label, Result
 
+LIBRARY_BACKUPS = 3  # Daily backups of the library kept in its folder, the newest.
 LOST = (
     "The library's file was missing or empty at a start, and there are backups of it: stop the app, and run mantissa library restore, or "
     f"delete the folder {BACKUPS}. Until then no backup is made."
@@ -71,7 +71,7 @@ class Backups:
         path = self._folder / f"library-{datetime.now(UTC):%Y-%m-%d}.sqlite3"
         if self._is_lost():  # backups of an empty library would displace the good ones
             raise LibraryUnavailable(LOST)
-        if limits.LIBRARY_BACKUPS == 0 or path.exists():
+        if LIBRARY_BACKUPS == 0 or path.exists():
             return
         with self._database.write() as connection:
             connection.execute("DELETE FROM meta WHERE name = 'lost'")
@@ -89,7 +89,7 @@ class Backups:
             with copy.open("rb") as file:
                 os.fsync(file.fileno())
             copy.replace(path)
-        for old in _newest_first(self._folder)[limits.LIBRARY_BACKUPS :]:
+        for old in _newest_first(self._folder)[LIBRARY_BACKUPS:]:
             old.unlink()
 
     def _is_lost(self) -> bool:

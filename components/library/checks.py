@@ -68,7 +68,7 @@ def checked_link(link: str) -> str:
     """Check an address that may be shown as a link, and return it. It is never fetched. Raises InvalidRequest."""
     problem = ""
     if len(link) > limits.EVIDENCE_LINK_LENGTH:
-        problem = f"has {len(link):,} characters, more than {limits.EVIDENCE_LINK_LENGTH:,} (MANTISSA_EVIDENCE_LINK_LENGTH)"
+        problem = f"has {len(link):,} characters, more than {limits.EVIDENCE_LINK_LENGTH:,}"
     elif not link.isascii() or not re.fullmatch(r"https?://[^\s\x00-\x20\"'<>\\^`{|}\x7f]+", link):
         problem = "is not a valid address: write it as http(s)://... in ASCII, other characters as %XX"
     else:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from analyzers import limits
 from analyzers.errors import LibraryUnavailable
 from components.library.shapes import add_column
 
+_BUSY_SECONDS = 30  # Longest wait for another process that writes to the same library.
 FILE = "library.sqlite3"
 BACKUPS = "backups"
 _LOCK = f"{FILE}-lock"
@@ -206,10 +206,10 @@ class Database:
         """Open a read-only connection. Without a log, the file is opened as immutable, because SQLite could not create the log."""
         options = [] if self._path.with_name(f"{FILE}-wal").exists() or not _is_wal(self._path) else ["immutable=1"]
         address = f"{self._path.absolute().as_uri()}?{'&'.join(['mode=ro', *options])}"
-        return sqlite3.connect(address, uri=True, timeout=limits.LIBRARY_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        return sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=limits.LIBRARY_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             if not self._opened and self.journal != "WAL" and _is_wal(self._path):
                 # The file comes from a local disk: without shared memory, its log can be read only by a connection with exclusive access,
@@ -279,7 +279,7 @@ def _is_wal(path: Path) -> bool:
 
 def _set_journal(connection: sqlite3.Connection, journal: str) -> None:
     """Set the journal mode, which needs the file exclusively for a moment; SQLite does not wait for that by itself."""
-    end = time.monotonic() + limits.LIBRARY_BUSY_SECONDS
+    end = time.monotonic() + _BUSY_SECONDS
     while True:
         try:
             if connection.execute("PRAGMA journal_mode").fetchone()[0].upper() != journal:

@@ -46,13 +46,12 @@ def export(database: Database, folder: Path, kind: str, form: str) -> Path:
     return path
 
 
-def training_set(database: Database, path: Path) -> int:
+def training_set(database: Database, path: Path) -> None:
     """Write the labels that the classifier can be fitted on: one row per model with a consensus and extremes.
 
-    Extremes are those of the reference table, or of the newest exact report with a row for every tensor. Returns the number of rows.
+    Extremes are those of the reference table, or of the newest exact report with a row for every tensor.
     """
     known = {each.model.lower() for each in labelled_extremes()}
-    count = 0
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("model_id", "training_precision", *_MAGNITUDES))
@@ -65,10 +64,6 @@ def training_set(database: Database, path: Path) -> int:
                 writer.writerow((model, precision, "", "", "", ""))
             elif None not in magnitudes:
                 writer.writerow((model, precision, *(repr(value) for value in magnitudes)))
-            else:
-                continue
-            count += 1
-    return count
 
 
 def _labelled(database: Database) -> Iterator[tuple[str, str, str | None]]:

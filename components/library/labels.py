@@ -16,6 +16,7 @@ from components.library.database import ORDERS
 from components.library.query import List
 from components.library.schema import DECISIONS, FLAG_REASONS, HIDE, Flag, Identity, Label
 
+LABELS_PER_HOUR = 300  # The most that one contributor adds in an hour; all those without a login count as one.
 LIST = List(
     table="labels",
     search="sought",
@@ -120,9 +121,9 @@ def check_rate(connection: sqlite3.Connection, who: Identity) -> None:
     recent = "created > ? AND created <= ? AND provenance = ? AND (? OR contributor = ?)"  # made while a clock was ahead: not counted
     both = f"SELECT created FROM labels WHERE {recent} UNION ALL SELECT created FROM flags WHERE {recent}"  # noqa: S608 - our own names
     values = 2 * (stamp(now - _HOUR), stamp(now), who.provenance, local, who.name)
-    full = connection.execute(f"{both} ORDER BY 1 DESC LIMIT 1 OFFSET ?", (*values, limits.LABELS_PER_HOUR - 1)).fetchone()
+    full = connection.execute(f"{both} ORDER BY 1 DESC LIMIT 1 OFFSET ?", (*values, LABELS_PER_HOUR - 1)).fetchone()
     if who.provenance != "seed" and full is not None:
-        added = f"{limits.LABELS_PER_HOUR:,} labels and flags were added within an hour (MANTISSA_LABELS_PER_HOUR)"
+        added = f"{LABELS_PER_HOUR:,} labels and flags were added within an hour"
         raise LimitExceeded(_later(added, datetime.fromisoformat(full[0]) + _HOUR - now, local))
     if who.address:
         at = time.monotonic()

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from analyzers import limits
 from analyzers.base import Report, request_error
-from analyzers.dtype_detection.classifier import Fit
 from analyzers.errors import InvalidRequest, LibraryUnavailable, MantissaError
 from analyzers.terminal import printable_json
 from components.library import labels, models, results, shapes
@@ -20,11 +19,10 @@ from components.library.backups import Backups
 from components.library.checks import evidence_of, hub_id, now, one_line
 from components.library.consensus import Consensus, LabelRow, consensus, label_row
 from components.library.database import DAMAGED, FULL, READ_ONLY, Database
-from components.library.exports import export, training_set
+from components.library.exports import export
 from components.library.models import ModelRow
 from components.library.publisher import Publisher
 from components.library.query import List, Page, Query, facet, select
-from components.library.refit import Fitting, Refit
 from components.library.reports import kept
 from components.library.results import ResultRow
 from components.library.schema import Flag, Identity, Label, Result
@@ -42,7 +40,6 @@ class Library:
     def __init__(self, folder: Path, database: Database, publisher: Publisher | None, ephemeral: bool) -> None:
         self._database = database
         self._publisher = publisher
-        self._refit = Refit(database, folder)
         self._availability = publisher.availability if publisher else Availability(database)
         self._ephemeral = ephemeral
         self._backups = Backups(database, folder)
@@ -82,11 +79,10 @@ class Library:
         return opened
 
     def close(self) -> None:
-        """Stop publishing and fitting, and close the file. Idempotent. Unpublished items are published when the library is next opened."""
+        """Stop publishing and close the file. Idempotent. Unpublished items are published when the library is next opened."""
         if self._publisher is not None:
             self._publisher.close()
         self._backups.close()
-        self._refit.close()
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -289,8 +285,7 @@ class Library:
                 "WHERE model_key NOT GLOB 'sample:*'), "
                 "(SELECT COUNT(DISTINCT contributor) FROM labels), (SELECT COUNT(*) FROM results), (SELECT COUNT(*) FROM flags), "
                 "(SELECT COALESCE(SUM(refused), 0) FROM dataset_files), (SELECT COUNT(*) FROM labels WHERE published = '') "
-                "+ (SELECT COUNT(*) FROM flags WHERE published = '') + (SELECT COUNT(*) FROM results WHERE published = '' AND public), "
-                "(SELECT COALESCE(SUM(packed), 0) FROM results)"
+                "+ (SELECT COUNT(*) FROM flags WHERE published = '') + (SELECT COUNT(*) FROM results WHERE published = '' AND public)"
             ).fetchone()
         found = Counts(**dict(zip(Counts.model_fields, row, strict=True)))
         return found if self._publisher else found.model_copy(update={"unpublished": 0})
@@ -323,32 +318,11 @@ class Library:
         return self._database.version()
 
     def export(self, folder: Path, kind: str, form: str) -> Path:
-        """Write all labels (including replaced ones), results (without their reports), models, or the `training_set`, as one of `FILES`.
+        """Write all labels (including replaced ones), results (without their reports), models, or the training set, as one of `FILES`.
 
         CSV: no cell can be taken for a formula. Raises OSError, InvalidRequest.
         """
         return export(self._database, folder, kind, form)
-
-    def training_set(self, path: Path) -> int:
-        """Write the consensus of every model with extremes as the CSV that ``fit_classifier --labels`` reads; return the number of rows."""
-        return training_set(self._database, path)
-
-    def refit(self) -> Fit:
-        """Fit the classifier on `training_set`, with its accuracy on held-out families; the fit is cached until the training set changes.
-
-        A new fit takes about ten seconds, in a separate process. Raises InvalidRequest if labels and extremes are too few, LimitExceeded,
-        LibraryUnavailable during another fit, OSError.
-        """
-        return self._refit.fit()
-
-    def fitting(self) -> Fitting:
-        """Return the last result of `refit`, and whether it is outdated. Does not wait."""
-        return self._refit.standing()
-
-    def refit_soon(self) -> None:
-        """Run `refit` in the background if something was added since the last fit, at most once in REFIT_SECONDS."""
-        if not self._database.read_only:  # the fit must be stored
-            self._refit.start()
 
     def _page(self, wanted: List, query: Query, columns: str, made: Callable[[Any], Item]) -> Page[Item]:
         page, count, of_page, of_count = select(wanted, query, columns)

@@ -9,12 +9,16 @@ from collections.abc import Collection
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analyzers import limits
 from analyzers.outside_json import parse_model
 from components.library import labels, results
 from components.library.database import Database
 from components.library.rows import TABLES, Table, Taken, known, path_of, result_row, take, to_parquet
 from components.library.schema import Flag, Label, Result
+
+_SHARD_BYTES = 16_000_000  # Files of the dataset are merged, in memory, up to this size.
+LIBRARY_FILES = 24  # Small files of one kind in the dataset, beyond which they are merged.
+_BATCH_ROWS = 2_000  # Rows that one commit to the library's dataset adds.
+_BATCH_BYTES = 24_000_000  # JSON of reports that one commit to the library's dataset adds.
 
 _PUBLIC = {"labels": "", "flags": "", "results": " AND public"}
 
@@ -95,11 +99,11 @@ def _begin(connection: sqlite3.Connection, table: Table) -> str:
     size = "size" if table == "results" else "0"
     rows = connection.execute(
         f"SELECT id, {size} FROM {table} WHERE published = '' AND batch IS NULL{_PUBLIC[table]} ORDER BY created, id LIMIT ?",  # noqa: S608
-        (limits.LIBRARY_BATCH,),
+        (_BATCH_ROWS,),
     ).fetchall()
     ids, nbytes = list[str](), 0
     for item, length in rows:
-        if ids and nbytes + length > limits.LIBRARY_BATCH_BYTES:
+        if ids and nbytes + length > _BATCH_BYTES:
             break
         ids.append(item)
         nbytes += length
@@ -142,11 +146,9 @@ def plan_merge(database: Database, repository: "HubRepository") -> Merged | None
         whole = {path for (path,) in connection.execute("SELECT path FROM dataset_files WHERE refused = 0")}
     sizes = {path: repository.files[path] for path in repository.files if path in whole}
     for table in TABLES:
-        small = sorted(
-            (size, path) for of, path in known(list(sizes)) if of == table and (size := sizes[path]) <= limits.LIBRARY_SHARD_BYTES // 2
-        )
-        if len(small) > limits.LIBRARY_FILES:
-            return _merged(table, _up_to(small, limits.LIBRARY_SHARD_BYTES), repository)
+        small = sorted((size, path) for of, path in known(list(sizes)) if of == table and (size := sizes[path]) <= _SHARD_BYTES // 2)
+        if len(small) > LIBRARY_FILES:
+            return _merged(table, _up_to(small, _SHARD_BYTES), repository)
     return None
 
 

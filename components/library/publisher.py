@@ -26,6 +26,9 @@ from components.library.rows import known, take
 if TYPE_CHECKING:
     from analyzers.checkpoints.hub import HubRepository
 
+COMMITS_PER_HOUR = 100  # Commits to the dataset in an hour: the Hub allows about 128 per repository.
+LIBRARY_ATTEMPTS = 20  # Attempts at one commit to the dataset before it waits for the next turn.
+_WAIT_SECONDS = 600  # Longest single wait of the publisher for Retry-After and back-off.
 _HOUR = 3600
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 30
@@ -138,7 +141,7 @@ class Publisher:
                     failures = 0
                 except HubError as error:
                     failures += 1
-                    if not passes(error) or failures >= limits.LIBRARY_ATTEMPTS:
+                    if not passes(error) or failures >= LIBRARY_ATTEMPTS:
                         raise
                     self._wait(error, failures)
                 finally:
@@ -199,9 +202,7 @@ class Publisher:
             self.problem = "Nothing is published: set MANTISSA_TOKEN to a token that may write the dataset."
             return False
         if not self._may_commit():
-            self.problem = (
-                f"{limits.COMMITS_PER_HOUR} commits were made within an hour (MANTISSA_COMMITS_PER_HOUR); the next follows later."
-            )
+            self.problem = f"{COMMITS_PER_HOUR} commits were made within an hour; the next follows later."
             return False
         if self._add(repository.files, repository.commit):
             return True
@@ -253,16 +254,16 @@ class Publisher:
     def _may_commit(self) -> bool:
         while self._commits and self._commits[0] < time.monotonic() - _HOUR:
             self._commits.popleft()
-        return len(self._commits) < limits.COMMITS_PER_HOUR
+        return len(self._commits) < COMMITS_PER_HOUR
 
     def _wait(self, error: HubError, failures: int) -> None:
-        """Wait as long as the Hub asks, up to LIBRARY_WAIT_SECONDS or until the end; by default with exponential backoff and jitter."""
+        """Wait as long as the Hub asks, up to _WAIT_SECONDS or until the end; by default with exponential backoff and jitter."""
         asked = error.wait if isinstance(error, Retry) else None
         if asked is None:
             first = _FIRST_WAIT / 4 if isinstance(error, Conflict) else _FIRST_WAIT
             asked = min(first * 2 ** min(failures, 10), _LONGEST_WAIT) * random.uniform(0.5, 1)
         self.problem = self._setback = str(error)
-        self._ending.wait(min(asked, limits.LIBRARY_WAIT_SECONDS))
+        self._ending.wait(min(asked, _WAIT_SECONDS))
 
     def _run(self) -> None:
         while not self._ending.is_set():

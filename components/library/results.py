@@ -14,6 +14,7 @@ from components.library.query import List
 from components.library.schema import Result
 from components.library.shapes import fingerprint
 
+LIBRARY_RESULTS = 100_000  # Results stored here; the oldest are deleted first, labels never.
 LIST = List(
     table="results",
     search="sought",
@@ -164,7 +165,7 @@ def _evict(connection: sqlite3.Connection) -> set[str]:
     """Delete the oldest results beyond LIBRARY_RESULTS and LIBRARY_BYTES, except the last; return the models they were about."""
     gone = set[str]()
     count, nbytes = connection.execute("SELECT COUNT(*), SUM(packed) FROM results").fetchone()
-    while count > 1 and (count > limits.LIBRARY_RESULTS or nbytes > limits.LIBRARY_BYTES):
+    while count > 1 and (count > LIBRARY_RESULTS or nbytes > limits.LIBRARY_BYTES):
         number, key, packed = connection.execute(
             "SELECT number, model_key, packed FROM results ORDER BY created, number LIMIT 1"
         ).fetchone()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import ValidationError
 
-from analyzers import limits
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.data import Data
 from analyzers.errors import HubError, InvalidRequest, LimitExceeded, MantissaError
@@ -17,6 +16,9 @@ from components.library.schema import VERSION, Flag, Identity, Label, Result
 
 if TYPE_CHECKING:
     import pyarrow
+
+_FILE_BYTES = 256_000_000  # Larger files of the library's dataset are ignored.
+LIBRARY_FILE_ROWS = 1_000_000  # Rows read from one file of the library's dataset.
 
 Table = Literal["labels", "flags", "results"]
 TABLES: tuple[Table, ...] = ("labels", "flags", "results")
@@ -97,11 +99,11 @@ def take(table: Table, file: RangeFile) -> Iterator[Taken]:
     part = Taken([], [], [], 0, "")
     rows = nbytes = 0
     try:
-        if file.size > limits.LIBRARY_FILE_BYTES:
-            raise LimitExceeded(f"The file has {file.size:,} bytes, more than MANTISSA_LIBRARY_FILE_BYTES.")
+        if file.size > _FILE_BYTES:
+            raise LimitExceeded(f"The file has {file.size:,} bytes, more than {_FILE_BYTES:,}.")
         for number, (_, row) in enumerate(read_rows(file, FIELDS[table])):
-            if number == limits.LIBRARY_FILE_ROWS:
-                raise LimitExceeded(f"The file has more than {number:,} rows (MANTISSA_LIBRARY_FILE_ROWS).")
+            if number == LIBRARY_FILE_ROWS:
+                raise LimitExceeded(f"The file has more than {number:,} rows.")
             try:
                 nbytes += _one(table, row, part)
             except (MantissaError, ValidationError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:

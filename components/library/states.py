@@ -33,7 +33,6 @@ class Counts(Data):
     flags: int
     quarantined: int
     unpublished: int
-    report_bytes: int
 
 
 class LibraryState(Data):

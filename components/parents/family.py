@@ -3,7 +3,6 @@
 from functools import lru_cache
 from typing import NamedTuple
 
-from analyzers import limits
 from analyzers.formatting import day
 from analyzers.parents.report import ParentsReport
 from components.library import Library
@@ -14,6 +13,7 @@ from components.site import addresses, archive, previews
 from components.text import numbers
 from components.text.render import macros
 
+_RESULTS = 200  # Results of parents that the page of a family shows, the newest: their reports are read for it.
 _PARTS = macros("parents/templates/parents.html")
 _RESULT = macros("site/templates/result.html")
 _KINDS = {
@@ -47,10 +47,10 @@ class Family(NamedTuple):
 
 
 def family_of(library: Library, model: str) -> Family:
-    """What the stored reports say about ``model``; of the newest `limits.FAMILY` results in which it is a candidate."""
+    """What the stored reports say about ``model``; of the newest `_RESULTS` results in which it is a candidate."""
     found = Family([], [], [])
     seen = set[str]()
-    for identifier in library.naming("parents", model, limits.FAMILY):
+    for identifier in library.naming("parents", model, _RESULTS):
         report, made = _read(library, identifier)
         if report is None or (child := report.checkpoint.ref.lower()) in seen:
             continue
@@ -99,6 +99,6 @@ def _page(library: Library, model: str, version: str, origin: str) -> str:
     heading = f"Family of {model}"
     about = "Which models its weights come from, and which come from it, as the results stored here prove or infer it"
     said = f"{numbers.plural(len(family.children), 'descendant')} and {numbers.plural(len(family.parents), 'parent')}. {about}."
-    body = str(_PARTS.family(model, family, f"{about}.", home, addresses.results_of(model), len(family.children) >= limits.FAMILY))
+    body = str(_PARTS.family(model, family, f"{about}.", home, addresses.results_of(model), len(family.children) >= _RESULTS))
     head = previews.tags(previews.Preview(heading, said, "card/library.png"), origin) + str(_RESULT.style())
     return Page(heading, "Mantissa", "").served("", head, navigation(home, "Library") + Page(heading, "", body).titled())

@@ -71,7 +71,7 @@ def _percentiles(name: str, alignment: Alignment, place: int) -> go.Scatter:
     return line(name, x, [place + _BELOW] * 4, style(name), hover, line={"color": color, "width": 2}, marker=marker)
 
 
-# Layer numbers, and markers of a training curve, that fit on a narrow screen.
+# Layer numbers, and markers of a line, that fit on a narrow screen.
 _TICKS, _MARKERS = 8, 9
 
 

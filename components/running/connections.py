@@ -14,15 +14,16 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from analyzers import limits
+_CONNECTIONS = 1_000  # Each is an open file; at most half of the files that the app may open.
+CLIENT_SECONDS = 20  # A connection ends that asks for nothing, or of whose answer nobody reads 64 kB, for so long.
 
 try:
     from resource import RLIMIT_NOFILE, getrlimit
 except ImportError:  # Windows has no such limit
-    MOST = limits.CONNECTIONS
+    MOST = _CONNECTIONS
 else:
     # Half of the files that this process may open: the others are for the library, for analyses and for what they read.
-    MOST = min(limits.CONNECTIONS, getrlimit(RLIMIT_NOFILE)[0] // 2)
+    MOST = min(_CONNECTIONS, getrlimit(RLIMIT_NOFILE)[0] // 2)
 # Read at once: what h11 makes of it holds everybody else up. A head may be many requests, each to be answered.
 _HEAD_BYTES, _BODY_BYTES = 1 << 11, 1 << 16
 # A connection may wait that long before it ends to let others in: else whoever connects in a flood would be the one.
@@ -97,7 +98,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         self._stop()
         if not self._is_asked() or self.cycle.more_body or self.flow.write_paused:
             self._waiting_since = time.monotonic()
-            self._deadline = self.loop.call_later(limits.CLIENT_SECONDS, self._end)
+            self._deadline = self.loop.call_later(CLIENT_SECONDS, self._end)
 
     def _end(self) -> None:
         """End it at once. What was sent and not read is lost: the system would go on trying."""

@@ -6,13 +6,14 @@ from itertools import count
 from typing import Any
 from weakref import WeakSet
 
-from analyzers import limits
 from analyzers.base import Report
 from analyzers.errors import LimitExceeded
 from components.results.downloads import GONE, File, file_of
 from components.running.queue_limits import Caller, caller
 from components.site import archive
 from components.site.identity import Client
+
+RESULTS_MEMORY = 100_000_000  # Reports on open pages are held for downloads; the oldest go first.
 
 _lock = threading.Lock()
 _numbers = count()
@@ -35,7 +36,7 @@ class Held:
             _all.add(self)
             total = sum(len(held._content) for held in _all)
             for oldest in sorted(_all, key=lambda held: held._number):
-                if total <= limits.RESULTS_MEMORY:
+                if total <= RESULTS_MEMORY:
                     break
                 total -= len(oldest._content)
                 oldest._content = b""

@@ -28,6 +28,8 @@ from components.site.identity import COOKIE, client_of, new_secret, with_client
 from components.site.page_cache import PageCache
 from components.site.result_page import not_found_page
 
+BODY_SECONDS = 15  # A request's body must arrive within this time, plus a second for each 100 kB.
+_LONG_REQUESTS = 8  # Requests of more than 64 kB that are read at once; a quarter of them from one address.
 # Gradio's pages contain their configuration as a script and compile the scripts of components: both must be allowed. Nothing is loaded from
 # or sent to other sites.
 _POLICY = (
@@ -42,9 +44,9 @@ _BODY_BYTES_PER_SECOND = 100_000
 _LONG_BODY = 1 << 16
 # Refused under any prefix: Gradio would store any upload, and reply with its path.
 _UPLOADS = ("/upload", "/upload_progress")
-_TOO_SLOW = f"The body of a request must arrive within {limits.BODY_SECONDS} seconds (MANTISSA_BODY_SECONDS)."
-_TOO_LONG = f"A request may have {limits.REQUEST_BYTES:,} bytes at most (MANTISSA_REQUEST_BYTES)."
-_TOO_MANY_LONG = f"At most {limits.LONG_REQUESTS} long requests are read at once (MANTISSA_LONG_REQUESTS): try again in a moment."
+_TOO_SLOW = f"The body of a request must arrive within {BODY_SECONDS} seconds."
+_TOO_LONG = f"A request may have {limits.REQUEST_BYTES:,} bytes at most."
+_TOO_MANY_LONG = f"At most {_LONG_REQUESTS} long requests are read at once: try again in a moment."
 
 
 def middleware(app: gr.Blocks) -> list[Middleware]:
@@ -72,7 +74,7 @@ class Front:
         self._app = app
         self._pages = PageCache(app, blocks)
         self._blocks = blocks
-        self._turns = asyncio.Semaphore(limits.LONG_REQUESTS)
+        self._turns = asyncio.Semaphore(_LONG_REQUESTS)
         self._turns_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -130,9 +132,9 @@ class Front:
     async def _turn(self, scope: Scope) -> AsyncIterator[None]:
         """Wait for the turn to read a long body: LONG_REQUESTS are read at once, a quarter of them from one address."""
         address = (scope.get("client") or ("",))[0]
-        own = self._turns_of.setdefault(address, asyncio.Semaphore(max(1, limits.LONG_REQUESTS // 4)))
+        own = self._turns_of.setdefault(address, asyncio.Semaphore(max(1, _LONG_REQUESTS // 4)))
         try:
-            async with asyncio.timeout(limits.BODY_SECONDS) as waiting, own, self._turns:
+            async with asyncio.timeout(BODY_SECONDS) as waiting, own, self._turns:
                 waiting.reschedule(None)
                 yield
         except TimeoutError:
@@ -184,9 +186,7 @@ def _bounded(receive: Receive) -> Receive:
         nonlocal began, read, complete
         began = began or time.monotonic()
         try:
-            async with asyncio.timeout(
-                None if complete else limits.BODY_SECONDS + read / _BODY_BYTES_PER_SECOND - time.monotonic() + began
-            ):
+            async with asyncio.timeout(None if complete else BODY_SECONDS + read / _BODY_BYTES_PER_SECOND - time.monotonic() + began):
                 message = await receive()
         except TimeoutError:
             raise HTTPException(408, _TOO_SLOW) from None

@@ -1,4 +1,4 @@
-"""Renders the methods pages on the server, without Gradio: one page per analyzer, and one with coverage, all limits and sources."""
+"""Renders the methods pages on the server, without Gradio: one page per analyzer, and one with coverage, settings and sources."""
 
 import re
 from typing import NamedTuple
@@ -43,15 +43,15 @@ def content(name: str) -> str:
     if name:
         text: str = ANALYZERS[name].component("methods").methods()
         return text
-    rows = [(limit.variable, f"{limit.value:,}", limit.unit, limit.why) for limit in limits.LIMITS]
-    listed = table(("Variable", "Value", "Unit", "Why"), rows, frozenset({1}), stacked=True)
-    return str(_PARTS.coverage(NAMES)) + str(_PARTS.limits(listed)) + str(_PARTS.sources())
+    rows = [(each.variable, f"{each.value:,}", each.unit, each.why, each.when) for each in limits.SETTINGS]
+    listed = table(("Variable", "Value", "Unit", "What it bounds", "Change it for"), rows, frozenset({1}), stacked=True)
+    return str(_PARTS.coverage(NAMES)) + str(_PARTS.settings(listed)) + str(_PARTS.sources())
 
 
 def _contents(current: str, home: str) -> list[_Entry]:
     """List every page, with the sections of the current page, or of all pages on the general page."""
     entries = []
-    for name, heading in ({each.name: each.title for each in ANALYZERS.values()} | {GENERAL: "Coverage, limits and sources"}).items():
+    for name, heading in ({each.name: each.title for each in ANALYZERS.values()} | {GENERAL: "Coverage, settings and sources"}).items():
         shown = name == current or not current
         sections = dict(_SECTION.findall(content(name))) if shown else {}
         entries.append(_Entry(heading, f"{home}methods/{name}" if name else f"{home}methods", name == current, sections))

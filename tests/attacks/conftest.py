@@ -12,6 +12,8 @@ from tests.hub import LocalHub
 READER, BODY = 3, 2
 # From one address without a login, in an hour.
 LABELS = 2
+# The program of an app with other constants.
+PATCHED_APP = ("-m", "tests.patched", "app.py")
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +26,9 @@ def hub() -> Iterator[LocalHub]:
 @pytest.fixture(scope="module")
 def app(hub: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of an app that reads from ``hub`` and waits READER and BODY seconds for readers and bodies, and takes LABELS labels."""
-    limits = {"MANTISSA_READER_SECONDS": str(READER), "MANTISSA_BODY_SECONDS": str(BODY), "MANTISSA_LABELS_PER_ADDRESS": str(LABELS)}
-    with serve(tmp_path_factory.mktemp("app"), hub.url, **limits) as url:
+    seconds = f"analyzers.limits.READER_SECONDS={READER} components.site.front.BODY_SECONDS={BODY}"
+    folder, labels = tmp_path_factory.mktemp("app"), str(LABELS)
+    with serve(folder, hub.url, PATCHED_APP, PATCHED=seconds, MANTISSA_LABELS_PER_ADDRESS=labels) as url:
         yield url
 
 

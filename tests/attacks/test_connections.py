@@ -23,7 +23,7 @@ import pytest
 from analyzers.language_models.samples import sample_folder
 from components.site.routes import plots_version
 from tests.attacks.calls import inspect, result
-from tests.attacks.conftest import BODY, process_of
+from tests.attacks.conftest import BODY, PATCHED_APP, process_of
 from tests.browser.conftest import serve
 from tests.hub import LocalHub
 
@@ -55,12 +55,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """An app that may open 1,024 files, with a stored result."""
     folder = tmp_path_factory.mktemp("app")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    seconds = {"MANTISSA_CLIENT_SECONDS": str(CLIENT), "MANTISSA_BODY_SECONDS": str(BODY)}
+    seconds = f"components.running.connections.CLIENT_SECONDS={CLIENT} components.site.front.BODY_SECONDS={BODY}"
     with LocalHub() as hub, ExitStack() as stack:
         hub.add("org/name", {path.name: path for path in sample_folder("tiny-bf16").iterdir()})
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
         try:
-            url = stack.enter_context(serve(folder, hub.url, **seconds))
+            url = stack.enter_context(serve(folder, hub.url, PATCHED_APP, PATCHED=seconds))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
         found = re.search(r"[0-9a-f]{64}", json.dumps(result(url, "inspect", inspect("org/name"))))

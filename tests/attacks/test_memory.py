@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.attacks.calls import inspect, post, read
-from tests.attacks.conftest import process_of
+from tests.attacks.conftest import PATCHED_APP, process_of
 from tests.attacks.headers import framed
 from tests.browser.conftest import serve
 from tests.hub import LocalHub
@@ -46,12 +46,12 @@ def hub() -> Iterator[LocalHub]:
 @pytest.mark.parametrize(
     "caps",
     [
-        {"MANTISSA_METADATA_ENTRIES": "100000000", "MANTISSA_METADATA_BYTES": "100000000"},
-        pytest.param({}, marks=pytest.mark.exhaustive),
+        "analyzers.checkpoints.header.METADATA_ENTRIES=100000000 analyzers.checkpoints.header.METADATA_BYTES=100000000",
+        pytest.param("", marks=pytest.mark.exhaustive),
     ],
 )
-def test_the_app_stays_under_2_gb_and_answers_others(hub: LocalHub, tmp_path: Path, caps: dict[str, str]) -> None:
-    with serve(tmp_path, hub.url, MANTISSA_JOB_SECONDS="60", **caps) as url:
+def test_the_app_stays_under_2_gb_and_answers_others(hub: LocalHub, tmp_path: Path, caps: str) -> None:
+    with serve(tmp_path, hub.url, PATCHED_APP, MANTISSA_JOB_SECONDS="60", PATCHED=caps) as url:
         app = process_of(url)
         over = threading.Event()
         web: list[int] = []

@@ -63,8 +63,7 @@ def test_sigterm_ends_streams_with_a_sentence_refuses_calls_and_publishes(hub: L
 @pytest.mark.parametrize("status", [429, 500])
 def test_a_label_is_published_at_the_end_though_the_hub_asked_to_wait(hub: LocalHub, tmp_path: Path, status: int) -> None:
     dataset = {"MANTISSA_DATASET": DATASET, "MANTISSA_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}
-    lost = {"MANTISSA_EPHEMERAL": "1", "MANTISSA_PUBLISH_WAIT_SECONDS": "3"}
-    with serve(tmp_path, hub.url, **dataset, **lost) as url:
+    with serve(tmp_path, hub.url, **dataset, MANTISSA_EPHEMERAL="1") as url:
         while urllib.request.urlopen(f"{url}/healthz", timeout=60).read() != b"ok":
             time.sleep(0.1)
         hub.fault(Fault("/commit/main$", times=None, status=status, headers={"Retry-After": "86400"}))

@@ -226,7 +226,7 @@ def test_methods(open_page: OpenPage, offline: str) -> None:
     expect(page.get_by_role("heading", name="Passport: how it is computed")).to_be_visible()
     expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
     within_the_screen(page)
-    page.get_by_role("navigation", name="Contents").get_by_role("link", name="Coverage, limits and sources").click()
+    page.get_by_role("navigation", name="Contents").get_by_role("link", name="Coverage, settings and sources").click()
     expect(page.get_by_text("MANTISSA_WEB_EXACT_BYTES")).to_have_count(1)
     within_the_screen(page)
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Passport").click()

@@ -21,7 +21,7 @@ from tests.hub import LocalHub
 DATASET, TOKEN = "org/library", "hf_" + "canaryCANARY" * 3
 QUOTE = "<img src=x onerror=alert(1)> **we** trained in \u202e=bf16"
 LABELLED = "Labelled bf16-mixed by 1 contributor."
-_AT_ONCE = {"MANTISSA_PUBLISH_SECONDS": "1", "MANTISSA_REFIT_SECONDS": "1", "HF_HUB_DISABLE_XET": "1"}
+_AT_ONCE = {"MANTISSA_PUBLISH_SECONDS": "1", "HF_HUB_DISABLE_XET": "1"}
 
 
 def _files(sample: str) -> dict[str, Any]:
@@ -34,7 +34,6 @@ def hub() -> Iterator[LocalHub]:
     with LocalHub() as local:
         local.add("org/name", _files("tiny-bf16-as-fp32"))
         local.add("org/other", _files("tiny-bf16"))
-        local.add("org/float", _files("tiny-fp32"))
         local.user(TOKEN, "server", writes=[DATASET])
         yield local
 
@@ -234,29 +233,3 @@ def test_every_control_of_the_library_has_a_name(open_page: OpenPage, offline: s
         "!(e.labels?.length || e.getAttribute('aria-label') || e.textContent.trim() || e.title)).map(e => e.outerHTML)"
     )
     assert nameless == []
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.exhaustive
-def test_a_label_changes_how_good_the_classifier_is_said_to_be(open_page: OpenPage, app: str) -> None:
-    page = open_page(f"{app}/methods/dtype")
-    card = page.locator(".m-prose")
-
-    def says(words: str) -> bool:
-        page.reload()
-        return words in card.inner_text()
-
-    _until(lambda: says("so the figures are the same"))
-    row = card.locator("tr", has_text="with the library's labels")
-    before = int(row.locator("td").nth(1).inner_text())
-    run = open_page(f"{app}/?model=org/float&mode=exact")
-    expect(run.locator("#m-result .m-tiles")).to_be_visible(timeout=60_000)
-    library = _listed(open_page, f"{app}/library")
-    _label(library, "org/float", "fp32", "we trained it in fp32")
-    expect(library.locator("#m-added")).to_contain_text("Your label is saved here.")
-
-    def fitted() -> bool:
-        return not says("reload this page") and row.locator("td").nth(1).inner_text() == f"{before + 1}"
-
-    _until(fitted)
-    expect(card).not_to_contain_text("the figures are the same")

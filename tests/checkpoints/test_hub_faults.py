@@ -37,7 +37,7 @@ FILE = f"{WEIGHTS}|/signed/"
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HUB_TIMEOUT_SECONDS", 1)
     monkeypatch.setattr(limits, "HUB_WAIT_SECONDS", 3)
-    monkeypatch.setattr(limits, "HUB_ATTEMPTS", 3)
+    monkeypatch.setattr("analyzers.checkpoints.hub_transfers.HUB_ATTEMPTS", 3)
     monkeypatch.setattr(hub_transfers, "_BACKOFF_SECONDS", 0.02)
 
 

@@ -286,7 +286,7 @@ def test_modules_json_of_a_million_entries_is_not_parsed() -> None:
     content = json.dumps([{"path": str(at)} for at in range(1_000_000)]).encode()
     files = {"model.safetensors": 1, "modules.json": len(content)}
     found = select_weights(files, lambda _: content)
-    assert "MANTISSA_COMPONENTS_BYTES" in found.notes[0]
+    assert "more than 1,000,000 bytes" in found.notes[0]
     assert len(found.notes) == 1
     many = select_weights(dict.fromkeys(files, 1), lambda _: b"[" + b"{}," * 300_000 + b'{"path": "x"}, 3, null, {"path": 3}]')
     assert many.paths == ("model.safetensors",) and many.notes == ()
@@ -506,10 +506,10 @@ def test_a_hundred_thousand_files_are_sorted_in_bounded_time() -> None:
     parts = {f"{at}-00001-of-05000.safetensors": at for at in range(50_000)}
     assert len(select_weights({"model.safetensors": 1, **parts}, lambda _: b"").not_read) == 50_000
     folders = {f"{at}/{at}.safetensors": at for at in range(100_000)}
-    with pytest.raises(LimitExceeded, match="MANTISSA_SHARDS"):
+    with pytest.raises(LimitExceeded, match="more than"):
         select_weights(folders, lambda _: b"")
     routers = [{"path": str(at), "type": ".Router"} for at in range(20_000)]
-    with pytest.raises(LimitExceeded, match="MANTISSA_SHARDS"):
+    with pytest.raises(LimitExceeded, match="more than"):
         select_weights({"modules.json": 1, **folders}, lambda _: json.dumps(routers).encode())
     assert time.process_time() - start < 90
 
@@ -522,7 +522,7 @@ def test_names_with_line_breaks_are_printable() -> None:
 
 def test_components_are_bounded_by_the_number_of_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SHARDS", 2)
-    with pytest.raises(LimitExceeded, match="MANTISSA_SHARDS"):
+    with pytest.raises(LimitExceeded, match="more than"):
         _selected("modules.json a/x.bin b/x.bin c/x.bin", modules=[{"path": name} for name in "abc"])
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from analyzers import limits
 from analyzers.base import Progress, Report
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.errors import HubError
@@ -85,7 +84,7 @@ def test_what_is_not_public_leaves_no_trace(library: Library, hub: LocalHub, kin
 
 
 def test_an_unreachable_hub_is_not_waited_for_twice(library: Library, hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HUB_ATTEMPTS", 1)
+    monkeypatch.setattr("analyzers.checkpoints.hub_transfers.HUB_ATTEMPTS", 1)
     hub.add("org/name", _files("tiny-bf16"))
     fault = hub.fault(Fault("/api/models/org/name", times=None, status=500))
     with pytest.raises(HubError):

@@ -8,7 +8,6 @@ import zipfile
 
 import pytest
 
-from analyzers import limits
 from analyzers.checkpoints import Access
 from analyzers.dtype_detection import DtypeReport
 from analyzers.errors import LimitExceeded
@@ -65,7 +64,7 @@ def test_what_was_read_with_a_token_is_for_its_visitor_only() -> None:
 def test_the_oldest_reports_make_room_and_closed_pages_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
     size = len(_held(report())._content)
-    monkeypatch.setattr(limits, "RESULTS_MEMORY", 2 * size + size // 2)
+    monkeypatch.setattr("components.running.held.RESULTS_MEMORY", 2 * size + size // 2)
     first, second, third = _held(report()), _held(report()), _held(report())
     assert second.report(Client("", "")) == third.report(Client("", "")) == report()
     with pytest.raises(LimitExceeded):

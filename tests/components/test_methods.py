@@ -1,7 +1,8 @@
-"""The methods page says what the code does: every limit, every test, the figures of the classifier and of the rule."""
+"""The methods page says what the code does: every setting, every test, the figures of the classifier and of the rule."""
 
 import re
 from html import escape, unescape
+from pathlib import Path
 
 import pytest
 from sklearn.metrics import accuracy_score, log_loss  # type: ignore[import-untyped]
@@ -10,15 +11,14 @@ from analyzers import ANALYZERS
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.evidence import TESTS
 from analyzers.dtype_detection.trials import trials
-from analyzers.limits import LIMITS
-from components.dtype.methods import with_library
-from components.library import Fitting
+from analyzers.limits import SETTINGS
 from components.plots.dtype_detection import reliability
 from components.site.methods_page import GENERAL, content, methods_page
 from components.text.plain_text import powers
 
 FOUND = fitted().evaluation.out_of_fold
 TRUTH = [row.precision for row in FOUND]
+DEPLOY = Path(__file__).parents[2] / "docs" / "deploy.md"
 
 
 def _html() -> str:
@@ -34,9 +34,13 @@ def _text() -> str:
     return " ".join(unescape(re.sub(r"<[^>]*>", "", _html())).split())
 
 
-def test_every_limit_is_on_the_page_and_nothing_else() -> None:
+def test_every_setting_is_on_the_page_and_in_the_docs_and_nothing_else() -> None:
     listed = [row for row in _rows() if row and row[0].startswith("MANTISSA_")]
-    assert listed == [[limit.variable, f"{limit.value:,}", limit.unit, limit.why] for limit in LIMITS]
+    assert listed == [[each.variable, f"{each.value:,}", each.unit, each.why, each.when] for each in SETTINGS]
+    documented = re.findall(
+        r"^\| `(MANTISSA_\w+)` \| ([\d,]+) (.+?) \| (.+?) \| (.+?) \|$", DEPLOY.read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    assert [list(row) for row in documented] == listed
 
 
 @pytest.mark.parametrize("name", [GENERAL, *ANALYZERS])
@@ -133,26 +137,3 @@ def test_the_reliability_plot_has_every_bin() -> None:
     assert list(points.text) == [f"{each.predictions}" for each in bins]
     assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
     assert not reliability(fitted().evaluation.model_copy(update={"reliability": ()})).data[1].x
-
-
-def _with_library(found: Fitting | None, labels: int = 54) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", with_library(found, labels))).split())
-
-
-def test_the_card_says_how_good_the_classifier_is_with_the_librarys_labels() -> None:
-    fit = fitted()
-    found = fit.evaluation
-    standing = Fitting(fit=fit, fitted="2026-11-22T03:00:00.000000Z", outdated=False, running=False, problem="")
-    figures = f"{found.models} {found.families} {found.likeliest_correct} of {found.models}"
-    said = _with_library(standing)
-    assert f"the classifier above {figures} 0.811 –" in said
-    assert f"with the library's labels {figures} 0.811 2026-11-22 03:00 UTC" in said
-    assert "The library has 54 current labels." in said and "so the figures are the same" in said
-    other = fit.model_copy(update={"evaluation": found.model_copy(update={"models": 31, "likeliest_correct": 22})})
-    said = _with_library(standing.model_copy(update={"fit": other}))
-    assert "22 of 31" in said and "the same" not in said
-    assert "reload this page in about ten seconds" in _with_library(standing.model_copy(update={"outdated": True, "running": True}))
-    assert "at most every 5 min" in _with_library(standing.model_copy(update={"outdated": True}))
-    first = _with_library(standing.model_copy(update={"fit": None, "fitted": "", "outdated": True, "problem": "Only 2 <families>."}))
-    assert "Only 2 <families>." in first and "with the library's labels" not in first
-    assert "cannot be opened" in _with_library(None)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from analyzers import limits
 from analyzers.dtype_detection.fit_classifier import check, main
 from analyzers.dtype_detection.labels import Example, examples
 from analyzers.errors import InvalidRequest, LimitExceeded, MantissaError
@@ -60,8 +59,8 @@ def test_a_file_may_be_missing_a_folder_or_too_large(tmp_path: Path, monkeypatch
     for path in (tmp_path / "no such.csv", tmp_path):
         with pytest.raises(InvalidRequest, match="cannot be read"):
             examples(path)
-    monkeypatch.setattr(limits, "LABELS_BYTES", 30)
-    with pytest.raises(LimitExceeded, match="MANTISSA_LABELS_BYTES"):
+    monkeypatch.setattr("analyzers.dtype_detection.labels.LABELS_BYTES", 30)
+    with pytest.raises(LimitExceeded, match="the limit is 30"):
         examples(write(tmp_path, "model_id,training_precision\na/b,fp16\n"))
 
 

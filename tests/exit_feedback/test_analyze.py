@@ -136,8 +136,8 @@ def test_what_was_asked_for_is_a_point_of_the_sweep() -> None:
 
 def test_how_it_is_cut_into_pieces_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = report(sweep=True)
-    monkeypatch.setattr("analyzers.limits.EXIT_LOGITS_BYTES", 4 * 512 * 20)
-    monkeypatch.setattr("analyzers.limits.EXIT_CODES_BYTES", 4 * 512 * 100)
+    monkeypatch.setattr("analyzers.exit_feedback.measure.EXIT_LOGITS_BYTES", 4 * 512 * 20)
+    monkeypatch.setattr("analyzers.exit_feedback.measure.EXIT_CODES_BYTES", 4 * 512 * 100)
     cut = report(sweep=True)
     for name, method in whole.methods.items():
         assert method.total_cosine == pytest.approx(cut.methods[name].total_cosine, abs=1e-5)

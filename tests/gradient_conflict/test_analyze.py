@@ -433,7 +433,7 @@ def test_closing_it_ends_the_work() -> None:
     ("asked", "message"),
     [
         ({"samples": 1}, "from 2 to"),
-        ({"samples": 10**6}, "MANTISSA_CONFLICT_SAMPLES"),
+        ({"samples": 10**6}, "from 2 to 256 of them"),
         ({"max_length": 2}, "8 to"),
         ({"pairs": PAIRS[:1]}, "from 2 to"),
         ({"pairs": PAIRS, "data": "org/name"}, "not both"),

@@ -69,10 +69,10 @@ def test_the_text_is_that_of_transformers(template: str, run: Run) -> None:
 @pytest.mark.parametrize(
     ("template", "error", "sentence"),
     [
-        ("{{ 'x' * 10**10 }}", LimitExceeded, "of memory (MANTISSA_TOKENIZER_MEMORY)"),
-        ("{{ [0] * 10**10 }}", LimitExceeded, "of memory (MANTISSA_TOKENIZER_MEMORY)"),
-        ("{{ 'x' * 200000 }}", LimitExceeded, "adds more than 100,000 characters to a sample (MANTISSA_TEMPLATE_CHARACTERS)"),
-        (ENDLESS, LimitExceeded, "1 seconds (MANTISSA_TOKENIZER_S"),
+        ("{{ 'x' * 10**10 }}", LimitExceeded, "of memory"),
+        ("{{ [0] * 10**10 }}", LimitExceeded, "of memory"),
+        ("{{ 'x' * 200000 }}", LimitExceeded, "adds more than 100,000 characters to a sample"),
+        (ENDLESS, LimitExceeded, "takes more than 1 seconds"),
         ("{{ raise_exception('roles must alternate') }}", InvalidCheckpoint, 'cannot be used: "roles must alternate".'),
         ("{{ ''.__class__.__mro__ }}", InvalidCheckpoint, "unsafe"),
         ("{% set ns = namespace(__class__=1) %}", InvalidCheckpoint, "a namespace has no __class__"),
@@ -96,7 +96,7 @@ def replace(old: str, new: str) -> dict[str, Any]:
 
 # A letter becomes a terabyte.
 GROWTH = [replace("a", "a" * 10)] * 12
-TOO_MUCH = r"takes more than (1,073,741,824 bytes of memory \(MANTISSA_TOKENIZER_MEMORY|2 seconds \(MANTISSA_TOKENIZER_SECONDS)\)\.$"
+TOO_MUCH = r"takes more than (1,073,741,824 bytes of memory|2 seconds)\.$"
 
 
 def damaged(folder: Path, **parts: Any) -> Tokenizer:
@@ -118,7 +118,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     ("part", "error", "sentence"),
     [
         ({"normalizer": {"type": "Sequence", "normalizers": GROWTH}}, LimitExceeded, f'On "baaaa" the tokenizer {TOO_MUCH}'),
-        ({"normalizer": replace("a", "a" * 999)}, LimitExceeded, r"produces more than 8 tokens per byte \(MANTISSA_TOKENS_PER_BYTE\)\."),
+        ({"normalizer": replace("a", "a" * 999)}, LimitExceeded, r"produces more than 8 tokens per byte\."),
         ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, InvalidCheckpoint, 'fails on "baaaa": "chunk size must be non-zero"'),
         ({"model": {"type": "WordPiece", "vocab": {}, "unk_token": "?", "continuing_subword_prefix": "", "max_input_chars_per_word": 9}},
          InvalidCheckpoint, r'The tokenizer fails on "baaaa": ".*Missing .* token from the vocabulary"'),

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from analyzers import limits
 from components.library import Library, Query
 from components.library.availability import Availability
 from tests.components.reports import report
@@ -22,7 +21,7 @@ MODELS = ("org/name", "org/base", "org/other")
 
 @pytest.fixture(autouse=True)
 def looks_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "AVAILABLE_SECONDS", 0)
+    monkeypatch.setattr("components.library.availability.AVAILABLE_SECONDS", 0)
 
 
 @pytest.fixture
@@ -71,7 +70,7 @@ def test_nothing_is_withdrawn_while_the_hub_does_not_say_why(hub: LocalHub, libr
 
 
 def test_within_a_day_the_sweep_removes_what_nobody_looked_at(hub: LocalHub, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "AVAILABLE_SECONDS", 900)  # as in an app
+    monkeypatch.setattr("components.library.availability.AVAILABLE_SECONDS", 900)  # as in an app
     hours = 0.0
     availability = Availability(library._database, lambda: 3600 * hours)
     for number in range(3, 30):

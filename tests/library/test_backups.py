@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from analyzers import limits
 from analyzers.errors import LibraryUnavailable
 from components.library import FLAG_REASONS, Identity, Library, database, labels
 from components.library.backups import restore
@@ -51,7 +50,7 @@ def test_a_backup_a_day_is_made_and_the_oldest_deleted(tmp_path: Path, monkeypat
     with closing(sqlite3.connect(tmp_path / "backups" / today)) as copy:
         assert copy.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert copy.execute("SELECT COUNT(*) FROM labels").fetchone() == (54,)
-    monkeypatch.setattr(limits, "LIBRARY_BACKUPS", 0)
+    monkeypatch.setattr("components.library.backups.LIBRARY_BACKUPS", 0)
     with Library.open(tmp_path / "none") as library:
         library._backups.make()
     assert not (tmp_path / "none" / "backups").exists()
@@ -254,7 +253,6 @@ for folder in sys.argv[1:]:
                 add()
             except LibraryUnavailable as error:
                 print(error)
-        library.refit_soon()
         library.publish()
 """
     folders = [tmp_path / "closed", tmp_path / "killed"]

@@ -94,7 +94,7 @@ def test_the_end_publishes_before_it_has_read_the_dataset_and_beyond_the_hourly_
     hub: LocalHub, opened: Callable[..., Library], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened("writer", background=False).publish()
-    monkeypatch.setattr(limits, "COMMITS_PER_HOUR", 0)
+    monkeypatch.setattr("components.library.publisher.COMMITS_PER_HOUR", 0)
     monkeypatch.setattr(limits, "PUBLISH_WAIT_SECONDS", 0.1)
     fault = hub.fault(Fault("/resolve/", times=1, delay=10))
     library = opened("one")
@@ -164,7 +164,7 @@ def test_a_dataset_that_cannot_be_read_is_the_operators(
 ) -> None:
     opened("writer", background=False).publish()
     monkeypatch.setattr(limits, "HUB_WAIT_SECONDS", 0.1)
-    monkeypatch.setattr(limits, "LIBRARY_ATTEMPTS", 1)
+    monkeypatch.setattr("components.library.publisher.LIBRARY_ATTEMPTS", 1)
     hub.fault(Fault("/(api/datasets|resolve)/", times=None, status=status))
     library = opened("one", background=False)
     note = library.add_label("org/name", "bf16", LINK, ANN).note
@@ -248,7 +248,7 @@ def test_the_card_has_a_configuration_for_each_table_and_describes_every_column(
 
 
 def test_labels_of_a_clock_that_was_ahead_do_not_count_and_the_wait_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LABELS_PER_HOUR", 3)
+    monkeypatch.setattr("components.library.labels.LABELS_PER_HOUR", 3)
     monkeypatch.setattr(limits, "LABELS_PER_ADDRESS", 2)
     now = datetime.now(UTC)
     with Library.open(tmp_path) as library:
@@ -257,7 +257,7 @@ def test_labels_of_a_clock_that_was_ahead_do_not_count_and_the_wait_is_said(tmp_
                 made = Label.of(ANN, f"org/old{number}", "bf16", LINK, "", created=stamp(now + timedelta(hours=hours)))
                 labels.take_labels(connection, [made], "")
         library.add_label("org/m1", "bf16", LINK, ANN)
-        with pytest.raises(LimitExceeded, match=r"MANTISSA_LABELS_PER_HOUR\): continue in 30 minutes\.$"):
+        with pytest.raises(LimitExceeded, match=r"within an hour: continue in 30 minutes\.$"):
             library.add_label("org/m2", "bf16", LINK, ANN)
         visitors = [library.local_identity(f"browser {number}", "an address") for number in range(3)]
         for number, visitor in enumerate(visitors[:2]):

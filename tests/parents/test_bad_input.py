@@ -79,7 +79,7 @@ def test_the_model_itself_and_one_twice(folder: Folder) -> None:
 
 def test_too_many(folder: Folder) -> None:
     names = [f"org/m{number}" for number in range(100)]
-    assert refused("org/x", *names) == f"At most {limits.CANDIDATES} candidates are compared (MANTISSA_CANDIDATES), not 100."
+    assert refused("org/x", *names) == f"At most {limits.CANDIDATES} candidates are compared, not 100."
 
 
 def test_candidates_that_cannot_be_told_apart(folder: Folder) -> None:

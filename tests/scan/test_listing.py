@@ -91,13 +91,13 @@ def test_a_pipe_is_read_and_one_that_nobody_writes_to_is_empty(tmp_path: Path) -
 
 
 def test_sizes_are_capped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SCAN_LIST_BYTES", 1000)
-    with pytest.raises(LimitExceeded, match="MANTISSA_SCAN_LIST_BYTES"):
+    monkeypatch.setattr("analyzers.scan.listing.SCAN_LIST_BYTES", 1000)
+    with pytest.raises(LimitExceeded, match="more than 1,000 bytes"):
         listed(tmp_path, b"org/a\n" * 200)
-    with pytest.raises(LimitExceeded, match="MANTISSA_SCAN_LIST_BYTES"):
+    with pytest.raises(LimitExceeded, match="more than 1,000 bytes"):
         read_list("/dev/zero", None, nothing)
     monkeypatch.setattr(limits, "SCAN_CHECKPOINTS", 10)
-    with pytest.raises(LimitExceeded, match="MANTISSA_SCAN_CHECKPOINTS"):
+    with pytest.raises(LimitExceeded, match="more than 10 lines"):
         listed(tmp_path, b"\n" * 20)
 
 

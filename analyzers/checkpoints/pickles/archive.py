@@ -12,11 +12,12 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from analyzers import limits
 from analyzers.checkpoints.pickles.faults import Damaged, Excess
 from analyzers.checkpoints.pickles.pieces import Pieces
 from analyzers.checkpoints.reference import quoted
 
+ZIP_ENTRIES = 1_100_000  # A PyTorch file is a zip archive with an entry for every storage.
+ZIP_DIRECTORY_BYTES = 200_000_000  # The directory of a zip archive is parsed in memory.
 LOCAL = b"PK\3\4"
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
@@ -50,10 +51,10 @@ def read_directory(pieces: Pieces) -> dict[str, Entry]:
     tail_start = max(0, size - _TAIL)
     tail = pieces.keep(tail_start, size - tail_start)
     start, length, count = _directory(tail, tail_start, size)
-    if length > limits.ZIP_DIRECTORY_BYTES:
-        raise Excess(f"has a zip directory of {length:,} bytes, more than {limits.ZIP_DIRECTORY_BYTES:,} (MANTISSA_ZIP_DIRECTORY_BYTES).")
-    if count > limits.ZIP_ENTRIES:
-        raise Excess(f"has {count:,} zip entries, more than {limits.ZIP_ENTRIES:,} (MANTISSA_ZIP_ENTRIES).")
+    if length > ZIP_DIRECTORY_BYTES:
+        raise Excess(f"has a zip directory of {length:,} bytes, more than {ZIP_DIRECTORY_BYTES:,}.")
+    if count > ZIP_ENTRIES:
+        raise Excess(f"has {count:,} zip entries, more than {ZIP_ENTRIES:,}.")
     found = _entries(pieces.read(start, length), count)
     return _place(found, start)
 

@@ -73,7 +73,7 @@ def _stored(storage: Any, dtype: Dtype | None, offset: Any, shape: Any, strides:
     if type(shape) is not tuple or type(strides) is not tuple or len(shape) != len(strides):
         raise Damaged("a tensor's shape and strides are not tuples of the same length")
     if len(shape) > limits.TENSOR_DIMENSIONS:
-        raise Excess(f"holds a tensor of {len(shape):,} dimensions, more than {limits.TENSOR_DIMENSIONS} (MANTISSA_TENSOR_DIMENSIONS).")
+        raise Excess(f"holds a tensor of {len(shape):,} dimensions, more than {limits.TENSOR_DIMENSIONS}.")
     elements, last = 1, 0
     for number in (offset, *shape, *strides):
         if type(number) is not int or not 0 <= number < _OVERFLOW:

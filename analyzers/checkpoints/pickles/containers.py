@@ -69,7 +69,7 @@ class Containers:
         self._steps += len(items) if id(items) in self._opened else 0
         self._opened.add(id(items))
         if self._steps > limits.PICKLE_OPCODES:
-            raise Excess(f"has objects that share more than {limits.PICKLE_OPCODES:,} attributes (MANTISSA_PICKLE_OPCODES).")
+            raise Excess(f"has objects that share more than {limits.PICKLE_OPCODES:,} attributes.")
         return items
 
 

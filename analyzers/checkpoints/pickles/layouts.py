@@ -12,6 +12,7 @@ from analyzers.checkpoints.pickles.pieces import Pieces
 from analyzers.checkpoints.pickles.weights_only import why_refused
 from analyzers.checkpoints.reference import quoted
 
+PICKLE_BYTES = 100_000_000  # The pickle of a PyTorch file, which describes its tensors, is decoded in memory.
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 _FIRST_READ = 64 << 10
@@ -50,7 +51,7 @@ def read_zip(pieces: Pieces, checked: int | None) -> Contents:
     pickled = entries.get(folder + "data.pkl")
     if pickled is None:
         raise Refused(f"is a zip archive without data.pkl ({_some(entries)}), which torch.save did not write.")
-    if pickled.size > limits.PICKLE_BYTES:
+    if pickled.size > PICKLE_BYTES:
         raise _too_long(pickled.size)
     small = [entries[folder + name] for name in ("version", "byteorder") if folder + name in entries]
     _keep_beginning(pieces, entries, folder, pickled)
@@ -153,9 +154,9 @@ class _Growing:
         """Return at least ``needed`` bytes from the start of the file, or all of it; each read doubles the length."""
         size = self._pieces.file.size
         if len(self.data) < min(needed, size):
-            if needed > limits.PICKLE_BYTES:
+            if needed > PICKLE_BYTES:
                 raise _too_long(needed)
-            length = min(max(needed, 2 * len(self.data)), size, limits.PICKLE_BYTES)
+            length = min(max(needed, 2 * len(self.data)), size, PICKLE_BYTES)
             self.data += self._pieces.read(len(self.data), length - len(self.data))
         return self.data
 
@@ -172,4 +173,4 @@ def _some(entries: Iterable[str]) -> str:
 
 
 def _too_long(nbytes: int) -> Excess:
-    return Excess(f"has a pickle of {nbytes:,} bytes, more than {limits.PICKLE_BYTES:,} (MANTISSA_PICKLE_BYTES).")
+    return Excess(f"has a pickle of {nbytes:,} bytes, more than {PICKLE_BYTES:,}.")

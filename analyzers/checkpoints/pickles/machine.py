@@ -69,7 +69,7 @@ class Stream:
             self._fetch(len(self._data) - self.at + 1)
         self._lines += 1
         if self._lines > _LINES:
-            raise Excess(f"has a pickle of protocol 0 with more than {_LINES:,} arguments (a sixth of MANTISSA_PICKLE_OPCODES).")
+            raise Excess(f"has a pickle of protocol 0 with more than {_LINES:,} arguments.")
         line = self.read(end + 1 - self.at)
         if b"\\" in line:  # `pickletools` warns of unknown escapes, and no name of a tensor or a class has any
             raise _Skipped
@@ -110,10 +110,7 @@ class Machine:
                 for opcode, argument, _ in genops(cast("IO[bytes]", self._stream)):  # calls read and readline only
                     executed += 1
                     if executed > self._opcodes and executed > self._opcodes + min(self._stream.at // _BYTES, self._spare):
-                        raise Excess(
-                            f"has a pickle of more than {executed - 1:,} opcodes for {plural(len(self.storages), 'storage')} "
-                            "(MANTISSA_PICKLE_OPCODES)."
-                        )
+                        raise Excess(f"has a pickle of more than {executed - 1:,} opcodes for {plural(len(self.storages), 'storage')}.")
                     self.seen.add(opcode.name)
                     step = _STEPS.get(opcode.name)
                     if step is None:
@@ -136,7 +133,7 @@ class Machine:
 
     def _mark(self, _: None) -> None:
         if len(self._below) >= limits.PICKLE_DEPTH:
-            raise Excess(f"has a pickle nested deeper than {limits.PICKLE_DEPTH:,} levels (MANTISSA_PICKLE_DEPTH).")
+            raise Excess(f"has a pickle nested deeper than {limits.PICKLE_DEPTH:,} levels.")
         self._below.append(self._stack)
         self._stack = []
 
@@ -275,7 +272,7 @@ class Machine:
     def _count(self, values: int) -> None:
         self._made += values
         if self._made > self._opcodes:
-            raise Excess(f"has a pickle that builds more than {self._opcodes:,} values from others (MANTISSA_PICKLE_OPCODES).")
+            raise Excess(f"has a pickle that builds more than {self._opcodes:,} values from others.")
 
     def _build(self, _: None) -> None:
         state = self._stack.pop()

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from analyzers import limits
 from analyzers.checkpoints.header import Header, HeaderTensor
 from analyzers.checkpoints.pickles.archive import LOCAL
 from analyzers.checkpoints.pickles.cut_zip import cut_zip
@@ -19,6 +18,7 @@ from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
 from analyzers.terminal import plural
 
+_VIEWS = 8  # Times the size of the file: tensors may share bytes, and a small file could stand for years of reading.
 _FIRST_READ = 64 << 10
 _SPARE_BYTES = 64 << 20  # views may cover this many bytes, even in a small file
 _TAR_MAGIC = slice(257, 262)
@@ -97,5 +97,5 @@ def _check_views(tensors: tuple[HeaderTensor, ...], size: int) -> None:
             continue  # tied tensors are read once
         seen.add(place)
         shown += max(tensor.stop - tensor.start, prod(tensor.shape) * DTYPE_BITS[tensor.dtype] // 8)
-        if shown > limits.PICKLE_VIEWS * size + _SPARE_BYTES:
-            raise Excess(f"holds tensors of more than {limits.PICKLE_VIEWS} times its own bytes (MANTISSA_PICKLE_VIEWS).")
+        if shown > _VIEWS * size + _SPARE_BYTES:
+            raise Excess(f"holds tensors of more than {_VIEWS} times its own bytes.")

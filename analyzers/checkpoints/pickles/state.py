@@ -141,7 +141,7 @@ def _named(flat: Iterable[tuple[str, Any]], notes: list[str]) -> Iterator[tuple[
         taken.add(own)
         length += len(own)
         if length > limits.HEADER_BYTES:
-            raise Excess(f"names its tensors with more than {limits.HEADER_BYTES:,} characters (MANTISSA_HEADER_BYTES).")
+            raise Excess(f"names its tensors with more than {limits.HEADER_BYTES:,} characters.")
         yield own, tensor
     if renamed > 1:
         notes.append(f'{plural(renamed - 1, "more tensor")} got a number after "#" for the same reason.')
@@ -208,15 +208,15 @@ def _flat(pairs: Pairs, below: Below) -> Iterator[tuple[str, Any]]:
         for key, value in rest:
             steps += 1  # containers count too: one that is referenced often is visited often
             if steps > 2 * limits.TENSORS:
-                raise Excess(f"names more than {limits.TENSORS:,} tensors (MANTISSA_TENSORS).")
+                raise Excess(f"names more than {limits.TENSORS:,} tensors.")
             name = prefix + _text(key)
             if len(name) > limits.TENSOR_NAME_LENGTH:
-                raise Excess(f"has a tensor's name of more than {limits.TENSOR_NAME_LENGTH:,} characters (MANTISSA_TENSOR_NAME_LENGTH).")
+                raise Excess(f"has a tensor's name of more than {limits.TENSOR_NAME_LENGTH:,} characters.")
             if below.is_tensor(value):
                 yield name, value
                 continue
             if len(pending) >= limits.PICKLE_DEPTH:
-                raise Excess(f"nests its tensors deeper than {limits.PICKLE_DEPTH:,} levels (MANTISSA_PICKLE_DEPTH).")
+                raise Excess(f"nests its tensors deeper than {limits.PICKLE_DEPTH:,} levels.")
             pending.append((name + ".", iter(below.children(value))))
             break
         else:

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers import limits
 from analyzers.checkpoints.header import Omitted
 from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.pickles import read_pickled
@@ -225,18 +224,18 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     from analyzers.errors import LimitExceeded
 
     zipped, old = saved({f"t{i}": torch.zeros(1) for i in range(900)}), saved({f"t{i}": torch.zeros(1) for i in range(900)}, zipped=False)
-    for name, value, files in (
-        ("PICKLE_BYTES", 1000, (zipped, old)),
-        ("PICKLE_DEPTH", 1, (zipped, old)),
-        ("TENSORS", 10, (zipped, old)),
-        ("TENSOR_NAME_LENGTH", 1, (zipped, old)),
-        ("ZIP_ENTRIES", 800, (zipped,)),
-        ("ZIP_DIRECTORY_BYTES", 1000, (zipped,)),
+    for name, value, said, files in (
+        ("checkpoints.pickles.layouts.PICKLE_BYTES", 1000, "has a pickle of .* bytes, more than 1,000", (zipped, old)),
+        ("limits.PICKLE_DEPTH", 1, "deeper than 1 levels", (zipped, old)),
+        ("limits.TENSORS", 10, "more than 10 tensors", (zipped, old)),
+        ("limits.TENSOR_NAME_LENGTH", 1, "name of more than 1 characters", (zipped, old)),
+        ("checkpoints.pickles.archive.ZIP_ENTRIES", 800, "zip entries, more than 800", (zipped,)),
+        ("checkpoints.pickles.archive.ZIP_DIRECTORY_BYTES", 1000, "zip directory of .* bytes, more than 1,000", (zipped,)),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(limits, name, value)
+            patch.setattr(f"analyzers.{name}", value)
             for data in files:
-                with pytest.raises(LimitExceeded, match=f"MANTISSA_{name}"):
+                with pytest.raises(LimitExceeded, match=said):
                     read_pickled(MemoryFile(data))
 
 

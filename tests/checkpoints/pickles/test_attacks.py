@@ -21,6 +21,9 @@ ROOT = Path(__file__).parents[3]
 # Reads every attack in a process that notes whatever Python tells of while it does so, and how much memory it took.
 _WITNESS = """
 import json, resource, sys
+from analyzers import limits
+# Fewer tensors than by default are the limit, so that names without end reach it in a tenth of the time.
+limits.PICKLE_OPCODES, limits.TENSORS = int(sys.argv.pop(1)), 100_000
 from analyzers.checkpoints.pickles import read_pickled
 from analyzers.errors import MantissaError
 from tests.attacks.pickles import ATTACKS, FLOODS, SOUND, zipped
@@ -58,11 +61,9 @@ print(json.dumps({"found": found, "kib": after - before}))
 
 
 def _witnessed(folder: Path, *arguments: str, opcodes: int = 300_000) -> dict[str, Any]:
-    # Fewer tensors than by default are the limit, so that names without end reach it in a tenth of the time.
-    environ = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "MANTISSA_PICKLE_OPCODES": str(opcodes), "MANTISSA_TENSORS": "100000"}
-    run = subprocess.run(
-        [sys.executable, "-c", _WITNESS, *arguments], cwd=folder, env=environ, capture_output=True, text=True, timeout=110, check=True
-    )
+    environ = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-c", _WITNESS, str(opcodes), *arguments]
+    run = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=110, check=True)
     witnessed = json.loads(run.stdout)
     assert isinstance(witnessed, dict)
     return witnessed

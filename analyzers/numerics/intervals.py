@@ -8,8 +8,8 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-Z = 1.959963984540054  # two-sided 95 % of the normal distribution
-UNSEEN = 3.0  # if a kind occurs in none of B independent blocks, fewer than 3/B of all blocks are of that kind, with 95 % confidence
+Z = 1.959963984540054  # two-sided 95% of the normal distribution
+UNSEEN = 3.0  # if a kind occurs in none of B independent blocks, fewer than 3/B of all blocks are of that kind, with 95% confidence
 FEWEST = 20.0  # effective blocks; a sum, or its variance, that fewer carry has no interval
 
 
@@ -31,7 +31,7 @@ class ShareBlocks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interval:
-    """(p,) shares with 95 % intervals, ``0 <= low <= estimate <= high <= 1``; all three NaN where nothing was tested."""
+    """(p,) shares with 95% intervals, ``0 <= low <= estimate <= high <= 1``; all three NaN where nothing was tested."""
 
     estimate: FloatArray
     low: FloatArray

@@ -193,7 +193,7 @@ class Movable(Data):
 
     frozen: share of the finite weights, rounded to the format, for which w + step and w - step both round (to nearest even) back to w;
     roles: that share by role. expected_flips: mean of min(1, step / ulp(w)), the share of values that one step over fp32 masters changes.
-    This is a bound for steps of exactly that size: the optimizer and the gradients decide the rest. In quick mode strata are weighed by
+    This is a bound for steps of exactly that size: the optimizer and the gradients decide the rest. In quick mode strata are weighted by
     size. A weight stored in more bits than its histogram tells apart counts half as rounded down and half as rounded up.
     """
 

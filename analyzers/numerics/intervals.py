@@ -8,8 +8,8 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-Z = 1.959963984540054  # two-sided 95 % of the normal distribution
-UNSEEN = 3.0  # if a kind occurs in none of B independent blocks, fewer than 3/B of all blocks are of that kind, with 95 % confidence
+Z = 1.959963984540054  # two-sided 95% of the normal distribution
+UNSEEN = 3.0  # if a kind occurs in none of B independent blocks, fewer than 3/B of all blocks are of that kind, with 95% confidence
 FEWEST = 20.0  # effective blocks; a sum, or its variance, that fewer carry has no interval
 
 
@@ -31,7 +31,7 @@ class ShareBlocks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interval:
-    """(p,) shares with 95 % intervals, ``0 <= low <= estimate <= high <= 1``; all three NaN where nothing was tested."""
+    """(p,) shares with 95% intervals, ``0 <= low <= estimate <= high <= 1``; all three NaN where nothing was tested."""
 
     estimate: FloatArray
     low: FloatArray
@@ -140,7 +140,7 @@ class Blocks:
         return share_interval(ShareBlocks(self.stratum, self.elements, tested, positive, self.population))
 
     def unseen(self) -> float:
-        """Bound, with 95 % confidence, the share of all elements in blocks of a kind that does not occur among the blocks read."""
+        """Bound, with 95% confidence, the share of all elements in blocks of a kind that does not occur among the blocks read."""
         return float(self.shares(self.elements[:, None], np.zeros((len(self.elements), 1), np.int64)).high[0])
 
     def ratio(self, above: FloatArray, below: FloatArray, largest: float = np.inf) -> Interval:
@@ -148,7 +148,7 @@ class Blocks:
 
         above, below: (b, p) sums over each block. The variance is linearised as in `share_interval`. The interval is symmetric in the
         logarithm of the ratio, with a finite ``largest`` in its logit: a sum of few large terms is skewed. Nothing bounds the terms of
-        blocks that were not read. So there is no interval if ``(sum x)^2 / sum x^2`` is less than `FEWEST`, either for the weighed terms x
+        blocks that were not read. So there is no interval if ``(sum x)^2 / sum x^2`` is less than `FEWEST`, either for the weighted terms x
         of one of the sums (few blocks carry it; squares are summed over strata read in part), or for the terms of the variance (its tail is
         heavy). Nor is there one if a stratum has no block.
         """

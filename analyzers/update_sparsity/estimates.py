@@ -69,7 +69,7 @@ class _Cells:
 
 
 def size_intervals(found: Sequence[Magnitudes], blocks: Blocks, whole: Distribution, path: str) -> Iterator[tuple[str, Interval]]:
-    """Compute intervals for the statistics of ``whole``, the weighed distribution of magnitudes, by their path in the report."""
+    """Compute intervals for the statistics of ``whole``, the weighted distribution of magnitudes, by their path in the report."""
     for changed_only in (False, True):
         if not whole.number(changed_only):
             continue

@@ -123,7 +123,7 @@ def _row(group: Sequence[Pair], name: str, tuned_name: str, shape: tuple[int, ..
 
 
 def magnitudes(read: PairTables, weighed: PairTables) -> Magnitudes:
-    """Summarize absolute and relative updates over all pairs of finite values and over the changed ones; only counts are not weighed."""
+    """Summarize absolute and relative updates over all pairs of finite values and over the changed ones; only counts are not weighted."""
     return Magnitudes(
         absolute=Absolute(
             **_fields(read.absolute, weighed.absolute, False),

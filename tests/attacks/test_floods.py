@@ -117,7 +117,7 @@ def _closed(app: str, path: str) -> bool:
         said = b""
         while part := half.recv(4096):
             said += part
-        return time.monotonic() - began > BODY / 2 and b" 408 " in said and b"must arrive within 2 seconds" in said
+        return time.monotonic() - began > BODY / 2 and b" 408 " in said and b"must arrive within" in said
 
 
 def test_an_address_has_one_share_of_labels_whatever_it_says_of_itself(app: str) -> None:

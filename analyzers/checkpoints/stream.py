@@ -78,8 +78,8 @@ def stream(
     """Read ``spans`` and yield ``work(span, chunks)`` of each as it is finished, in no particular order.
 
     checkpoints: one for each side of the spans; names: of the checkpoints, with which errors of their reads begin.
-    device: the kind of device of which large contiguous tensors of models in memory stay where they are, if all sides do; then ``work`` runs
-    on one thread, since each would need memory there.
+    device: the kind of device of which large contiguous tensors of models in memory stay where they are, if all sides do; then ``work``
+    runs on one thread, since each would need memory there.
     ``work`` runs on several threads concurrently, and reads no further than it consumes its chunks; chunks hold whole rows if a row is
     shorter than a chunk. Between results, and at least every `workers.HEARTBEAT` seconds, a step without a span reports the
     amount read. Closing the generator stops the threads after their current chunk and closes the repositories; so does an
@@ -123,10 +123,11 @@ class _Reader:
         sides, end = span.sides, span.start + span.count
         held = [self._held(i, side, span) for i, side in enumerate(sides)]
         if all(codes is not None for codes in held):
-            part = whole_rows(_ON_DEVICE, row_length(span.tensor))
-            for start in range(0, span.count, part):
-                yield Chunk(span.start + start, tuple(codes[start : start + part] for codes in held))
-                self.tally.add(sum(codes[start : start + part].nbytes for codes in held), len(held))
+            length = whole_rows(_ON_DEVICE, row_length(span.tensor))
+            for start in range(0, span.count, length):
+                codes_of = tuple(codes[start : start + length] for codes in held)
+                yield Chunk(span.start + start, codes_of)
+                self.tally.add(sum(codes.nbytes for codes in codes_of), len(codes_of))
             return
         chunk = piece = block = chunk_elements(sides)
         present = [side for side in sides if side is not None]

@@ -19,7 +19,7 @@ _AT_ONCE = 1 << 20  # pairs, of some 130 bytes each while they are counted
 _LANES = 1024  # additions to one bin wait for each other: a bin of many has so many
 
 # Binades of what fp32 holds: absolute updates from 2^-149 to 2^129, relative ones from 2^-60 (different numbers are further apart) to 2.
-ABSOLUTE, SHARE = slice(-149, 130), slice(-60, 2)
+ABSOLUTE, SHARE = range(-149, 130), range(-60, 2)
 
 
 class DevicePairs:
@@ -29,7 +29,7 @@ class DevicePairs:
         import torch
 
         self._torch, self._dtypes, self._eta, self._tables, self._device = torch, dtypes, eta, tables, device
-        self._decoded = [
+        self._decoded: list[Any] = [
             None if dtype in ("F32", "BF16") else torch.from_numpy(fp32_table(dtype).view(np.int32)).to(device) for dtype in dtypes
         ]
         self._lane = torch.arange(_AT_ONCE, dtype=torch.int64, device=device)
@@ -96,7 +96,7 @@ class DevicePairs:
         if self._tables:
             for bins, binades, values in zip(self._bins, (ABSOLUTE, SHARE), (update, share), strict=True):
                 # The number of the bin, see `pair_kernels.bin_of`: none of these is subnormal. What does not count adds 0, anywhere.
-                number = (values.view(torch.int64) >> 52 - 7) - ((binades.start + 1023) * PER_BINADE)
+                number = (values.view(torch.int64) >> 52 - 7) - (binades.start + 1023) * PER_BINADE
                 number = torch.where(chosen, number, lane % _width(binades))
                 bins.view(-1).scatter_add_(0, number.add_(moved, alpha=_width(binades)), times)
             step_bin = torch.where(steps < 4, steps, torch.frexp(steps.double())[1] + 1)
@@ -112,13 +112,13 @@ class DevicePairs:
         return table[patterns.to(self._torch.int64) & (table.numel() - 1)]
 
 
-def first_bin(binades: slice) -> int:
+def first_bin(binades: range) -> int:
     """The number of the first bin of a histogram, see `sketches`."""
     return (binades.start - FIRST_EXPONENT) * PER_BINADE
 
 
-def _width(binades: slice) -> int:
-    return (binades.stop - binades.start) * PER_BINADE
+def _width(binades: range) -> int:
+    return len(binades) * PER_BINADE
 
 
 def _places(torch: Any, patterns: Any) -> Any:

@@ -15,7 +15,7 @@ from analyzers.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
 from mantissa.training import Look, UpdateMonitor
 from mantissa.training.counting import _AT_ONCE
-from tests.numerics.readbacks import Readbacks
+from tests.numerics.readbacks import readbacks
 
 
 def tiny(dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -114,9 +114,9 @@ def test_a_look_waits_for_its_device_once(mode: Any, monkeypatch: pytest.MonkeyP
     model = tiny(torch.bfloat16)
     with UpdateMonitor(model, mode=mode) as monitor:
         train(model, 1)
-        with Readbacks() as found:
+        with readbacks() as found:
             look = monitor.look()
-    assert look.total.changed and found.counts == {"cpu": 1}
+    assert look.total.changed and found == {"cpu": 1}
 
 
 def test_the_same_seed_is_the_same_sample() -> None:

@@ -2,7 +2,6 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import mantissa
 from analyzers.checkpoints import memory, stream
 from analyzers.update_sparsity import count
 from tests.comparison.differences import differences
-from tests.numerics.readbacks import Readbacks
+from tests.numerics.readbacks import readbacks
 
 # Functions have the names of these modules.
 analyze, streams = sys.modules["analyzers.update_sparsity.analyze"], sys.modules["analyzers.checkpoints.stream"]
@@ -36,7 +35,7 @@ def asked(*sides: dict[str, torch.Tensor]) -> Any:
 
 
 @pytest.fixture
-def _in_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the CPU stay where they are, as those of a GPU do."""
 
     def left(checkpoints: Any, spans: Any, work: Any, names: Any, device: str) -> Any:
@@ -44,7 +43,6 @@ def _in_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(analyze, "stream", left)
     monkeypatch.setattr(streams, "_READ", 1000)
-    yield
 
 
 @pytest.mark.parametrize(("base", "tuned"), [("bf16", "bf16"), ("fp32", "fp32"), ("fp32", "bf16"), ("fp16", "bf16"), ("fp8", "bf16")])
@@ -69,9 +67,9 @@ def test_a_tensor_is_read_back_a_few_times_at_most(monkeypatch: pytest.MonkeyPat
     real = count.Comparer.__call__
 
     def counted(self: Any, span: Any, chunks: Any) -> Any:
-        with Readbacks() as found:
+        with readbacks() as found:
             taken = real(self, span, chunks)
-        waits.update(found.counts)
+        waits.update(found)
         return taken
 
     monkeypatch.setattr(count.Comparer, "__call__", counted)

@@ -82,7 +82,7 @@ class DevicePairs:
         self._square += torch.dot(torch.where(finite, w, 0.0).square_(), times.double())
         update, larger = (v - w).abs_(), torch.maximum(w.abs_(), v.abs_())
         probe = differ & ((update > self._eta * larger) | ~finite)
-        self._counts += torch.stack([torch.where(mask, times, 0).sum() for mask in (moved, probe, differ, ~finite, ~finite & differ)])
+        self._counts += torch.stack((moved, probe, differ, ~finite, ~finite & differ)).mul(times).sum(1)
         chosen = finite & differ
         share = torch.where(chosen, update / larger, 0.0)
         update, times = torch.where(chosen, update, 0.0), torch.where(chosen, times, 0)

@@ -10,11 +10,12 @@ from math import prod
 from typing import Any
 
 from analyzers import limits
-from analyzers.checkpoints.local import LocalRepository
+from analyzers.checkpoints.local import HASHED_WHOLE_BYTES, LocalRepository
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.errors import CheckpointNotFound
+from analyzers.numerics.torch_kernels import checksums
 
 WEIGHTS = "model.safetensors"
 # Order of dtypes in a file of the safetensors library, widest first.
@@ -97,13 +98,19 @@ class MemoryRepository:
 
     @property
     def commit(self) -> str:
-        """SHA-256 (hex) of weights and config.json, as of a local checkpoint of up to 64 MiB: names, sizes and contents."""
+        """SHA-256 (hex) of weights and config.json, as of a local checkpoint of up to 64 MiB: names, sizes and contents.
+
+        Above 64 MiB, contents of tensors that are on another device are replaced by `checksums`, which are computed there.
+        """
         if self._commit is None:
             digest = hashlib.sha256()
             for path, size in self.files.items():
                 if path in (WEIGHTS, "config.json"):
                     digest.update(len(path).to_bytes(8, "little") + path.encode() + size.to_bytes(8, "little"))
                     file = self.open(path)
+                    if path == WEIGHTS and self.device != "cpu" and size > HASHED_WHOLE_BYTES:
+                        size = size - sum(each.nbytes for each in self.tensors.values())  # the header
+                        digest.update(b"".join(checksums(each.patterns) for each in self.tensors.values()))
                     for offset in range(0, size, _HASHED_AT_ONCE):
                         digest.update(read_range(file, offset, min(_HASHED_AT_ONCE, size - offset)))
             self._commit = digest.hexdigest()

@@ -9,7 +9,7 @@ import torch
 
 from analyzers.numerics import Accumulator, BitHistogram, torch_kernels
 from analyzers.numerics.count_kernels import count_fp32
-from analyzers.numerics.torch_kernels import DeviceCounts, on_device
+from analyzers.numerics.torch_kernels import DeviceCounts, checksums, on_device
 from tests.numerics.readbacks import readbacks
 from tests.numerics.test_histogram import CASES, DTYPES, common, counted, drawn, patterns
 
@@ -80,3 +80,23 @@ def test_the_device_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     for dtype in ("F32", "BF16", "F8_E4M3"):
         counted(drawn(dtype, 0, 10), dtype, "cuda")
     assert asked == ["cuda"] * 3
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_checksums_tell_changes_apart(kind: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = torch.iinfo(kind)
+    generator = torch.Generator().manual_seed(0)
+    patterns = torch.randint(info.min, info.max, (3000,), dtype=kind, generator=generator).to(WHERE)
+    seen = {checksums(patterns)}
+    monkeypatch.setattr(torch_kernels, "_AT_ONCE", 500)
+    with readbacks() as found:
+        seen.add(checksums(patterns.clone()))
+    assert len(seen) == 1 and found == {"cpu": 1}
+    changes = [patterns.flip(0), patterns.roll(1), patterns ^ 1, *(patterns.clone() for _ in range(200))]
+    for place, each in enumerate(changes[3:]):
+        each[7 * place] ^= 1 << place % (8 * kind.itemsize - 1)
+    changes[3][[5, 6]] = changes[3][[6, 5]]
+    seen.update(map(checksums, changes))
+    assert len(seen) == 1 + len(changes)
+    for i in range(2):
+        assert len({each[8 * i : 8 * i + 8] for each in seen}) == len(seen)

@@ -83,7 +83,7 @@ class Inspection:
         self._start = perf_counter()
         self._request = request
         access = access or Access()
-        self._device = device or choose_device(request.device, access.devices([request.model]) if request.mode == "exact" else ())
+        self._device: Device = device or choose_device(request.device, access.devices([request.model]) if request.mode == "exact" else ())
         checkpoint = open_checkpoint(request.model, access, subfolder=request.subfolder)
         try:
             if threads is not None and isinstance(checkpoint.repository, LocalRepository):
@@ -92,6 +92,7 @@ class Inspection:
             self._chosen = Chosen.of(checkpoint, request)
             held = self._device != "cpu" and getattr(checkpoint.repository, "device", "cpu") == self._device
             in_place = held and request.mode == "exact" and all(each.dtype in IN_PLACE for each in self._chosen.floats)
+            self._device = "cpu" if held and not in_place else self._device
             self._left_on = self._device if in_place else ""  # where tensors in memory are counted in place
             groups = [(each,) for each in self._chosen.floats]
             self._plan = Plan.of([checkpoint], groups, request.mode, request.budget, request.seed, in_place)

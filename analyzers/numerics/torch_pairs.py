@@ -53,9 +53,8 @@ class DevicePairs:
                 self._add(self._fp32(0, w), self._fp32(1, v), once.expand(w.numel()))
             return
         for w, v in zip(base.split(_SORTED), tuned.split(_SORTED), strict=True):
-            pairs = w.to(torch.int32) << 16
-            pairs |= v.to(torch.int32).bitwise_and_(0xFFFF)
-            for keys, times in zip(*(each.split(_AT_ONCE) for each in torch.unique(pairs, return_counts=True)), strict=True):
+            different = torch.unique(w.to(torch.int32).mul_(1 << 16).add_(v.to(torch.int32).bitwise_and_(0xFFFF)), return_counts=True)
+            for keys, times in zip(*(each.split(_AT_ONCE) for each in different), strict=True):
                 self._add(self._fp32(0, keys >> 16), self._fp32(1, keys), times)
 
     def changed(self, base: Any, tuned: Any) -> Any:

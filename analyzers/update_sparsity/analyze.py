@@ -44,7 +44,8 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
     """
     start = perf_counter()
     access = access or Access()
-    device = choose_device(request.device, access.devices([request.base, *request.tuned]) if request.mode == "exact" else ())
+    in_place = request.mode == "exact" and len(request.tuned) == 1
+    device = choose_device(request.device, access.devices([request.base, *request.tuned]) if in_place else ())
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
         texts = [request.base, *request.tuned]
@@ -74,6 +75,7 @@ class _Comparison:
         budget = remaining_budget(request.budget, self._readers)
         held = device != "cpu" and all(getattr(side.repository, "device", "cpu") == device for side in sides)
         self._left_on = device if held and whole and len(sides) == 2 else ""  # where tensors in memory are counted in place
+        self._counted_on = "cpu" if held else device  # what is not
         self._plan = Plan.of(sides, self._alignment.sides, request.mode, budget, request.seed, bool(self._left_on))
         self._matrices = Matrices.of(self._alignment) if request.spectral else None
         self._collector = Collector(self._alignment, self._plan, len(sides) - 1)
@@ -89,7 +91,7 @@ class _Comparison:
     def count(self) -> Iterator[Progress]:
         """Read according to the plan and count."""
         tuned, plan = len(self._sides) - 1, self._plan
-        compare = Comparer(tuned, self._request.eta, "cpu" if self._left_on else self._device, plan.exact)
+        compare = Comparer(tuned, self._request.eta, self._counted_on, plan.exact)
         yield self._progress(0, "reading weights")
         reading = perf_counter()
         with closing(stream(self._sides, plan.spans, compare, self._names, self._left_on)) as steps:  # type: ignore[type-var]

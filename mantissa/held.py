@@ -19,6 +19,7 @@ DTYPES = {
     torch.float8_e5m2: "F8_E5M2", torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ", torch.int64: "I64",
     torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
+_PATTERNS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def held(name: str, model: nn.Module | Mapping[str, Tensor], tokenizer: Any = None) -> MemoryRepository:
@@ -89,7 +90,9 @@ def _tensor(key: str, value: Tensor) -> MemoryTensor:
     if value.dtype not in DTYPES or value.layout != torch.strided:
         raise UnsupportedWeights(f"{quoted(key)} is stored as {value.dtype}, {value.layout}, which is not read: convert it first.")
     whole = value.detach().contiguous()
-    return MemoryTensor(DTYPES[value.dtype], tuple(value.shape), _reader(whole.reshape(-1).view(torch.uint8)), whole)
+    flat = whole.reshape(-1)
+    patterns = flat.view(_PATTERNS[value.element_size()])
+    return MemoryTensor(DTYPES[value.dtype], tuple(value.shape), _reader(flat.view(torch.uint8)), whole, patterns)
 
 
 def _reader(flat: Tensor) -> Callable[[int, memoryview], None]:

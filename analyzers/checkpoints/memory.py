@@ -10,11 +10,12 @@ from math import prod
 from typing import Any
 
 from analyzers import limits
-from analyzers.checkpoints.local import LocalRepository
+from analyzers.checkpoints.local import HASHED_WHOLE_BYTES, LocalRepository
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.errors import CheckpointNotFound
+from analyzers.numerics.torch_kernels import checksums
 
 WEIGHTS = "model.safetensors"
 # Order of dtypes in a file written by the safetensors library, widest first.
@@ -27,13 +28,14 @@ class MemoryTensor:
     """A tensor in memory.
 
     dtype: as safetensors names it; read_into: fills a buffer with its row-major bytes from an offset on, from any thread; value: the tensor
-    itself, for running the model.
+    itself, for running the model; patterns: (n,) those of torch's integers, in place.
     """
 
     dtype: str
     shape: tuple[int, ...]
     read_into: Callable[[int, memoryview], None]
     value: Any
+    patterns: Any = None
 
     @property
     def nbytes(self) -> int:
@@ -42,23 +44,32 @@ class MemoryTensor:
 
 
 class MemoryFile:
-    """Parts of memory, concatenated, as a file for positioned reads."""
+    """Parts of memory, concatenated, as a file for positioned reads. parts: bytes, how to read them, and their patterns."""
 
-    def __init__(self, path: str, parts: list[tuple[int, Callable[[int, memoryview], None]]]) -> None:
+    def __init__(self, path: str, parts: list[tuple[int, Callable[[int, memoryview], None], Any]]) -> None:
         self.path = path
         self._parts = [part for part in parts if part[0]]
-        self._ends = list(accumulate(length for length, _ in self._parts))
+        self._ends = list(accumulate(length for length, _, _ in self._parts))
         self.size = self._ends[-1] if self._ends else 0
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` with the bytes from ``offset`` on."""
         while len(buffer):
             number = bisect_right(self._ends, offset)
-            length, read = self._parts[number]
+            length, read, _ = self._parts[number]
             within = offset - (self._ends[number] - length)
             count = min(len(buffer), length - within)
             read(within, buffer[:count])
             offset, buffer = offset + count, buffer[count:]
+
+    def patterns(self, offset: int, count: int, device: str) -> Any:
+        """``count`` patterns from byte ``offset`` on, where they are; None unless they are those of a tensor on such a device."""
+        number = bisect_right(self._ends, offset)
+        length, _, held = self._parts[number]
+        if held is None or held.device.type != device:
+            return None
+        first = (offset - (self._ends[number] - length)) // held.element_size()
+        return held[first : first + count]
 
     def close(self) -> None:
         """Do nothing: the memory is the caller's."""
@@ -82,14 +93,26 @@ class MemoryRepository:
         self.files: Mapping[str, int] = {path: self.open(path).size for path in sorted((WEIGHTS, *small))}
 
     @property
+    def device(self) -> str:
+        """The kind of device that all tensors are on; "cpu" where they are on several."""
+        kinds = {"cpu" if each.patterns is None else each.patterns.device.type for each in self.tensors.values()}
+        return kinds.pop() if len(kinds) == 1 else "cpu"
+
+    @property
     def commit(self) -> str:
-        """SHA-256 (hex) over names, sizes and contents of weights and config.json, equal to that of a local checkpoint of up to 64 MiB."""
+        """SHA-256 (hex) over names, sizes and contents of weights and config.json, equal to that of a local checkpoint of up to 64 MiB.
+
+        Above 64 MiB, contents of tensors that are on another device are replaced by `checksums`, which are computed there.
+        """
         if self._commit is None:
             digest = hashlib.sha256()
             for path, size in self.files.items():
                 if path in (WEIGHTS, "config.json"):
                     digest.update(len(path).to_bytes(8, "little") + path.encode() + size.to_bytes(8, "little"))
                     file = self.open(path)
+                    if path == WEIGHTS and self.device != "cpu" and size > HASHED_WHOLE_BYTES:
+                        size = size - sum(each.nbytes for each in self.tensors.values())  # the header
+                        digest.update(b"".join(checksums(each.patterns) for each in self.tensors.values()))
                     for offset in range(0, size, _HASHED_AT_ONCE):
                         digest.update(read_range(file, offset, min(_HASHED_AT_ONCE, size - offset)))
             self._commit = digest.hexdigest()
@@ -99,10 +122,11 @@ class MemoryRepository:
         """Open one of ``files``. Raises CheckpointNotFound."""
         if path == WEIGHTS:
             header = _header(self.tensors)
-            return MemoryFile(path, [(len(header), _reader(header)), *((each.nbytes, each.read_into) for each in self.tensors.values())])
+            held = [(each.nbytes, each.read_into, each.patterns) for each in self.tensors.values()]
+            return MemoryFile(path, [(len(header), _reader(header), None), *held])
         if path not in self._small:
             raise CheckpointNotFound(f"{quoted(self.ref)} holds no file {quoted(path)}.")
-        return MemoryFile(path, [(len(self._small[path]), _reader(self._small[path]))])
+        return MemoryFile(path, [(len(self._small[path]), _reader(self._small[path]), None)])
 
     def close(self) -> None:
         """Do nothing: the memory is the caller's."""

@@ -39,12 +39,14 @@ class Plan:
     population: IntArray
 
     @classmethod
-    def of(cls, checkpoints: Sequence[Checkpoint], groups: Sequence[Sides], mode: str, budget: int, seed: int) -> "Plan":
+    def of(
+        cls, checkpoints: Sequence[Checkpoint], groups: Sequence[Sides], mode: str, budget: int, seed: int, undivided: bool = False
+    ) -> "Plan":
         """Plan what to read; the same arguments give the same plan on any machine.
 
         groups: the tensors to read, each with one side per checkpoint.
 
-        mode: "quick" or "exact". Raises InvalidRequest for a budget too small.
+        mode: "quick" or "exact"; undivided: a span for each tensor, if everything is read. Raises InvalidRequest for a budget too small.
         """
         if mode == "quick":
             plan = cls.sampled(groups, budget, _requests(checkpoints), seed)
@@ -52,7 +54,7 @@ class Plan:
                 raise InvalidRequest("The budget is too small for a single value; raise it.")
             if not plan.exact:
                 return plan
-        spans, elements = whole_spans(groups), sum(first(sides).elements for sides in groups)
+        spans, elements = whole_spans(groups, undivided), sum(first(sides).elements for sides in groups)
         return cls(spans, _nbytes(spans), True, {first(sides).name: 0 for sides in groups}, np.array([elements], np.int64))
 
     @classmethod

@@ -4,7 +4,7 @@
 (layout, header, stream, sample) sees only these protocols.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,6 +21,11 @@ class Access:
     token: str | bool | None = None
     local: bool = False
     memory: "Mapping[str, Repository]" = field(default_factory=dict)
+
+    def devices(self, references: Collection[str]) -> list[str]:
+        """The kinds of devices that hold the models of these references; none unless all are in memory."""
+        held = [self.memory[each] for each in references if each in self.memory]
+        return [getattr(each, "device", "cpu") for each in held] if len(held) == len(references) else []
 
     def __repr__(self) -> str:  # a token must not end up in a log
         return f"Access(token={'***' if isinstance(self.token, str) else self.token}, local={self.local})"

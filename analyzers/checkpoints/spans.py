@@ -72,8 +72,8 @@ def whole_rows(elements: int, row: int) -> int:
     return max(elements // 1024 * 1024, 1)
 
 
-def whole_spans(groups: Sequence[Sides]) -> list[Span]:
-    """Return spans that cover ``groups`` entirely, in the first checkpoint's file order, each a whole number of chunks.
+def whole_spans(groups: Sequence[Sides], undivided: bool = False) -> list[Span]:
+    """Return spans that cover ``groups`` entirely, in the first checkpoint's file order, each a whole number of chunks, or a whole tensor.
 
     The length of a chunk depends on the tensors alone, not on their source, so sums over chunks are the same for any number of threads and
     any source. Several checkpoints are read in row-major order, so that their rows can be compared.
@@ -81,7 +81,7 @@ def whole_spans(groups: Sequence[Sides]) -> list[Span]:
     spans = []
     for sides in sorted(groups, key=file_order):
         elements, chunk = first(sides).elements, chunk_elements(sides)
-        length = max(SPAN_BYTES * 8 // widest_bits(sides) // chunk, 1) * chunk
+        length = max(SPAN_BYTES * 8 // widest_bits(sides) // chunk, 1) * chunk if not undivided else max(elements, 1)
         for start in range(0, elements, length):
             count = min(length, elements - start)
             spans.append(Span.of(first(sides), start, count) if len(sides) == 1 else Span(sides, start, count))

@@ -25,7 +25,7 @@ from analyzers.dtype_detection.collect import (
     storage_rows,
     unseen_share,
 )  # fmt: skip
-from analyzers.dtype_detection.count import Counted, SpanCounter
+from analyzers.dtype_detection.count import IN_PLACE, Counted, SpanCounter
 from analyzers.dtype_detection.labels import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
 from analyzers.dtype_detection.quantize import Slabs, headroom, measure
@@ -81,15 +81,20 @@ class Inspection:
         self.results: list[TensorResult] = []
         self._start = perf_counter()
         self._request = request
-        self._device = device or choose_device(request.device)
         access = access or Access()
+        self._device: Device = device or choose_device(request.device, access.devices([request.model]) if request.mode == "exact" else ())
         checkpoint = open_checkpoint(request.model, access, subfolder=request.subfolder)
         try:
             if threads is not None and isinstance(checkpoint.repository, LocalRepository):
                 checkpoint = replace(checkpoint, parallel_reads=max(1, min(threads, checkpoint.parallel_reads)))
             self._checkpoint = checkpoint
             self._chosen = Chosen.of(checkpoint, request)
-            self._plan = Plan.of([checkpoint], [(each,) for each in self._chosen.floats], request.mode, request.budget, request.seed)
+            held = self._device != "cpu" and getattr(checkpoint.repository, "device", "cpu") == self._device
+            in_place = held and request.mode == "exact" and all(each.dtype in IN_PLACE for each in self._chosen.floats)
+            self._device = "cpu" if held and not in_place else self._device
+            self._left_on = self._device if in_place else ""  # where tensors in memory are counted in place
+            groups = [(each,) for each in self._chosen.floats]
+            self._plan = Plan.of([checkpoint], groups, request.mode, request.budget, request.seed, in_place)
             budget = None if self._plan.exact else request.budget
             self._slabs = plan_slabs(self._chosen.floats, request.quantize, budget, request.seed) if request.quantize else Slabs([], {})
             self._headroom: dict[str, Any] = {}
@@ -134,7 +139,7 @@ class Inspection:
         """Count part number ``part`` of ``parts``; yields progress in bytes, then the counts. Closing it cancels the reads."""
         found = Collector(self._plan, self._chosen.floats, part, parts)
         quick = not self._plan.exact
-        count = SpanCounter(self._device, every_run=quick)
+        count = SpanCounter("cpu" if self._left_on else self._device, every_run=quick)
         total = self.nbytes if parts == 1 else sum(span.nbytes for span in found.spans)
 
         def work(span: Span, chunks: Iterator[Chunk]) -> tuple[Counted, Shares | None]:
@@ -143,7 +148,7 @@ class Inspection:
 
         yield Progress(done=0, total=total, unit="bytes", note="reading weights")
         partial, reading = found.partial, perf_counter()
-        with closing(stream([self._checkpoint], found.spans, work)) as steps:  # type: ignore[type-var]
+        with closing(stream([self._checkpoint], found.spans, work, (), self._left_on)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     found.add(step.span, *step.result)

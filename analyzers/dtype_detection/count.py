@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Chunk, Span, Tensor, row_length
 from analyzers.numerics import Accumulator, BitHistogram
+from analyzers.numerics.bins import NARROW
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
 from analyzers.numerics.runs import RUN, RUN_COUNTS, runs_of_few_significands
 
@@ -19,6 +20,9 @@ _FIELDS = {"F64": (52, 11), "F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
 
 # About this many runs are examined of a whole tensor, or of each block of a sample: a single run that does not fit refutes.
 RUNS_EXAMINED = 1024
+
+# Dtypes of which no row is examined as a whole: a device counts them in place.
+IN_PLACE = {dtype for dtype, stored in NARROW.items() if stored.bits == 8} | {"BF16"}
 
 # Shortest row that is examined alone: it must be able to hold enough different values.
 SHORTEST_ROW = 32
@@ -84,11 +88,17 @@ class SpanCounter:
 
     def _runs(self, span: Span, chunk: Chunk, counted: Counted) -> None:
         mantissa, exponent = _FIELDS[span.tensor.dtype]
-        row, size = row_length(span.tensor), chunk.codes.size
+        row, size = row_length(span.tensor), len(chunk.codes)
         elements = span.count if self._every_run else span.tensor.elements
         stride = max(1, elements // min(row, RUN) // RUNS_EXAMINED)
         while gcd(stride, -(-row // RUN)) > 1:  # with a common factor, each row would be examined at the same columns
             stride += 1
+        if not isinstance(chunk.codes, np.ndarray):
+            if row % RUN == 0:  # only the runs that are examined are read
+                part = chunk.codes.view(-1, RUN)[-(chunk.start // RUN) % stride :: stride].flatten()
+                runs_of_few_significands(_read(part), RUN, 0, mantissa, exponent, 1, counted.runs)
+                return
+            chunk = replace(chunk, sides=(_read(chunk.codes),))
         if chunk.start % row == 0 and size % row == 0:
             runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, stride, counted.runs)
             return
@@ -98,13 +108,13 @@ class SpanCounter:
             end = min(at + row - in_row, size)
             at = min(at + -in_row % RUN, end)
             if at < end:
-                part: NDArray[Any] = chunk.codes[at:end]
+                part = chunk.codes[at:end]
                 runs_of_few_significands(part, part.size, 0, mantissa, exponent, stride, counted.runs)
             at = end
 
     def _rows(self, tensor: Tensor, chunk: Chunk, counted: Counted) -> None:
         row = row_length(tensor)
-        if len(tensor.shape) < 2 or row < SHORTEST_ROW or chunk.start % row or chunk.codes.size % row:
+        if len(tensor.shape) < 2 or row < SHORTEST_ROW or chunk.start % row or len(chunk.codes) % row:
             return
         if tensor.dtype == "F32":
             bf16, fp16 = exact_rows32(chunk.codes, row, ROW_EVIDENCE["F32"])
@@ -113,3 +123,8 @@ class SpanCounter:
         elif tensor.dtype == "F16":
             rows = exact_rows16(chunk.codes, row, ROW_EVIDENCE["F16"])
             counted.exact_rows["bf16"] = counted.exact_rows.get("bf16", 0) + rows
+
+
+def _read(patterns: Any) -> NDArray[Any]:
+    """Patterns of a device, as unsigned integers."""
+    return np.asarray(patterns.cpu()).view(f"u{patterns.element_size()}")

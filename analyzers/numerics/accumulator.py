@@ -14,7 +14,8 @@ from analyzers.numerics.histogram import SQUARE_BITS, BitHistogram, either
 class Accumulator:
     """Counts bit patterns of one dtype on one thread; `take` returns the counts as a `BitHistogram`.
 
-    The table is cleared and reused from span to span. Compiled loops do the counting, or torch if ``device`` is "cuda".
+    The table is cleared and reused from span to span. Compiled loops do the counting, or torch if ``device`` is "cuda" or patterns are
+    tensors, which are counted where they are and read back by `take`.
     """
 
     def __init__(self, dtype: str, device: str = "cpu") -> None:
@@ -22,18 +23,18 @@ class Accumulator:
         self._taken = BitHistogram(dtype)
         self._table = np.zeros(bin_count(dtype), dtype=np.int64)
         self._device = device
+        self._counts: Any = None  # of a device
 
-    def update(self, codes: NDArray[Any]) -> None:
-        """Count ``codes``, (n,) unsigned integers of the dtype's width."""
+    def update(self, codes: Any) -> None:
+        """Count ``codes``, (n,) unsigned integers of the dtype's width, or a tensor as of `torch_kernels.on_device`."""
+        if not isinstance(codes, np.ndarray) or (self._device == "cuda" and self.dtype != "F64"):
+            self._count_on_device(codes)
+            return
         if codes.size == 0:
             return
         codes = np.require(codes, requirements=("C", "A", "W"))  # required by the loops; chunks of a stream always comply
         if codes.dtype == np.uint64:
             self._count64(codes)
-        elif self._device == "cuda":
-            from analyzers.numerics import torch_kernels
-
-            self._add_fp32(*torch_kernels.count(codes, self._table, "cuda"))
         elif codes.dtype == np.uint32:
             self._add_fp32(*count_fp32(codes, self._table))
         else:
@@ -41,6 +42,10 @@ class Accumulator:
 
     def take(self) -> BitHistogram:
         """Return the counts since the last call."""
+        if self._counts is not None:
+            table, rest = self._counts.take()
+            self._table += table
+            self._add_fp32(*rest)
         taken, self._taken = self._taken, BitHistogram(self.dtype)
         taken.index = np.flatnonzero(self._table != 0)  # ten times as fast as on integers
         taken.counts = self._table[taken.index]
@@ -48,6 +53,15 @@ class Accumulator:
         if self.dtype in NARROW:
             self._add_narrow(taken)
         return taken
+
+    def _count_on_device(self, codes: Any) -> None:
+        from analyzers.numerics.torch_kernels import DeviceCounts, on_device
+
+        patterns = on_device(codes, self._device)
+        if self._counts is None:
+            self._counts = DeviceCounts(self._table.size, patterns.device)
+        if patterns.numel():
+            self._counts.update(patterns)
 
     def _add_narrow(self, taken: BitHistogram) -> None:
         """Add extremes and squares of 16- and 8-bit patterns, computed from their counts."""

@@ -42,7 +42,8 @@ class PairCounter:
     """Counts pairs of bit patterns of two dtypes on one thread; `take` returns the counts as `PairCounts`.
 
     eta: relative threshold of the probe, in (0, 1). Magnitudes are added to ``tables``, if given, which no other thread may use in the
-    meantime. Compiled loops do the counting, or torch if ``device`` is "cuda".
+    meantime. Compiled loops do the counting, or torch if ``device`` is "cuda" or patterns are tensors, which are counted where they are and read back
+    by `take`.
     """
 
     def __init__(self, dtype_base: str, dtype_tuned: str, eta: float, tables: PairTables | None = None, device: str = "cpu") -> None:
@@ -53,38 +54,65 @@ class PairCounter:
         if tables is not None:
             self._bins = tables.absolute.counts, tables.relative.counts, tables.steps
         self._device = device
+        self._on_device: Any = None
         self._taken = PairCounts()
         self._counts = np.zeros(COUNTS, dtype=np.int64)
 
-    def update(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.bool_] | None = None) -> None:
-        """Count pairs of patterns, (n,) unsigned integers of the dtypes' widths. Raises ValueError if the lengths differ.
+    def update(self, base: Any, tuned: Any, changed: NDArray[np.bool_] | None = None) -> None:
+        """Count pairs of patterns, (n,) unsigned integers of the dtypes' widths, or tensors as of `torch_kernels.on_device`.
 
-        changed: (n,), set to whether the bf16 values of each pair differ.
+        changed: (n,), set to whether the bf16 values of each pair differ. Raises ValueError if the lengths differ.
         """
-        if base.size != tuned.size:
-            raise ValueError(f"{base.size} patterns and {tuned.size} do not make pairs")
-        if base.size == 0:
+        if len(base) != len(tuned):
+            raise ValueError(f"{len(base)} patterns and {len(tuned)} do not make pairs")
+        if len(base) == 0:
             return
-        self._taken.values += base.size
+        self._taken.values += len(base)
         if "F64" in self._dtypes:
             self._count_fp64(base, tuned, changed)
-        elif self._device == "cuda":
-            from analyzers.numerics import torch_pairs
-
-            sums = np.zeros((2, SUMS))
-            square = torch_pairs.count_pairs(base, tuned, self._dtypes, self._eta, self._counts, sums, *self._bins, changed, "cuda")
-            self._add_sums(sums, Fraction(square))
+        elif self._device == "cuda" or not isinstance(base, np.ndarray):
+            self._count_on_device(base, tuned)
+            if changed is not None:
+                changed[:] = self.changed(base, tuned).cpu().numpy()
         else:
             self._count_fp32(base, tuned, changed)
 
     def take(self) -> PairCounts:
         """Return the counts since the last call."""
+        if self._on_device is not None:
+            self._take_from_device()
         taken, self._taken = self._taken, PairCounts()
         taken.changed, taken.probe, taken.differ, taken.nonfinite, nonfinite_differ = self._counts.tolist()
         self._counts[:] = 0
         if self._tables is not None:
             self._tables.add_others(taken.values - taken.nonfinite - (taken.differ - nonfinite_differ), taken.nonfinite)
         return taken
+
+    def changed(self, base: Any, tuned: Any) -> Any:
+        """(n,) whether the bf16 values of pairs that were counted on a device differ, as a tensor there."""
+        from analyzers.numerics.torch_kernels import on_device
+
+        return self._on_device.changed(*(on_device(codes, self._device) for codes in (base, tuned)))
+
+    def _count_on_device(self, base: Any, tuned: Any) -> None:
+        from analyzers.numerics.torch_kernels import on_device
+        from analyzers.numerics.torch_pairs import DevicePairs
+
+        base, tuned = (on_device(codes, self._device) for codes in (base, tuned))
+        if self._on_device is None:
+            self._on_device = DevicePairs(self._dtypes, self._eta, self._tables is not None, base.device)
+        self._on_device.update(base, tuned)
+
+    def _take_from_device(self) -> None:
+        from analyzers.numerics.torch_pairs import ABSOLUTE, SHARE, first_bin
+
+        counts, sums, square, histograms, steps = self._on_device.take()
+        self._counts += counts
+        self._add_sums(sums, Fraction(square))
+        if self._tables is not None:
+            self._bins[2][:] += steps
+            for bins, binades, found in zip(self._bins, (ABSOLUTE, SHARE), histograms, strict=False):
+                bins[:, first_bin(binades) :][:, : found.size // 2] += found.reshape(2, -1)
 
     def _count_fp32(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.bool_] | None) -> None:
         """Count pairs of dtypes that fp32 holds exactly."""

@@ -1,7 +1,7 @@
 """The bit histogram on a CUDA device, by torch. Bins and counts are those of the compiled loops.
 
-torch is imported with the first chunk: nothing else in `numerics` needs it. ``device`` may be any torch
-device; tests run the same code on CPU tensors.
+torch is imported with the first chunk: nothing else in `numerics` needs it. Tests run the same code on CPU tensors. Nothing here waits
+for the device but `take`.
 """
 
 from typing import Any
@@ -11,25 +11,81 @@ from numpy.typing import NDArray
 
 from analyzers.numerics.count_kernels import NO_MAGNITUDE
 
+_AT_ONCE = 1 << 23  # patterns of up to 16 bits, half as many of 32: sorting takes up to 30 and 60 bytes for each
+_ODD = 0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9
 
-def count(codes: NDArray[Any], table: NDArray[np.int64], device: str) -> tuple[int, int, float, int]:
-    """Add a histogram of ``codes`` (n,), unsigned integers of 8, 16 or 32 bits, to ``table`` (bins,).
 
-    Returns what `count_kernels.count_fp32` does for 32 bits, and that there are no magnitudes for the others.
+def on_device(codes: Any, device: str) -> Any:
+    """(n,) patterns as a tensor of uint8, int16 or int32, since torch has few unsigned types; those of a device stay there."""
+    import torch
+
+    if isinstance(codes, torch.Tensor):
+        return codes
+    signed = (np.uint8, np.int16, np.int32)[codes.itemsize // 2]
+    return torch.from_numpy(np.require(codes, requirements=("C", "A", "W")).view(signed)).to(device)
+
+
+class DeviceCounts:
+    """A histogram of (bins,) on a device, and of 32-bit patterns what `count_kernels.count_fp32` returns."""
+
+    def __init__(self, bins: int, device: Any) -> None:
+        import torch
+
+        self._torch = torch
+        self._table = torch.zeros(bins, dtype=torch.int64, device=device)
+        self._extremes = torch.tensor([NO_MAGNITUDE, 0, 0], device=device)  # low, high, near overflow
+        self._squares = torch.zeros(1, dtype=torch.float64, device=device)
+
+    def update(self, patterns: Any) -> None:
+        """Count (n,) patterns, as `on_device` gives them."""
+        for part in patterns.split(_AT_ONCE // max(1, patterns.element_size() // 2)):
+            self._table += histogram(self._planes(part) if part.dtype == self._torch.int32 else part, self._table.numel())
+
+    def take(self) -> tuple[NDArray[np.int64], tuple[int, int, float, int]]:
+        """The table, and the rest, since the last call: one copy from the device."""
+        together = self._torch.cat([self._table, self._extremes, self._squares.view(self._torch.int64)]).cpu().numpy()
+        self.__init__(self._table.numel(), self._table.device)  # type: ignore[misc]
+        low, high, near = together[-4:-1].tolist()
+        return together[:-4], (low, high, float(together[-1:].view(np.float64)[0]), near)
+
+    def _planes(self, patterns: Any) -> Any:
+        """The bins of fp32 patterns; extremes and squares are added."""
+        torch = self._torch
+        magnitude = patterns & 0x7FFFFFFF
+        finite = magnitude < 0x7F800000
+        self._extremes[0] = torch.minimum(self._extremes[0], torch.where(finite & (magnitude != 0), magnitude.long(), NO_MAGNITUDE).min())
+        self._extremes[1] = torch.maximum(self._extremes[1], torch.where(finite, magnitude, 0).max())
+        self._extremes[2] += ((magnitude >= 0x477FF000) & (magnitude < 0x47800000)).sum()
+        self._squares += torch.where(finite, patterns.view(torch.float32), 0.0).double().square_().sum()
+        plane = sum(((patterns & mask) == 0).to(torch.int32) for mask in (0x1FFF, 0x3FFF, 0x7FFF, 0xFFFF))
+        return (plane << 16) | (patterns >> 16) & 0xFFFF
+
+
+def histogram(keys: Any, bins: int) -> Any:
+    """(bins,) how often each of 0 to bins - 1 occurs in ``keys``; those of int16 count as unsigned.
+
+    Sorting takes the same time for equal values, for which additions to a table wait for each other.
     """
     import torch
 
-    signed = (np.uint8, np.int16, np.int32)[codes.itemsize // 2]  # torch has few unsigned types
-    patterns = torch.from_numpy(codes.view(signed)).to(device)
-    index, rest = patterns.to(torch.int32) & 0xFFFF, (NO_MAGNITUDE, 0, 0.0, 0)
-    if codes.dtype == np.uint32:
-        plane = sum(((patterns & mask) == 0).to(torch.int32) for mask in (0x1FFF, 0x3FFF, 0x7FFF, 0xFFFF))
-        index = (plane << 16) | (patterns >> 16) & 0xFFFF
-        magnitude = patterns & 0x7FFFFFFF
-        finite = magnitude < 0x7F800000
-        nonzero = magnitude[finite & (magnitude != 0)]
-        low, high = (int(nonzero.min()), int(nonzero.max())) if nonzero.numel() else (NO_MAGNITUDE, 0)
-        squares = float(patterns[finite].view(torch.float32).double().square().sum())
-        rest = low, high, squares, int(((magnitude >= 0x477FF000) & (magnitude < 0x47800000)).sum())
-    table += torch.bincount(index, minlength=table.size).cpu().numpy()
-    return rest
+    first = -bins // 2 if keys.dtype == torch.int16 else 0
+    values = torch.arange(first, first + bins, device=keys.device).to(keys.dtype)
+    counts = torch.searchsorted(keys.sort().values, values, right=True)
+    return counts.diff(prepend=counts.new_zeros(1)).roll(first)
+
+
+def checksums(patterns: Any) -> bytes:
+    """Two sums, mod 2^64, of (n,) patterns times odd pseudorandom numbers of their positions: any single change changes both."""
+    import torch
+
+    if patterns.element_size() == 8:  # of high bits a product mod 2^64 keeps few
+        patterns = patterns.view(torch.int32)
+    sums = torch.zeros(2, dtype=torch.int64, device=patterns.device)
+    for start in range(0, patterns.numel(), _AT_ONCE >> 1):
+        part = patterns[start : start + (_AT_ONCE >> 1)].long()
+        place = torch.arange(start, start + part.numel(), device=patterns.device)
+        for i, factor in enumerate(_ODD):
+            mixed = place * factor
+            mixed ^= mixed >> 29
+            sums[i] += mixed.mul_(_ODD[1 - i]).bitwise_or_(1).mul_(part).sum()
+    return sums.cpu().numpy().tobytes()

@@ -1,6 +1,8 @@
 """Counts pairs on a CUDA device with torch: the same as `pair_kernels`.
 
-torch is imported with the first chunk. ``device`` may be any torch device; tests run the same code on CPU tensors.
+torch is imported with the first chunk. Tests run the same code on CPU tensors. Patterns of up to 16 bits are sorted into the few different
+pairs, and those are counted with how often each occurs; wider pairs are counted one at a time, masked: nothing waits for the device but
+the sort, for the number of different pairs, once in `_SORTED` pairs, and `take`.
 """
 
 from typing import Any
@@ -9,54 +11,113 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.conversions import fp32_table
-from analyzers.numerics.pair_kernels import RELATIVE, TOTAL
+from analyzers.numerics.pair_kernels import COUNTS, RELATIVE, STEP_BINS, SUMS
 from analyzers.numerics.sketches import FIRST_EXPONENT, PER_BINADE
 
+_SORTED = 1 << 23  # pairs, of 24 bytes each while they are sorted
+_AT_ONCE = 1 << 20  # pairs, of some 130 bytes each while they are counted
+_LANES = 1024  # additions to one bin wait for each other: a bin of many has so many
 
-def count_pairs(
-    base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, counts: NDArray[np.int64], sums: NDArray[np.float64],
-    absolute: NDArray[np.int64], relative: NDArray[np.int64], step_counts: NDArray[np.int64], changed: NDArray[np.bool_] | None,
-    device: str,
-) -> float:  # fmt: skip
-    """See `pair_kernels.count_pairs`, without a joint histogram. dtypes: of the two sides, which fp32 holds exactly."""
-    import torch
-
-    patterns = [_fp32(torch, codes, dtype, device) for codes, dtype in zip((base, tuned), dtypes, strict=True)]
-    w, v = (each.view(torch.float32).to(torch.float64) for each in patterns)
-    steps = (_places(torch, patterns[0]) - _places(torch, patterns[1])).abs()
-    finite = torch.isfinite(w) & torch.isfinite(v)
-    differ = (w != v) & ~(torch.isnan(w) & torch.isnan(v))
-    update, larger = (v - w).abs(), torch.maximum(w.abs(), v.abs())
-    probe = ((update > eta * larger) | ~finite) & differ
-    masks = (steps != 0, probe, differ, ~finite, ~finite & differ)
-    counts += torch.stack([mask.sum() for mask in masks]).cpu().numpy()
-    if changed is not None:
-        changed[:] = (steps != 0).cpu().numpy()
-    square = float(w[finite].square().sum())
-    chosen = finite & differ
-    update, steps, share = update[chosen], steps[chosen], update[chosen] / larger[chosen]
-    for plane, moved in enumerate((steps == 0, steps != 0)):
-        for column, values, bins in ((TOTAL, update[moved], absolute), (RELATIVE + TOTAL, share[moved], relative)):
-            if values.numel():
-                sums[plane, column : column + RELATIVE] = torch.stack([values.sum(), values.square().sum(), values.max()]).cpu().numpy()
-            if bins.size:
-                bins[plane] += torch.bincount(_bin_of(torch, values), minlength=bins.shape[1]).cpu().numpy()
-    if absolute.size:
-        step_bins = torch.where(steps < 4, steps, torch.frexp(steps.to(torch.float64))[1] + 1)
-        step_counts += torch.bincount(step_bins, minlength=step_counts.size).cpu().numpy()
-    return square
+# Binades of what fp32 holds: absolute updates from 2^-149 to 2^129, relative ones from 2^-60 (different numbers are further apart) to 2.
+ABSOLUTE, SHARE = range(-149, 130), range(-60, 2)
 
 
-def _fp32(torch: Any, codes: NDArray[Any], dtype: str, device: str) -> Any:
-    """(n,) fp32 patterns, as int32."""
-    signed = (np.uint8, np.int16, np.int32)[codes.itemsize // 2]  # torch has few unsigned types
-    patterns = torch.from_numpy(np.require(codes, requirements=("C", "A", "W")).view(signed)).to(device)
-    if dtype == "F32":
-        return patterns
-    if dtype == "BF16":
-        return patterns.to(torch.int32) << 16
-    table = torch.from_numpy(fp32_table(dtype).view(np.int32)).to(device)
-    return table[patterns.to(torch.int64) & (table.numel() - 1)]
+class DevicePairs:
+    """What `pair_kernels.count_pairs` counts, on a device. dtypes: of the two sides, which fp32 holds exactly. tables: also histograms."""
+
+    def __init__(self, dtypes: tuple[str, str], eta: float, tables: bool, device: Any) -> None:
+        import torch
+
+        self._torch, self._dtypes, self._eta, self._tables, self._device = torch, dtypes, eta, tables, device
+        self._decoded: list[Any] = [
+            None if dtype in ("F32", "BF16") else torch.from_numpy(fp32_table(dtype).view(np.int32)).to(device) for dtype in dtypes
+        ]
+        self._lane = torch.arange(_AT_ONCE, dtype=torch.int64, device=device)
+        self._clear()
+
+    def _clear(self) -> None:
+        def zeros(kind: Any, *shape: int) -> Any:
+            return self._torch.zeros(shape, dtype=kind, device=self._device)
+
+        torch = self._torch
+        self._counts, self._sums, self._square = zeros(torch.int64, COUNTS), zeros(torch.float64, 2, SUMS), zeros(torch.float64, 1)
+        self._bins = [zeros(torch.int64, 2, _width(binades) if self._tables else 0) for binades in (ABSOLUTE, SHARE)]
+        self._steps = zeros(torch.int64, STEP_BINS if self._tables else 0, _LANES)
+
+    def update(self, base: Any, tuned: Any) -> None:
+        """Count pairs of (n,) patterns, as `torch_kernels.on_device` gives them."""
+        torch = self._torch
+        if "F32" in self._dtypes:
+            once = torch.ones(1, dtype=torch.int64, device=self._device)
+            for w, v in zip(base.split(_AT_ONCE), tuned.split(_AT_ONCE), strict=True):
+                self._add(self._fp32(0, w), self._fp32(1, v), once.expand(w.numel()))
+            return
+        for w, v in zip(base.split(_SORTED), tuned.split(_SORTED), strict=True):
+            different = torch.unique(w.to(torch.int32).mul_(1 << 16).add_(v.to(torch.int32).bitwise_and_(0xFFFF)), return_counts=True)
+            for keys, times in zip(*(each.split(_AT_ONCE) for each in different), strict=True):
+                self._add(self._fp32(0, keys >> 16), self._fp32(1, keys), times)
+
+    def changed(self, base: Any, tuned: Any) -> Any:
+        """(n,) whether the bf16 values of pairs differ, on the device."""
+        w, v = (self._fp32(i, each).view(self._torch.float32).bfloat16() for i, each in enumerate((base, tuned)))
+        return (w != v) & ~(w.isnan() & v.isnan())
+
+    def take(self) -> tuple[NDArray[np.int64], NDArray[np.float64], float, list[NDArray[np.int64]], NDArray[np.int64]]:
+        """Counts, sums, sum of the base's squares, histograms of `ABSOLUTE` and `SHARE`, and of steps: one copy from the device."""
+        integers = self._torch.int64
+        parts = [self._counts, self._sums.view(integers), self._square.view(integers), *self._bins, self._steps.sum(1)]
+        together = self._torch.cat([each.flatten() for each in parts]).cpu().numpy()
+        counts, sums, square, absolute, share, steps = np.split(together, np.cumsum([each.numel() for each in parts])[:-1])
+        self._clear()
+        return counts, sums.view(np.float64).reshape(2, SUMS), float(square.view(np.float64)[0]), [absolute, share], steps
+
+    def _add(self, base: Any, tuned: Any, times: Any) -> None:
+        """Count pairs of (n,) fp32 patterns, each ``times`` times."""
+        torch, lane = self._torch, self._lane[: base.numel()]
+        w, v = (each.view(torch.float32).double() for each in (base, tuned))
+        steps = (_places(torch, base) - _places(torch, tuned)).abs_()
+        finite, moved = torch.isfinite(w) & torch.isfinite(v), steps != 0
+        differ = (w != v) & ~(torch.isnan(w) & torch.isnan(v))
+        self._square += torch.dot(torch.where(finite, w, 0.0).square_(), times.double())
+        update, larger = (v - w).abs_(), torch.maximum(w.abs_(), v.abs_())
+        probe = differ & ((update > self._eta * larger) | ~finite)
+        self._counts += torch.stack((moved, probe, differ, ~finite, ~finite & differ)).mul(times).sum(1)
+        chosen = finite & differ
+        share = torch.where(chosen, update / larger, 0.0)
+        update, times = torch.where(chosen, update, 0.0), torch.where(chosen, times, 0)
+        for plane, mask in enumerate((~moved, moved)):
+            row, weights = self._sums[plane], torch.where(mask, times, 0).double()
+            for column, values in ((0, update), (RELATIVE, share)):
+                weighed = values * weights
+                row[column] += weighed.sum()
+                row[column + 1] += torch.dot(weighed, values)
+                row[column + 2] = torch.maximum(row[column + 2], torch.where(mask, values, 0.0).max())
+        if self._tables:
+            for bins, binades, values in zip(self._bins, (ABSOLUTE, SHARE), (update, share), strict=True):
+                # The number of the bin, see `pair_kernels.bin_of`: none of these is subnormal. What does not count adds 0, anywhere.
+                number = (values.view(torch.int64) >> 52 - 7) - (binades.start + 1023) * PER_BINADE
+                number = torch.where(chosen, number, lane % _width(binades))
+                bins.view(-1).scatter_add_(0, number.add_(moved, alpha=_width(binades)), times)
+            step_bin = torch.where(steps < 4, steps, torch.frexp(steps.double())[1] + 1)
+            self._steps.view(-1).scatter_add_(0, step_bin * _LANES + lane % _LANES, times)
+
+    def _fp32(self, side: int, patterns: Any) -> Any:
+        """(n,) fp32 patterns, as int32, of those of a side, or of integers that end with their bits."""
+        if self._dtypes[side] == "F32":
+            return patterns
+        if self._dtypes[side] == "BF16":
+            return patterns.to(self._torch.int32) << 16
+        table = self._decoded[side]
+        return table[patterns.to(self._torch.int64) & (table.numel() - 1)]
+
+
+def first_bin(binades: range) -> int:
+    """The number of the first bin of a histogram, see `sketches`."""
+    return (binades.start - FIRST_EXPONENT) * PER_BINADE
+
+
+def _width(binades: range) -> int:
+    return len(binades) * PER_BINADE
 
 
 def _places(torch: Any, patterns: Any) -> Any:
@@ -64,10 +125,3 @@ def _places(torch: Any, patterns: Any) -> Any:
     magnitude = patterns.to(torch.int64) & 0x7FFFFFFF
     place = (magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16
     return torch.where(magnitude > 0x7F800000, 0x7FC0, torch.where(patterns < 0, -place, place))
-
-
-def _bin_of(torch: Any, values: Any) -> Any:
-    """See `sketches`."""
-    mantissa, exponent = torch.frexp(values)
-    inside = (mantissa * (2 * PER_BINADE)).to(torch.int64) - PER_BINADE
-    return (exponent.to(torch.int64) - 1 - FIRST_EXPONENT) * PER_BINADE + inside

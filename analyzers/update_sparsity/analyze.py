@@ -43,8 +43,9 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
     Closing the generator cancels the reads and closes every checkpoint.
     """
     start = perf_counter()
-    device = choose_device(request.device)
     access = access or Access()
+    in_place = request.mode == "exact" and len(request.tuned) == 1
+    device = choose_device(request.device, access.devices([request.base, *request.tuned]) if in_place else ())
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
         texts = [request.base, *request.tuned]
@@ -72,7 +73,10 @@ class _Comparison:
         self._alignment = align(sides[0], sides[1:], request.include, request.exclude, repeats, self._readers, whole)
         check_alignment(sides, self._names, self._alignment)
         budget = remaining_budget(request.budget, self._readers)
-        self._plan = Plan.of(sides, self._alignment.sides, request.mode, budget, request.seed)
+        held = device != "cpu" and all(getattr(side.repository, "device", "cpu") == device for side in sides)
+        self._left_on = device if held and whole and len(sides) == 2 else ""  # where tensors in memory are counted in place
+        self._counted_on = "cpu" if held else device  # what is not
+        self._plan = Plan.of(sides, self._alignment.sides, request.mode, budget, request.seed, bool(self._left_on))
         self._matrices = Matrices.of(self._alignment) if request.spectral else None
         self._collector = Collector(self._alignment, self._plan, len(sides) - 1)
         self._read, self._tables = PairTables(), PairTables()  # over the pairs read: unweighted, and weighted
@@ -87,10 +91,10 @@ class _Comparison:
     def count(self) -> Iterator[Progress]:
         """Read according to the plan and count; yields progress."""
         tuned, plan = len(self._sides) - 1, self._plan
-        compare = Comparer(tuned, self._request.eta, self._device, plan.exact)
+        compare = Comparer(tuned, self._request.eta, self._counted_on, plan.exact)
         yield self._progress(0, "reading weights")
         reading = perf_counter()
-        with closing(stream(self._sides, plan.spans, compare, self._names)) as steps:  # type: ignore[type-var]
+        with closing(stream(self._sides, plan.spans, compare, self._names, self._left_on)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     self._collector.add(step.span, step.result)

@@ -64,20 +64,25 @@ class Comparer:
             start = chunk.start
             for codes, holders in segments(chunk.sides):
                 asked = holders if overlap is not None else [last] if places is not None else []
-                masks = {i: np.empty(codes[0].size, dtype=np.bool_) for i in asked if i in holders}
+                on_host = isinstance(codes[0], np.ndarray)
+                masks: dict[int, Any] = {i: np.empty(len(codes[0]), dtype=np.bool_) for i in asked if on_host and i in holders}
                 for i in holders:
                     if i not in against:
                         against[i] = self._counter(dtypes[0], dtypes[1 + i], sketched=i == last)
                     against[i].update(codes[0], codes[1 + i], masks.get(i))
+                    if not on_host and i in asked:
+                        masks[i] = against[i].changed(codes[0], codes[1 + i])
                     if i - 1 in holders:
                         if i not in steps:
                             steps[i] = self._counter(dtypes[i], dtypes[1 + i], sketched=False)
                         steps[i].update(codes[i], codes[1 + i])
                 if overlap is not None:
-                    _add_overlap(overlap, holders, intersections(list(masks.values())), codes[0].size)
+                    _add_overlap(overlap, holders, intersections(list(masks.values())), len(codes[0]))
                 if places is not None and last in masks:
                     places.update(masks[last], start)
-                start += codes[0].size
+                start += len(codes[0])
+        if places is not None:
+            places.take()
         return Counted(
             [against[i].take() if i in against else PairCounts() for i in range(self._tuned)],
             [steps[i].take() if i in steps else PairCounts() for i in range(1, self._tuned)],
@@ -114,14 +119,14 @@ class Comparer:
         return ChangedPlaces(prod(last.shape[:-1]), last.shape[-1])
 
 
-def segments(codes: Sequence[NDArray[Any] | None]) -> Iterator[tuple[list[NDArray[Any]], list[int]]]:
+def segments(codes: Sequence[Any]) -> Iterator[tuple[list[Any], list[int]]]:
     """Cut a chunk where a tuned tensor of fewer rows ends; yields the codes of each part and the tuned checkpoints (from 0) that have it.
 
     Codes of tuned checkpoints that lack a part are empty. There is one part if all have all of it.
     """
     base = codes[0]
     assert base is not None
-    lengths = [0 if each is None else each.size for each in codes[1:]]
+    lengths = [0 if each is None else len(each) for each in codes[1:]]
     start = 0
     for stop in sorted(set(lengths)):
         holders = [i for i, length in enumerate(lengths) if length >= stop]

@@ -1,9 +1,11 @@
 """Counts and sums of one look, tensor by tensor."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
+
+from mantissa.training.parts import BLOCK
 
 # Of the stored values: `finer` counts those in a format that resolves more than bf16.
 _CHANGES = ("values", "finer", "changed", "swallowed", "changed_since_last", "swallowed_since_last", "update_squares", "weight_squares")
@@ -14,7 +16,7 @@ SIZE, VALUES, FINER_VALUES, CHANGED, SWALLOWED, CHANGED_LAST, SWALLOWED_LAST, UP
 FOLLOWED, INTENDED, LOST, MISSING, INTENDED_SQUARES, DRIFT, MOVED = range(1 + len(_CHANGES), len(COLUMNS))
 FINER = (torch.float16, torch.float32, torch.float64)
 """Formats that hold values between those of bf16."""
-_AT_ONCE = 1 << 20
+_AT_ONCE = {"cpu": 1 << 20, "cuda": 8 << 20}
 """Values compared at a time: bounds what a look needs beyond its copies."""
 
 
@@ -23,7 +25,9 @@ def changes(now: Sequence[Tensor], start: Sequence[Tensor], last: Sequence[Tenso
 
     now, start, last: (n,) values of each tensor, of one dtype.
     """
-    return _table(_changes, len(_CHANGES), now, start, last)
+    sizes = _sizes(now)
+    finer = sizes * torch.tensor([values.dtype in FINER for values in now])
+    return torch.cat([sizes[:, None], finer[:, None], _table(_changes, len(_CHANGES) - 2, now, start, last)], 1)
 
 
 def losses(
@@ -34,62 +38,84 @@ def losses(
     now, last, start: (n,) stored values of each tensor, at the last look, and when its shadow began; shadow, before: the shadow's now and
     at the last look.
     """
-    return _table(_losses, len(_LOSSES), now, last, shadow, before, start)
-
-
-def _table(compare: Callable[..., Tensor], columns: int, *sides: Sequence[Tensor]) -> Tensor:
-    """Sums of the rows that ``compare`` gives. Small tensors are compared together, since operations take microseconds."""
-    now = sides[0]
-    table = torch.zeros(len(now), columns, dtype=torch.float64)
-    batch: list[tuple[int, int, int]] = []  # tensor, first and last value
-    size = 0
-    for index, values in enumerate(now):
-        for begin in range(0, values.numel(), _AT_ONCE):
-            end = min(begin + _AT_ONCE, values.numel())
-            if batch and (
-                size + end - begin > _AT_ONCE or now[batch[-1][0]].device != values.device or now[batch[-1][0]].dtype != values.dtype
-            ):
-                _add(table, compare, batch, sides)
-                batch, size = [], 0
-            batch.append((index, begin, end))
-            size += end - begin
-    if batch:
-        _add(table, compare, batch, sides)
+    table = _table(_losses, len(_LOSSES), now, last, shadow, before, start)
+    table[:, 0] = _sizes(now) - table[:, 0]
     return table
 
 
-def _add(table: Tensor, compare: Callable[..., Tensor], batch: Sequence[tuple[int, int, int]], sides: Sequence[Sequence[Tensor]]) -> None:
-    rows = compare(*(torch.cat([side[index][begin:end] for index, begin, end in batch]) for side in sides))
-    sums, place = [], 0
-    for _, begin, end in batch:
-        sums.append(rows[:, place : place + end - begin].sum(1, dtype=torch.float64))
-        place += end - begin
-    table.index_add_(0, torch.tensor([index for index, _, _ in batch]), torch.stack(sums).cpu())
+def _sizes(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.tensor([values.numel() for values in tensors], dtype=torch.float64)
 
 
-def _changes(now: Tensor, start: Tensor, last: Tensor) -> Tensor:
-    rows = torch.ones(len(_CHANGES), now.numel(), device=now.device)
-    rows[FINER_VALUES - 1] = now.dtype in FINER
-    rows[CHANGED - 1], rows[SWALLOWED - 1] = _compared(now, start)
-    rows[CHANGED_LAST - 1], rows[SWALLOWED_LAST - 1] = _compared(now, last)
-    rows[UPDATE - 1] = (now.float() - last.float()).square()
-    rows[WEIGHT - 1] = now.float().square()
-    return rows
+def _table(compare: Callable[..., Iterator[Tensor | None]], columns: int, *sides: Sequence[Tensor]) -> Tensor:
+    """Sums of the columns that ``compare`` gives, None for zeros. They are read back from a device once, at the end."""
+    now = sides[0]
+    tables: dict[torch.device, Tensor] = {}
+    for batch in _batches(now):
+        device = now[batch[0][0]].device
+        table = tables.setdefault(device, torch.zeros(columns, len(now), dtype=torch.float64, device=device))
+        index = torch.tensor([index for index, _, _ in batch])
+        if len(batch) > 1:
+            index = index.repeat_interleave(torch.tensor([-(-(end - begin) // BLOCK) for _, begin, end in batch]))
+        index = index.to(device, non_blocking=True)
+        for column, values in enumerate(compare(*(_joined(side, batch) for side in sides))):
+            if values is not None:
+                kind = torch.float32 if values.dtype == torch.bool else torch.float64  # exact for so few
+                table[column].index_add_(0, index, values.view(len(index), -1).sum(1, dtype=kind).double())
+    return sum((table.cpu() for table in tables.values()), torch.zeros(columns, len(now), dtype=torch.float64)).T
 
 
-def _losses(now: Tensor, last: Tensor, shadow: Tensor, before: Tensor, start: Tensor) -> Tensor:
+def _batches(tensors: Sequence[Tensor]) -> Iterator[list[tuple[int, int, int]]]:
+    """Parts (tensor, first and last value) to compare together, of one device and dtype: operations on small tensors take microseconds."""
+    batch: list[tuple[int, int, int]] = []
+    size, kind = 0, None
+    for index, values in enumerate(tensors):
+        most = _AT_ONCE.get(values.device.type, 1 << 20)
+        for begin in range(0, values.numel(), most):
+            end = min(begin + most, values.numel())
+            if batch and (size + end - begin > most or kind != (values.device, values.dtype)):
+                yield batch
+                batch, size = [], 0
+            batch.append((index, begin, end))
+            size, kind = size + end - begin, (values.device, values.dtype)
+    if batch:
+        yield batch
+
+
+def _joined(tensors: Sequence[Tensor], batch: Sequence[tuple[int, int, int]]) -> Tensor:
+    """The parts one after another; of several, each padded with zeros to whole blocks."""
+    parts = []
+    for index, begin, end in batch:
+        values = tensors[index]
+        parts.append(values if end - begin == values.numel() else values[begin:end])
+        if len(batch) > 1 and (end - begin) % BLOCK:
+            parts.append(values.new_zeros(-(end - begin) % BLOCK))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _changes(now: Tensor, start: Tensor, last: Tensor) -> Iterator[Tensor | None]:
+    """Since the start, then since the last look: where bf16 of a value has changed, and where the stored value differs and bf16 of it does
+    not. A NaN equals any NaN.
+    """
+    for before in (start, last):
+        changed = _differs(now.bfloat16(), before.bfloat16())
+        yield changed
+        yield _differs(now, before) & ~changed if now.dtype in FINER else None
+    yield (now.float() - last.float()).square_()
+    yield now.float().square()
+
+
+def _losses(now: Tensor, last: Tensor, shadow: Tensor, before: Tensor, start: Tensor) -> Iterator[Tensor]:
+    """The first column counts what is not finite, which zeros that pad are."""
     intended = shadow - before
     nonzero = intended.abs() > 0  # a NaN is no update
-    missing = intended - (now.to(shadow.dtype) - last)
-    squares = (missing, intended, now - shadow, shadow - start)
-    counts = (intended.isfinite(), nonzero, nonzero & ~_differs(now, last))
-    return torch.stack([each.to(shadow.dtype) for each in counts] + [each.square() for each in squares])
-
-
-def _compared(now: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-    """Where bf16 of a value has changed; where the stored value differs and bf16 of it does not. A NaN equals any NaN."""
-    changed = _differs(now.bfloat16(), before.bfloat16())
-    return changed, _differs(now, before) & ~changed
+    yield ~intended.isfinite()
+    yield nonzero
+    yield nonzero & ~_differs(now, last)
+    yield (intended - (now.to(shadow.dtype) - last)).square_()
+    yield intended.square_()
+    yield (now - shadow).square_()
+    yield (shadow - start).square_()
 
 
 def _differs(a: Tensor, b: Tensor) -> Tensor:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, Literal, Self
 from weakref import WeakSet
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.optim import Optimizer
@@ -26,6 +28,7 @@ from mantissa.training.words import Remarks, Still, messages
 
 _NAMED = 100  # unmoved tensors that a look names
 _monitored: WeakSet[nn.Module] = WeakSet()
+Floats = NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -121,7 +124,7 @@ class UpdateMonitor:
         followed = [self._followed(held[name]) for name in known]
         table = self._table(watched, now, followed)
         for each, follow, values in zip(watched, followed, now, strict=True):
-            each.last = values.clone()
+            each.last = values.clone() if each.rows is None else values
             if follow is not None:
                 follow.stored, follow.last, follow.steps = each.last, follow.weight.clone(), 0
         trainable = [held[name].trainable for name in known]
@@ -151,7 +154,7 @@ class UpdateMonitor:
         def intended(row: int) -> bool | None:
             if followed[row] is None or held[known[row]].source in late:
                 return None
-            return None if table[row, MOVED].isnan() else bool(table[row, MOVED] > 0)
+            return None if np.isnan(table[row, MOVED]) else bool(table[row, MOVED] > 0)
 
         dtypes = dict.fromkeys(now[row].dtype for row in trained if followed[row] is not None or not self._optimizers)
         remarks = Remarks(
@@ -250,7 +253,7 @@ class UpdateMonitor:
             reasons[reason].append(name)
         return reasons
 
-    def _table(self, watched: Sequence[_Watched], now: Sequence[Tensor], followed: Sequence[Followed | None]) -> Tensor:
+    def _table(self, watched: Sequence[_Watched], now: Sequence[Tensor], followed: Sequence[Followed | None]) -> Floats:
         """(tensors, `COLUMNS`) counts and sums over all processes."""
         table = torch.zeros(len(watched), len(COLUMNS), dtype=torch.float64)
         table[:, SIZE] = torch.tensor([each.size for each in watched], dtype=torch.float64)
@@ -259,7 +262,7 @@ class UpdateMonitor:
         sides = [[getattr(each, side) for _, each in pairs] for side in ("stored", "weight", "last", "start")]
         table[[row for row, _ in pairs], FOLLOWED:] = counting.losses([now[row] for row, _ in pairs], *sides)
         table *= torch.tensor([each.counted_here for each in watched]).reshape(-1, 1)
-        return _summed(table, next(iter(self._watched.values())).start.device)
+        return _summed(table, next(iter(self._watched.values())).start.device).numpy()
 
     def _write(self, look: Look) -> None:
         if self._path is None or (_distributed() and dist.get_rank()):
@@ -287,8 +290,8 @@ def _is_whole(held: parts.Held) -> bool:
     return not held.sharded and not hasattr(held.source, "to_local")
 
 
-def _figures(rows: Tensor, trainable: Sequence[bool], unmoved: Sequence[bool]) -> RoleLook:
-    weights = torch.where(rows[:, VALUES] > 0, rows[:, SIZE] / rows[:, VALUES], 0.0)  # how many parameters a value of the sample stands for
+def _figures(rows: Floats, trainable: Sequence[bool], unmoved: Sequence[bool]) -> RoleLook:
+    weights = rows[:, SIZE] / np.where(rows[:, VALUES] > 0, rows[:, VALUES], np.inf)  # how many parameters a value of the sample stands for
     columns = dict(zip(COLUMNS, (rows * weights[:, None]).sum(0).tolist(), strict=True))  # of all parameters, estimated
     counts = dict(zip(COLUMNS, rows.sum(0).tolist(), strict=True))
     finer = rows[:, FINER_VALUES] > 0

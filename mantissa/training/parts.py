@@ -101,4 +101,5 @@ def watched(local: Tensor, chosen: Tensor | None) -> Tensor:
     """(n,) the watched values, as they are now: a view, or a copy of the chosen blocks."""
     if chosen is None:
         return local
-    return local[: local.numel() // BLOCK * BLOCK].view(-1, BLOCK).index_select(0, chosen).reshape(-1)
+    whole = local if local.numel() % BLOCK == 0 else local[: local.numel() // BLOCK * BLOCK]
+    return whole.view(-1, BLOCK).index_select(0, chosen).view(-1)

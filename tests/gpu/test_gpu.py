@@ -58,6 +58,25 @@ def test_a_variant_runs_on_a_gpu(variant: str) -> None:
     assert report.environment.device == "cuda" and list(report.variants) == [variant]
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_models_on_the_gpu_are_counted_there(kind: torch.dtype) -> None:
+    generator = torch.Generator("cuda").manual_seed(0)
+    before = {f"model.layers.{i}.mlp.up_proj.weight": torch.randn(8192, 4096, device="cuda", generator=generator) / 50 for i in range(3)}
+    after = {name: (each + torch.randn(each.shape, device="cuda", generator=generator) / 5000).to(kind) for name, each in before.items()}
+    before = {name: each.to(kind) for name, each in before.items()}
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
+    there = mantissa.sparsity(before, after, mode="exact"), mantissa.dtype(after, mode="exact")
+    assert torch.cuda.max_memory_allocated() - held <= 256 << 20
+    assert [report.environment.device for report in there] == ["cuda", "cuda" if kind == torch.bfloat16 else "cpu"]
+    here = mantissa.sparsity(before, after, mode="exact", device="cpu"), mantissa.dtype(after, mode="exact", device="cpu")
+    left_out = {"id", "timing", "environment", "request", "requests"}
+    for name, *reports in zip(("sparsity", "dtype"), there, here, strict=True):
+        one, other = (json.loads(report.model_dump_json(exclude=left_out)) for report in reports)
+        assert list(differences(one, other, TOLERANCE[name])) == []
+
+
 def test_a_monitor_counts_on_the_gpu_what_sparsity_counts(tmp_path: Path) -> None:
     model: Any = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=torch.bfloat16, device_map="cuda")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)

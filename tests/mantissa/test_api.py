@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import mantissa
 from analyzers.base import Progress, Report
-from analyzers.checkpoints import LocalRepository, read_range
+from analyzers.checkpoints import LocalRepository, MemoryRepository, read_range
 from analyzers.dtype_detection import DtypeReport
 from analyzers.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
@@ -85,6 +85,18 @@ def test_memory_is_the_file_that_saving_would_write(model: Any, tmp_path: Path) 
     assert read_range(file, file.size - 21, 9) == save(state, {"format": "pt"})[-21:-12]  # across two tensors
     model.save_pretrained(tmp_path)
     assert held("x", model).commit == LocalRepository(tmp_path).commit
+
+
+def test_checksums_on_a_device_tell_models_apart(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = held("x", model).commit
+    monkeypatch.setattr(MemoryRepository, "device", "cuda")
+    assert held("x", model).commit == whole  # small
+    monkeypatch.setattr("analyzers.checkpoints.memory.HASHED_WHOLE_BYTES", 1000)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    first, same = held("x", state).commit, held("x", {name: value.clone() for name, value in state.items()}).commit
+    state["model.norm.weight"][3] *= 1.01
+    renamed = {name.replace("norm", "norn"): value for name, value in state.items()}
+    assert first == same and len({whole, first, held("x", state).commit, held("x", renamed).commit}) == 4
 
 
 def test_weights_in_memory_give_the_report_of_their_path(model: Any, tmp_path: Path) -> None:

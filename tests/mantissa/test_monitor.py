@@ -14,6 +14,8 @@ import mantissa
 from analyzers.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
 from mantissa.training import Look, UpdateMonitor
+from mantissa.training.counting import _AT_ONCE
+from tests.numerics.readbacks import readbacks
 
 
 def tiny(dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -104,6 +106,17 @@ def test_a_sample_is_near_the_truth_and_holds_norms_whole() -> None:
     assert look.sampled and watched == pytest.approx(0.05 * 3 * 1024**2 + 4096, rel=0.02)
     assert look.total.changed_share == pytest.approx(0.25, abs=0.01)
     assert look.total.values == watched
+
+
+@pytest.mark.parametrize("mode", ["quick", "exact"])
+def test_a_look_waits_for_its_device_once(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_AT_ONCE, "cpu", 5_000)  # several batches, and parts of tensors
+    model = tiny(torch.bfloat16)
+    with UpdateMonitor(model, mode=mode) as monitor:
+        train(model, 1)
+        with readbacks() as found:
+            look = monitor.look()
+    assert look.total.changed and found == {"cpu": 1}
 
 
 def test_the_same_seed_is_the_same_sample() -> None:

@@ -18,6 +18,8 @@ def test_the_cpu_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("auto") == "cpu"
     assert choose_device("cpu") == "cpu"
     assert choose_device("cuda") == "cuda"
+    assert choose_device("auto", ["cuda", "cuda"]) == "cuda"
+    assert choose_device("cpu", ["cuda"]) == choose_device("auto", ["cuda", "cpu"]) == "cpu"
 
 
 def test_no_cuda_here(monkeypatch: pytest.MonkeyPatch) -> None:

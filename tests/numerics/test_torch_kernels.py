@@ -6,20 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from analyzers.numerics import Accumulator, BitHistogram, torch_kernels
 from analyzers.numerics.count_kernels import count_fp32
+from analyzers.numerics.torch_kernels import DeviceCounts, checksums, on_device
+from tests.numerics.readbacks import readbacks
 from tests.numerics.test_histogram import CASES, DTYPES, common, counted, drawn, patterns
 
 WHERE = "cuda" if torch.cuda.is_available() else "cpu"
-real_count = torch_kernels.count
-
-
-def counting(codes: NDArray[Any], table: NDArray[np.int64], device: str) -> tuple[int, int, float, int]:
-    """The count, on the CPU if there is no GPU."""
-    assert device == "cuda"
-    return real_count(codes, table, WHERE)
 
 
 def same(one: BitHistogram, other: BitHistogram) -> bool:
@@ -28,22 +22,27 @@ def same(one: BitHistogram, other: BitHistogram) -> bool:
     return close and replace(one, squares=other.squares) == other
 
 
-@pytest.mark.parametrize(("dtype", "name"), CASES)
-def test_same_histogram(dtype: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_kernels, "count", counting)
+@pytest.fixture(params=[1000, 1 << 23])
+def _at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_kernels, "_AT_ONCE", request.param)
+
+
+@pytest.mark.usefixtures("_at_once")
+@pytest.mark.parametrize(("dtype", "name"), [case for case in CASES if case[0] != "F64"])
+def test_same_histogram(dtype: str, name: str) -> None:
     codes = (patterns(dtype) | common(dtype))[name]
-    assert same(counted(codes, dtype, "cuda"), counted(codes, dtype))
+    assert same(counted(on_device(codes, WHERE), dtype), counted(codes, dtype))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_same_histogram_over_several_updates(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_kernels, "count", counting)
-    one, other = Accumulator(dtype, "cuda"), Accumulator(dtype)
-    for seed in range(3):
-        for accumulator in (one, other):
-            accumulator.update(drawn(dtype, seed, 700))
-    assert same(one.take(), other.take())
-    assert same(one.take(), other.take())
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype != "F64"])
+def test_same_histogram_over_several_updates(dtype: str) -> None:
+    one, other = Accumulator(dtype), Accumulator(dtype)
+    for _ in range(2):
+        for seed in range(3):
+            codes = drawn(dtype, seed, 700)
+            one.update(on_device(codes, WHERE))
+            other.update(codes)
+        assert same(one.take(), other.take())
 
 
 @pytest.mark.parametrize("name", patterns("F32"))
@@ -51,19 +50,53 @@ def test_same_magnitudes(name: str) -> None:
     codes = patterns("F32")[name]
     table = np.zeros(5 << 16, dtype=np.int64)
     low, high, squares, near_overflow = count_fp32(codes, table)
-    found = np.zeros_like(table)
-    assert list(real_count(codes, found, WHERE)) == [low, high, pytest.approx(squares, rel=1e-13), near_overflow]
+    counts = DeviceCounts(table.size, WHERE)
+    if codes.size:
+        counts.update(on_device(codes, WHERE))
+    found, rest = counts.take()
+    assert list(rest) == [low, high, pytest.approx(squares, rel=1e-13), near_overflow]
     np.testing.assert_array_equal(found, table)
+
+
+@pytest.mark.parametrize("dtype", ["F32", "BF16", "F8_E4M3"])
+def test_a_tensor_is_read_back_once(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_kernels, "_AT_ONCE", 100)
+    accumulator = Accumulator(dtype)
+    with readbacks() as found:
+        for seed in range(2):
+            accumulator.update(on_device(drawn(dtype, seed, 1000), WHERE))
+        taken = accumulator.take()
+    assert taken.values == 2000 and found == {"cpu": 1}
 
 
 def test_the_device_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def to(tensor: torch.Tensor, where: Any) -> torch.Tensor:
-        asked.append(str(where))
-        return tensor.type(where) if isinstance(where, torch.dtype) else tensor
+    def to(codes: object, device: str) -> Any:
+        asked.append(device)
+        return on_device(codes, WHERE)
 
-    monkeypatch.setattr(torch.Tensor, "to", to)
+    monkeypatch.setattr(torch_kernels, "on_device", to)
     for dtype in ("F32", "BF16", "F8_E4M3"):
         counted(drawn(dtype, 0, 10), dtype, "cuda")
-    assert asked.count("cuda") == 3
+    assert asked == ["cuda"] * 3
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_checksums_tell_changes_apart(kind: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = torch.iinfo(kind)
+    generator = torch.Generator().manual_seed(0)
+    patterns = torch.randint(info.min, info.max, (3000,), dtype=kind, generator=generator).to(WHERE)
+    seen = {checksums(patterns)}
+    monkeypatch.setattr(torch_kernels, "_AT_ONCE", 500)
+    with readbacks() as found:
+        seen.add(checksums(patterns.clone()))
+    assert len(seen) == 1 and found == {"cpu": 1}
+    changes = [patterns.flip(0), patterns.roll(1), patterns ^ 1, *(patterns.clone() for _ in range(200))]
+    for place, each in enumerate(changes[3:]):
+        each[7 * place] ^= 1 << place % (8 * kind.itemsize - 1)
+    changes[3][[5, 6]] = changes[3][[6, 5]]
+    seen.update(map(checksums, changes))
+    assert len(seen) == 1 + len(changes)
+    for i in range(2):
+        assert len({each[8 * i : 8 * i + 8] for each in seen}) == len(seen)

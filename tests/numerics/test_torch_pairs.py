@@ -1,6 +1,5 @@
 """The torch path counts what the compiled loop counts, on a GPU if there is one, else on the CPU: its code is the same."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,26 +9,20 @@ from numpy.typing import NDArray
 
 from analyzers.numerics import PairCounter, PairTables, torch_pairs
 from analyzers.numerics.conversions import changed as changed_pairs
+from analyzers.numerics.torch_kernels import on_device
+from tests.numerics.readbacks import readbacks
 from tests.numerics.test_pairs import PAIRS, counted, same_tables, weights, whole
 from tests.numerics.values import TORCH, all_patterns, hostile32
 
 WHERE = "cuda" if torch.cuda.is_available() else "cpu"
-real_count: Callable[..., float] = torch_pairs.count_pairs
 
 
-def counting(*arguments: Any) -> float:
-    """The count, on the CPU if there is no GPU."""
-    assert arguments[-1] == "cuda"
-    return real_count(*arguments[:-1], WHERE)
-
-
-def same(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_pairs, "count_pairs", counting)
+def same(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float) -> None:
     expected, tables = counted(base, tuned, dtypes, eta)
     for ours in (PairTables(), None):
-        counter = PairCounter(*dtypes, eta, ours, "cuda")
+        counter = PairCounter(*dtypes, eta, ours)
         changed = np.empty(base.size, dtype=np.bool_)
-        counter.update(base, tuned, changed)
+        counter.update(on_device(base, WHERE), on_device(tuned, WHERE), changed)
         np.testing.assert_array_equal(changed, changed_pairs(base, tuned, dtypes))
         found = counter.take()
         assert whole(found) == whole(expected)
@@ -41,17 +34,33 @@ def same(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: 
 
 @pytest.mark.parametrize("eta", [1e-3, 2.0**-8, 1e-12])
 @pytest.mark.parametrize("name", PAIRS)
-def test_updates_of_every_kind(name: str, eta: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    same(*PAIRS[name](), eta, monkeypatch)
+def test_updates_of_every_kind(name: str, eta: float) -> None:
+    same(*PAIRS[name](), eta)
 
 
 @pytest.mark.parametrize("dtype", [*TORCH, "F32"])
-def test_hostile_values_of_every_dtype(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_values_of_every_dtype(dtype: str) -> None:
     codes: NDArray[Any] = hostile32() if dtype == "F32" else all_patterns(dtype)
     rng = np.random.default_rng(1)
-    same(np.tile(codes, 2), np.concatenate([rng.permutation(codes), codes + codes.dtype.type(1)]), (dtype, dtype), 0.01, monkeypatch)
+    same(np.tile(codes, 2), np.concatenate([rng.permutation(codes), codes + codes.dtype.type(1)]), (dtype, dtype), 0.01)
 
 
-def test_equal_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_sides() -> None:
     codes = weights(1000).view(np.uint32)
-    same(codes, codes, ("F32", "F32"), 1e-3, monkeypatch)
+    same(codes, codes, ("F32", "F32"), 1e-3)
+
+
+@pytest.mark.parametrize("dtypes", [("F32", "F32"), ("BF16", "BF16"), ("F16", "BF16"), ("BF16", "F32")])
+def test_a_tensor_is_read_back_once(dtypes: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_pairs, "_AT_ONCE", 100)
+    monkeypatch.setattr(torch_pairs, "_SORTED", 300)
+    values = torch.from_numpy(weights(900)).to(WHERE)
+    sides = [values.to(TORCH.get(dtype, torch.float32)).view(torch.int32 if dtype == "F32" else torch.int16) for dtype in dtypes]
+    base, tuned = sides
+    counter = PairCounter(*dtypes, 1e-3, PairTables())
+    with readbacks() as found:
+        for _ in range(2):
+            counter.update(base, tuned)
+        taken = counter.take()
+    assert taken.values == 1800 and found.pop("_unique2", 0) == (0 if "F32" in dtypes else 6)
+    assert found == {"cpu": 1}

@@ -1,0 +1,202 @@
+"""Counting on a CUDA GPU: weights that are there, the training monitor, and from a file to the answer.
+
+``python -m tests.benchmarks.gpu_counting`` prints as JSON what it measured, in a minute or two; {} without a GPU. GPU_BENCHMARK_SMALL=1
+runs it on a CPU, on little, to see that it works.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from .child import quantity, run
+from .result import Result
+
+_SMALL = "GPU_BENCHMARK_SMALL" in os.environ
+_DEVICE = "cpu" if _SMALL else "cuda"
+_ROUNDS = 3 if _SMALL else 7
+_VALUES = 1 << 20 if _SMALL else 1 << 28  # of a tensor
+_COMPARED = 1 << 18 if _SMALL else 1 << 24  # with the compiled loops
+_BESIDE = 256 << 20
+_SIZES: dict[str, Any] = {
+    "vocab_size": 32_000, "hidden_size": 2_048, "intermediate_size": 5_632, "num_hidden_layers": 16, "num_attention_heads": 32,
+}  # fmt: skip
+_LITTLE: dict[str, Any] = {
+    "vocab_size": 1_000, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+}  # fmt: skip
+# Bytes per second that each is to reach on an H100.
+_TARGETS = {"counts of bf16": 50e9, "pairs of bf16": 25e9}
+# Seconds that a look may take at 1% and at everything.
+_LOOKS = {"quick": 0.004, "exact": 0.1}
+
+
+def counting(folder: Path) -> Iterator[Result]:
+    """What `main` measures, against what is to be reached. Nothing without a GPU."""
+    found = run(["-m", "tests.benchmarks.gpu_counting"], folder=folder).json
+    if not found:
+        return
+    for name, (speed, beside, same) in found["counting"].items():
+        goal = next((goal for start, goal in _TARGETS.items() if name.startswith(start)), None)
+        target, met = (f">= {goal / 1e9:.0f} GB/s", speed >= goal) if goal else ("", None)
+        yield Result(f"  in place: {name}", quantity(speed / 1e9, "GB/s"), "", None, target, met)
+        yield Result("    memory beside the weights", quantity(beside / 1e6, "MB"), "", None, "<= 256 MiB", beside <= _BESIDE)
+        yield Result("    counts", "equal" if same else "different", "", None, "equal to the loops", same)
+    for mode, goal in _LOOKS.items():
+        look, step = found["monitor"][mode], found["monitor"]["step"]
+        said, size = f"{quantity(1000 * look, 'ms')}, a step {quantity(1000 * step, 'ms')}", found["monitor"]["parameters"] / 1e9
+        name = f"  training monitor, {mode} look, Llama of {size:.1f} billion in bf16"
+        yield Result(name, said, "", None, f"< {1000 * goal:g} ms", look < goal)
+    for name, (there, here) in found["answers"].items():
+        yield Result(f"  {name}", quantity(there, "s"), f"{quantity(here, 's')}, CPU", here / there)
+
+
+def main() -> None:
+    """Print what this process measures."""
+    import torch
+
+    if not _SMALL and not torch.cuda.is_available():
+        print("{}")
+        return
+    found: dict[str, Any] = {"counting": _counting()}
+    print(json.dumps(found), file=sys.stderr, flush=True)  # should a later part fail
+    found["monitor"], found["answers"] = _monitor()
+    print(json.dumps(found))
+
+
+def _counting() -> dict[str, tuple[float, float, bool]]:
+    """Bytes per second of weights that are on the device, the memory that takes, and whether the compiled loops count the same."""
+    import torch
+
+    from analyzers.numerics import Accumulator, PairCounter, PairTables
+
+    torch.manual_seed(0)
+    weights = torch.randn(_VALUES, device=_DEVICE, dtype=torch.bfloat16).mul_(0.02)
+    moved = torch.where(torch.rand(_VALUES, device=_DEVICE) < 0.01, 1, 0).to(torch.int16)
+    noisy = (weights.float() + torch.randn(_VALUES, device=_DEVICE) * 1e-4).bfloat16()
+    base, half = weights.view(torch.int16), weights[: _VALUES // 2].float()
+    wide = half.mul_(1.0001).view(torch.int32)
+
+    def codes(patterns: Any) -> Any:
+        return patterns[:_COMPARED].cpu().numpy().view(f"u{patterns.element_size()}")
+
+    def one(dtype: str) -> Callable[..., Any]:
+        def count(patterns: Any) -> Any:
+            accumulator = Accumulator(dtype)
+            accumulator.update(patterns)
+            taken = accumulator.take()
+            return taken.index.tolist(), taken.counts.tolist(), taken.low, taken.high
+
+        return count
+
+    def two(dtype: str, tables: bool) -> Callable[..., Any]:
+        def count(before: Any, after: Any) -> Any:
+            found = PairTables()
+            counter = PairCounter(dtype, dtype, 1e-3, found if tables else None)
+            counter.update(before, after)
+            taken = counter.take()
+            return taken.changed, taken.probe, taken.differ, taken.absolute_max, found.steps.tolist(), found.absolute.counts.tobytes()
+
+        return count
+
+    cases: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+        "counts of bf16": (one("BF16"), (base,)),
+        "counts of bf16, all zeros": (one("BF16"), (torch.zeros_like(base),)),
+        "counts of fp32": (one("F32"), (wide,)),
+        "pairs of bf16, 1% changed": (two("BF16", True), (base, base + moved)),
+        "pairs of bf16, noise": (two("BF16", True), (base, noisy.view(torch.int16))),
+        "pairs of bf16, noise, without tables": (two("BF16", False), (base, noisy.view(torch.int16))),
+        "fp32 pairs, noise": (two("F32", True), (wide, (wide.view(torch.float32) * 1.001).view(torch.int32))),
+    }
+    found = {}
+    for name, (count, sides) in cases.items():
+        same = count(*(side[:_COMPARED] for side in sides)) == count(*map(codes, sides))
+        begun = _peak(reset=True)
+        seconds = _median(lambda count=count, sides=sides: count(*sides))  # type: ignore[misc]
+        found[name] = (sum(side.nbytes for side in sides) / seconds, float(_peak() - begun), same)
+    return found
+
+
+def _monitor() -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+    """Seconds of a training step, and of a look in each mode; and of answers about the trained model, on the device and on the CPU."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    import mantissa
+    from mantissa.training import UpdateMonitor
+
+    torch.manual_seed(0)
+    sizes = _LITTLE if _SMALL else _SIZES
+    with torch.device(_DEVICE):
+        model = LlamaForCausalLM(LlamaConfig(**sizes)).bfloat16()
+        token_ids = torch.randint(0, sizes["vocab_size"], (1, 256))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
+
+    def step() -> None:
+        model(input_ids=token_ids, labels=token_ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    times = {"step": _median(step), "parameters": float(sum(each.numel() for each in model.parameters()))}
+    for mode in _LOOKS:
+        with UpdateMonitor(model, mode=mode) as watching:  # type: ignore[arg-type]
+            times[mode] = _median(watching.look)
+    optimizer.state.clear()
+    answers = {}
+
+    def ask(name: str, work: Callable[[str], Any]) -> None:
+        work(_DEVICE)
+        answers[name] = (_seconds(lambda: work(_DEVICE)), _seconds(lambda: work("cpu")))
+
+    after = dict(model.state_dict())
+    ask("sparsity of two models in memory there, exact", lambda device: mantissa.sparsity(before, after, mode="exact", device=device))
+    ask("dtype of a model in memory there, exact", lambda device: mantissa.dtype(after, mode="exact", device=device))
+    with TemporaryDirectory(prefix="mantissa-") as folder:
+        for name, state in (("before", before), ("after", after)):
+            _save({key: value.contiguous() for key, value in state.items() if key != "lm_head.weight"}, Path(folder) / name)
+        files = Path(folder) / "before", Path(folder) / "after"
+        ask("dtype, from file to answer, exact", lambda device: mantissa.dtype(files[1], mode="exact", device=device))
+        ask("sparsity, from files to answer, exact", lambda device: mantissa.sparsity(*files, mode="exact", device=device))
+    return times, answers
+
+
+def _save(state: dict[str, Any], folder: Path) -> None:
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+
+
+def _peak(reset: bool = False) -> int:
+    import torch
+
+    if _SMALL:
+        return 0
+    if reset:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.max_memory_allocated()
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    import torch
+
+    start = time.perf_counter()
+    work()
+    if not _SMALL:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def _median(work: Callable[[], object]) -> float:
+    """Seconds, after two rounds that are thrown away."""
+    return median([_seconds(work) for _ in range(2 + _ROUNDS)][2:])
+
+
+if __name__ == "__main__":
+    main()

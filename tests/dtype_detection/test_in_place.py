@@ -1,0 +1,43 @@
+"""A model in memory is counted where its tensors are, with the answer that reading them gives."""
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+import mantissa
+from analyzers.checkpoints import stream
+from analyzers.dtype_detection import count
+from tests.comparison.differences import differences
+
+# Functions have the names of these modules.
+analyze, streams = sys.modules["analyzers.dtype_detection.analyze"], sys.modules["analyzers.checkpoints.stream"]
+
+
+def asked(state: dict[str, torch.Tensor]) -> Any:
+    report = mantissa.dtype(state, mode="exact").model_dump(mode="json")
+    return {name: value for name, value in report.items() if name not in ("id", "timing", "requests")}
+
+
+@pytest.mark.parametrize(("dtype", "columns"), [("bfloat16", 256), ("bfloat16", 200), ("float8_e4m3fn", 256)])
+def test_the_answer_is_the_same(dtype: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weights = {f"model.layers.{i}.mlp.up_proj.weight": torch.randn(6000, columns, generator=generator) / 50 for i in range(2)}
+    weights["model.layers.1.mlp.up_proj.weight"] = (64 * weights["model.layers.1.mlp.up_proj.weight"]).to(torch.float8_e4m3fn).float() / 50
+    state = {name: each.to(getattr(torch, dtype)) for name, each in weights.items()} | {"model.norm.weight": torch.ones(70).bfloat16()}
+    expected = asked(state)
+    monkeypatch.setattr(analyze, "stream", lambda checkpoints, spans, work, names, _: stream(checkpoints, spans, work, names, "cpu"))
+    monkeypatch.setattr(streams, "_READ", 1000)
+    monkeypatch.setattr(streams, "_ON_DEVICE", 1 << 18)
+    chunks: list[Any] = []
+    real = count.SpanCounter._runs
+
+    def runs(self: Any, span: Any, chunk: Any, counted: Any) -> None:
+        chunks.append(chunk.codes)
+        real(self, span, chunk, counted)
+
+    monkeypatch.setattr(count.SpanCounter, "_runs", runs)
+    assert list(differences(expected, asked(state), 1e-12)) == []
+    in_place = 2 * -(-6000 // ((1 << 18) // columns)) if dtype == "bfloat16" else 0
+    assert sum(isinstance(codes, torch.Tensor) for codes in chunks) == in_place

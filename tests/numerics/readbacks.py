@@ -1,0 +1,47 @@
+"""Counts how often a device would be waited for, by what is called on CPU tensors."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# On a GPU each of these waits for the number of elements of its result, or for a value.
+_WAIT = ("_local_scalar_dense", "nonzero", "bincount", "masked_select", "_unique2", "unique_consecutive", "equal", "is_nonzero")
+
+
+@contextmanager
+def readbacks() -> Iterator[Counter[str]]:
+    """Copies to the host ("cpu"), and by name the operations that wait for the device in passing."""
+    counts: Counter[str] = Counter()
+    modes: Any = _Operations, _Copies
+    with modes[0](counts), modes[1](counts):
+        yield counts
+
+
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._counts = counts
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.overloadpacket.__name__
+        by_mask = name in ("index", "index_put", "index_put_") and any(
+            each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1]
+        )
+        self._counts.update([name] if name in _WAIT or by_mask else [])
+        return function(*args, **kwargs or {})
+
+
+class _Copies(TorchFunctionMode):
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.Tensor.cpu:
+            self._counts["cpu"] += 1
+        return function(*args, **kwargs or {})

@@ -1,0 +1,77 @@
+"""Two models in memory are counted where their tensors are, with the answer that reading them gives."""
+
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+
+import mantissa
+from analyzers.checkpoints import memory, stream
+from analyzers.update_sparsity import count
+from tests.comparison.differences import differences
+from tests.numerics.readbacks import readbacks
+
+# Functions have the names of these modules.
+analyze, streams = sys.modules["analyzers.update_sparsity.analyze"], sys.modules["analyzers.checkpoints.stream"]
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8": torch.float8_e4m3fn, "fp64": torch.float64}
+
+
+def state(dtype: torch.dtype, scale: float = 0.0) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    weights = {f"model.layers.{i}.mlp.up_proj.weight": torch.randn(60, 70, generator=generator) / 50 for i in range(3)}
+    weights["model.norm.weight"] = torch.ones(70)
+    weights["model.layers.1.mlp.up_proj.weight"][:, 3] = float("nan")
+    noise = torch.Generator().manual_seed(1)
+    for each in weights.values():
+        each[: len(each) // 2] += scale * torch.randn(each[: len(each) // 2].shape, generator=noise)
+    return {name: each.to(dtype) for name, each in weights.items()}
+
+
+def asked(*sides: dict[str, torch.Tensor]) -> Any:
+    report = mantissa.sparsity(*sides, mode="exact").model_dump(mode="json")
+    return {name: value for name, value in report.items() if name not in ("id", "timing", "requests")}
+
+
+@pytest.fixture
+def _in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of the CPU stay where they are, as those of a GPU do."""
+
+    def left(checkpoints: Any, spans: Any, work: Any, names: Any, device: str) -> Any:
+        return stream(checkpoints, spans, work, names, "cpu")
+
+    monkeypatch.setattr(analyze, "stream", left)
+    monkeypatch.setattr(streams, "_READ", 1000)
+
+
+@pytest.mark.parametrize(("base", "tuned"), [("bf16", "bf16"), ("fp32", "fp32"), ("fp32", "bf16"), ("fp16", "bf16"), ("fp8", "bf16")])
+def test_the_answer_is_the_same(base: str, tuned: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = state(DTYPES[base]), state(DTYPES[tuned], 1e-4)
+    expected = asked(*sides)
+    request.getfixturevalue("_in_place")
+    monkeypatch.setattr(streams, "_ON_DEVICE", 1400)  # 20 of 60 rows
+    in_place: Counter[bool] = Counter()
+    real = count.segments
+    monkeypatch.setattr(count, "segments", lambda codes: in_place.update([isinstance(codes[0], torch.Tensor)]) or real(codes))
+    assert list(differences(expected, asked(*sides), 1e-12)) == []
+    assert in_place == {True: 9, False: 1}
+
+
+@pytest.mark.usefixtures("_in_place")
+def test_a_tensor_is_read_back_a_few_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_ON_DEVICE", 140)
+    monkeypatch.setattr(memory.MemoryRepository, "commit", "0" * 64)
+    sides = state(torch.float32), state(torch.float32, 1e-4)
+    waits: Counter[str] = Counter()
+    real = count.Comparer.__call__
+
+    def counted(self: Any, span: Any, chunks: Any) -> Any:
+        with readbacks() as found:
+            taken = real(self, span, chunks)
+        waits.update(found)
+        return taken
+
+    monkeypatch.setattr(count.Comparer, "__call__", counted)
+    mantissa.sparsity(*sides, mode="exact")
+    assert waits == {"cpu": 3 * 2 + 2, "_local_scalar_dense": 3}  # counts, columns and rows of three matrices; the two norms

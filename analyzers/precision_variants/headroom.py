@@ -1,11 +1,13 @@
 """The largest magnitudes of each layer and their headroom in fp16."""
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from analyzers.precision_variants.reductions import largest, read
 from analyzers.precision_variants.results import Direction, Headroom, Overflow
 
 FP16_MAX = 65504.0
@@ -13,16 +15,18 @@ FP16_MAX = 65504.0
 FP16_OVERFLOWS = 65520.0
 
 
-def extreme(tensor: Tensor) -> tuple[float, int]:
-    """Largest finite |x|, and the number of elements that are NaN or infinite."""
-    if not tensor.numel():
-        return 0.0, 0
-    low, high = tensor.detach().aminmax()
-    largest = max(-float(low), float(high), 0.0)
-    if math.isfinite(float(low)) and math.isfinite(float(high)):
-        return largest, 0
-    finite = tensor.detach()[torch.isfinite(tensor)]
-    return extreme(finite)[0], tensor.numel() - finite.numel()
+def extremes(tensors: Sequence[Tensor]) -> list[tuple[float, int]]:
+    """Of each tensor the largest finite |x|, and the number of elements that are NaN or infinite."""
+    filled = {number: tensor.detach() for number, tensor in enumerate(tensors) if tensor.numel()}
+    peaks = dict(zip(filled, (value.item() for value in read(largest(list(filled.values())))), strict=True))
+    results = []
+    for number, tensor in enumerate(tensors):
+        peak, nonfinite = peaks.get(number, 0.0), 0
+        if not math.isfinite(peak):
+            finite = tensor.detach()[torch.isfinite(tensor)]
+            ((peak, _),), nonfinite = extremes([finite]), tensor.numel() - finite.numel()
+        results.append((peak, nonfinite))
+    return results
 
 
 @dataclass(slots=True)
@@ -38,9 +42,8 @@ class Peak:
     nonfinite: int = 0
     first: tuple[str, int] | None = None
 
-    def add(self, tensor: Tensor, name: str) -> None:
-        """Include a tensor."""
-        largest, nonfinite = extreme(tensor)
+    def add(self, tensor: Tensor, name: str, largest: float, nonfinite: int) -> None:
+        """Include a tensor and its `extremes`."""
         if largest > self.largest:
             self.largest, self.at = largest, name
         if tensor.dtype == torch.float16:
@@ -56,9 +59,12 @@ class Peaks:
 
     layers: dict[int, Peak] = field(default_factory=dict)
 
-    def add(self, layer: int, tensor: Tensor, name: str) -> None:
-        """Include a tensor of a layer."""
-        self.layers.setdefault(layer, Peak()).add(tensor, name)
+    def add(self, layer: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Include tensors of a layer, in the order computed."""
+        named = list(tensors)
+        peak = self.layers.setdefault(layer, Peak())
+        for (name, tensor), extreme in zip(named, extremes([tensor for _, tensor in named]), strict=True):
+            peak.add(tensor, name, *extreme)
 
     @property
     def finite(self) -> bool:

@@ -1,6 +1,5 @@
 """Errors of tensors and of log-probabilities, compared with their formulas in float64."""
 
-from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from analyzers.precision_variants.compare import Compared, by_sequence, sums
-from analyzers.precision_variants.headroom import extreme
+from analyzers.precision_variants.compare import Compared, Sums, by_sequence, sums
+from analyzers.precision_variants.headroom import extremes
+from analyzers.precision_variants.reductions import totals
 from analyzers.precision_variants.summary import logprobs
 
 FloatArray = NDArray[np.float64]
@@ -34,8 +34,14 @@ def metrics(x: FloatArray, ref: FloatArray) -> dict[str, Any]:
     }
 
 
+def compared(x: Tensor, ref: Tensor, sequences: int = 1, scale: float = 1.0) -> list[Sums]:
+    """Sums of each sequence."""
+    pairs = [(by_sequence(x, sequences), by_sequence(ref, sequences))]
+    return sums(pairs, totals([(pairs[0][1], None)]), scale)[0]
+
+
 def row(x: Tensor, ref: Tensor, sequences: int = 1, scale: float = 1.0) -> dict[str, Any]:
-    return Compared("hidden", "layers.0", 0, tuple(x.shape), by_sequence(x, ref, sequences, scale)).row().model_dump()
+    return Compared("hidden", "layers.0", 0, tuple(x.shape), compared(x, ref, sequences, scale)).row().model_dump()
 
 
 @pytest.mark.parametrize(
@@ -69,11 +75,14 @@ def test_sums_of_every_dtype_and_size(dtype: torch.dtype, size: int) -> None:
     ref = torch.randn(size, generator=generator)
     x = (8 * ref + 0.1 * torch.randn(size, generator=generator)).to(dtype)
     wide, d = ref.double().numpy(), (x.double() / 8 - ref.double()).numpy()
-    exact = [wide.sum(), d.sum(), (wide**2).sum(), (d**2).sum(), (wide * d).sum(), np.abs(d).max()]
+    exact = [wide.sum(), d.sum(), (wide**2).sum(), (d**2).sum(), np.abs(d).max()]
+    product, norms = (wide * d).sum(), np.linalg.norm(wide) * np.linalg.norm(d)
     strided = torch.stack([x, x + 1], 1)
     before = strided.clone()
     for values in (x, strided[:, 0]):
-        assert list(astuple(sums(values, ref, 8.0))[3:]) == pytest.approx(exact, rel=1e-9, abs=1e-9)
+        *found, ref_d, greatest = compared(values, ref, scale=8.0)[0][3:]
+        assert [*found, greatest] == pytest.approx(exact, rel=1e-9, abs=1e-9)
+        assert ref_d == pytest.approx(product, abs=1e-11 * norms)
     assert torch.equal(strided, before)
 
 
@@ -81,12 +90,10 @@ def test_sums_of_every_dtype_and_size(dtype: torch.dtype, size: int) -> None:
 def test_extremes_of_every_kind(dtype: torch.dtype) -> None:
     x = torch.randn(40, 50, generator=torch.Generator().manual_seed(4)).to(dtype)
     x[3, 7] = -19.5
-    for tensor in (x, x.T, x[:, 3:9], x[3, 7], torch.cat([x, -x])):
-        assert extreme(tensor) == (19.5 if -19.5 in tensor or 19.5 in tensor else float(tensor.abs().max()), 0)
+    several = (x, x.T, x[:, 3:9], x[3, 7], torch.cat([x, -x]))
+    assert extremes(several) == [(19.5 if -19.5 in each or 19.5 in each else float(each.abs().max()), 0) for each in several]
     x[0, :3] = torch.tensor([torch.inf, -torch.inf, torch.nan])
-    assert extreme(x) == (19.5, 3)
-    assert extreme(torch.full((5,), torch.nan, dtype=dtype)) == (0.0, 5)
-    assert extreme(torch.zeros(5, dtype=dtype)) == (0.0, 0) and extreme(x[:0]) == (0.0, 0)
+    assert extremes([torch.zeros(5, dtype=dtype), x, x[:0], torch.full((5,), torch.nan)]) == [(0.0, 0), (19.5, 3), (0.0, 0), (0.0, 5)]
 
 
 def test_what_is_the_same_has_no_error_and_a_constant_has_no_fit() -> None:
@@ -117,8 +124,8 @@ def test_what_is_not_finite_is_counted_and_left_out() -> None:
 
 def test_parts_add_up() -> None:
     ref, x = torch.randn(2, 1000, generator=torch.Generator().manual_seed(4)).unbind()
-    together, split = sums(x, ref), sums(x[:300], ref[:300]) + sums(x[300:], ref[300:])
-    assert astuple(together) == pytest.approx(astuple(split), rel=1e-12)
+    (together,), (first,), (last,) = (compared(x[part], ref[part]) for part in (slice(None), slice(300), slice(300, None)))
+    assert tuple(together) == pytest.approx(tuple(first + last), rel=1e-12)
 
 
 def test_log_probabilities_and_the_importance_ratio() -> None:

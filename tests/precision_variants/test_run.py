@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from analyzers import limits
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.losses import cross_entropy as token_losses
-from analyzers.precision_variants.run import Captured, Run, RunOptions
+from analyzers.precision_variants.run import Run, RunOptions
 from analyzers.precision_variants.variants import PRESETS, Settings
 from tests.language_models.architectures import ARCHITECTURES, VOCABULARY, build, every_architecture
 
@@ -34,9 +34,9 @@ ATTENTION = {name: "eager" if name in EAGER else "sdpa" for name in ARCHITECTURE
 def run(model: nn.Module, settings: Settings, attention: str) -> dict[tuple[str, str], Tensor]:
     """All tensors of a run, by kind and name."""
     made = Run(Anatomy.of(model), TOKENS, RunOptions(settings, attention))
-    found: list[Captured] = list(made.forward())
-    found += made.backward(token_losses(made.log_p).coefficients, 1.0)
-    return {(each.kind, each.name): each.tensor for each in found}
+    stages = list(made.forward())
+    stages += made.backward(token_losses(made.log_p).coefficients, 1.0)
+    return {(each.kind, each.name): each.tensor for stage in stages for each in stage}
 
 
 def whole(model: nn.Module) -> dict[tuple[str, str], Tensor]:

@@ -133,7 +133,10 @@ PRECISION_SEQUENCES = _limit("PRECISION_SEQUENCES", 64, "sequences", "Precision 
 PRECISION_TOKENS = _limit("PRECISION_TOKENS", 8_192, "tokens", "Longest sequence of precision variants.")
 PRECISION_CHARACTERS = _limit("PRECISION_CHARACTERS", 1_000_000, "characters", "Longest text given to precision variants.")
 PRECISION_KEPT_BYTES = _limit(
-    "PRECISION_KEPT_BYTES", 128 << 20, "bytes", "Activations that a precision run keeps for the backward pass; others are recomputed."
+    "PRECISION_KEPT_BYTES",
+    128 << 20,
+    "bytes",
+    "Activations that a precision run keeps for the backward pass, more on a GPU that has room; others are recomputed.",
 )
 EXIT_SAMPLES = _limit("EXIT_SAMPLES", 256, "samples", "Exit feedback keeps the hidden states of all its samples.")
 EXIT_LENGTH = _limit("EXIT_LENGTH", 8_192, "tokens", "Longest sample in exit feedback; the rest is truncated.")

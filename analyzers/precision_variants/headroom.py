@@ -59,12 +59,11 @@ class Peaks:
 
     layers: dict[int, Peak] = field(default_factory=dict)
 
-    def add(self, layer: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Include tensors of a layer, in the order computed."""
+    def add(self, tensors: Iterable[tuple[int, str, Tensor]]) -> None:
+        """Include tensors with their layers and names, in the order computed."""
         named = list(tensors)
-        peak = self.layers.setdefault(layer, Peak())
-        for (name, tensor), extreme in zip(named, extremes([tensor for _, tensor in named]), strict=True):
-            peak.add(tensor, name, *extreme)
+        for (layer, name, tensor), extreme in zip(named, extremes([tensor for _, _, tensor in named]), strict=True):
+            self.layers.setdefault(layer, Peak()).add(tensor, name, *extreme)
 
     @property
     def finite(self) -> bool:
@@ -117,8 +116,8 @@ def fp16_overflow(rows: tuple[Headroom, ...]) -> Overflow | None:
         sides: tuple[tuple[Direction, float | None, str | None], ...] = (
             ("weights", row.weights_max, row.weights_at), ("forward", row.forward_max, row.forward_at),
         )  # fmt: skip
-        for direction, largest, at in sides:
-            if largest is not None and largest >= FP16_OVERFLOWS:
+        for direction, peak, at in sides:
+            if peak is not None and peak >= FP16_OVERFLOWS:
                 return Overflow(layer=row.layer, name=at or "", direction=direction, nonfinite=0)
     return None
 

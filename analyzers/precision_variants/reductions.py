@@ -1,6 +1,6 @@
 """Sums and maxima of many tensors, computed where the tensors are and read back together.
 
-A readback stops the program until a GPU has done all its work: it is made once per device and call, however many tensors and rows there are.
+A readback waits until a GPU has done all its work: there is one per device and call, however many tensors and rows there are.
 """
 
 import math
@@ -21,9 +21,14 @@ _Block = tuple[int, Tensor, Tensor | None]
 """Where its first row is in the result, x (r, c), and ref (r, c)."""
 
 
+def on_gpu(tensor: Tensor) -> bool:
+    """Whether each operation costs a launch, and memory bandwidth rather than arithmetic is scarce."""
+    return tensor.device.type != "cpu"
+
+
 def chunk_of(tensor: Tensor) -> int:
     """How many of the tensor's elements to handle at a time."""
-    return _CPU_CHUNK if tensor.device.type == "cpu" else _GPU_CHUNK
+    return _GPU_CHUNK if on_gpu(tensor) else _CPU_CHUNK
 
 
 def largest(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -31,10 +36,8 @@ def largest(tensors: Sequence[Tensor]) -> list[Tensor]:
     results: dict[int, Tensor] = {}
     for numbers in _groups((tensor.device, tensor.dtype) for tensor in tensors):
         group = [tensors[number] for number in numbers]
-        if group[0].device.type == "cpu":
-            values = [torch.maximum(high, -low) for low, high in map(torch.aminmax, group)]
-        else:
-            values = list(torch._foreach_norm(group, math.inf, dtype=torch.float64))  # one kernel for many tensors
+        by_kernel = on_gpu(group[0])  # one for many tensors; on a CPU that takes 20 times as long
+        values = _norms(group, math.inf) if by_kernel else [torch.maximum(high, -low) for low, high in map(torch.aminmax, group)]
         results |= zip(numbers, values, strict=True)
     return [results[number] for number in range(len(tensors))]
 
@@ -66,12 +69,11 @@ def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0) ->
     batches = list(_batches(pairs))
     tables = read([_table([x for _, x, _ in batch], [ref for _, _, ref in batch], scale) for batch in batches])
     rows = [row + offset for batch in batches for row, x, _ in batch for offset in range(len(x))]
-    values = np.concatenate([table.reshape(4, -1) for table in tables], 1) if tables else np.zeros((4, 0))
-    values[1:3] **= 2
+    positive, magnitudes, *norms, peaks = np.concatenate([table.reshape(5, -1) for table in tables], 1) if tables else np.zeros((5, 0))
     result = np.zeros((sum(len(x) for x, _ in pairs), 4))
-    np.add.at(result[:, :3], rows, values[:3].T)
-    with np.errstate(invalid="ignore"):  # NaN
-        np.maximum.at(result[:, 3], rows, values[3])
+    with np.errstate(invalid="ignore"):  # NaN, and the difference of infinities
+        np.add.at(result[:, :3], rows, np.stack([2 * positive - magnitudes, *np.square(norms)], 1))
+        np.maximum.at(result[:, 3], rows, peaks)
     return np.split(result, np.cumsum([len(x) for x, _ in pairs])[:-1])
 
 
@@ -103,12 +105,17 @@ def _blocks(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[_Block]:
 
 
 def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float) -> Tensor:
-    """(4, rows of all xs): sum of d, norms of d and x, max |d|."""
-    if xs[0].device.type == "cpu":
+    """(5 N,) for N rows in all xs: a and b with sum of d = 2 a - b, norms of d and x, max |d|."""
+    if not on_gpu(xs[0]):
         xs = [x.double() for x in xs]
         refs = [None if ref is None else ref.double() for ref in refs]  # subtracting mixed types takes longer there than converting
     ds = [x if ref is None else torch.sub(x, ref.to(x.device), alpha=scale) for x, ref in zip(xs, refs, strict=True)]
     parts, wholes = ([row for tensor in tensors for row in tensor] for tensors in (ds, xs))
-    norms = torch._foreach_norm(parts, 2, dtype=torch.float64)
-    of_x = norms if refs[0] is None else torch._foreach_norm(wholes, 2, dtype=torch.float64)
-    return torch.cat([*(d.sum(-1, dtype=torch.float64) for d in ds), torch.stack([*norms, *of_x, *largest(parts)])])
+    # On a GPU by few kernels, none of which writes float64.
+    sums = _norms([*torch._foreach_clamp_min(parts, 0), *parts], 1) if on_gpu(xs[0]) else [row.sum() for row in parts] * 2
+    norms = _norms(parts, 2)
+    return torch.stack([*sums, *norms, *(norms if refs[0] is None else _norms(wholes, 2)), *largest(parts)])
+
+
+def _norms(tensors: list[Tensor], order: float) -> list[Tensor]:
+    return list(torch._foreach_norm(tensors, order, dtype=torch.float64))

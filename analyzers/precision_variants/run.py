@@ -102,7 +102,7 @@ class Run:
         with self._stage(), torch.enable_grad():
             self._embedding_leaves = self._weights.leaves(self.anatomy.outside, False)
             self._embedded = self._decoder(self._embedding_leaves, None)
-        yield [self._boundary("embeddings", self._embedded.detach())]
+        yield [self._boundary("embeddings", self._embedded.detach(), [])]
         for layer in range(last):
             with self._stage():
                 self._graphs.make_room()
@@ -111,15 +111,15 @@ class Run:
                     self._copies = True  # a module has written into the output of another
                     del graph, outputs
                     graph, outputs = self._run_layer(layer)
-                self.weight_peaks.add(layer, [(leaf.name, leaf.tensor) for leaf in graph.leaves])
-                self.forward_peaks.add(layer, [(name, tensor) for name, tensor, _ in outputs])
+                self.weight_peaks.add((layer, leaf.name, leaf.tensor) for leaf in graph.leaves)
                 output = graph.output.detach()
                 self._graphs.keep(graph)
                 del graph
-            inside = [Captured("inside", name, layer, tensor) for name, tensor, _ in outputs] if self.options.inside else []
+            captured = [Captured("inside", name, layer, tensor) for name, tensor, _ in outputs] if self.options.inside else []
+            captured.append(self._boundary(f"layers.{layer}", output, outputs))
             del outputs
-            yield [*inside, self._boundary(f"layers.{layer}", output)]
-            del inside
+            yield captured
+            del captured
         with self._stage():
             with torch.no_grad():
                 self._final = self._decoder(self._weights.leaves(self.anatomy.outside, False), self._hidden[last])
@@ -132,8 +132,8 @@ class Run:
             self._targets = self._targets.to(self.logits.device)
             self.log_p = log_probabilities(self.logits, self._targets)
         for layer, leaves in ((-1, self._embedding_leaves), (last, self._head_leaves)):
-            self.weight_peaks.add(layer, [(leaf.name, leaf.tensor) for leaf in leaves])
-        self.forward_peaks.add(last, [("final norm", self._final), ("logits", self.logits)])
+            self.weight_peaks.add((layer, leaf.name, leaf.tensor) for leaf in leaves)
+        self.forward_peaks.add([(last, "final norm", self._final), (last, "logits", self.logits)])
         yield [Captured("logits", "logits", None, self.logits.detach())]
 
     def backward(self, coefficients: Tensor, scale: float) -> Iterator[list[Captured]]:
@@ -142,13 +142,13 @@ class Run:
         last = len(self.anatomy.layers)
         with self._stage():
             gradient = logits_gradient(self.logits, self._targets, coefficients * scale)
-            self.backward_peaks.add(last, [("logits", gradient)])
+            self.backward_peaks.add([(last, "logits", gradient)])
         yield [Captured("logits_grad", "logits", None, gradient)]
         with self._stage():
             inputs = [self._head_input, *(leaf.tensor for leaf in self._head_leaves)]
             final_gradient, *head_gradients = _gradients(self.logits, inputs, gradient, retain=True)
             gradients = {leaf.name: each for leaf, each in zip(self._head_leaves, head_gradients, strict=True)}
-            self.backward_peaks.add(last, [("final norm", final_gradient)])
+            self.backward_peaks.add([(last, "final norm", final_gradient)])
             leaves = self._weights.leaves(self.anatomy.outside, False)
             with torch.enable_grad():
                 hidden = self._hidden[last].detach().requires_grad_()
@@ -158,7 +158,7 @@ class Run:
             for leaf, each in zip(leaves, norm_gradients, strict=True):
                 _add(gradients, leaf.name, each)
             del leaves, head_gradients, norm_gradients
-        yield [self._boundary_gradient(f"layers.{last - 1}", last - 1, gradient)]
+        yield [self._boundary_gradient(last, gradient, [])]
         for layer in reversed(range(last)):
             with self._stage():
                 graph = self._graphs.take(layer) or self._run_layer(layer)[0]
@@ -168,18 +168,17 @@ class Run:
                 del graph
                 gradient, inside = results[0], list(zip(edges, results[len(inputs) :], strict=True))
                 parameters = [(leaf.name, each) for leaf, each in zip(leaves, results[1 : len(inputs)], strict=True)]
-                self.backward_peaks.add(layer, [*inside, *parameters])
                 del results, leaves, inputs, edges  # an edge holds its graph, and so the weights
             captured = [Captured("inside_grad", name, layer, each) for name, each in inside] if self.options.inside else []
             captured += [Captured("parameter_grad", name, layer, each) for name, each in parameters]
-            captured.append(self._boundary_gradient(f"layers.{layer - 1}" if layer else "embeddings", layer - 1, gradient))
+            captured.append(self._boundary_gradient(layer, gradient, [*inside, *parameters]))
             yield captured
             del inside, parameters, captured
         with self._stage():
             inputs = [leaf.tensor for leaf in self._embedding_leaves]
             for leaf, each in zip(self._embedding_leaves, _gradients(self._embedded, inputs, gradient, retain=True), strict=True):
                 _add(gradients, leaf.name, each)
-        self.backward_peaks.add(-1, gradients.items())
+        self.backward_peaks.add((-1, name, each) for name, each in gradients.items())
         yield [Captured("parameter_grad", name, None, each) for name, each in gradients.items()]
 
     @contextmanager
@@ -188,15 +187,18 @@ class Run:
         with arithmetic(self.options.settings, device), attention(self.anatomy.model, self.options.attention), in_place(self._buffers):
             yield
 
-    def _boundary(self, name: str, hidden: Tensor) -> Captured:
+    def _boundary(self, name: str, hidden: Tensor, inside: Sequence[_Output]) -> Captured:
         """Keep the output of a stage for the backward pass."""
         layer = len(self._hidden) - 1
         self._hidden.append(hidden)
-        self.forward_peaks.add(layer, [(name, hidden)])
+        self.forward_peaks.add([*((layer, inner, tensor) for inner, tensor, _ in inside), (layer, name, hidden)])
         return Captured("hidden", name, layer, hidden)
 
-    def _boundary_gradient(self, name: str, layer: int, gradient: Tensor) -> Captured:
-        self.backward_peaks.add(layer, [(name, gradient)])
+    def _boundary_gradient(self, above: int, gradient: Tensor, inside: Sequence[tuple[str, Tensor]]) -> Captured:
+        """The gradient that leaves layer ``above``, after those inside it."""
+        layer = above - 1
+        name = f"layers.{layer}" if above else "embeddings"
+        self.backward_peaks.add([*((above, inner, each) for inner, each in inside), (layer, name, gradient)])
         return Captured("hidden_grad", name, layer, gradient)
 
     def _run_layer(self, layer: int) -> tuple[Graph, list[_Output]]:

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from analyzers.precision_variants import reductions
 from analyzers.precision_variants.compare import Compared, Sums, by_sequence, sums
 from analyzers.precision_variants.headroom import extremes
 from analyzers.precision_variants.reductions import totals
@@ -76,7 +77,7 @@ def test_sums_of_every_dtype_and_size(dtype: torch.dtype, size: int) -> None:
     x = (8 * ref + 0.1 * torch.randn(size, generator=generator)).to(dtype)
     wide, d = ref.double().numpy(), (x.double() / 8 - ref.double()).numpy()
     exact = [wide.sum(), d.sum(), (wide**2).sum(), (d**2).sum(), np.abs(d).max()]
-    product, norms = (wide * d).sum(), np.linalg.norm(wide) * np.linalg.norm(d)
+    product, norms = (wide * d).sum(), float(np.linalg.norm(wide) * np.linalg.norm(d))
     strided = torch.stack([x, x + 1], 1)
     before = strided.clone()
     for values in (x, strided[:, 0]):
@@ -94,6 +95,31 @@ def test_extremes_of_every_kind(dtype: torch.dtype) -> None:
     assert extremes(several) == [(19.5 if -19.5 in each or 19.5 in each else float(each.abs().max()), 0) for each in several]
     x[0, :3] = torch.tensor([torch.inf, -torch.inf, torch.nan])
     assert extremes([torch.zeros(5, dtype=dtype), x, x[:0], torch.full((5,), torch.nan)]) == [(0.0, 0), (19.5, 3), (0.0, 0), (0.0, 5)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("size", [1e-25, 1.0])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_the_kernels_of_a_gpu_give_the_same_sums(dtype: torch.dtype, size: float, offset: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In several blocks, on a CPU, against float64: also of tiny values, whose squares float32 does not hold, and of a large mean."""
+    monkeypatch.setattr(reductions, "on_gpu", lambda tensor: True)
+    monkeypatch.setattr(reductions, "_GPU_CHUNK", 70_001)
+    generator = torch.Generator().manual_seed(5)
+    ref = (torch.randn(4, 100_000, generator=generator) + offset) * size
+    scale = 2.0**24 if dtype == torch.float16 and size < 1 else 4.0
+    x = (1.01 * scale * ref).to(dtype)
+    pairs = [(by_sequence(x, 4), by_sequence(ref, 4)), (by_sequence(x, 1), by_sequence(ref, 1))]
+    moments = totals([(each, None) for _, each in pairs])
+    for (value, exact), rows, known in zip(pairs, sums(pairs, moments, scale), moments, strict=True):
+        wide, d = exact.double().numpy(), value.double().numpy() / scale - exact.double().numpy()
+        assert known[:, 1] == pytest.approx((wide**2).sum(1), rel=1e-12, abs=0)
+        for row, w, e in zip(rows, wide, d, strict=True):
+            norms = float(np.linalg.norm(w) * np.linalg.norm(e))
+            assert row.ref == pytest.approx(w.sum(), abs=1e-12 * np.abs(w).sum())
+            assert row.d == pytest.approx(e.sum(), abs=1e-9 * np.abs(e).sum())
+            assert row.ref_d == pytest.approx((w * e).sum(), abs=1e-9 * norms)
+            assert (row.ref_ref, row.d_d, row.largest) == pytest.approx(((w**2).sum(), (e**2).sum(), np.abs(e).max()), rel=1e-7, abs=0)
+    assert compared(torch.full((9_999,), 0.1), torch.full((9_999,), 0.1))[0].fit().slope is None
 
 
 def test_what_is_the_same_has_no_error_and_a_constant_has_no_fit() -> None:

@@ -5,6 +5,7 @@ A readback waits until a GPU has done all its work: there is one per device and 
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -106,15 +107,19 @@ def _blocks(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[_Block]:
 
 def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float) -> Tensor:
     """(5 N,) for N rows in all xs: a and b with sum of d = 2 a - b, norms of d and x, max |d|."""
-    if not on_gpu(xs[0]):
-        xs = [x.double() for x in xs]
-        refs = [None if ref is None else ref.double() for ref in refs]  # subtracting mixed types takes longer there than converting
-    ds = [x if ref is None else torch.sub(x, ref.to(x.device), alpha=scale) for x, ref in zip(xs, refs, strict=True)]
-    parts, wholes = ([row for tensor in tensors for row in tensor] for tensors in (ds, xs))
+    narrow = on_gpu(xs[0])
+    if not narrow:  # subtracting mixed types takes longer there than converting
+        xs = [x.to(torch.float64, copy=True) for x in xs]
+        refs = [None if ref is None else ref.double() for ref in refs]
+    of_x = _norms([row for x in xs for row in x], 2)
+    if refs[0] is not None:
+        pairs = [(x, cast(Tensor, ref).to(x.device)) for x, ref in zip(xs, refs, strict=True)]
+        xs = [torch.sub(x, ref, alpha=scale) if narrow else x.sub_(ref, alpha=scale) for x, ref in pairs]
+    rows = [row for d in xs for row in d]
+    norms = of_x if refs[0] is None else _norms(rows, 2)
     # On a GPU by few kernels, none of which writes float64.
-    sums = _norms([*torch._foreach_clamp_min(parts, 0), *parts], 1) if on_gpu(xs[0]) else [row.sum() for row in parts] * 2
-    norms = _norms(parts, 2)
-    return torch.stack([*sums, *norms, *(norms if refs[0] is None else _norms(wholes, 2)), *largest(parts)])
+    sums = _norms([*torch._foreach_clamp_min(rows, 0), *rows], 1) if narrow else [row.sum() for row in rows] * 2
+    return torch.stack([*sums, *norms, *of_x, *largest(rows)])
 
 
 def _norms(tensors: list[Tensor], order: float) -> list[Tensor]:

@@ -139,6 +139,11 @@ class OpenModel(ExitStack):
                 f"The tokenizer produces token {largest:,}, but the model has only {embedded:,} embeddings: they do not match."
             )
 
+    @property
+    def spare_bytes(self) -> int:
+        """Free memory beyond what the last `check` found necessary, on the device that has least; before the model is loaded."""
+        return min(self._free()) - self._needs
+
     def groups(self, batch: Batch) -> list[list[int]]:
         """Group the samples that run together, see `grouping.groups`."""
         return groups(self.outline, batch.lengths, self.runs_on)

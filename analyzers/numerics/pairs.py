@@ -42,8 +42,8 @@ class PairCounter:
     """Counts pairs of bit patterns of two dtypes on one thread; `take` returns the counts as `PairCounts`.
 
     eta: relative threshold of the probe, in (0, 1). Magnitudes are added to ``tables``, if given, which no other thread may use in the
-    meantime. Compiled loops do the counting, or torch if ``device`` is "cuda" or patterns are tensors, which are counted where they are and read back
-    by `take`.
+    meantime. Compiled loops do the counting, or torch if ``device`` is "cuda" or patterns are tensors: those are counted on their device,
+    and `take` reads the counts back.
     """
 
     def __init__(self, dtype_base: str, dtype_tuned: str, eta: float, tables: PairTables | None = None, device: str = "cpu") -> None:

@@ -25,7 +25,7 @@ def analyze(
     from analyzers.checkpoints import Access
     from analyzers.language_models.failures import explained
     from analyzers.language_models.load import check_work, open_model
-    from analyzers.precision_variants.work import Work, reference_device
+    from analyzers.precision_variants.work import Work, kept_bytes, reference_device
 
     start = perf_counter()
     access = access or Access()
@@ -35,6 +35,7 @@ def analyze(
         work = Work.of(request, opened, access)
         check_work(opened, work.runs * work.batch.token_ids.numel(), largest, "fewer variants, fewer or shorter sequences, a smaller model")
         device = reference_device(opened, work.batch, request.inside)
+        kept = kept_bytes(opened)
         if lent:
             if not request.random_init:
                 yield from opened.fetch()
@@ -45,7 +46,7 @@ def analyze(
             yield from opened.fetch()
             model = opened.load()
         reading = perf_counter()
-        measured = work.measurement(model, device)
+        measured = work.measurement(model, device, kept)
         reference, variants = yield from work.run(measured)
         del model
         now = perf_counter()

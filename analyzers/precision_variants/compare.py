@@ -1,27 +1,26 @@
 """The reference's tensors, stored once, and the errors of each variant's: float64 sums over every element, with no epsilon.
 
-All sums are over d = x - ref, computed exactly, so that small errors keep their digits: x = ref + d.
+All sums are over d = x - ref, so that small errors keep their digits: x = ref + d.
 """
 
 import math
-from collections.abc import Iterator
+import operator
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 from weakref import finalize
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from analyzers.precision_variants.reductions import FloatArray, chunk_of, totals
 from analyzers.precision_variants.results import Kind, TensorError
 from analyzers.precision_variants.run import Captured
 from analyzers.whole_files import scratch
-
-# Elements per pass: on a CPU so few that they stay in a core's cache and torch starts no second thread.
-_CPU_CHUNK = 1 << 15
-_GPU_CHUNK = 1 << 23
 
 
 class Fit(NamedTuple):
@@ -33,8 +32,7 @@ class Fit(NamedTuple):
     residual: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
+class Sums(NamedTuple):
     """Over the elements at which both x and ref are finite: their count, the sums of ref, d, ref^2, d^2 and ref d, and max |d|.
 
     nonfinite: elements of x that are NaN or infinite.
@@ -50,10 +48,9 @@ class Sums:
     ref_d: float = 0.0
     largest: float = 0.0
 
-    def __add__(self, other: "Sums") -> "Sums":
+    def __add__(self, other: "Sums") -> "Sums":  # type: ignore[override]
         """The sums over the elements of both."""
-        totals = [one + another for one, another in zip(astuple(self), astuple(other), strict=True)]
-        return replace(Sums(*totals), largest=max(self.largest, other.largest))
+        return Sums(*map(operator.add, self, other))._replace(largest=max(self.largest, other.largest))
 
     @property
     def rms(self) -> float | None:
@@ -107,54 +104,46 @@ class Sums:
         return Fit(slope, d_mean - (slope - 1) * ref_mean, correlation, residual)
 
 
-def by_sequence(x: Tensor, ref: Tensor, sequences: int, scale: float = 1.0) -> list[Sums]:
-    """Sums of x / scale against ref, one per sequence where the elements divide evenly by sequence, else one over all.
+def by_sequence(tensor: Tensor, sequences: int) -> Tensor:
+    """(S, n): one row per sequence where the elements divide evenly by sequence, else (1, n)."""
+    rows = 1 if tensor.numel() % sequences else sequences
+    return tensor.detach().reshape(rows, tensor.numel() // rows)
 
-    x, ref: the same number of elements, sequence by sequence; ref is finite and may be on another device. scale: a power of two.
+
+def sums(pairs: Sequence[tuple[Tensor, Tensor]], moments: Sequence[FloatArray], scale: float = 1.0) -> list[list[Sums]]:
+    """Sums of each x (R, n) divided by ``scale`` against its ref (R, n), one per row.
+
+    ref is finite and may be on another device. moments: `totals` of each ref; scale: a power of two.
     """
-    rows = 1 if x.numel() % sequences else sequences
-    x, ref = x.detach().reshape(rows, -1), ref.reshape(rows, -1)
-    return [_row_sums(*row, scale) for row in zip(x, ref, strict=True)]
+    divisors = np.array([scale, scale**2, scale**2, scale])
+    return [
+        [
+            _row(x.shape[1], *values, *of_ref[:2]) if np.isfinite(values).all() else _finite_sums(x[row], ref[row], scale)
+            for row, (values, of_ref) in enumerate(zip(found / divisors, known, strict=True))
+        ]
+        for (x, ref), found, known in zip(pairs, totals(pairs, scale), moments, strict=True)
+    ]
 
 
-def sums(x: Tensor, ref: Tensor, scale: float = 1.0) -> Sums:
-    """Sums over all elements."""
-    return by_sequence(x, ref, 1, scale)[0]
+def _row(elements: int, d: float, d_d: float, x_x: float, largest: float, ref: float, ref_ref: float) -> Sums:
+    """x^2 = ref^2 + 2 ref d + d^2, and |sum of ref d| is at most the product of both norms."""
+    bound = math.sqrt(ref_ref * d_d)
+    ref_d = max(-bound, min(bound, (x_x - ref_ref - d_d) / 2))
+    return Sums(elements, elements, 0, *map(float, (ref, d, ref_ref, d_d, ref_d, largest)))
 
 
-def _row_sums(x: Tensor, ref: Tensor, scale: float) -> Sums:
-    """x, ref: (n,)."""
-    if not len(x):
-        return Sums()
-    totals = torch.stack([_totals(ref_part, d) for ref_part, d in _chunks(x, ref, scale)])
-    values = [*totals[:, :-1].sum(0).tolist(), float(totals[:, -1].max())]
-    if all(map(math.isfinite, values)):
-        return Sums(len(x), len(x), 0, *values)
-    row = Sums()
-    for ref_part, d in _chunks(x, ref, scale):
-        finite = torch.isfinite(d)
-        count = int(finite.sum())
-        finite_totals = _totals(ref_part[finite], d[finite]).tolist() if count else ()
-        row += Sums(len(d), count, len(d) - count, *finite_totals)
-    return row
-
-
-def _chunks(x: Tensor, ref: Tensor, scale: float) -> Iterator[tuple[Tensor, Tensor]]:
-    """ref and d, chunk by chunk, in float64."""
-    chunk = _GPU_CHUNK if x.is_cuda else _CPU_CHUNK
-    for first in range(0, len(x), chunk):
-        ref_part = ref[first : first + chunk].to(x.device).double()
-        yield ref_part, x[first : first + chunk].to(torch.float64, copy=True).div_(scale).sub_(ref_part)
-
-
-def _totals(ref: Tensor, d: Tensor) -> Tensor:
-    """The last six fields of `Sums`. No dot products: a BLAS would start threads of its own."""
-    return torch.stack([ref.sum(), d.sum(), (ref * ref).sum(), (d * d).sum(), (ref * d).sum(), d.abs().max()])
+def _finite_sums(x: Tensor, ref: Tensor, scale: float) -> Sums:
+    """Sums over the finite elements of x (n,), a chunk at a time."""
+    whole = Sums()
+    for x_part, ref_part in zip(torch.split(x, chunk_of(x)), torch.split(ref, chunk_of(x)), strict=True):
+        finite = torch.isfinite(x_part)
+        chosen = ref_part.to(x.device)[finite][None]
+        ((part,),) = sums([(x_part[finite][None], chosen)], totals([(chosen, None)]), scale)
+        whole += part._replace(elements=len(x_part), nonfinite=len(x_part) - part.finite)
+    return whole
 
 
 Key = tuple[Kind, str, int | None]
-# Summed over sequences, so that they cannot be compared one sequence at a time.
-SUMMED: tuple[Kind, ...] = ("parameter_grad",)
 
 
 class TensorFiles:
@@ -177,13 +166,16 @@ class TensorFiles:
 
 @dataclass(slots=True)
 class Stored:
-    """Tensors of a reference run. device: where they are stored, "cpu" or "disk"; None for the device they were computed on.
+    """Tensors of a reference run. device: where they are stored, "cpu" or "disk"; None for the device they were computed on. moments: see
+    `sums`.
 
     log_p: (S, L); losses: (S, L), for gspo (S,); clipped: see `losses.LossTerms`. largest_gradient: over all tensors, without loss scale.
     """
 
     device: str | None
+    sequences: int
     tensors: dict[Key, Tensor] | TensorFiles = field(init=False)
+    moments: dict[Key, FloatArray] = field(default_factory=dict)
     log_p: Tensor = field(default_factory=lambda: torch.empty(0))
     losses: Tensor = field(default_factory=lambda: torch.empty(0))
     clipped: float | None = None
@@ -192,10 +184,17 @@ class Stored:
     def __post_init__(self) -> None:
         self.tensors = TensorFiles() if self.device == "disk" else {}
 
-    def store(self, captured: Captured) -> None:
-        """Store a tensor."""
-        tensor = captured.tensor.detach()
-        self.tensors[captured.kind, captured.name, captured.layer] = tensor.cpu() if self.device else tensor
+    def store(self, captured: Sequence[Captured]) -> None:
+        """Store tensors."""
+        moments = totals([(self.rows(each, each.tensor), None) for each in captured])
+        for each, of_tensor in zip(captured, moments, strict=True):
+            tensor = each.tensor.detach()
+            self.tensors[each.key] = tensor.cpu() if self.device else tensor
+            self.moments[each.key] = of_tensor
+
+    def rows(self, captured: Captured, tensor: Tensor) -> Tensor:
+        """The tensor by sequence; gradients of parameters are summed over sequences, so that they cannot be compared one at a time."""
+        return by_sequence(tensor, 1 if captured.kind == "parameter_grad" else self.sequences)
 
 
 @dataclass(slots=True)
@@ -234,16 +233,12 @@ class Comparison:
     """A variant's tensors against the reference's. scale: the loss scale of its gradients, a power of two."""
 
     stored: Stored
-    sequences: int
     scale: float = 1.0
     compared: list[Compared] = field(default_factory=list)
 
-    def add(self, captured: Captured) -> None:
-        """Compare a tensor with the stored one of its name."""
-        key = captured.kind, captured.name, captured.layer
-        self.add_tensor(*key, captured.tensor, self.stored.tensors[key])
-
-    def add_tensor(self, kind: Kind, name: str, layer: int | None, tensor: Tensor, ref: Tensor) -> None:
-        """Compare a tensor with ``ref``."""
-        sequences = 1 if kind in SUMMED else self.sequences
-        self.compared.append(Compared(kind, name, layer, tuple(tensor.shape), by_sequence(tensor, ref, sequences, self.scale)))
+    def add(self, captured: Sequence[Captured]) -> None:
+        """Compare tensors with the stored ones of the same names."""
+        pairs = [(self.stored.rows(each, each.tensor), self.stored.rows(each, self.stored.tensors[each.key])) for each in captured]
+        parts = sums(pairs, [self.stored.moments[each.key] for each in captured], self.scale)
+        for each, rows in zip(captured, parts, strict=True):
+            self.compared.append(Compared(each.kind, each.name, each.layer, tuple(each.tensor.shape), rows))

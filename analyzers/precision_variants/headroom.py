@@ -1,11 +1,13 @@
 """The largest magnitudes of each layer and their headroom in fp16."""
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from analyzers.precision_variants.reductions import largest, read
 from analyzers.precision_variants.results import Direction, Headroom, Overflow
 
 FP16_MAX = 65504.0
@@ -13,16 +15,18 @@ FP16_MAX = 65504.0
 FP16_OVERFLOWS = 65520.0
 
 
-def extreme(tensor: Tensor) -> tuple[float, int]:
-    """Largest finite |x|, and the number of elements that are NaN or infinite."""
-    if not tensor.numel():
-        return 0.0, 0
-    low, high = tensor.detach().aminmax()
-    largest = max(-float(low), float(high), 0.0)
-    if math.isfinite(float(low)) and math.isfinite(float(high)):
-        return largest, 0
-    finite = tensor.detach()[torch.isfinite(tensor)]
-    return extreme(finite)[0], tensor.numel() - finite.numel()
+def extremes(tensors: Sequence[Tensor]) -> list[tuple[float, int]]:
+    """Of each tensor the largest finite |x|, and the number of elements that are NaN or infinite."""
+    filled = {number: tensor.detach() for number, tensor in enumerate(tensors) if tensor.numel()}
+    peaks = dict(zip(filled, (value.item() for value in read(largest(list(filled.values())))), strict=True))
+    results = []
+    for number, tensor in enumerate(tensors):
+        peak, nonfinite = peaks.get(number, 0.0), 0
+        if not math.isfinite(peak):
+            finite = tensor.detach()[torch.isfinite(tensor)]
+            ((peak, _),), nonfinite = extremes([finite]), tensor.numel() - finite.numel()
+        results.append((peak, nonfinite))
+    return results
 
 
 @dataclass(slots=True)
@@ -38,9 +42,8 @@ class Peak:
     nonfinite: int = 0
     first: tuple[str, int] | None = None
 
-    def add(self, tensor: Tensor, name: str) -> None:
-        """Include a tensor."""
-        largest, nonfinite = extreme(tensor)
+    def add(self, tensor: Tensor, name: str, largest: float, nonfinite: int) -> None:
+        """Include a tensor and its `extremes`."""
         if largest > self.largest:
             self.largest, self.at = largest, name
         if tensor.dtype == torch.float16:
@@ -56,9 +59,11 @@ class Peaks:
 
     layers: dict[int, Peak] = field(default_factory=dict)
 
-    def add(self, layer: int, tensor: Tensor, name: str) -> None:
-        """Include a tensor of a layer."""
-        self.layers.setdefault(layer, Peak()).add(tensor, name)
+    def add(self, tensors: Iterable[tuple[int, str, Tensor]]) -> None:
+        """Include tensors with their layers and names, in the order computed."""
+        named = list(tensors)
+        for (layer, name, tensor), extreme in zip(named, extremes([tensor for _, _, tensor in named]), strict=True):
+            self.layers.setdefault(layer, Peak()).add(tensor, name, *extreme)
 
     @property
     def finite(self) -> bool:
@@ -111,8 +116,8 @@ def fp16_overflow(rows: tuple[Headroom, ...]) -> Overflow | None:
         sides: tuple[tuple[Direction, float | None, str | None], ...] = (
             ("weights", row.weights_max, row.weights_at), ("forward", row.forward_max, row.forward_at),
         )  # fmt: skip
-        for direction, largest, at in sides:
-            if largest is not None and largest >= FP16_OVERFLOWS:
+        for direction, peak, at in sides:
+            if peak is not None and peak >= FP16_OVERFLOWS:
                 return Overflow(layer=row.layer, name=at or "", direction=direction, nonfinite=0)
     return None
 

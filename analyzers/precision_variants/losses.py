@@ -15,7 +15,7 @@ from torch import Tensor
 from analyzers.precision_variants.request import Loss
 
 PIECE_BYTES = 16 << 20
-"""Bytes of fp32 logits handled at a time."""
+"""Bytes of fp32 logits handled at a time; on a GPU 16 times as many, since each operation is a launch."""
 
 
 class LossTerms(NamedTuple):
@@ -106,5 +106,5 @@ def _clipped_surrogate(ratios: Tensor, advantages: Tensor, clip: tuple[float, fl
 
 
 def _pieces(rows: Tensor) -> Iterator[slice]:
-    step = max(1, PIECE_BYTES // (4 * rows.shape[-1]))
+    step = max(1, PIECE_BYTES * (16 if rows.is_cuda else 1) // (4 * rows.shape[-1]))
     return (slice(first, first + step) for first in range(0, len(rows), step))

@@ -1,7 +1,7 @@
 """Runs of the reference and of the variants, one after the other, with progress by layer."""
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from analyzers.precision_variants.headroom import FP16_MAX, Peaks, fp16_overflow
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.report import VariantProgress
 from analyzers.precision_variants.results import Passes, Reference, Variant
-from analyzers.precision_variants.run import Run, RunOptions
+from analyzers.precision_variants.run import Captured, Run, RunOptions
 from analyzers.precision_variants.summary import logprobs, parameter_kinds, rows, summary
 from analyzers.precision_variants.variants import Settings, described
 from analyzers.precision_variants.weights import STORED, Rounding
@@ -27,7 +27,7 @@ REFERENCE = "reference"
 @dataclass(slots=True)
 class Measurement:
     """Runs of one model over token_ids (S, L + 1). attention: the reference's implementation; objective: the loss; reference_device: see
-    `reference.Stored`; runs: the number of runs to come, for the progress;
+    `reference.Stored`; runs: the number of runs to come, for the progress; kept: see `RunOptions`;
     disagreements: largest difference of a log-probability between references, by the attention implementation of the second.
     """
 
@@ -38,6 +38,7 @@ class Measurement:
     inside: bool
     reference_device: str | None
     runs: int
+    kept: int | None = None
     trials: int = 0
     references: int = 0
     variants: int = 0
@@ -57,20 +58,21 @@ class Measurement:
 
         Raises InvalidCheckpoint where values are not finite, InvalidData where old log-probabilities leave no gradient.
         """
-        stored = Stored(self.reference_device)
-        run = Run(self.anatomy, self.token_ids, RunOptions(Settings(), attention or self.attention, rounding, self.inside))
+        stored = Stored(self.reference_device, len(self.token_ids))
+        run = Run(self.anatomy, self.token_ids, RunOptions(Settings(), attention or self.attention, rounding, self.inside, self.kept))
         with explained(REFERENCE):
             for captured in run.forward():
                 stored.store(captured)
-                yield from self._step(REFERENCE, captured.kind, captured.layer)
+                yield from self._step(REFERENCE, captured)
             stored.log_p = run.log_p
             if not run.forward_peaks.finite or not torch.isfinite(run.log_p).all():
                 raise InvalidCheckpoint(_not_finite(rounding))
             stored.losses, coefficients, stored.clipped = self.objective.terms(run.log_p, run.log_p)
             self._check_gradient(stored.losses, coefficients)
+            stored.store(_per_token(stored.log_p, stored.losses))
             for captured in run.backward(coefficients, 1.0):
                 stored.store(captured)
-                yield from self._step(REFERENCE, captured.kind, captured.layer)
+                yield from self._step(REFERENCE, captured)
         if not run.backward_peaks.finite:
             raise InvalidCheckpoint(_not_finite(rounding))
         stored.largest_gradient = run.backward_peaks.largest
@@ -94,24 +96,22 @@ class Measurement:
         self, name: str, settings: Settings, attention: str, rounding: Rounding, stored: Stored
     ) -> Generator[VariantProgress, None, Variant]:
         """Run a variant and compare it with ``stored``. Raises InvalidRequest for an operation this machine does not support."""
-        sequences = len(self.token_ids)
-        run = Run(self.anatomy, self.token_ids, RunOptions(settings, attention, rounding, self.inside))
-        forward = Comparison(stored, sequences)
+        run = Run(self.anatomy, self.token_ids, RunOptions(settings, attention, rounding, self.inside, self.kept))
+        forward = Comparison(stored)
         with explained(name):
             for captured in run.forward():
                 forward.add(captured)
-                yield from self._step(name, captured.kind, captured.layer)
+                yield from self._step(name, captured)
             losses, coefficients, clipped = self.objective.terms(run.log_p, stored.log_p)
-            forward.add_tensor("logprob", "logprob", None, run.log_p, stored.log_p)
-            forward.add_tensor("loss", "loss", None, losses, stored.losses)
+            forward.add(_per_token(run.log_p, losses))
 
             def attempt(scale: float) -> Generator[VariantProgress, None, Attempt]:
-                gradients = Comparison(stored, sequences, scale)
+                gradients = Comparison(stored, scale)
                 for captured in run.backward(coefficients, scale):
                     if searched and not run.backward_peaks.finite:
                         return Attempt(scale, gradients, run.backward_peaks, False)
                     gradients.add(captured)
-                    yield from self._step(name, captured.kind, captured.layer, scale)
+                    yield from self._step(name, captured, scale)
                 return Attempt(scale, gradients, run.backward_peaks, run.backward_peaks.finite)
 
             searched = settings.dtype == "fp16" and bool(torch.isfinite(losses).all())
@@ -158,8 +158,9 @@ class Measurement:
                 "gradient to compare: check them, or clip less (clip low 1 and clip high 1e6 clip nothing)."
             )
 
-    def _step(self, name: str, kind: str, layer: int | None, scale: float = 1.0) -> Iterator[VariantProgress]:
+    def _step(self, name: str, captured: Sequence[Captured], scale: float = 1.0) -> Iterator[VariantProgress]:
         """One progress per layer and direction."""
+        kind, _, layer = captured[-1].key
         layers = len(self.anatomy.layers)
         if layer is None or kind not in ("hidden", "hidden_grad"):
             return
@@ -180,6 +181,10 @@ class Measurement:
         self._done += 2 * len(self.anatomy.layers)
         total = 2 * len(self.anatomy.layers) * self.runs
         return VariantProgress(done=self._done, total=total, unit="layers", note=f"{name}: done", variant=name, finished=True)
+
+
+def _per_token(log_p: Tensor, losses: Tensor) -> list[Captured]:
+    return [Captured("logprob", "logprob", None, log_p), Captured("loss", "loss", None, losses)]
 
 
 def _not_finite(rounding: Rounding) -> str:

@@ -1,4 +1,4 @@
-"""One run of a model, forward and backward, stage by stage; the tensors at every boundary are yielded before the next stage begins.
+"""One run of a model, forward and backward, stage by stage; the tensors of every stage are yielded before the next begins.
 
 Between stages the model is unchanged: cast weights, replaced forwards and settings of torch exist only while a stage computes. As with
 activation checkpointing, a layer runs forward once more in the backward pass, so that only one layer's activations and cast weights are
@@ -31,6 +31,9 @@ from analyzers.precision_variants.results import Kind
 from analyzers.precision_variants.variants import Settings
 from analyzers.precision_variants.weights import STORED, Leaf, Rounding, Weights, in_place
 
+_Output = tuple[str, Tensor, int]
+"""Name and output of a module, and the number of writes into it so far."""
+
 _NO_COMPUTATION = (nn.Dropout, nn.Identity)
 
 
@@ -43,15 +46,23 @@ class Captured:
     layer: int | None
     tensor: Tensor
 
+    @property
+    def key(self) -> tuple[Kind, str, int | None]:
+        """What a run has one tensor of."""
+        return self.kind, self.name, self.layer
+
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to run: settings, attention implementation, rounding of the weights beforehand; inside: also capture modules within layers."""
+    """How to run: settings, attention implementation, rounding of the weights beforehand; inside: also capture modules within layers; kept:
+    bytes of graphs that are kept for the backward pass.
+    """
 
     settings: Settings
     attention: str
     rounding: Rounding = STORED
     inside: bool = False
+    kept: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,30 +91,35 @@ class Run:
         self._hidden: list[Tensor] = []
         self._calls: list[_Call] = []
         self._offloaded = is_offloaded(anatomy.layers[0])
-        self._graphs = KeptGraphs(0 if self._offloaded else limits.PRECISION_KEPT_BYTES)
+        self._copies = options.inside
+        self._graphs = KeptGraphs(0 if self._offloaded else limits.PRECISION_KEPT_BYTES if options.kept is None else options.kept)
         self.logits: Tensor
         self.log_p: Tensor
 
-    def forward(self) -> Iterator[Captured]:
-        """Embeddings, layers (and the modules inside), logits."""
+    def forward(self) -> Iterator[list[Captured]]:
+        """Embeddings; layers (the modules inside first); logits."""
         last = len(self.anatomy.layers)
         with self._stage(), torch.enable_grad():
             self._embedding_leaves = self._weights.leaves(self.anatomy.outside, False)
             self._embedded = self._decoder(self._embedding_leaves, None)
-        yield self._boundary("embeddings", self._embedded.detach())
+        yield [self._boundary("embeddings", self._embedded.detach(), [])]
         for layer in range(last):
-            inside: list[Captured] = []
             with self._stage():
                 self._graphs.make_room()
-                graph = self._run_layer(layer, self._record(layer, inside))
-                for leaf in graph.leaves:
-                    self.weight_peaks.add(layer, leaf.tensor, leaf.name)
+                graph, outputs = self._run_layer(layer)
+                if not self._copies and any(tensor._version != version for _, tensor, version in outputs):
+                    self._copies = True  # a module has written into the output of another
+                    del graph, outputs
+                    graph, outputs = self._run_layer(layer)
+                self.weight_peaks.add((layer, leaf.name, leaf.tensor) for leaf in graph.leaves)
                 output = graph.output.detach()
                 self._graphs.keep(graph)
-                del graph, leaf
-            yield from inside
-            del inside
-            yield self._boundary(f"layers.{layer}", output)
+                del graph
+            captured = [Captured("inside", name, layer, tensor) for name, tensor, _ in outputs] if self.options.inside else []
+            captured.append(self._boundary(f"layers.{layer}", output, outputs))
+            del outputs
+            yield captured
+            del captured
         with self._stage():
             with torch.no_grad():
                 self._final = self._decoder(self._weights.leaves(self.anatomy.outside, False), self._hidden[last])
@@ -115,27 +131,24 @@ class Run:
                 self.logits = LogitMap.of(self.anatomy.model)(logits)
             self._targets = self._targets.to(self.logits.device)
             self.log_p = log_probabilities(self.logits, self._targets)
-        for leaf in self._embedding_leaves:
-            self.weight_peaks.add(-1, leaf.tensor, leaf.name)
-        for leaf in self._head_leaves:
-            self.weight_peaks.add(last, leaf.tensor, leaf.name)
-        self.forward_peaks.add(last, self._final, "final norm")
-        self.forward_peaks.add(last, self.logits, "logits")
-        yield Captured("logits", "logits", None, self.logits.detach())
+        for layer, leaves in ((-1, self._embedding_leaves), (last, self._head_leaves)):
+            self.weight_peaks.add((layer, leaf.name, leaf.tensor) for leaf in leaves)
+        self.forward_peaks.add([(last, "final norm", self._final), (last, "logits", self.logits)])
+        yield [Captured("logits", "logits", None, self.logits.detach())]
 
-    def backward(self, coefficients: Tensor, scale: float) -> Iterator[Captured]:
+    def backward(self, coefficients: Tensor, scale: float) -> Iterator[list[Captured]]:
         """Gradients of scale times the loss, from the logits down to the embeddings. coefficients: (S, L), see `losses`."""
         self.backward_peaks = Peaks()
         last = len(self.anatomy.layers)
         with self._stage():
             gradient = logits_gradient(self.logits, self._targets, coefficients * scale)
-            self.backward_peaks.add(last, gradient, "logits")
-        yield Captured("logits_grad", "logits", None, gradient)
+            self.backward_peaks.add([(last, "logits", gradient)])
+        yield [Captured("logits_grad", "logits", None, gradient)]
         with self._stage():
             inputs = [self._head_input, *(leaf.tensor for leaf in self._head_leaves)]
             final_gradient, *head_gradients = _gradients(self.logits, inputs, gradient, retain=True)
             gradients = {leaf.name: each for leaf, each in zip(self._head_leaves, head_gradients, strict=True)}
-            self.backward_peaks.add(last, final_gradient, "final norm")
+            self.backward_peaks.add([(last, "final norm", final_gradient)])
             leaves = self._weights.leaves(self.anatomy.outside, False)
             with torch.enable_grad():
                 hidden = self._hidden[last].detach().requires_grad_()
@@ -145,33 +158,28 @@ class Run:
             for leaf, each in zip(leaves, norm_gradients, strict=True):
                 _add(gradients, leaf.name, each)
             del leaves, head_gradients, norm_gradients
-        yield self._boundary_gradient(f"layers.{last - 1}", last - 1, gradient)
+        yield [self._boundary_gradient(last, gradient, [])]
         for layer in reversed(range(last)):
             with self._stage():
-                graph = self._graphs.take(layer) or self._run_layer(layer, None)
+                graph = self._graphs.take(layer) or self._run_layer(layer)[0]
                 leaves, edges = graph.leaves, graph.edges
                 inputs = [graph.hidden, *(leaf.tensor for leaf in leaves)]
                 results = _gradients(graph.output, [*inputs, *edges.values()], gradient)
                 del graph
-                gradient, leaf_gradients, edge_gradients = results[0], results[1 : len(inputs)], results[len(inputs) :]
-                for name, each in zip(edges, edge_gradients, strict=True):
-                    self.backward_peaks.add(layer, each, name)
-                for leaf, each in zip(leaves, leaf_gradients, strict=True):
-                    self.backward_peaks.add(layer, each, leaf.name)
-                names = [leaf.name for leaf in leaves]
-                del results, leaves, leaf, inputs
-            if self.options.inside:
-                yield from (Captured("inside_grad", name, layer, each) for name, each in zip(edges, edge_gradients, strict=True))
-            yield from (Captured("parameter_grad", name, layer, each) for name, each in zip(names, leaf_gradients, strict=True))
-            del leaf_gradients, edge_gradients, edges  # an edge holds its graph, and so the weights
-            yield self._boundary_gradient(f"layers.{layer - 1}" if layer else "embeddings", layer - 1, gradient)
+                gradient, inside = results[0], list(zip(edges, results[len(inputs) :], strict=True))
+                parameters = [(leaf.name, each) for leaf, each in zip(leaves, results[1 : len(inputs)], strict=True)]
+                del results, leaves, inputs, edges  # an edge holds its graph, and so the weights
+            captured = [Captured("inside_grad", name, layer, each) for name, each in inside] if self.options.inside else []
+            captured += [Captured("parameter_grad", name, layer, each) for name, each in parameters]
+            captured.append(self._boundary_gradient(layer, gradient, [*inside, *parameters]))
+            yield captured
+            del inside, parameters, captured
         with self._stage():
             inputs = [leaf.tensor for leaf in self._embedding_leaves]
             for leaf, each in zip(self._embedding_leaves, _gradients(self._embedded, inputs, gradient, retain=True), strict=True):
                 _add(gradients, leaf.name, each)
-        for name, each in gradients.items():
-            self.backward_peaks.add(-1, each, name)
-            yield Captured("parameter_grad", name, None, each)
+        self.backward_peaks.add((-1, name, each) for name, each in gradients.items())
+        yield [Captured("parameter_grad", name, None, each) for name, each in gradients.items()]
 
     @contextmanager
     def _stage(self) -> Iterator[None]:
@@ -179,24 +187,28 @@ class Run:
         with arithmetic(self.options.settings, device), attention(self.anatomy.model, self.options.attention), in_place(self._buffers):
             yield
 
-    def _boundary(self, name: str, hidden: Tensor) -> Captured:
+    def _boundary(self, name: str, hidden: Tensor, inside: Sequence[_Output]) -> Captured:
         """Keep the output of a stage for the backward pass."""
         layer = len(self._hidden) - 1
         self._hidden.append(hidden)
-        self.forward_peaks.add(layer, hidden, name)
+        self.forward_peaks.add([*((layer, inner, tensor) for inner, tensor, _ in inside), (layer, name, hidden)])
         return Captured("hidden", name, layer, hidden)
 
-    def _boundary_gradient(self, name: str, layer: int, gradient: Tensor) -> Captured:
-        self.backward_peaks.add(layer, gradient, name)
+    def _boundary_gradient(self, above: int, gradient: Tensor, inside: Sequence[tuple[str, Tensor]]) -> Captured:
+        """The gradient that leaves layer ``above``, after those inside it."""
+        layer = above - 1
+        name = f"layers.{layer}" if above else "embeddings"
+        self.backward_peaks.add([*((above, inner, each) for inner, each in inside), (layer, name, gradient)])
         return Captured("hidden_grad", name, layer, gradient)
 
-    def _run_layer(self, layer: int, record: Callable[[str, Tensor], None] | None) -> Graph:
-        """Run a layer with autograd. record: called with the output of each of its modules."""
+    def _run_layer(self, layer: int) -> tuple[Graph, list[_Output]]:
+        """Run a layer with autograd. Returns also the outputs of its modules, copied where others write into them."""
         edges: dict[str, GradientEdge] = {}
+        outputs: list[_Output] = []
 
         def on_output(name: str, tensor: Tensor) -> None:
-            if record is not None:
-                record(name, tensor.detach())
+            output = tensor.detach().clone() if self._copies else tensor.detach()
+            outputs.append((name, output, output._version))
             if tensor.requires_grad:
                 edges[name] = get_gradient_edge(tensor)
 
@@ -205,7 +217,7 @@ class Run:
             with torch.enable_grad(), self._hooks(layer, on_output), saved_bytes(leaves) as sizes:
                 hidden = self._hidden[layer].detach().requires_grad_()
                 output = self._layer(layer, hidden, leaves)
-        return Graph(layer, hidden, output, leaves, edges, sum(sizes.values()))
+        return Graph(layer, hidden, output, leaves, edges, sum(sizes.values())), outputs
 
     def _layer(self, layer: int, hidden: Tensor, leaves: Sequence[Leaf]) -> Tensor:
         module, call, attention = self.anatomy.layers[layer], self._calls[layer], self.anatomy.attentions[layer]
@@ -237,14 +249,6 @@ class Run:
             self._calls = calls
             return inputs[0]
         return cast(Tensor, final)
-
-    def _record(self, layer: int, inside: list[Captured]) -> Callable[[str, Tensor], None]:
-        def record(name: str, tensor: Tensor) -> None:
-            self.forward_peaks.add(layer, tensor, name)
-            if self.options.inside:
-                inside.append(Captured("inside", name, layer, tensor.clone()))  # a later module may write into it
-
-        return record
 
     @contextmanager
     def _hooks(self, layer: int, on_output: Callable[[str, Tensor], None]) -> Iterator[None]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from analyzers import limits
 from analyzers.precision_variants.compare import Compared, Sums, sums
+from analyzers.precision_variants.reductions import totals
 from analyzers.precision_variants.request import CLIP
 from analyzers.precision_variants.results import Kind, Logprobs, ParameterKind, Summary, TensorError
 
@@ -55,7 +56,8 @@ def logprobs(log_p: Tensor, reference: Tensor) -> Logprobs:
     d = (log_p.double() - reference.to(log_p.device).double()).cpu()
     sequence_means = d.mean(-1)
     d, sequence_means = d[torch.isfinite(d)], sequence_means[torch.isfinite(sequence_means)]
-    whole = sums(log_p, reference)
+    rows = [(log_p.reshape(1, -1), reference.to(log_p.device).reshape(1, -1))]
+    ((whole,),) = sums(rows, totals([(reference, None) for _, reference in rows]))
     fit = whole.fit()
     ratios, sequence_ratios = d.expm1().abs(), sequence_means.expm1()
     low, high = CLIP["gspo"]

@@ -72,9 +72,10 @@ class Work:
         """Number of references and variants."""
         return len(self._references()) + len(self.variants)
 
-    def measurement(self, model: nn.Module, device: str | None) -> Measurement:
-        """The runs of a loaded model. device: where the reference is stored."""
-        return Measurement(Anatomy.of(model), self.batch.token_ids, self.attention, self.objective, self.request.inside, device, self.runs)
+    def measurement(self, model: nn.Module, device: str | None, kept: int) -> Measurement:
+        """The runs of a loaded model. device: where the reference is stored; kept: see `kept_bytes`."""
+        batch, inside = self.batch.token_ids, self.request.inside
+        return Measurement(Anatomy.of(model), batch, self.attention, self.objective, inside, device, self.runs, kept)
 
     def run(self, measured: Measurement) -> Generator[VariantProgress, None, tuple[Reference, dict[str, Variant]]]:
         """The reference with the stored weights, then every variant; with ``pre_rounded`` each after a reference rounded like it."""
@@ -198,3 +199,11 @@ def reference_device(opened: OpenModel, batch: Batch, inside: bool) -> str | Non
     if stored > free:
         raise ModelTooLarge(f"The reference needs {size(stored)} of disk and this machine has {size(free)} left: choose a smaller model.")
     return "disk"
+
+
+def kept_bytes(opened: OpenModel) -> int:
+    """Bytes of graphs that a run may keep: the limit, or on a GPU half of what the run leaves free there, if that is more.
+
+    Call after `reference_device`, before the model is loaded.
+    """
+    return limits.PRECISION_KEPT_BYTES if opened.runs_on == "cpu" else max(limits.PRECISION_KEPT_BYTES, opened.spare_bytes // 2)

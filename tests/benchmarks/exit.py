@@ -28,6 +28,17 @@ def exit_heads(folder: Path) -> Iterator[Result]:
     yield Result("exit, built-in sample", quantity(whole.seconds, "s"), "", None, f"< {SAMPLE_SECONDS} s", met)
 
 
+def exit_on_gpu() -> Iterator[Result]:
+    """Time and peak memory of each head's fused loss on a CUDA GPU, next to those of all logits at once."""
+    for vocabulary in VOCABULARIES:
+        found = run(["-m", "tests.benchmarks.exit_ways", str(vocabulary), "cuda"]).json
+        naive = found["ways"].pop("naive")
+        yield Result(f"  exit head, all logits at once, V = {vocabulary:,}", "", f"{_seconds(naive)}, {_bytes(naive)}")
+        for method, ours in found["ways"].items():
+            yield Result(f"  exit head, {method}, V = {vocabulary:,}", _seconds(ours), _seconds(naive), naive["seconds"] / ours["seconds"])
+            yield Result("    memory", _bytes(ours), _bytes(naive), naive["bytes"] / ours["bytes"])
+
+
 def _seconds(found: Mapping[str, float]) -> str:
     return f"{quantity(found['seconds'], 's')} (min {quantity(found['least'], 's')})"
 

@@ -1,7 +1,8 @@
-"""``python -m tests.benchmarks.exit_ways VOCABULARY``: one step of each head on random tokens; prints seconds and bytes of each, and sizes.
+"""``python -m tests.benchmarks.exit_ways VOCABULARY [cuda]``: one step of each head on random tokens; prints seconds and bytes of each.
 
-Compared with ``naive``: logits of all tokens at once and torch's own backward pass. Each runs in a forked process. bytes: the kernel's
-count of peak memory, beyond that before the first step. chunk: bytes of a chunk of logits; inputs: of h, of its gradient and of that of W.
+Compared with ``naive``: logits of all tokens at once and torch's own backward pass. On a CPU each runs in a forked process, in float32, on
+a GPU in bfloat16. bytes: peak memory, beyond that before the first step, as the kernel or torch counts it. chunk: bytes of a chunk of
+logits; inputs: of h, of its gradient and of that of W.
 """
 
 import ctypes
@@ -19,6 +20,7 @@ from analyzers.exit_feedback.heads import HEADS, HeadSettings, build_head
 from .memory import peak_memory
 
 TOKENS, WIDTH, CHUNK = 384, 128, 128
+GPU_TOKENS, GPU_WIDTH, GPU_CHUNK = 4096, 2048, 512
 ROUNDS = 3
 # mallopt's M_MMAP_THRESHOLD: from how many bytes on memory is the kernel's again as soon as it is freed. Left alone it rises with what is
 # freed, so that the count would be of what had been in use; where it stays low, time goes into fetching the same pages again and again.
@@ -54,8 +56,36 @@ def measure(way: str, vocabulary: int, report: Connection) -> None:
     report.send({"seconds": sorted(seconds)[ROUNDS // 2], "least": min(seconds), "bytes": peak_bytes})
 
 
-def main(vocabulary: int) -> None:
+def measure_on_gpu(way: str, vocabulary: int) -> dict[str, float]:
+    """As `measure`, the median of more rounds."""
+    random = torch.Generator("cuda").manual_seed(0)
+    h = torch.randn(GPU_TOKENS, GPU_WIDTH, generator=random, device="cuda").bfloat16().requires_grad_()
+    weight = torch.randn(vocabulary, GPU_WIDTH, generator=random, device="cuda").mul_(GPU_WIDTH**-0.5).bfloat16()
+    targets = torch.randint(vocabulary, (GPU_TOKENS,), generator=random, device="cuda")
+    head = build_head("exact" if way == "naive" else way, weight, None, HeadSettings(rank=128, rank_exact=32))
+
+    def step() -> float:
+        start = time.perf_counter()
+        loss = cross_entropy(linear(h, head.weight).float(), targets) if way == "naive" else head.loss(h, targets, chunk=GPU_CHUNK)
+        torch.autograd.backward(loss)
+        h.grad = head.weight.grad = None
+        torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    for _ in range(2):  # what is loaded and set up once
+        step()
+    with peak_memory("cuda") as peak:
+        step()
+        peak_bytes = peak()
+    seconds = sorted(step() for _ in range(3 * ROUNDS))
+    return {"seconds": seconds[len(seconds) // 2], "least": seconds[0], "bytes": peak_bytes}
+
+
+def main(vocabulary: int, device: str = "cpu") -> None:
     """All ways, one after the other."""
+    if device == "cuda":
+        print(json.dumps({"ways": {way: measure_on_gpu(way, vocabulary) for way in ("naive", *HEADS)}}))
+        return
     found: dict[str, dict[str, float]] = {}
     processes = multiprocessing.get_context("fork")
     for way in ("naive", *HEADS):
@@ -75,4 +105,4 @@ def main(vocabulary: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from .child import quantity, run
 from .conflict import TIMES_FASTER
+from .exit import exit_on_gpu
 from .gpu_counting import counting
-from .precision import TIMES_PLAIN
+from .precision import precision_on_gpu
 from .result import Result
 
 
@@ -35,11 +36,8 @@ def gpu(folder: Path) -> Iterator[Result]:
         yield Result("    memory in addition to the model", mine, theirs, naive["bytes"] / ours["bytes"])
         mine, theirs = (f"{each['conflict_rate']:.5f}" for each in (ours, naive))
         yield Result("    conflict rate", mine, theirs, None, "within 0.001", equal)
-    for way in ("bf16", "fp16"):
-        measured = run(["-m", "tests.benchmarks.precision_ways", way, "gpu", "cuda"]).json
-        ratio, plain = measured["ratio"], f"{quantity(measured['passes'], 's')} plain"
-        name, target = f"  precision, {way}, {sum(measured['counts'].values())} passes", f"<= {TIMES_PLAIN} times"
-        yield Result(name, quantity(measured["seconds"], "s"), plain, 1 / ratio, target, ratio <= TIMES_PLAIN)
+    yield from precision_on_gpu()
+    yield from exit_on_gpu()
 
 
 def main() -> None:

@@ -35,3 +35,14 @@ def precision(folder: Path) -> Iterator[Result]:
     whole = [run(["-m", "analyzers", "precision", "sample:tiny-bf16", "--json"], folder=folder) for _ in range(RUNS)]
     worst = max(each.seconds for each in whole)
     yield Result("precision, built-in sample, 5 variants", quantity(worst, "s"), "", None, f"< {SAMPLE_SECONDS} s", worst < SAMPLE_SECONDS)
+
+
+def precision_on_gpu() -> Iterator[Result]:
+    """Time of the same on a CUDA GPU, of a Llama of 0.2 billion parameters and one of 0.75 billion; and what is done once per model."""
+    for shape, way in product(("gpu", "large"), ("bf16", "fp16")):
+        found = run(["-m", "tests.benchmarks.precision_ways", way, shape, "cuda"]).json
+        ratio, plain = found["ratio"], f"{quantity(found['passes'], 's')} plain"
+        name, target = f"  precision, {way}, width {found['width']}, {sum(found['counts'].values())} passes", f"<= {TIMES_PLAIN} times"
+        yield Result(name, quantity(found["seconds"], "s"), plain, 1 / ratio, target, ratio <= TIMES_PLAIN)
+        yield Result("    times the plain passes", f"{ratio:.2f} (min {found['least']:.2f})")
+        yield Result("    once per model", quantity(found["setup"], "s"))

@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.precision_ways WAY [SHAPE [DEVICE]]``: precision variants of a Llama of 8 layers; prints seconds, or bytes.
+"""``python -m tests.benchmarks.precision_ways WAY [SHAPE [DEVICE]]``: precision variants of a Llama; prints seconds, or bytes.
 
 ``bf16``, ``fp16``: time of the whole run, and in turn with it of the plain forward and backward passes that it consists of. ``ours``,
 ``naive``: memory of the whole run, and of keeping what both models gave and comparing it at the end.
@@ -24,17 +24,18 @@ from analyzers.precision_variants.weights import DTYPES, STORED
 
 from .memory import peak_memory
 
-LAYERS, HEAD_WIDTH = 8, 64
-# Vocabulary, hidden width, FFN width.
-SHAPES = {"narrow": (4096, 256, 704), "wide": (8192, 768, 2048), "gpu": (32000, 1024, 4096)}
+HEAD_WIDTH = 64
+# Layers, vocabulary, hidden width, FFN width; the last has 0.75 billion parameters.
+SHAPES = {"narrow": (8, 4096, 256, 704), "wide": (8, 8192, 768, 2048), "gpu": (8, 32000, 1024, 4096), "large": (12, 32000, 2048, 5632)}
 SEQUENCES, TOKENS = 4, 256
 VARIANTS = {"bf16": ("bf16", "bf16_fp32_lm_head", "bf16_fp32_residual"), "fp16": ("fp16",)}
 ROUNDS = 3
 
 
-def ours(model: Any, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, int]:
+def ours(anatomy: Anatomy, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, int]:
     """Everything; how many passes were run in each dtype."""
-    measured = Measurement(Anatomy.of(model), token_ids, "sdpa", Objective(), False, None, 1 + len(names))
+    kept = torch.cuda.mem_get_info()[0] // 2 if token_ids.is_cuda else None
+    measured = Measurement(anatomy, token_ids, "sdpa", Objective(), False, None, 1 + len(names), kept)
     passes: dict[str, int] = {"fp32": 1}
     stored, _ = _last(measured.reference(STORED, True))
     for name in names:
@@ -70,13 +71,21 @@ def naive(model: Any, token_ids: Tensor) -> None:
 
 
 def timed(model: Any, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, Any]:
-    """Median over rounds of the whole run over its plain passes, after one round that is thrown away; and the last round's seconds."""
+    """Median over rounds of the whole run over its plain passes, after one round that is thrown away; and the last round's seconds.
+
+    setup: seconds until the dtypes are known that transformers loads the model in, once per model.
+    """
+    start = time.perf_counter()
+    anatomy = Anatomy.of(model)
+    for name in names:
+        anatomy.loaded(DTYPES[PRESETS[name].dtype])
+    setup = time.perf_counter() - start
     dtypes: dict[str, torch.dtype] = {"fp32": torch.float32, **{PRESETS[name].dtype: DTYPES[PRESETS[name].dtype] for name in names}}
     models = {name: deepcopy(model).to(dtype).requires_grad_(True) for name, dtype in dtypes.items()}
     ratios, whole, passes = [], [], 0.0
     for _ in range(1 + ROUNDS):
         start = time.perf_counter()
-        counts = ours(model, token_ids, names)
+        counts = ours(anatomy, token_ids, names)
         whole.append(time.perf_counter() - start)
         passes = 0.0
         for name, count in counts.items():
@@ -85,29 +94,31 @@ def timed(model: Any, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, An
                 plain(models[name], token_ids)
                 passes += time.perf_counter() - start
         ratios.append(whole[-1] / passes)
-    return {"ratio": sorted(ratios[1:])[ROUNDS // 2], "least": min(ratios[1:]), "seconds": whole[-1], "passes": passes, "counts": counts}
+    ratio, least = sorted(ratios[1:])[ROUNDS // 2], min(ratios[1:])
+    return {"ratio": ratio, "least": least, "seconds": whole[-1], "passes": passes, "counts": counts, "setup": setup}
 
 
 def main(way: str, shape: str = "narrow", device: str = "cpu") -> None:
     """Build the model, run, print JSON. ``bytes``: the most memory beyond what the model took; ``reference``: of what is kept."""
     torch.manual_seed(0)
-    vocabulary, hidden, width = SHAPES[shape]
+    layers, vocabulary, hidden, width = SHAPES[shape]
     config = LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=hidden,
         intermediate_size=width,
-        num_hidden_layers=LAYERS,
+        num_hidden_layers=layers,
         num_attention_heads=hidden // HEAD_WIDTH,
         max_position_embeddings=TOKENS,
     )
-    model = LlamaForCausalLM(config).eval().requires_grad_(False).to(device)  # type: ignore[no-untyped-call]
+    with torch.device(device):
+        model = LlamaForCausalLM(config).eval().requires_grad_(False)  # type: ignore[no-untyped-call]
     token_ids = torch.randint(vocabulary, (SEQUENCES, TOKENS)).to(device)
     if way in VARIANTS:
         print(json.dumps({"width": hidden, **timed(model, token_ids, VARIANTS[way])}))
         return
     with peak_memory(device) as peak:
         if way == "ours":
-            ours(model, token_ids, ("bf16",))
+            ours(Anatomy.of(model), token_ids, ("bf16",))
         else:
             naive(model, token_ids)
     print(json.dumps({"bytes": peak(), "model": sum(each.numel() for each in model.parameters()) * 4}))

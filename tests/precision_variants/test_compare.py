@@ -1,6 +1,5 @@
 """Errors of tensors and of log-probabilities, compared with their formulas in float64."""
 
-from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from analyzers.precision_variants.compare import Compared, by_sequence, sums
-from analyzers.precision_variants.headroom import extreme
+from analyzers.precision_variants import reductions
+from analyzers.precision_variants.compare import Compared, Sums, by_sequence, sums
+from analyzers.precision_variants.headroom import extremes
+from analyzers.precision_variants.reductions import totals
 from analyzers.precision_variants.summary import logprobs
 
 FloatArray = NDArray[np.float64]
@@ -34,8 +35,14 @@ def metrics(x: FloatArray, ref: FloatArray) -> dict[str, Any]:
     }
 
 
+def compared(x: Tensor, ref: Tensor, sequences: int = 1, scale: float = 1.0) -> list[Sums]:
+    """Sums of each sequence."""
+    pairs = [(by_sequence(x, sequences), by_sequence(ref, sequences))]
+    return sums(pairs, totals([(pairs[0][1], None)]), scale)[0]
+
+
 def row(x: Tensor, ref: Tensor, sequences: int = 1, scale: float = 1.0) -> dict[str, Any]:
-    return Compared("hidden", "layers.0", 0, tuple(x.shape), by_sequence(x, ref, sequences, scale)).row().model_dump()
+    return Compared("hidden", "layers.0", 0, tuple(x.shape), compared(x, ref, sequences, scale)).row().model_dump()
 
 
 @pytest.mark.parametrize(
@@ -69,11 +76,14 @@ def test_sums_of_every_dtype_and_size(dtype: torch.dtype, size: int) -> None:
     ref = torch.randn(size, generator=generator)
     x = (8 * ref + 0.1 * torch.randn(size, generator=generator)).to(dtype)
     wide, d = ref.double().numpy(), (x.double() / 8 - ref.double()).numpy()
-    exact = [wide.sum(), d.sum(), (wide**2).sum(), (d**2).sum(), (wide * d).sum(), np.abs(d).max()]
+    exact = [wide.sum(), d.sum(), (wide**2).sum(), (d**2).sum(), np.abs(d).max()]
+    product, norms = (wide * d).sum(), float(np.linalg.norm(wide) * np.linalg.norm(d))
     strided = torch.stack([x, x + 1], 1)
     before = strided.clone()
     for values in (x, strided[:, 0]):
-        assert list(astuple(sums(values, ref, 8.0))[3:]) == pytest.approx(exact, rel=1e-9, abs=1e-9)
+        *found, ref_d, greatest = compared(values, ref, scale=8.0)[0][3:]
+        assert [*found, greatest] == pytest.approx(exact, rel=1e-9, abs=1e-9)
+        assert ref_d == pytest.approx(product, abs=1e-11 * norms)
     assert torch.equal(strided, before)
 
 
@@ -81,12 +91,35 @@ def test_sums_of_every_dtype_and_size(dtype: torch.dtype, size: int) -> None:
 def test_extremes_of_every_kind(dtype: torch.dtype) -> None:
     x = torch.randn(40, 50, generator=torch.Generator().manual_seed(4)).to(dtype)
     x[3, 7] = -19.5
-    for tensor in (x, x.T, x[:, 3:9], x[3, 7], torch.cat([x, -x])):
-        assert extreme(tensor) == (19.5 if -19.5 in tensor or 19.5 in tensor else float(tensor.abs().max()), 0)
+    several = (x, x.T, x[:, 3:9], x[3, 7], torch.cat([x, -x]))
+    assert extremes(several) == [(19.5 if -19.5 in each or 19.5 in each else float(each.abs().max()), 0) for each in several]
     x[0, :3] = torch.tensor([torch.inf, -torch.inf, torch.nan])
-    assert extreme(x) == (19.5, 3)
-    assert extreme(torch.full((5,), torch.nan, dtype=dtype)) == (0.0, 5)
-    assert extreme(torch.zeros(5, dtype=dtype)) == (0.0, 0) and extreme(x[:0]) == (0.0, 0)
+    assert extremes([torch.zeros(5, dtype=dtype), x, x[:0], torch.full((5,), torch.nan)]) == [(0.0, 0), (19.5, 3), (0.0, 0), (0.0, 5)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("size", [1e-25, 1.0])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_the_kernels_of_a_gpu_give_the_same_sums(dtype: torch.dtype, size: float, offset: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In several blocks, on a CPU, against float64: also of tiny values, whose squares float32 does not hold, and of a large mean."""
+    monkeypatch.setattr(reductions, "on_gpu", lambda tensor: True)
+    monkeypatch.setattr(reductions, "_GPU_CHUNK", 70_001)
+    generator = torch.Generator().manual_seed(5)
+    ref = (torch.randn(4, 100_000, generator=generator) + offset) * size
+    scale = 2.0**24 if dtype == torch.float16 and size < 1 else 4.0
+    x = (1.01 * scale * ref).to(dtype)
+    pairs = [(by_sequence(x, 4), by_sequence(ref, 4)), (by_sequence(x, 1), by_sequence(ref, 1))]
+    moments = totals([(each, None) for _, each in pairs])
+    for (value, exact), rows, known in zip(pairs, sums(pairs, moments, scale), moments, strict=True):
+        wide, d = exact.double().numpy(), value.double().numpy() / scale - exact.double().numpy()
+        assert known[:, 1] == pytest.approx((wide**2).sum(1), rel=1e-12, abs=0)
+        for row, w, e in zip(rows, wide, d, strict=True):
+            norms = float(np.linalg.norm(w) * np.linalg.norm(e))
+            assert row.ref == pytest.approx(w.sum(), abs=1e-12 * np.abs(w).sum())
+            assert row.d == pytest.approx(e.sum(), abs=1e-9 * np.abs(e).sum())
+            assert row.ref_d == pytest.approx((w * e).sum(), abs=1e-9 * norms)
+            assert (row.ref_ref, row.d_d, row.largest) == pytest.approx(((w**2).sum(), (e**2).sum(), np.abs(e).max()), rel=1e-7, abs=0)
+    assert compared(torch.full((9_999,), 0.1), torch.full((9_999,), 0.1))[0].fit().slope is None
 
 
 def test_what_is_the_same_has_no_error_and_a_constant_has_no_fit() -> None:
@@ -117,8 +150,8 @@ def test_what_is_not_finite_is_counted_and_left_out() -> None:
 
 def test_parts_add_up() -> None:
     ref, x = torch.randn(2, 1000, generator=torch.Generator().manual_seed(4)).unbind()
-    together, split = sums(x, ref), sums(x[:300], ref[:300]) + sums(x[300:], ref[300:])
-    assert astuple(together) == pytest.approx(astuple(split), rel=1e-12)
+    (together,), (first,), (last,) = (compared(x[part], ref[part]) for part in (slice(None), slice(300), slice(300, None)))
+    assert tuple(together) == pytest.approx(tuple(first + last), rel=1e-12)
 
 
 def test_log_probabilities_and_the_importance_ratio() -> None:

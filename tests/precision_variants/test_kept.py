@@ -27,9 +27,10 @@ def graphs(made: Run, monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     """Every layer that runs from now on, as long as somebody else keeps it."""
     found: list[Graph] = []
 
-    def ran(*given: object) -> Graph:
-        found.append(own(*given))  # type: ignore[arg-type]
-        return found[-1]
+    def ran(*given: object) -> object:
+        result = own(*given)  # type: ignore[arg-type]
+        found.append(result[0])
+        return result
 
     own = Run._run_layer
     monkeypatch.setattr(runs.Run, "_run_layer", ran)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Generator
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -93,9 +94,8 @@ def test_parts_in_fp32_are_where_they_should_be(parts: tuple[Part, ...], tied: b
         made = Run(Anatomy.of(model), TOKENS, RunOptions(Settings.model_validate({"dtype": name, "fp32": parts}), "eager"))
         list(made.forward())
         assert made.logits.dtype == logits.dtype and torch.equal(made.logits, logits)
-        found = {
-            each.name: each.tensor for each in made.backward(token_losses(made.log_p).coefficients, 1.0) if each.kind == "parameter_grad"
-        }
+        captured = chain.from_iterable(made.backward(token_losses(made.log_p).coefficients, 1.0))
+        found = {each.name: each.tensor for each in captured if each.kind == "parameter_grad"}
         torch.autograd.backward(cross_entropy(logits.float().flatten(0, 1), TOKENS[:, 1:].flatten()))
         exact = {name: value.grad.float() for name, value in expected.weights.items() if value.grad is not None}
         if tied:
@@ -115,7 +115,7 @@ def test_autocast_is_torch_autocast() -> None:
     made = Run(Anatomy.of(model), TOKENS, RunOptions(PRESETS["bf16_autocast"], "eager"))
     list(made.forward())
     assert torch.equal(made.logits, logits)
-    for each in made.backward(token_losses(made.log_p).coefficients, 1.0):
+    for each in chain.from_iterable(made.backward(token_losses(made.log_p).coefficients, 1.0)):
         if each.kind == "parameter_grad":
             gradient = exact[each.name]
             assert gradient is not None and off(each.tensor, gradient) < 1e-5
@@ -129,7 +129,9 @@ def test_the_router_in_fp32_chooses_as_the_reference_does() -> None:
         for dtype in ("fp32", "bf16"):
             settings = {"dtype": dtype, "fp32": parts if dtype == "bf16" else ()}
             made = Run(Anatomy.of(model), TOKENS, RunOptions(Settings.model_validate(settings), "eager", inside=True))
-            errors[parts, dtype] = next(each.tensor for each in made.forward() if each.name == "mlp.gate" and each.layer == 0)
+            errors[parts, dtype] = next(
+                each.tensor for stage in made.forward() for each in stage if each.name == "mlp.gate" and each.layer == 0
+            )
     exact = errors[("residual", "norms"), "fp32"]
     narrow, wide = (errors[parts, "bf16"] for parts in (("residual", "norms"), ("residual", "norms", "router")))
     assert narrow.dtype == torch.bfloat16 and wide.dtype == torch.float32

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from analyzers import limits
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.losses import cross_entropy as token_losses
-from analyzers.precision_variants.run import Captured, Run, RunOptions
+from analyzers.precision_variants.run import Run, RunOptions
 from analyzers.precision_variants.variants import PRESETS, Settings
 from tests.language_models.architectures import ARCHITECTURES, VOCABULARY, build, every_architecture
 
@@ -34,9 +34,9 @@ ATTENTION = {name: "eager" if name in EAGER else "sdpa" for name in ARCHITECTURE
 def run(model: nn.Module, settings: Settings, attention: str) -> dict[tuple[str, str], Tensor]:
     """All tensors of a run, by kind and name."""
     made = Run(Anatomy.of(model), TOKENS, RunOptions(settings, attention))
-    found: list[Captured] = list(made.forward())
-    found += made.backward(token_losses(made.log_p).coefficients, 1.0)
-    return {(each.kind, each.name): each.tensor for each in found}
+    stages = list(made.forward())
+    stages += made.backward(token_losses(made.log_p).coefficients, 1.0)
+    return {(each.kind, each.name): each.tensor for stage in stages for each in stage}
 
 
 def whole(model: nn.Module) -> dict[tuple[str, str], Tensor]:
@@ -116,3 +116,24 @@ def test_every_family_gives_the_same_bits_as_the_whole_model(name: str, monkeypa
     assert off(wide["logits", "logits"], exact) < 1.2 * off(narrow, exact)  # most of it is from the maps' weights, which both round
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert not any("forward" in module.__dict__ or module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("name", ["llama", "falcon"])
+def test_largest_values_are_those_of_the_modules_own_outputs(name: str) -> None:
+    """Also in falcon, which adds the output of attention to that of its MLP in place."""
+    model = build(ARCHITECTURES[name], ATTENTION[name], torch.float32, **({"parallel_attn": True} if name == "falcon" else {}))
+    made = Run(Anatomy.of(model), TOKENS, RunOptions(Settings(), ATTENTION[name]))
+    list(made.forward())
+    largest: dict[int, float] = {}
+    for layer, modules in enumerate(made.anatomy.inside):
+        for inner in modules.values():
+
+            def hook(module: nn.Module, given: Any, output: Any, layer: int = layer) -> None:
+                tensor = output[0] if isinstance(output, tuple) else output
+                largest[layer] = max(largest.get(layer, 0.0), float(tensor.abs().max()))
+
+            inner.register_forward_hook(hook)
+    with torch.no_grad():
+        cast(Any, model)(TOKENS[:, :-1], use_cache=False)
+    assert {layer: made.forward_peaks.layers[layer].largest for layer in largest} == largest
+    assert made._copies == (name == "falcon")

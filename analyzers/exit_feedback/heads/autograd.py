@@ -72,7 +72,8 @@ def signal_of_rows(
         return signal(Rows(states, grad_y)), grad_y
     assert y is not None
     feedback, kind = torch.empty_like(states), wide(grad_y.dtype)
+    known = gold is not None and bool((gold >= 0).all())
     for part in pieces(grad_z, len(grad_z)):
         part_gold = None if gold is None else gold[part]
-        feedback[part] = signal(Rows(states[part], grad_y[part].to(kind), grad_z[part].to(kind), y[part].to(kind), bias, part_gold))
+        feedback[part] = signal(Rows(states[part], grad_y[part].to(kind), grad_z[part].to(kind), y[part].to(kind), bias, part_gold, known))
     return feedback, grad_y

@@ -58,7 +58,7 @@ class Rows:
     """h: (n, d); grad_y: dL/dy of y = h W^T + b, (n, V). Read-only.
 
     Where the head ``reads_logits``, with both gradients in float32 at least: grad_z: dL/dz, (n, V); y: (n, V); bias: (V,) or None;
-    gold: target tokens, (n,), -1 where unknown, None where all are.
+    gold: target tokens, (n,), -1 where unknown, None where all are; known: all are known.
     """
 
     h: Tensor
@@ -67,12 +67,13 @@ class Rows:
     y: Tensor | None = None
     bias: Tensor | None = None
     gold: Tensor | None = None
+    known: bool = False
 
     def gold_tokens(self) -> Tensor:
         """(n,). Where unknown, the token with the largest |dL/dz|: for cross-entropy that is the target, as |p_y - 1| is the sum of all
         others. Where another token has all the probability both are equal, and the negative one is the target.
         """
-        if self.gold is not None and bool((self.gold >= 0).all()):
+        if self.known and self.gold is not None:
             return self.gold
         assert self.grad_z is not None
         (low, at_low), (high, at_high) = self.grad_z.min(-1), self.grad_z.max(-1)
@@ -135,5 +136,5 @@ def weighted_rows(table: Tensor, index: Tensor, weights: Tensor) -> Tensor:
 def pieces(logits: Tensor, at_most: int) -> list[slice]:
     """The rows of (n, V) a few at a time: a small part of ``at_most``, so that temporaries stay small, but enough of them for speed."""
     rows, vocabulary = logits.shape
-    step = max(1, at_most // 32, (1 << 18) // max(1, vocabulary))
+    step = max(1, at_most // (8 if logits.is_cuda else 32), (1 << 18) // max(1, vocabulary))
     return [slice(first, min(first + step, rows)) for first in range(0, rows, step)]

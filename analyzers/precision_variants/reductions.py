@@ -1,0 +1,126 @@
+"""Sums and maxima of many tensors, computed where the tensors are and read back together.
+
+A readback waits until a GPU has done all its work: there is one per device and call, however many tensors and rows there are.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+FloatArray = NDArray[np.float64]
+
+# Elements at a time: on a CPU so few that they stay in a core's cache and torch starts no second thread.
+_CPU_CHUNK = 1 << 15
+_GPU_CHUNK = 1 << 24
+
+_Block = tuple[int, Tensor, Tensor | None]
+"""Where its first row is in the result, x (r, c), and ref (r, c)."""
+
+
+def on_gpu(tensor: Tensor) -> bool:
+    """Whether each operation costs a launch, and memory bandwidth rather than arithmetic is scarce."""
+    return tensor.device.type != "cpu"
+
+
+def chunk_of(tensor: Tensor) -> int:
+    """How many of the tensor's elements to handle at a time."""
+    return _GPU_CHUNK if on_gpu(tensor) else _CPU_CHUNK
+
+
+def largest(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """max |x| of each tensor, a scalar on its device; NaN or infinite where an element is."""
+    results: dict[int, Tensor] = {}
+    for numbers in _groups((tensor.device, tensor.dtype) for tensor in tensors):
+        group = [tensors[number] for number in numbers]
+        by_kernel = on_gpu(group[0])  # one for many tensors; on a CPU that takes 20 times as long
+        values = _norms(group, math.inf) if by_kernel else [torch.maximum(high, -low) for low, high in map(torch.aminmax, group)]
+        results |= zip(numbers, values, strict=True)
+    return [results[number] for number in range(len(tensors))]
+
+
+def read(tensors: Sequence[Tensor]) -> list[FloatArray]:
+    """The tensors as float64 arrays of one dimension."""
+    results: dict[int, FloatArray] = {}
+    for numbers in _groups(tensor.device for tensor in tensors):
+        group = [tensors[number].flatten() for number in numbers]
+        values = torch.cat(group).cpu().double().numpy()
+        results |= zip(numbers, np.split(values, np.cumsum([len(tensor) for tensor in group])[:-1]), strict=True)
+    return [results[number] for number in range(len(tensors))]
+
+
+def _groups(keys: Iterable[object]) -> list[list[int]]:
+    """The positions of equal keys."""
+    groups: dict[object, list[int]] = {}
+    for number, key in enumerate(keys):
+        groups.setdefault(key, []).append(number)
+    return list(groups.values())
+
+
+def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0) -> list[FloatArray]:
+    """For each x (R, n) and ref (R, n), with d = x - scale ref, or x where ref is None: (R, 4), the sums of d, d^2 and x^2, and max |d|.
+
+    d is exact on a CPU. On a GPU it has the wider of both types: float32, rounded by at most 6e-8 of itself where x is not within a factor
+    of 2 of scale ref. Sums are float64 everywhere, since squares of gradients underflow in float32.
+    """
+    batches = list(_batches(pairs))
+    tables = read([_table([x for _, x, _ in batch], [ref for _, _, ref in batch], scale) for batch in batches])
+    rows = [row + offset for batch in batches for row, x, _ in batch for offset in range(len(x))]
+    positive, magnitudes, *norms, peaks = np.concatenate([table.reshape(5, -1) for table in tables], 1) if tables else np.zeros((5, 0))
+    result = np.zeros((sum(len(x) for x, _ in pairs), 4))
+    with np.errstate(invalid="ignore"):  # NaN, and the difference of infinities
+        np.add.at(result[:, :3], rows, np.stack([2 * positive - magnitudes, *np.square(norms)], 1))
+        np.maximum.at(result[:, 3], rows, peaks)
+    return np.split(result, np.cumsum([len(x) for x, _ in pairs])[:-1])
+
+
+def _batches(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[list[_Block]]:
+    """Blocks of a chunk at most; neighbours of one dtype together while they are not more than a chunk."""
+    batch: list[_Block] = []
+    size = 0
+    for block in _blocks(pairs):
+        x = block[1]
+        if batch and (size + x.numel() > chunk_of(x) or (x.dtype, x.device) != (batch[0][1].dtype, batch[0][1].device)):
+            yield batch
+            batch, size = [], 0
+        batch.append(block)
+        size += x.numel()
+    if batch:
+        yield batch
+
+
+def _blocks(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[_Block]:
+    start = 0
+    for x, ref in pairs:
+        columns = chunk_of(x)
+        step = max(1, columns // max(1, x.shape[1]))
+        for row in range(0, len(x), step):
+            for first in range(0, x.shape[1], columns):
+                index = slice(row, row + step), slice(first, first + columns)
+                yield start + row, x[index], None if ref is None else ref[index]
+        start += len(x)
+
+
+def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float) -> Tensor:
+    """(5 N,) for N rows in all xs: a and b with sum of d = 2 a - b, norms of d and x, max |d|."""
+    narrow = on_gpu(xs[0])
+    if not narrow:  # subtracting mixed types takes longer there than converting
+        xs = [x.to(torch.float64, copy=True) for x in xs]
+        refs = [None if ref is None else ref.double() for ref in refs]
+    of_x = _norms([row for x in xs for row in x], 2)
+    if refs[0] is not None:
+        pairs = [(x, cast(Tensor, ref).to(x.device)) for x, ref in zip(xs, refs, strict=True)]
+        xs = [torch.sub(x, ref, alpha=scale) if narrow else x.sub_(ref, alpha=scale) for x, ref in pairs]
+    rows = [row for d in xs for row in d]
+    norms = of_x if refs[0] is None else _norms(rows, 2)
+    # On a GPU by few kernels, none of which writes float64.
+    sums = _norms([*torch._foreach_clamp_min(rows, 0), *rows], 1) if narrow else [row.sum() for row in rows] * 2
+    return torch.stack([*sums, *norms, *of_x, *largest(rows)])
+
+
+def _norms(tensors: list[Tensor], order: float) -> list[Tensor]:
+    return list(torch._foreach_norm(tensors, order, dtype=torch.float64))

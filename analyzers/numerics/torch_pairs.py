@@ -14,7 +14,7 @@ from analyzers.numerics.conversions import fp32_table
 from analyzers.numerics.pair_kernels import COUNTS, RELATIVE, STEP_BINS, SUMS
 from analyzers.numerics.sketches import FIRST_EXPONENT, PER_BINADE
 
-_SORTED = 1 << 23  # pairs, of 24 bytes each while they are sorted
+_SORTED = 7 << 20  # pairs, of 24 bytes each while they are sorted
 _AT_ONCE = 1 << 20  # pairs, of some 130 bytes each while they are counted
 _LANES = 1024  # additions to one bin wait for each other: a bin of many has so many
 
@@ -43,6 +43,7 @@ class DevicePairs:
         self._counts, self._sums, self._square = zeros(torch.int64, COUNTS), zeros(torch.float64, 2, SUMS), zeros(torch.float64, 1)
         self._bins = [zeros(torch.int64, 2, _width(binades) if self._tables else 0) for binades in (ABSOLUTE, SHARE)]
         self._steps = zeros(torch.int64, STEP_BINS if self._tables else 0, _LANES)
+        self._waiting: list[tuple[Any, Any]] = []  # different pairs, and how often each occurs
 
     def update(self, base: Any, tuned: Any) -> None:
         """Count pairs of (n,) patterns, as `torch_kernels.on_device` gives them."""
@@ -53,9 +54,10 @@ class DevicePairs:
                 self._add(self._fp32(0, w), self._fp32(1, v), once.expand(w.numel()))
             return
         for w, v in zip(base.split(_SORTED), tuned.split(_SORTED), strict=True):
-            different = torch.unique(w.to(torch.int32).mul_(1 << 16).add_(v.to(torch.int32).bitwise_and_(0xFFFF)), return_counts=True)
-            for keys, times in zip(*(each.split(_AT_ONCE) for each in different), strict=True):
-                self._add(self._fp32(0, keys >> 16), self._fp32(1, keys), times)
+            keys = w.to(torch.int32).mul_(1 << 16).add_(v.to(torch.int32).bitwise_and_(0xFFFF))
+            self._waiting.append(torch.unique(keys, return_counts=True))
+            if sum(different.numel() for different, _ in self._waiting) > _AT_ONCE // 2:
+                self._add_waiting()
 
     def changed(self, base: Any, tuned: Any) -> Any:
         """(n,) whether the bf16 values of pairs differ, on the device."""
@@ -65,11 +67,19 @@ class DevicePairs:
     def take(self) -> tuple[NDArray[np.int64], NDArray[np.float64], float, list[NDArray[np.int64]], NDArray[np.int64]]:
         """Counts, sums, sum of the base's squares, histograms of `ABSOLUTE` and `SHARE`, and of steps: one copy from the device."""
         integers = self._torch.int64
+        self._add_waiting()
         parts = [self._counts, self._sums.view(integers), self._square.view(integers), *self._bins, self._steps.sum(1)]
         together = self._torch.cat([each.flatten() for each in parts]).cpu().numpy()
         counts, sums, square, absolute, share, steps = np.split(together, np.cumsum([each.numel() for each in parts])[:-1])
         self._clear()
         return counts, sums.view(np.float64).reshape(2, SUMS), float(square.view(np.float64)[0]), [absolute, share], steps
+
+    def _add_waiting(self) -> None:
+        """Count the different pairs: together, since a hundred operations on few of them take as long as on many."""
+        together = [self._torch.cat(each).split(_AT_ONCE) for each in zip(*self._waiting, strict=True)]
+        self._waiting = []
+        for keys, times in zip(*together, strict=True):
+            self._add(self._fp32(0, keys >> 16), self._fp32(1, keys), times)
 
     def _add(self, base: Any, tuned: Any, times: Any) -> None:
         """Count pairs of (n,) fp32 patterns, each ``times`` times."""

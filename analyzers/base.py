@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.coverage import Coverage
@@ -42,15 +42,6 @@ class Progress(Data):
 
 class Request(Data):
     """The input of an analyzer. Validates everything: page, command line, API and MCP all use it."""
-
-
-def describe(request: type[BaseModel], name: str) -> str:
-    """What a field of a request means: a sentence for ``--help``, the API and MCP, with the default where that is a text or a number."""
-    field = request.model_fields[name]
-    said, default = field.description or "", field.default
-    if isinstance(default, bool) or not isinstance(default, int | float | str):
-        return said
-    return f"{said.removesuffix('.')} (default {default if isinstance(default, str) else f'{default:.12g}'})."
 
 
 REFERENCE = "org/name, org/name@revision or sample:NAME (sample:tiny-bf16); on the command line also ./folder"

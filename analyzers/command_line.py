@@ -21,9 +21,9 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 
-from analyzers.base import Progress, Report, Request, describe, request_error
+from analyzers.base import Progress, Report, Request, request_error
 from analyzers.errors import InvalidRequest
-from analyzers.options import is_list, is_subject, offered, option_of, parse
+from analyzers.options import describe, is_list, is_subject, offered, option_of, parse
 from analyzers.terminal import fitted, joined, print_line, printable, printable_json, terminal_width
 
 RequestT = TypeVar("RequestT", bound=Request)
@@ -130,7 +130,7 @@ def _value(request: type[Request], name: str) -> dict[str, Any]:
 
 
 def described(request: type[Request], name: str) -> str:
-    """`base.describe` in the style of argparse."""
+    """`options.describe` in the style of argparse."""
     said = describe(request, name)
     return said[:1].lower() + said[1:].removesuffix(".")
 

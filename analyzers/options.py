@@ -44,6 +44,15 @@ def option_of(request: type[BaseModel], name: str) -> Option:
     return next((each for each in reversed(request.model_fields[name].metadata) if isinstance(each, Option)), Option())
 
 
+def describe(request: type[BaseModel], name: str) -> str:
+    """What a field of a request means: a sentence for ``--help``, the API and MCP, with the default where that is a text or a number."""
+    field = request.model_fields[name]
+    said, default = field.description or "", field.default
+    if isinstance(default, bool) or not isinstance(default, int | float | str):
+        return said
+    return f"{said.removesuffix('.')} (default {default if isinstance(default, str) else f'{default:.12g}'})."
+
+
 def is_subject(request: type[BaseModel], name: str) -> bool:
     """Whether a field names what is analyzed: it is required, or takes any number of names. Such fields are arguments of the command."""
     return request.model_fields[name].is_required() or bool(option_of(request, name).one)
@@ -59,6 +68,13 @@ def offered(request: type[BaseModel], where: Literal["command", "site"]) -> list
 def is_list(request: type[BaseModel], name: str) -> bool:
     """Whether a field has several values."""
     return get_origin(request.model_fields[name].annotation) is tuple
+
+
+def choices(request: type[BaseModel], name: str) -> tuple[str, ...]:
+    """The values to choose among: one, or several in a list; () for any other field."""
+    annotation = request.model_fields[name].annotation
+    kind = get_args(annotation)[0] if is_list(request, name) else annotation
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def parse(request: type[BaseModel], name: str, text: str) -> Any:

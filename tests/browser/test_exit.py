@@ -31,7 +31,7 @@ def test_one_click_shows_an_answer(open_page: OpenPage, offline: str) -> None:
         "m-k": 8,
         "m-seeds": "seeds",
         "m-samples": "samples",
-        "m-length": "sequence_length",
+        "m-sequence-length": "sequence_length",
         "m-layers": "layers",
     }
     for name, default in defaults.items():

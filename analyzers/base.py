@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.coverage import Coverage
@@ -23,6 +23,7 @@ from analyzers.data import Data
 from analyzers.errors import InvalidRequest, LimitExceeded, MissingExtra
 from analyzers.extras import extras_explained
 from analyzers.formatting import parse_bytes, plural, size
+from analyzers.options import Option
 from analyzers.terminal import joined, printable
 
 if TYPE_CHECKING:
@@ -45,15 +46,6 @@ class Request(Data):
     """The input of an analyzer. Validates everything: page, command line, API and MCP all use it."""
 
 
-def describe(request: type[BaseModel], name: str) -> str:
-    """What a field of a request means: a sentence for ``--help``, the API and MCP, with the default where that is a text or a number."""
-    field = request.model_fields[name]
-    said, default = field.description or "", field.default
-    if isinstance(default, bool) or not isinstance(default, int | float | str):
-        return said
-    return f"{said.removesuffix('.')} (default {default if isinstance(default, str) else f'{default:.12g}'})."
-
-
 REFERENCE = "org/name, org/name@revision or sample:NAME (sample:tiny-bf16); on the command line also ./folder"
 Reference = Annotated[str, Field(description=f"A checkpoint: {REFERENCE} or /file.")]
 
@@ -61,17 +53,27 @@ Reference = Annotated[str, Field(description=f"A checkpoint: {REFERENCE} or /fil
 class WeightsRequest(Request):
     """Options of the analyzers that read weights."""
 
-    mode: Literal["quick", "exact"] = Field(
+    mode: Annotated[Literal["quick", "exact"], Option("Mode", info="", names=("Quick: a sample", "Exact: every byte"))] = Field(
         default="quick", description="quick: read a seeded sample of each checkpoint; exact: read everything."
     )
-    budget: int = Field(
+    budget: Annotated[int, Option("Budget of quick mode", info="", example="64MB", metavar="SIZE", more="also written 64MB")] = Field(
         default=limits.DEFAULT_BUDGET_BYTES, strict=True, description="Bytes of weights to sample from each checkpoint, in quick mode."
     )
-    include: str | None = Field(default=None, description="Only tensors whose name matches this regular expression (default: all).")
-    exclude: str | None = Field(default=None, description="No tensors whose name matches this regular expression.")
-    subfolder: str | None = Field(default=None, description="Only the weights in this folder of the repository.")
-    seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="Seed of the sample.")
-    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="Where to count; auto: the CPU.")
+    include: Annotated[str | None, Option("Only tensors whose name matches (regular expression)", info="", example="mlp", metavar="RE")] = (
+        Field(default=None, description="Only tensors whose name matches this regular expression (default: all).")
+    )
+    exclude: Annotated[str | None, Option("Exclude tensors whose name matches", info="", example="embed", metavar="RE")] = Field(
+        default=None, description="No tensors whose name matches this regular expression."
+    )
+    subfolder: Annotated[str | None, Option("Folder inside the repository", info="", example="unet")] = Field(
+        default=None, description="Only the weights in this folder of the repository."
+    )
+    seed: Annotated[int, Option("Seed of the sample", info="")] = Field(
+        default=0, ge=0, lt=2**63, strict=True, description="Seed of the sample."
+    )
+    device: Annotated[Literal["auto", "cpu", "cuda"], Option(site=False)] = Field(
+        default="auto", description="Where to count; auto: the CPU."
+    )
 
     @field_validator("budget", mode="before")
     @classmethod

@@ -21,8 +21,9 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 
-from analyzers.base import Progress, Report, Request, WeightsRequest, describe, request_error
+from analyzers.base import Progress, Report, Request, request_error
 from analyzers.errors import InvalidRequest
+from analyzers.options import describe, is_list, is_subject, offered, option_of, parse
 from analyzers.terminal import fitted, joined, print_line, printable, printable_json, terminal_width
 
 RequestT = TypeVar("RequestT", bound=Request)
@@ -88,49 +89,50 @@ def wrapped(text: str, indent: int = 24) -> str:
     return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
-def add_fields(parser: Parser, request: type[Request], *names: str) -> None:
-    """An option for each of these fields: ``--max-length`` for ``max_length``; a tuple is taken as text, a switch has no value.
+def add_fields(parser: Parser, request: type[Request], *names: str, **changed: dict[str, Any]) -> None:
+    """An argument or option for each field that the command line offers, or only for ``names``: ``--max-length`` for ``max_length``.
 
-    An option that is not given is None, and keeps the request's default.
+    changed: settings of argparse for single fields. An option that is not given is None, and keeps the request's default.
     """
-    for name in names:
-        kind, settings = request.model_fields[name].annotation, dict[str, Any]()
-        if kind is bool:
-            settings = {"action": "store_const", "const": True}
-        elif get_origin(kind) is Literal:
-            settings = {"choices": get_args(kind)}
-        elif get_origin(kind) is tuple:
-            settings = {"metavar": "A,B,..."}
-        elif kind in (int, int | None):
-            settings = {"type": int, "metavar": "N"}
-        elif kind in (float, float | None):
-            settings = {"type": float, "metavar": "X"}
+    for name in names or offered(request, "command"):
+        option, flag = option_of(request, name), name.replace("_", "-")
+        more = f"; {option.more}" if option.more else ""
+        settings: dict[str, Any] = {"help": described(request, name) + more} | _value(request, name)
+        if name == "mode":
+            how = parser.add_mutually_exclusive_group()
+            how.add_argument("--quick", dest=name, action="store_const", const="quick", help=wrapped("read a seeded sample (the default)"))
+            how.add_argument("--exact", dest=name, action="store_const", const="exact", help=wrapped("read everything"))
+        elif is_subject(request, name):
+            many = {"nargs": "+" if request.model_fields[name].is_required() else "*"} if option.one else {}
+            parser.add_argument(name, **settings | {"metavar": (option.one or name).upper()} | many | changed.get(name, {}))
+        elif request.model_fields[name].default is True:
+            parser.add_argument(f"--no-{flag}", dest=name, action="store_const", const=False, help=option.off or f"not: {settings['help']}")
         else:
-            settings = {"metavar": name.rsplit("_", 1)[-1].upper()}
-        parser.add_argument(f"--{name.replace('_', '-')}", help=described(request, name), **settings)
+            parser.add_argument(f"--{flag}", *filter(None, [option.alias]), **settings | changed.get(name, {}))
+
+
+def _value(request: type[Request], name: str) -> dict[str, Any]:
+    """How argparse takes the value of a field; a tuple is a text, a switch has no value."""
+    kind, metavar = request.model_fields[name].annotation, option_of(request, name).metavar
+    if metavar:
+        return {"metavar": metavar}
+    if kind is bool:
+        return {"action": "store_const", "const": True}
+    if get_origin(kind) is Literal:
+        return {"choices": get_args(kind)}
+    if get_origin(kind) is tuple:
+        return {"metavar": "A,B,..."}
+    if kind in (int, int | None):
+        return {"type": int, "metavar": "N"}
+    if kind in (float, float | None):
+        return {"type": float, "metavar": "X"}
+    return {"metavar": name.rsplit("_", 1)[-1].upper()}
 
 
 def described(request: type[Request], name: str) -> str:
-    """`base.describe` in the style of argparse."""
+    """`options.describe` in the style of argparse."""
     said = describe(request, name)
     return said[:1].lower() + said[1:].removesuffix(".")
-
-
-def add_sampling(parser: Parser) -> None:
-    """The options of `SAMPLING`: how much is read, and of which tensors."""
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--quick", dest="mode", action="store_const", const="quick", help=wrapped("read a seeded sample (the default)"))
-    how.add_argument("--exact", dest="mode", action="store_const", const="exact", help=wrapped("read everything"))
-    parser.add_argument("--budget", metavar="SIZE", help=f"{described(WeightsRequest, 'budget')}; also written 64MB")
-    for name in ("include", "exclude"):
-        parser.add_argument(f"--{name}", metavar="RE", help=described(WeightsRequest, name))
-    add_fields(parser, WeightsRequest, "seed")
-
-
-def add_reading(parser: Parser) -> None:
-    """The options of `base.WeightsRequest`."""
-    add_sampling(parser)
-    add_fields(parser, WeightsRequest, "subfolder", "device")
 
 
 def given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
@@ -140,8 +142,10 @@ def given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
 
 def request_of(kind: type[RequestT], options: argparse.Namespace, **fields: Any) -> RequestT:
     """The request with these fields and the options that are given. Raises InvalidRequest."""
+    asked = given(options, kind.model_fields) | fields
+    listed = {name: parse(kind, name, value) for name, value in asked.items() if isinstance(value, str) and is_list(kind, name)}
     try:
-        return kind(**given(options, kind.model_fields) | fields)
+        return kind(**asked | listed)
     except ValidationError as error:
         raise request_error(error) from None
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from analyzers.base import Progress, Request, Timing, WeightsRequest, content_id, describe, environment, request_error
+from analyzers.base import Progress, Request, Timing, WeightsRequest, content_id, environment, request_error
 from analyzers.data import Data
+from analyzers.options import describe
 
 plain = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), max_size=5)
 

@@ -7,11 +7,17 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import pytest
 from gradio_client import Client
 
 from analyzers import ANALYZERS
+from analyzers.command_line import Parser, request_of
+from analyzers.errors import InvalidRequest
+from components.forms.form import command, permalink
 from tests.browser.conftest import NOWHERE, serve
-from tests.toy import ToyReport
+from tests.toy import ENTRY, ToyReport, ToyRequest
+from tests.toy.command import add_options
+from tests.toy.form import filled, request
 
 ROOT = Path(__file__).parents[1]
 _SHARED = (
@@ -51,6 +57,20 @@ def test_nothing_but_the_registry_names_an_analyzer() -> None:
     assert _named("from components.conflict import form") == {"conflict"} and _named("import analyzers.exit_feedback.report") == {"exit"}
 
 
+def test_one_field_of_a_request_is_an_option_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``least`` of the toy analyzer is written in its request and nowhere else; what is served of it is tested below."""
+    monkeypatch.setitem(ANALYZERS, "toy", ENTRY)
+    parser = Parser(prog="toy")
+    add_options(parser)
+    assert "--least N" in parser.format_help() and "at least this many elements (default 0)" in " ".join(parser.format_help().split())
+    asked = request_of(ToyRequest, parser.parse_args(["org/name", "--least", "5"]))
+    assert asked == ToyRequest(model="org/name", least=5)
+    assert permalink(asked) == "?model=org%2Fname&mode=quick&least=5" and command(asked) == "mantissa toy org/name --least=5"
+    assert request(filled([("model", "org/name"), ("least", "5")])) == asked
+    with pytest.raises(InvalidRequest, match=r"^Least must be at least 0, not -1"):
+        request({"model": "org/name", "least": "-1"})
+
+
 def _read(url: str) -> str:
     with urllib.request.urlopen(url, timeout=60) as answer:
         text: str = answer.read().decode()
@@ -59,6 +79,12 @@ def _read(url: str) -> str:
 
 def test_an_entry_in_the_registry_is_a_page_a_command_an_endpoint_and_a_stored_result(tmp_path: Path) -> None:
     with serve(tmp_path, NOWHERE, ("-m", "tests.toy.program")) as url:
+        option = "Count only tensors with at least this many elements"
+        assert option in _read(f"{url}/toy") and option in _read(f"{url}/methods/toy")
+        described = json.loads(_read(f"{url}/gradio_api/info"))["named_endpoints"]["/toy"]["parameters"]
+        assert [each["parameter_default"] for each in described if each["parameter_name"] == "least"] == [0]
+        (tool,) = (each for each in json.loads(_read(f"{url}/gradio_api/mcp/schema")) if each["name"] == "toy")
+        assert tool["inputSchema"]["properties"]["least"]["description"] == f"{option} (default 0)."
         assert "How many tensors?" in _read(f"{url}/toy") and "Counting tensors" in _read(f"{url}/methods/toy")
         found = ToyReport.model_validate(Client(url, verbose=False).predict(model="sample:tiny-bf16", api_name="/toy"))
         assert found.tensors == 38

@@ -5,7 +5,7 @@ from typing import get_args
 
 from analyzers.check.report import CheckReport, CheckRequest, FailOn
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_fields, add_outputs, check_outputs, described, request_of, with_progress, write
+from analyzers.command_line import Parser, add_fields, add_outputs, check_outputs, request_of, with_progress, write
 from analyzers.errors import InvalidRequest
 
 
@@ -16,8 +16,7 @@ def add_options(parser: Parser) -> None:
         ("./checkpoint --fail-on warning", "before an upload: fails if there is anything to mend"),
         ("./checkpoint --base org/model --markdown", "also compared with the base; the answer for a pull request"),
     )
-    parser.add_argument("model", metavar="MODEL", help=described(CheckRequest, "model"))
-    add_fields(parser, CheckRequest, "base")
+    add_fields(parser, CheckRequest)
     parser.add_argument("--fail-on", choices=get_args(FailOn), default="error", help="the mildest level that fails (default: error)")
     add_outputs(parser)
     parser.add_argument("--markdown", action="store_true", help="print the report as Markdown, for a pull request or a job summary")

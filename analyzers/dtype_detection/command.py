@@ -4,7 +4,7 @@ import argparse
 from typing import get_args
 
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_outputs, add_reading, check_outputs, described, request_of, with_progress, write
+from analyzers.command_line import Parser, add_fields, add_outputs, check_outputs, request_of, with_progress, write
 from analyzers.dtype_detection.report import DtypeReport, DtypeRequest, QuantizationFormat
 from analyzers.errors import MantissaError
 from analyzers.terminal import print_line
@@ -17,9 +17,7 @@ def add_options(parser: Parser) -> None:
         ("Qwen/Qwen3-0.6B Qwen/Qwen3-1.7B", "one line per model, from a sample of 64 MB each"),
         ("./checkpoint --exact --html report.html", "all weights of a local folder, with the plots as a page"),
     )
-    parser.add_argument("models", nargs="+", metavar="MODEL", help=described(DtypeRequest, "model"))
-    parser.add_argument("--quantize", metavar="A,B,...", help=f"{described(DtypeRequest, 'quantize')}; or all")
-    add_reading(parser)
+    add_fields(parser, DtypeRequest, model={"nargs": "+"})
     add_outputs(parser, tensors=True)
 
 
@@ -27,10 +25,9 @@ def run(options: argparse.Namespace) -> int:
     """Inspect every model; returns 2 if one could not be read, after the answers for the others."""
     from analyzers.dtype_detection import analyze, text
 
-    formats: dict[str, tuple[str, ...]] = {}
-    if options.quantize is not None:
-        formats["quantize"] = get_args(QuantizationFormat) if options.quantize == "all" else tuple(options.quantize.split(","))
-    requests = [request_of(DtypeRequest, options, model=model, **formats) for model in options.models]
+    if options.quantize == "all":
+        options.quantize = ",".join(get_args(QuantizationFormat))
+    requests = [request_of(DtypeRequest, options, model=model) for model in options.model]
     check_outputs(options)
     reports: list[DtypeReport] = []
     failed = False

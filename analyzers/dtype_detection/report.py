@@ -5,13 +5,14 @@ read, shares are estimates with a 95% interval.
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator
 
 from analyzers.base import CheckpointFacts, Reference, WeightsReport, WeightsRequest
 from analyzers.coverage import Coverage
 from analyzers.data import Data, Interval
+from analyzers.options import Option
 
 Verdict = Literal[
     "native",
@@ -42,7 +43,10 @@ class DtypeRequest(WeightsRequest):
     """
 
     model: Reference
-    quantize: tuple[QuantizationFormat, ...] = Field(
+    quantize: Annotated[
+        tuple[QuantizationFormat, ...],
+        Option("Quantization headroom: also round the matrices to (reads them twice)", info="", more="or all"),
+    ] = Field(
         default=(),
         max_length=6,
         description=f"Also round the matrices to these formats and rank them by error: {', '.join(get_args(QuantizationFormat))}.",

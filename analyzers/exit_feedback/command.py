@@ -3,7 +3,7 @@
 import argparse
 
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_fields, add_outputs, described, request_of, write_one
+from analyzers.command_line import Parser, add_fields, add_outputs, request_of, write_one
 from analyzers.exit_feedback.request import ExitRequest
 from analyzers.language_models.bounded_process import prepare
 
@@ -15,13 +15,7 @@ def add_options(parser: Parser) -> None:
         ("HuggingFaceTB/SmolLM2-135M --methods parallel,span", "two signals on the built-in text"),
         ("sample:tiny-bf16 --no-sweep --json", "the measurement alone, as JSON"),
     )
-    parser.add_argument("model", metavar="MODEL", help=described(ExitRequest, "model"))
-    add_fields(parser, ExitRequest, "methods", "rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha")
-    parser.add_argument("--residual", "--lambda", type=float, metavar="X", help=described(ExitRequest, "residual"))
-    add_fields(parser, ExitRequest, "mass_threshold", "anchors", "seeds")
-    parser.add_argument("--no-sweep", dest="sweep", action="store_false", help="skip other ranks, ks and anchors: faster")
-    add_fields(parser, ExitRequest, "layers", "data", "samples", "sequence_length", "tokens")
-    add_fields(parser, ExitRequest, "dtype", "device", "offload", "seed")
+    add_fields(parser, ExitRequest)
     add_outputs(parser)
 
 
@@ -30,6 +24,5 @@ def run(options: argparse.Namespace) -> int:
     prepare()
     from analyzers.exit_feedback import analyze, text
 
-    methods = {} if options.methods is None else {"methods": tuple(name.strip() for name in options.methods.split(","))}
-    request = request_of(ExitRequest, options, **methods)
+    request = request_of(ExitRequest, options)
     return write_one(options, analyze(request, Access(token=True, local=True)), request.model, text.one)

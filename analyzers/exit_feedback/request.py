@@ -2,13 +2,14 @@
 
 import json
 import re
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.exit_feedback.signals import METHODS, MethodName, TopkBy, rank_conflict
 from analyzers.language_models.given_tokens import DataName, Device, Dtype, TokensRequest
+from analyzers.options import Option
 
 # Raised whenever the same request would give another result.
 ANALYSIS_VERSION = 4
@@ -30,51 +31,74 @@ class ExitRequest(TokensRequest):
     Settings of signals are those of `signals.HeadSettings`. token_ids with answer_starts (`TokensRequest`) take the place of data.
     """
 
-    methods: tuple[MethodName, ...] = Field(
-        default=METHODS, description=f"Names of the signals to measure (default all: {', '.join(METHODS)})."
-    )
-    rank: int | None = Field(
+    methods: Annotated[
+        tuple[MethodName, ...],
+        Option(
+            "Signals",
+            "Each replaces the gradient that backpropagation sends into the model; svd and true_rows are ceilings. "
+            "Hover over a name for its meaning.",
+        ),
+    ] = Field(default=METHODS, description=f"Names of the signals to measure (default all: {', '.join(METHODS)}).")
+    data: DataName = "builtin"
+    rank: Annotated[int | None, Option(info="Of random codes (parallel_...: 32) and svd.", example="128, or half the width")] = Field(
         default=None,
         strict=True,
         description="Rank of random codes and svd (default 128, of parallel_gold and parallel_topmass 32; at most half the width).",
     )
-    rank_exact: int | None = Field(
+    k: Annotated[int | None, Option("k", "Top-k vocabulary rows.", "8")] = Field(
+        default=None, strict=True, description="Vocabulary rows of hybrid and true_rows for each token (default 8)."
+    )
+    anchors: Annotated[int | None, Option(info="Anchor hidden states.", example="64, or half the width")] = Field(
+        default=None, strict=True, description="Anchor hidden states of span (default 64; at most half the width)."
+    )
+    rank_exact: Annotated[int | None, Option("Exact rank", "Columns of hybrid's exact codes.", "32, or a quarter of the rank")] = Field(
         default=None,
         strict=True,
         description="Columns of hybrid's rank that hold exact codes (default 32; at most a quarter of the rank).",
     )
-    rank_tail: int | None = Field(
-        default=None, strict=True, description="With rank_exact: columns of hybrid's tail sketch; their sum is its rank."
-    )
-    k: int | None = Field(default=None, strict=True, description="Vocabulary rows of hybrid and true_rows for each token (default 8).")
-    anchors: int | None = Field(default=None, strict=True, description="Anchor hidden states of span (default 64; at most half the width).")
-    topk_by: TopkBy = Field(
+    rank_tail: Annotated[
+        int | None, Option("Tail rank", "Columns of hybrid's tail sketch; needs the exact rank.", "the rest of the rank")
+    ] = Field(default=None, strict=True, description="With rank_exact: columns of hybrid's tail sketch; their sum is its rank.")
+    topk_by: Annotated[TopkBy, Option("Top-k by", "Size of the logit gradient, for hybrid.")] = Field(
         default="value", description="How hybrid ranks logit gradients: by value, positive ones first, or by magnitude."
     )
-    alpha: float = Field(default=1.0, gt=0, le=1e6, strict=True, description="Scale of dense and hybrid.")
-    residual: float = Field(
+    alpha: Annotated[float, Option(info="Scale of dense and hybrid.")] = Field(
+        default=1.0, gt=0, le=1e6, strict=True, description="Scale of dense and hybrid."
+    )
+    residual: Annotated[
+        float, Option("Lambda", "Weight of the codes orthogonal to h in parallel_gold and parallel_topmass.", alias="--lambda")
+    ] = Field(
         default=0.1,
         ge=0,
         le=1e6,
         strict=True,
         description="lambda, the weight of the codes orthogonal to the hidden state in parallel_gold and parallel_topmass.",
     )
-    mass_threshold: float = Field(
+    mass_threshold: Annotated[float, Option(info="Probability mass of the tokens that parallel_topmass codes.")] = Field(
         default=0.95, ge=0, le=1, strict=True, description="Probability mass of the tokens that parallel_topmass codes."
     )
-    seeds: int = Field(default=8, strict=True, description="Draws of random codes for the spread over seeds.")
-    sweep: bool = Field(default=True, description="Also measure other ranks, ks and anchors, which takes longer (default true).")
-    layers: str = Field(
+    seeds: Annotated[int, Option(info=f"Draws of random codes, up to {limits.EXIT_SEEDS}.")] = Field(
+        default=8, strict=True, description="Draws of random codes for the spread over seeds."
+    )
+    sweep: Annotated[
+        bool, Option("Sweep other ranks, ks and anchors", "Faster when off.", off="skip other ranks, ks and anchors: faster")
+    ] = Field(default=True, description="Also measure other ranks, ks and anchors, which takes longer (default true).")
+    layers: Annotated[str, Option("Layers of the logit lens", "auto, all, final, or 0,4-6.")] = Field(
         default="auto",
         description="Of the logit lens: auto (up to six, evenly spread), all, final, or numbers and ranges such as 0,4-6, counted from 0.",
     )
-    data: DataName = "builtin"
-    samples: int = Field(default=32, strict=True, description="Number of samples, taken from the start of the data.")
-    sequence_length: int = Field(default=256, strict=True, description="Truncate samples to this many tokens.")
-    tokens: int = Field(default=512, strict=True, description="Maximum number of answer tokens to measure.")
+    samples: Annotated[int, Option(info=f"From 1 to {limits.EXIT_SAMPLES}, the first ones.")] = Field(
+        default=32, strict=True, description="Number of samples, taken from the start of the data."
+    )
+    sequence_length: Annotated[int, Option("Maximum length", "In tokens; longer samples are truncated.")] = Field(
+        default=256, strict=True, description="Truncate samples to this many tokens."
+    )
+    tokens: Annotated[int, Option("Measured tokens", "At most, chosen at random from the answers.")] = Field(
+        default=512, strict=True, description="Maximum number of answer tokens to measure."
+    )
     dtype: Dtype = "auto"
     device: Device = "auto"
-    seed: int = Field(
+    seed: Annotated[int, Option(info="Of codes, anchors, and measured tokens.")] = Field(
         default=0,
         ge=0,
         lt=2**62,

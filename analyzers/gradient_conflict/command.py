@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_fields, add_outputs, described, given, request_of, write_one
+from analyzers.command_line import Parser, add_fields, add_outputs, given, request_of, write_one
 from analyzers.errors import InvalidRequest
 from analyzers.gradient_conflict.request import TOPK_OPTIONS, ConflictRequest
 from analyzers.language_models.bounded_process import prepare
@@ -18,13 +18,7 @@ def add_options(parser: Parser) -> None:
         ("HuggingFaceTB/SmolLM2-135M --data pairs.jsonl --samples 20", "20 random instruction-answer pairs of a file"),
         ("sample:tiny-bf16 --ffn topk --topk 0.125", "the same samples with a top-k FFN that keeps an eighth of the neurons"),
     )
-    parser.add_argument("model", metavar="MODEL", help=described(ConflictRequest, "model"))
-    add_fields(
-        parser, ConflictRequest, "data", "samples", "choice", "template", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn",
-        "topk", "topk_share", "topk_layers", "select",
-    )  # fmt: skip
-    parser.add_argument("--no-weights", dest="weights", action="store_false", help="do not measure individual weights: faster")
-    add_fields(parser, ConflictRequest, "attention", "checkpointing", "dtype", "device", "offload", "seed")
+    add_fields(parser, ConflictRequest)
     add_outputs(parser)
 
 

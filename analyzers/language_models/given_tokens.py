@@ -10,6 +10,7 @@ from analyzers import limits
 from analyzers.base import REFERENCE, Request
 from analyzers.errors import InvalidData
 from analyzers.formatting import plural
+from analyzers.options import Option
 
 if TYPE_CHECKING:  # a request must import neither torch nor the readers of weights
     from analyzers.language_models.data import Instructions
@@ -28,11 +29,15 @@ DataName = Annotated[
         description="builtin, or the id of a dataset on the Hub; on the command line also FILE.jsonl, .json or .parquet.",
     ),
 ]
-Attention = Annotated[Literal["sdpa", "eager"], Field(description="Implementation of attention.")]
-Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16"], Field(description="Run the model in this type; auto: float32 on the CPU.")
+Attention = Annotated[
+    Literal["sdpa", "eager"], Field(description="Implementation of attention."), Option(info="Which implementation runs.")
 ]
-Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Where to run; auto: a GPU if there is one.")]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16"],
+    Field(description="Run the model in this type; auto: float32 on the CPU."),
+    Option("Run the model in", "Automatic: float32 on a CPU, as stored on a GPU.", names=("automatic", "float32", "bfloat16", "float16")),
+]
+Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Where to run; auto: a GPU if there is one."), Option(site=False)]
 
 
 class TokensRequest(Request):
@@ -45,7 +50,7 @@ class TokensRequest(Request):
     token_ids: tuple[tuple[int, ...], ...] = Field(default=(), max_length=limits.CONFLICT_SAMPLES)
     answer_starts: tuple[int, ...] = ()
     model: str = Field(description=f"A model: {REFERENCE}.")
-    offload: Literal["auto", "never"] = Field(
+    offload: Annotated[Literal["auto", "never"], Option(site=False)] = Field(
         default="auto", description="auto: where memory is too small for the model, read its layers one at a time; never: refuse it."
     )
 

@@ -3,7 +3,7 @@
 import argparse
 
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_outputs, add_reading, described, request_of, write_one
+from analyzers.command_line import Parser, add_fields, add_outputs, request_of, write_one
 from analyzers.errors import InvalidRequest
 from analyzers.parents.report import ParentsRequest
 
@@ -15,9 +15,7 @@ def add_options(parser: Parser) -> None:
         ("org/merge org/first org/second", "the weight of each candidate, from a sample of 64 MB each, and how much of that is proven"),
         ("sample:tiny-tuned sample:tiny-bf16 sample:tiny-fp32 --exact", "of two candidates, the one it was tuned from"),
     )
-    parser.add_argument("model", metavar="MODEL", help=described(ParentsRequest, "model"))
-    parser.add_argument("candidates", nargs="*", metavar="CANDIDATE", help=described(ParentsRequest, "candidates"))
-    add_reading(parser)
+    add_fields(parser, ParentsRequest)
     add_outputs(parser)
     parser.add_argument("--markdown", action="store_true", help="print the proof as Markdown, for an issue or a pull request")
 

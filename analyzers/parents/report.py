@@ -6,7 +6,7 @@ X is the model, P_1 to P_m its candidates. Only matrices are compared: norms and
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,6 +14,7 @@ from analyzers import limits
 from analyzers.base import CheckpointFacts, Reference, Report, WeightsRequest
 from analyzers.coverage import Coverage
 from analyzers.data import Data, Interval
+from analyzers.options import Option
 
 # Raised whenever the same request would give a different result.
 ANALYSIS_VERSION = 6
@@ -31,7 +32,7 @@ class ParentsRequest(WeightsRequest):
     """Whose weights to explain, and by which checkpoints."""
 
     model: Reference
-    candidates: tuple[str, ...] = Field(
+    candidates: Annotated[tuple[str, ...], Option(one="candidate")] = Field(
         default=(),
         description=f"Checkpoints it may come from, up to {limits.CANDIDATES} (default: the base_model of its model card; on the page and "
         "in the API also models of the library with tensors of the same shapes).",

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers.checkpoints import Access, quoted
-from analyzers.command_line import Parser, add_fields, add_outputs, described, request_of, write_one
-from analyzers.errors import InvalidRequest
+from analyzers.command_line import Parser, add_fields, add_outputs, request_of, write_one
 from analyzers.language_models.bounded_process import prepare
 from analyzers.precision_variants.request import PrecisionRequest, parse_old_logprobs
 from analyzers.precision_variants.variants import DEFAULT, PRESETS
@@ -19,9 +18,8 @@ def add_options(parser: Parser) -> None:
         ("HuggingFaceTB/SmolLM2-135M --variants bf16,bf16_fp32_residual", "two presets against the fp32 reference"),
         ("sample:tiny-bf16 --variant 'mine: dtype=bf16,fp32=norms+lm_head'", "your own variant"),
     )
-    parser.add_argument("model", metavar="MODEL", help=described(PrecisionRequest, "model"))
     presets = f"presets, separated by commas: {', '.join(PRESETS)} (default {', '.join(DEFAULT)})"
-    parser.add_argument("--variants", metavar="A,B,...", help=presets)
+    add_fields(parser, PrecisionRequest, variants={"help": presets})
     parser.add_argument(
         "--variant",
         metavar="DEFINITION",
@@ -31,10 +29,6 @@ def add_options(parser: Parser) -> None:
         "lm_head, norms, router, softmax), autocast (true, false), attention (eager, sdpa, flash), reductions (full, reduced), weights "
         "(int8, fp8, mxfp4); may be repeated",
     )
-    add_fields(parser, PrecisionRequest, "data", "sequences", "sequence_length", "random_init", "loss", "advantages")
-    old = f"{described(PrecisionRequest, 'old_logprobs')}; JSON lines, one list per sequence"
-    parser.add_argument("--old-logprobs", metavar="FILE", help=old)
-    add_fields(parser, PrecisionRequest, "clip_low", "clip_high", "pre_rounded", "inside", "attention", "device", "offload", "seed")
     add_outputs(parser, tensors=True)
 
 
@@ -42,8 +36,6 @@ def run(options: argparse.Namespace) -> int:
     """Measure and write the report."""
     prepare()
     asked: dict[str, Any] = {}
-    if options.advantages is not None:
-        asked["advantages"] = _numbers(options.advantages)
     if options.old_logprobs is not None:
         from analyzers.precision_variants.inputs import read_text
 
@@ -66,10 +58,3 @@ def _tensors(report: Any) -> list[str]:
     from analyzers.precision_variants import text
 
     return text.tensors(report)
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidRequest("Advantages are numbers separated by commas, for example 1,-0.5,0.25.") from None

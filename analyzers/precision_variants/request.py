@@ -1,13 +1,14 @@
 """The request of precision variants. Field names are the JSON contract; fields may be added, never renamed."""
 
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.errors import InvalidData
 from analyzers.language_models.given_tokens import Device, TokensRequest
+from analyzers.options import Option
 from analyzers.outside_json import InvalidJson, parse_json
 from analyzers.precision_variants.variants import DEFAULT, PRESETS, Settings, parse_variant
 
@@ -84,32 +85,48 @@ class PrecisionRequest(TokensRequest):
         description="builtin, random (tokens drawn uniformly from the vocabulary), or the id of a dataset on the Hub; on the command line "
         "also FILE.txt, .jsonl, .json or .parquet.",
     )
-    text: str | None = Field(default=None, max_length=limits.PRECISION_CHARACTERS, description="Your own text instead of data.")
-    sequences: int = Field(default=2, strict=True, description="Number of sequences.")
-    sequence_length: int = Field(default=512, strict=True, description="Tokens per sequence.")
-    random_init: bool = Field(default=False, description="Random weights, as the architecture initializes them, not the checkpoint's.")
-    loss: Loss = Field(
-        default="ce", description="ce: cross-entropy; or a policy gradient: gspo (a ratio per sequence) or grpo (a ratio per token)."
+    text: Annotated[str | None, Option(command=False)] = Field(
+        default=None, max_length=limits.PRECISION_CHARACTERS, description="Your own text instead of data."
     )
-    advantages: tuple[float, ...] = Field(
-        default=(), description="For gspo and grpo: one number per sequence (default: drawn from a normal distribution)."
+    sequences: Annotated[int, Option(info=f"From 1 to {limits.PRECISION_SEQUENCES}.")] = Field(
+        default=2, strict=True, description="Number of sequences."
     )
-    old_logprobs: tuple[tuple[float, ...], ...] = Field(
+    sequence_length: Annotated[int, Option("Tokens per sequence", f"From 2 to {limits.PRECISION_TOKENS:,}.")] = Field(
+        default=512, strict=True, description="Tokens per sequence."
+    )
+    loss: Annotated[
+        Loss,
+        Option(info="Its gradients are compared. GSPO and GRPO are policy gradients.", names=("Cross-entropy", "GSPO", "GRPO")),
+    ] = Field(default="ce", description="ce: cross-entropy; or a policy gradient: gspo (a ratio per sequence) or grpo (a ratio per token).")
+    advantages: Annotated[tuple[float, ...], Option(info="For GSPO and GRPO, one per sequence; random if empty.", example="1, -0.5")] = (
+        Field(default=(), description="For gspo and grpo: one number per sequence (default: drawn from a normal distribution).")
+    )
+    old_logprobs: Annotated[tuple[tuple[float, ...], ...], Option(metavar="FILE", more="JSON lines, one list per sequence")] = Field(
         default=(),
         description="For gspo and grpo: for each sequence the log-probabilities of its tokens but the first under the sampling policy "
         "(default: the reference's).",
     )
-    clip_low: float | None = Field(
+    clip_low: Annotated[float | None, Option("Clip below 1 by", "1 clips nothing.", _clips(0).upper())] = Field(
         default=None, ge=0, le=1, description=f"Clip ratios below 1 - clip_low (default {_clips(0)}; 1 clips nothing)."
     )
-    clip_high: float | None = Field(
+    clip_high: Annotated[float | None, Option("Clip above 1 by", "1e6 clips nothing.", _clips(1).upper())] = Field(
         default=None, ge=0, le=1e6, description=f"Clip ratios above 1 + clip_high (default {_clips(1)}; 1e6 clips nothing)."
     )
-    pre_rounded: bool = Field(default=False, description="Round the reference's weights as each variant does.")
-    inside: bool = Field(default=False, description="Also compare the outputs of the modules within each layer.")
-    attention: Literal["sdpa", "eager"] = Field(default="sdpa", description="Implementation of attention in the reference.")
+    random_init: bool = Field(default=False, description="Random weights, as the architecture initializes them, not the checkpoint's.")
+    pre_rounded: Annotated[
+        bool,
+        Option("Round the reference's weights too", "Like each variant's, which leaves the error of the computation alone."),
+    ] = Field(default=False, description="Round the reference's weights as each variant does.")
+    inside: Annotated[bool, Option("Look inside the layers", "Also compare the output of each module within a layer.")] = Field(
+        default=False, description="Also compare the outputs of the modules within each layer."
+    )
+    attention: Annotated[Literal["sdpa", "eager"], Option(info="Of the reference, and of variants that do not set it.")] = Field(
+        default="sdpa", description="Implementation of attention in the reference."
+    )
     device: Device = "auto"
-    seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="Seed of random weights, tokens and advantages.")
+    seed: Annotated[int, Option(info="For random weights, tokens and advantages.")] = Field(
+        default=0, ge=0, lt=2**63, strict=True, description="Seed of random weights, tokens and advantages."
+    )
 
     @field_validator("text")
     @classmethod

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from analyzers.base import request_error
-from analyzers.command_line import SAMPLING, Parser, add_sampling, given, print_json, print_lines
+from analyzers.base import WeightsRequest, request_error
+from analyzers.command_line import SAMPLING, Parser, add_fields, given, print_json, print_lines
 from analyzers.errors import InvalidRequest
 from analyzers.terminal import plural
 
@@ -29,7 +29,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "--out", default="scan", metavar="DIR", help="where to write (default ./scan), and where to continue an interrupted scan"
     )
-    add_sampling(parser)
+    add_fields(parser, WeightsRequest, *SAMPLING)
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N of the list (default 200 for search: and org:)")
     parser.add_argument("--jobs", type=int, metavar="N", help="models that this process works on at once (default 4, with --exact 1)")
     parser.add_argument("--dask", metavar="ADDRESS", help="use a dask.distributed cluster: the scheduler's address, or local")

@@ -3,7 +3,7 @@
 import argparse
 
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_fields, add_outputs, add_reading, described, request_of, write_one
+from analyzers.command_line import Parser, add_fields, add_outputs, request_of, write_one
 from analyzers.update_sparsity.report import SparsityRequest
 
 
@@ -14,10 +14,7 @@ def add_options(parser: Parser) -> None:
         ("Qwen/Qwen3-0.6B-Base Qwen/Qwen3-0.6B", "a base model and its fine-tune, from a sample of 64 MB each"),
         ("sample:tiny-bf16 sample:tiny-step-1 sample:tiny-tuned --exact", "a trajectory: each step against the base and the step before"),
     )
-    parser.add_argument("base", metavar="BASE", help=described(SparsityRequest, "base"))
-    parser.add_argument("tuned", nargs="+", metavar="TUNED", help=described(SparsityRequest, "tuned"))
-    add_fields(parser, SparsityRequest, "eta", "spectral")
-    add_reading(parser)
+    add_fields(parser, SparsityRequest)
     add_outputs(parser, tensors=True)
 
 

@@ -9,7 +9,7 @@ an infinity only itself. It is changed by the *probe* when |tuned - base| > eta 
 (Zhu et al., arXiv 2511.08567). It is *swallowed* when the stored values differ and it is not changed.
 """
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -17,6 +17,7 @@ from analyzers import limits
 from analyzers.base import REFERENCE, CheckpointFacts, WeightsReport, WeightsRequest
 from analyzers.coverage import Coverage
 from analyzers.data import Data, Interval
+from analyzers.options import Option
 from analyzers.update_sparsity.magnitudes import Energy, Magnitudes, UlpBin
 
 # Raised whenever the same request would give another result
@@ -29,14 +30,14 @@ class SparsityRequest(WeightsRequest):
     """Checkpoints to compare, and options of the comparison. Each of ``tuned`` is compared with the base and with the one before it."""
 
     base: str = Field(description=f"The checkpoint before training: {REFERENCE} or /file.")
-    tuned: tuple[str, ...] = Field(
+    tuned: Annotated[tuple[str, ...], Option(one="tuned")] = Field(
         min_length=1, description=f"The tuned checkpoints: one to {limits.TRAJECTORY}, in the order of the training."
     )
-    eta: float = Field(
+    eta: Annotated[float, Option("Probe: eta, the smallest relative change that counts", info="")] = Field(
         default=DEFAULT_ETA, description="Threshold of the probe: a weight changed where |v - w| > eta max(|w|, |v|); between 0 and 1."
     )
-    spectral: bool = Field(
-        default=False, description="Also compare singular values and subspaces of matrices, which takes minutes and needs torch."
+    spectral: Annotated[bool, Option("Also decompose matrices (singular values, subspaces; reads them whole, takes longer)", info="")] = (
+        Field(default=False, description="Also compare singular values and subspaces of matrices, which takes minutes and needs torch.")
     )
 
     @field_validator("tuned")

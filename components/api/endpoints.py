@@ -11,8 +11,9 @@ from typing import Any
 import gradio as gr
 
 from analyzers import ANALYZERS, Analyzer, limits
-from analyzers.base import Progress, Report, describe
+from analyzers.base import Progress, Report
 from analyzers.errors import InvalidRequest
+from analyzers.options import describe, offered
 from components.api.answers import Endpoint, one_sentence, register
 from components.api.parameters import REQUIRED, Parameters, named_arguments, parameters, with_parameters
 from components.forms.form import validated_json
@@ -40,7 +41,7 @@ def endpoints() -> Iterator[Endpoint]:
     for analyzer in ANALYZERS.values():
         form = analyzer.component("form")
         described = {"models": f"A list of at most {limits.MODELS} checkpoints, such as org/name, org/name@revision or sample:tiny-bf16."}
-        described |= {name: describe(analyzer.request_model(), name) for name in form.PARAMETERS}
+        described |= {name: describe(analyzer.request_model(), name) for name in offered(analyzer.request_model(), "site")}
         about, queue = f"{form.ABOUT} {_READ_AS}", kind_of(analyzer.name)
         long = f"{about} The full report is long: agents, call {analyzer.name}_summary first."
         yield Endpoint(endpoint(analyzer, f"{analyzer.name}_summary", in_short), f"{about} {_SUMMARY}", described, "summary", queue)
@@ -129,7 +130,7 @@ def paced(items: Iterable[Any]) -> Iterator[Any]:
 
 
 def _parameters(analyzer: Analyzer) -> Parameters:
-    return parameters(analyzer.request_model(), analyzer.component("form").PARAMETERS)
+    return parameters(analyzer.request_model(), offered(analyzer.request_model(), "site"))
 
 
 def _request(analyzer: Analyzer, given: dict[str, Any]) -> Any:

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 import gradio as gr
 
-from components.check.form import Form, form
+from analyzers.check.report import CheckRequest
 from components.check.result import RESULT
-from components.forms.fields import Fields, build_busy, build_buttons, build_examples
+from components.forms.fields import Fields, build_busy, build_buttons, build_examples, build_rest
 from components.forms.picker import build_picker, wire_search
 from components.running.analysis_page import AnalysisPage
 
-# Label of each example button, and its form.
+# Label of each example button, and what it types.
 EXAMPLES = {
-    "tiny-bf16-as-fp32": Form(model="sample:tiny-bf16-as-fp32"),
-    "tiny-tuned, of tiny-bf16": Form(model="sample:tiny-tuned", base="sample:tiny-bf16"),
-    "google-t5/t5-small": Form(model="google-t5/t5-small"),
+    "tiny-bf16-as-fp32": {"model": "sample:tiny-bf16-as-fp32"},
+    "tiny-tuned, of tiny-bf16": {"model": "sample:tiny-tuned", "base": "sample:tiny-bf16"},
+    "google-t5/t5-small": {"model": "google-t5/t5-small"},
 }
 
 
@@ -25,10 +25,13 @@ def build_fields(examples: Sequence[str]) -> Fields:
         go, stop = build_buttons("Check")
     build_busy()
     chips = build_examples(examples)
-    with gr.Column(elem_classes="m-options m-fields"), gr.Row():
-        base = build_picker("The checkpoint it was trained from, if there is one", "m-base")
+    with gr.Column(elem_classes="m-options m-fields"):
+        with gr.Row():
+            base = build_picker("The checkpoint it was trained from, if there is one", "m-base")
+        widgets = {"model": model, "base": base}
+        widgets |= build_rest(CheckRequest, widgets)
     wire_search([model, base])
-    return Fields([model, base], go, stop, chips, [model, base], subject=2)
+    return Fields(widgets, go, stop, chips)
 
 
 PAGE = AnalysisPage(
@@ -37,8 +40,6 @@ PAGE = AnalysisPage(
     about="Mantissa reads every byte and reports what others would stumble over: weights that are not finite, fp32 files with bf16 "
     "values, weights stored twice, norms that were never trained and, compared with its base, what is missing or unchanged.",
     examples=EXAMPLES,
-    form=Form,
-    of_query=form,
     fields=build_fields,
     result=RESULT,
 )

@@ -3,7 +3,7 @@
 from analyzers.check.report import CheckReport, Level
 from analyzers.check.text import markdown
 from components.check import tables
-from components.check.form import command, permalink
+from components.forms.form import command, permalink
 from components.results.coverage import COVERAGE
 from components.results.layout import Layout, Piece, Said, Tab
 from components.text import numbers

@@ -1,112 +1,61 @@
-"""The conflict form: as typed, as a request, as a link, and as a command; and pairs as pasted."""
+"""The conflict form: as typed, as a request, as a link and as a command; and pairs as pasted."""
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from analyzers import limits
 from analyzers.errors import InvalidData, LimitExceeded
-from analyzers.gradient_conflict import ConflictRequest
+from analyzers.gradient_conflict import TOPK_OPTIONS, ConflictRequest
 from analyzers.language_models.data import pair_of
 from analyzers.outside_json import InvalidJson, parse_json
 from components.forms import form as forms
+from components.forms.form import Query, Typed
 
 ABOUT = (
     "How often training samples pull the same neuron of a model in opposite directions, as JSON: conflict rates by layer and block with "
     "intervals, cosines between samples, dominance, batch sizes, activation, the most and least conflicted neurons, and on request a "
     "comparison with a top-k FFN."
 )
-# Of the endpoint, in this order.
-PARAMETERS = (
-    "model", "data", "pairs", "samples", "max_length", "unit", "ffn", "topk", "topk_share", "topk_layers", "select", "loss", "gamma",
-    "floor", "epsilon", "weights", "dtype", "attention", "checkpointing", "seed", "choice", "template",
-)  # fmt: skip
 COST = forms.Cost(
     "fewer or shorter samples, a smaller model",
     lambda request: (1 if request.ffn == "original" else 2) * request.samples * request.max_length,
 )
 PAIRS = "pairs"
-# In the order of the command line.
-OPTIONS = (
-    "samples", "choice", "template", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn", "topk", "topk_share", "topk_layers",
-    "select", "attention", "dtype", "seed", "weights", "checkpointing",
-)  # fmt: skip
 _CHARACTERS = limits.CONFLICT_SAMPLES * limits.PAIR_CHARACTERS
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The fields of the form, as typed, in the order of the page. An empty text means the default.
+def request(form: Typed) -> ConflictRequest:
+    """The validated request. Of given pairs all are run, unless ``samples`` says how many.
 
-    source: which of the texts below is used, "builtin" for neither. Of given pairs all are run, unless ``samples`` says how many.
+    Raises InvalidRequest with the sentence to show, InvalidData or LimitExceeded for pairs.
     """
-
-    model: str = ""
-    source: str = forms.BUILTIN
-    samples: str = ""
-    max_length: str = ""
-    choice: str = "random"
-    template: str = "auto"
-    pairs: str = ""
-    dataset: str = ""
-    unit: str = "ffn"
-    ffn: str = "original"
-    topk: str = ""
-    topk_layers: str = ""
-    topk_share: str = ""
-    select: str = "gate"
-    loss: str = "mean"
-    gamma: str = ""
-    floor: str = ""
-    epsilon: str = ""
-    dtype: str = "auto"
-    attention: str = "sdpa"
-    seed: str = ""
-    checkpointing: bool = False
-    weights: bool = True
-
-    def request(self) -> ConflictRequest:
-        """The validated request. Raises InvalidRequest with the sentence to show, InvalidData or LimitExceeded for pairs."""
-        asked = {"model": forms.one_model(self.model, "Samples are compared in one model at a time: name one."), **self._data()}
-        return forms.validated(ConflictRequest, self, OPTIONS, **asked)
-
-    def _data(self) -> dict[str, Any]:
-        if self.source == PAIRS:
-            pairs = pasted(self.pairs)
-            return {"pairs": pairs, "samples": max(2, len(pairs))}
-        return forms.dataset(self.dataset) if self.source == forms.DATASET else {}
+    model = forms.one_model(form.get("model"), "Samples are compared in one model at a time: name one.")
+    pairs = pasted(forms.typed(form.get("pairs"))) if form.get("data") == PAIRS else None
+    if pairs and not forms.typed(form.get("samples")).strip():
+        form = {**form, "samples": str(max(2, len(pairs)))}
+    return forms.validated(ConflictRequest, form, model=model, data=forms.data(form), pairs=pairs)
 
 
-def form(query: forms.Query) -> Form:
-    """The form that the keys and values of a query describe, named as in the request; the last of each counts, unknown ones are ignored."""
-    known = forms.queried(query, Form, ("model", *OPTIONS))
-    if "pairs" in dict(query):
-        return Form(**known, pairs=dict(query)["pairs"], source=PAIRS)
-    return Form(**known | forms.queried_data(query))
+def filled(query: Query) -> Typed:
+    """What a query fills in."""
+    own = {"pairs": dict(query)["pairs"], "data": PAIRS} if "pairs" in dict(query) else {}
+    return forms.queried(query, ConflictRequest) | own
 
 
 def permalink(request: ConflictRequest) -> str:
-    """The query that asks for the same: ``?model=...&data=...``. Pairs too long for it are omitted."""
-    options = forms.changed(request, OPTIONS)
-    keys = [("model", request.model)]
-    if request.pairs:
-        text = lines(pair.model_dump(exclude_defaults=True) for pair in request.pairs)
-        keys += [("pairs", forms.linked(text)), ("samples", str(options.pop("samples", request.samples)))]
-    elif request.data != forms.BUILTIN:
-        keys.append(("data", request.data))
-    return forms.link(keys, options)
+    """The query that asks for the same. Pairs too long for it are omitted."""
+    if not request.pairs:
+        return forms.permalink(request)
+    text = lines(pair.model_dump(exclude_defaults=True) for pair in request.pairs)
+    return forms.permalink(request, pairs=[("pairs", forms.linked(text))], samples=[("samples", str(request.samples))])
 
 
 def command(request: ConflictRequest) -> str:
     """The shell command for the same analysis; given pairs have to be saved as pairs.jsonl first."""
-    from analyzers.gradient_conflict import TOPK_OPTIONS
-
     idle = TOPK_OPTIONS if request.ffn != "topk" else ()  # the command refuses them
-    data = {}
-    if request.pairs or request.data != forms.BUILTIN:
-        data["data"] = "pairs.jsonl" if request.pairs else request.data
-    return forms.command_line(["conflict", request.model], data | forms.changed(request, (name for name in OPTIONS if name not in idle)))
+    pairs = {"data": ("--data=pairs.jsonl",)} if request.pairs else {}
+    return forms.command(request, **pairs, **dict.fromkeys(idle, ()))
 
 
 def pasted(text: str) -> tuple[dict[str, str], ...]:

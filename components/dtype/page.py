@@ -1,21 +1,21 @@
 """The passport page: paste a model id, or several, and get the precision passport of each."""
 
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import gradio as gr
 
-from analyzers.base import Progress
-from analyzers.dtype_detection import DtypeReport
+from analyzers.base import Progress, Request
+from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from components.dtype.first_screen import first_screen
-from components.dtype.form import QUANTIZATIONS, Form, form
+from components.dtype.form import requests
 from components.dtype.result import RESULT
 from components.dtype.several import Batch, Several, opened, permalink
 from components.dtype.tables import Outcome
-from components.forms.fields import QUIET, Controls, build_model_fields, build_reading
+from components.forms.fields import QUIET, READING, Controls, build_model_fields, build_rows
+from components.forms.form import Typed
 from components.library_page.gallery import gallery
 from components.results.layout import Layout
 from components.results.share import Share
@@ -28,9 +28,9 @@ from components.site.identity import client_of
 
 _LABEL = "Model id (org/name) or sample:tiny-bf16; several separated by commas or spaces"
 _THREE = "sample:tiny-fp32, sample:tiny-bf16-as-fp32, sample:tiny-overflow"
-# Label of each example button, and its form.
+# Label of each example button, and what it types.
 EXAMPLES = {
-    name: Form(name)
+    name: {"model": name}
     for name in (
         "sample:tiny-bf16-as-fp32",
         "sample:tiny-overflow",
@@ -38,7 +38,7 @@ EXAMPLES = {
         "EleutherAI/pythia-1b",
         "meta-llama/Llama-2-7b-hf",
     )
-} | {"three samples": Form(_THREE)}
+} | {"three samples": {"model": _THREE}}
 # A result opened with the keyboard also receives the focus.
 _SHOW_RESULT = (
     "() => setTimeout(() => { document.querySelector('#m-result')?.scrollIntoView({block: 'start'}); "
@@ -49,10 +49,12 @@ _SHOW_RESULT = (
 class PassportRuns(Runs):
     """`Runs` that also update ``several`` and the session's ``batch``."""
 
-    def __init__(self, controls: Controls, status: gr.HTML, layout: Layout[DtypeReport], meter: type[Meter]) -> None:
+    def __init__(
+        self, controls: Controls, status: gr.HTML, layout: Layout[DtypeReport], meter: type[Meter], request: Callable[[Typed], Request]
+    ) -> None:
         self._batch = gr.State()
         self._several = Several()
-        super().__init__(controls, status, layout, meter)
+        super().__init__(controls, status, layout, meter, request)
 
     def state(self) -> list[Any]:
         """The batch."""
@@ -73,12 +75,12 @@ class PassportRuns(Runs):
         row = self._several.table.click(self.open, self._batch, self.outputs(), trigger_mode="always_last", queue=False, **QUIET)
         row.success(None, js=_SHOW_RESULT, **QUIET)
 
-    def work(self, form: Form, again: bool) -> Iterator[Updates]:
+    def work(self, form: Typed, again: bool) -> Iterator[Updates]:
         """Analyze the models named in ``form``. Raises what the analysis of a single one raises."""
-        requests = form.requests()
-        if len(requests) > 1:
-            return self._work_on_several(Batch(requests))
-        return super().work(replace(form, model=requests[0].model), again)  # named once or more often
+        asked = requests(form)
+        if len(asked) > 1:
+            return self._work_on_several(Batch(asked))
+        return super().work({**form, "model": asked[0].model}, again)  # named once or more often
 
     def cleared(self, said: str) -> Updates:
         """Updates that clear the page except for the message ``said``."""
@@ -134,9 +136,8 @@ class PassportRuns(Runs):
             return {self.status: failed(sentence(error))}
 
 
-def _build_options() -> list[Any]:
-    formats = gr.CheckboxGroup(list(QUANTIZATIONS), label="Quantization headroom: also round the matrices to (reads them twice)")
-    return [formats, *build_reading()]
+def _build_options() -> dict[str, Any]:
+    return build_rows(DtypeRequest, ("quantize",), *READING)
 
 
 PAGE = AnalysisPage(
@@ -145,12 +146,10 @@ PAGE = AnalysisPage(
     about="Paste a Hub model id, or several: Mantissa reads a sample of the bytes (64 MB, a few seconds, whatever the size) and reports "
     "what they prove and what they suggest.",
     examples=EXAMPLES,
-    form=Form,
-    of_query=form,
-    fields=partial(build_model_fields, "Inspect", blocks=[_build_options], label=_LABEL),
+    fields=partial(build_model_fields, DtypeRequest, "Inspect", blocks=[_build_options], label=_LABEL),
     result=RESULT,
     below=first_screen,
     gallery=gallery,
     runs=PassportRuns,
-    check=Form.requests,
+    check=requests,
 )

@@ -5,9 +5,10 @@ from typing import Any
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import suggestions
 from components.dtype import text
-from components.dtype.form import command, permalink
+from components.dtype.form import permalink
 from components.dtype.tables import QUANTIZATION, TENSORS, evidence, headroom, overview, still
 from components.dtype.text import DISPUTED, inferred, lineage_answer, outranks, risk, stored_answer, summary, trained_answer
+from components.forms.form import command
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models
 from components.results.coverage import COVERAGE

@@ -10,10 +10,9 @@ import gradio as gr
 
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.terminal import printable_json
-from components.dtype.form import options
 from components.dtype.result import RESULT
 from components.dtype.tables import Outcome, comparison, overview_of, reports_of
-from components.forms.form import READING, changed, command_line, link_to_reading, pinned
+from components.forms import form as forms
 from components.plots.several_models import FIGURES
 from components.results.downloads import File, file_name, named, tables_zip
 from components.results.result_tabs import build_plot
@@ -27,17 +26,17 @@ from components.text.markup import caption
 
 def permalink(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
     """The query that reproduces this comparison, ``?model=...&model=...``, pinned to the commits where they are known."""
-    return link_to_reading([*(("model", _pinned(outcome)) for outcome in outcomes), *options(request).items()], request)
+    return forms.permalink(request, model=[("model", _pinned(outcome)) for outcome in outcomes])
 
 
 def command(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
     """The shell command for the same comparison."""
-    return command_line(["dtype", *map(_pinned, outcomes)], changed(request, READING) | options(request))
+    return forms.command(request, model=list(map(_pinned, outcomes)))
 
 
 def _pinned(outcome: Outcome) -> str:
     """The model with its commit if it has one; as requested if it could not be read."""
-    return outcome.model if outcome.report is None else pinned(outcome.report.checkpoint)
+    return outcome.model if outcome.report is None else forms.pinned(outcome.report.checkpoint)
 
 
 def document(outcomes: Sequence[Outcome]) -> Page:

@@ -3,9 +3,9 @@
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, RANDOM
 from components.exit import tables, text
-from components.exit.form import command, permalink
 from components.exit.tables import SWEEP
 from components.exit.text import captions, cosine, data_name, give_or_take, settings, several_layers, spread, too_few, was_swept
+from components.forms.form import command, permalink
 from components.plots import exit_feedback as plots
 from components.plots.exit_sweep import sweep
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab

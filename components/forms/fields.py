@@ -1,34 +1,54 @@
 """The fields of a page: the question with its buttons and examples, the options about weights, and those about running a model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
+from pydantic import BaseModel
 
-from components.forms.form import BUILTIN, DATASET
+from analyzers.options import choices, is_list, is_subject, offered, option_of
+from components.forms.form import BUILTIN, DATASET, Typed, typed
 from components.forms.picker import build_picker, wire_search
 from components.text.render import macros
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+# The fields of every form about weights, by row.
+READING = (("mode", "budget"), ("include", "exclude"), ("subfolder", "seed"))
+# Least widths, in pixels: of text fields, two of which fit on a phone, and of choices.
+_NARROW, _CHOICE = 140, 200
 # Filled by page.js when Enter is pressed while an analysis runs.
 _BUSY = '<p id="m-busy" role="status"></p>'
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields of a form, in its order, with the buttons that start and stop a run and the examples.
+    """The widgets of a form by their names, with the buttons that start and stop a run and the examples."""
 
-    filled: the components that prefilling updates, if they are more than the fields; subject: how many of them, the first ones, name what
-    is analyzed.
-    """
-
-    values: list[Any]
+    widgets: dict[str, Any]
     go: gr.Button
     stop: gr.Button
     chips: list[gr.Button]
-    filled: list[Any]
-    subject: int = 1
+
+    def read(self, given: Mapping[Any, Any]) -> Typed:
+        """What is typed, from the values of the widgets. They are converted defensively: the page may send any type."""
+        return {name: _as_typed(widget.value, given.get(widget)) for name, widget in self.widgets.items()}
+
+    def fill(self, form: Typed, only: Collection[str] | None = None) -> dict[Any, Any]:
+        """Updates that set the widgets, or ``only`` those, to what is typed, and others of them to what they show at first."""
+        return {widget: form.get(name, widget.value) for name, widget in self.widgets.items() if only is None or name in only}
+
+    def outputs(self) -> list[Any]:
+        """All components that `fill` may update."""
+        return list(self.widgets.values())
+
+
+def _as_typed(first: Any, value: Any) -> Any:
+    if isinstance(first, bool):
+        return value if isinstance(value, bool) else first
+    if isinstance(first, list):
+        return list(map(typed, value)) if isinstance(value, list) else []
+    return typed(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +99,36 @@ def build_examples(names: Sequence[str]) -> list[gr.Button]:
         return [gr.Button(name, size="sm", scale=0) for name in names]
 
 
-def build_reading() -> list[Any]:
-    """The fields of a `ReadingForm`, in order. Call inside the folded options."""
-    with gr.Row():
-        mode = gr.Radio([("Quick: a sample", "quick"), ("Exact: every byte", "exact")], value="quick", label="Mode")
-        budget = gr.Textbox(label="Budget of quick mode", placeholder="64MB")
-    with gr.Row():
-        include = gr.Textbox(label="Only tensors whose name matches (regular expression)", placeholder="mlp")
-        exclude = gr.Textbox(label="Exclude tensors whose name matches", placeholder="embed")
-    with gr.Row():
-        subfolder = gr.Textbox(label="Folder inside the repository", placeholder="unet")
-        seed = gr.Textbox("0", label="Seed of the sample")
-    return [mode, budget, include, exclude, subfolder, seed]
+def build_widget(request: type[BaseModel], name: str) -> Any:
+    """The widget of a field of a request: a switch, a choice of one or of several, or a text field that shows its default."""
+    option, default, values = option_of(request, name), request.model_fields[name].default, choices(request, name)
+    settings: dict[str, Any] = {"label": option.label or name.replace("_", " ").capitalize(), "elem_id": f"m-{name.replace('_', '-')}"}
+    info = request.model_fields[name].description if option.info is None else option.info
+    settings |= {"info": info or None}
+    if isinstance(default, bool):
+        return gr.Checkbox(default, **settings)
+    if values:
+        labelled = list(zip(option.names or values, values, strict=True))
+        if is_list(request, name):
+            return gr.CheckboxGroup(labelled, value=list(default), **settings)
+        return (gr.Dropdown if option.dropdown else gr.Radio)(labelled, value=default, min_width=_CHOICE, **settings)
+    shown = "" if default in (None, ()) else f"{default:.12g}" if isinstance(default, float) else str(default)
+    return gr.Textbox(placeholder=shown if option.example is None else option.example, min_width=_NARROW, **settings)
+
+
+def build_rows(request: type[BaseModel], *rows: Sequence[str]) -> dict[str, Any]:
+    """The widgets of these fields of a request, one row below the other."""
+    widgets: dict[str, Any] = {}
+    for row in rows:
+        with gr.Row():
+            widgets |= {name: build_widget(request, name) for name in row}
+    return widgets
+
+
+def build_rest(request: type[BaseModel], widgets: Mapping[str, Any]) -> dict[str, Any]:
+    """The widgets of the options that have none yet, two in a row."""
+    rest = [name for name in offered(request, "site") if name not in widgets and not is_subject(request, name)]
+    return build_rows(request, *(rest[first : first + 2] for first in range(0, len(rest), 2)))
 
 
 def build_options() -> gr.Accordion:
@@ -99,43 +137,46 @@ def build_options() -> gr.Accordion:
 
 
 def build_model_fields(
+    request: type[BaseModel],
     button: str,
     examples: Sequence[str],
-    blocks: Sequence[Callable[[], list[Any]]],
+    blocks: Sequence[Callable[[], dict[str, Any]]] = (),
     label: str = "Model: org/name or org/name@revision, or a sample",
 ) -> Fields:
-    """Lay out the model picker with its button, the examples, and the fields from ``blocks``, one below the other in a folded section. Call
-    inside a page.
+    """Lay out the model picker with its button, the examples, and in a folded section the widgets from ``blocks``, then those of the other
+    options. Call inside a page.
 
     examples: labels of the example buttons.
     """
     with gr.Row(elem_classes="m-ask"):
-        model = build_picker(label, "m-model")
+        widgets: dict[str, Any] = {"model": build_picker(label, "m-model")}
         go, stop = build_buttons(button)
     build_busy()
-    wire_search([model])
+    wire_search([widgets["model"]])
     chips = build_examples(examples)
-    values: list[Any] = [model]
     with build_options(), gr.Column(elem_classes="m-fields"):
-        values += [field for build in blocks for field in build()]
-    return Fields(values, go, stop, chips, values)
+        for build in blocks:
+            widgets |= build()
+        widgets |= build_rest(request, widgets)
+    return Fields(widgets, go, stop, chips)
 
 
 def build_text(
     sources: Sequence[tuple[str, str]],
     info: str,
-    numbers: Callable[[], list[Any]],
+    amounts: Sequence[str],
+    request: type[BaseModel],
     own: tuple[str, Mapping[str, Any]] | None = None,
-) -> list[Any]:
-    """Lay out the choice of text: its source, the fields from ``numbers``, the visitor's own text, and a dataset. Returns them in that
-    order.
+) -> dict[str, Any]:
+    """Lay out the choice of ``data``: its source, the fields ``amounts`` of the request, the visitor's own text, and a ``dataset``.
 
     sources: further (label, value) kinds of text next to the built-in one and a dataset; own: the kind for the visitor's own text and the
     settings of its field, if there is one.
     """
     with gr.Row():
-        source = build_choice([("Built-in text", BUILTIN), *sources, ("A Hub dataset", DATASET)], "Text", info, "m-source", scale=2)
-        amounts = numbers()
+        kinds = [("Built-in text", BUILTIN), *sources, ("A Hub dataset", DATASET)]
+        source = gr.Radio(kinds, value=BUILTIN, label="Text", info=info, elem_id="m-source", scale=2)
+        widgets = {"data": source} | {name: build_widget(request, name) for name in amounts}
     texts = {own[0]: gr.Textbox(lines=6, max_lines=16, visible=False, **own[1])} if own else {}
     texts[DATASET] = gr.Textbox(
         label="Dataset",
@@ -150,31 +191,9 @@ def build_text(
         return updates if len(updates) > 1 else updates[0]
 
     source.change(choose, source, list(texts.values()), queue=False, **QUIET)
-    return [source, *amounts, *texts.values()]
+    return widgets | texts
 
 
 def build_tooltips(meanings: Mapping[str, str]) -> None:
     """The meanings of names on the page, which page.js shows as tooltips. Call inside a page."""
     gr.HTML(str(macros("text/templates/pieces.html").names(meanings)), elem_classes="m-plain", visible="hidden")
-
-
-def build_number(label: str, placeholder: str, info: str, name: str | None = None, width: int = 120) -> gr.Textbox:
-    """A narrow number field; ``placeholder`` shows the default."""
-    return gr.Textbox(label=label, placeholder=placeholder, info=info, elem_id=name, min_width=width)
-
-
-def build_choice(choices: Sequence[Any], label: str, info: str, name: str | None = None, **settings: Any) -> gr.Radio:
-    """A choice of one of several values, each a text or (label, value); the first is the default."""
-    first = choices[0] if isinstance(choices[0], str) else choices[0][1]
-    return gr.Radio(choices, value=first, label=label, info=info, elem_id=name, **settings)
-
-
-def build_attention(info: str) -> gr.Radio:
-    """The choice of attention implementation."""
-    return build_choice(["sdpa", "eager"], "Attention", info)
-
-
-def build_dtype() -> gr.Radio:
-    """The choice of the dtype in which the model runs."""
-    choices = [("automatic", "auto"), "float32", "bfloat16", "float16"]
-    return build_choice(choices, "Run the model in", "Automatic: float32 on a CPU, as stored on a GPU.")

@@ -1,7 +1,8 @@
-"""Forms: the fields of a page as typed, as a request, as a link and as a command.
+"""Forms: what is typed on a page, as a request, as a link and as a command.
 
-A form is a frozen dataclass whose fields are named as in the request. An empty text means the default. A query string is as untrusted as
-what is typed: it only fills in the form, and the request validates it.
+What is typed is a dictionary by the names of the request's fields, and of those that a page has in addition: texts, choices, switches,
+lists. One that is missing or empty means the default. A query string is as untrusted as what is typed: it only fills in the form, and the
+request validates it.
 """
 
 import difflib
@@ -9,28 +10,29 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import Field, dataclass, fields
-from typing import Any, Protocol, TypeVar, get_args
+from dataclasses import dataclass
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from pydantic import BaseModel, ValidationError
 
-from analyzers import limits
-from analyzers.base import CheckpointFacts, Request, WeightsRequest, request_error
+from analyzers import analyzer_of, limits
+from analyzers.base import CheckpointFacts, Request, request_error
 from analyzers.errors import InvalidRequest
+from analyzers.options import choices, is_list, is_subject, offered, option_of, parse
 
 Query = Sequence[tuple[str, str]]
+Typed = Mapping[str, Any]
 SHOWN = 60
 # Sources of text; an analyzer may add more.
 BUILTIN, DATASET, RANDOM = "builtin", "dataset", "random"
 # Longer texts are omitted from links: browsers and proxies truncate long URLs.
 LINKED_CHARACTERS = 4_000
-# Fields of `WeightsRequest` on every form about weights, in the order of links and endpoints.
-READING = ("mode", "budget", "include", "exclude", "subfolder", "seed")
 # Keys of addresses that are no parameters of a request: one of several values, a commit, the result alone.
 _ADDED = ("candidate", "variant", "revision", "embed")
+# One more than any request takes, and one character over the limit: too many and too long ones are rejected rather than truncated.
+_MOST, _LONGEST = max(limits.TRAJECTORY, limits.CANDIDATES) + 1, limits.REFERENCE_LENGTH + 1
 _Request = TypeVar("_Request", bound=BaseModel)
-_Form = TypeVar("_Form")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,62 +53,22 @@ def smaller(request: Any) -> Any:
     return request.model_copy(update=less) if less else None
 
 
-class Form(Protocol):
-    """The fields of a page, as typed."""
-
-    def request(self) -> Request:
-        """The validated request. Raises MantissaError with the sentence to show."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadingForm:
-    """How many weights to read and which: the fields of every form about weights, after its own."""
-
-    mode: str = "quick"
-    budget: str = ""
-    include: str = ""
-    exclude: str = ""
-    subfolder: str = ""
-    seed: str = "0"
-
-
-def form_fields(kind: Any) -> list[Field[Any]]:
-    """The fields of a form in the order of the page: its own, then those of `ReadingForm`."""
-    return sorted(fields(kind), key=lambda field: field.kw_only is True)
-
-
-def values(form: Any) -> list[Any]:
-    """The value of each field, for the page."""
-    held: list[Any] = [getattr(form, field.name) for field in form_fields(form)]
-    return [list(value) if isinstance(value, tuple) else value for value in held]
-
-
-def form_of(kind: type[_Form], given: Sequence[Any]) -> _Form:
-    """The form with these values of its fields. Values are converted defensively: the page may send any type."""
-    return kind(**{field.name: _as_typed(field.default, value) for field, value in zip(form_fields(kind), given, strict=True)})
-
-
 def typed(value: Any) -> str:
     """The value of a field as text; the page sends null for an empty field."""
     return "" if value is None else str(value)
 
 
-def _as_typed(default: Any, value: Any) -> Any:
-    if isinstance(default, bool):
-        return value if isinstance(value, bool) else default
-    if isinstance(default, tuple):
-        return tuple(map(typed, value)) if isinstance(value, list) else ()
-    return typed(value)
-
-
-def validated(kind: type[_Request], form: Any, names: Iterable[str], **given: Any) -> _Request:
-    """The validated request from the fields ``names`` of a form, as typed, and from ``given``.
+def validated(kind: type[_Request], form: Typed, **given: Any) -> _Request:
+    """The validated request from what is typed, and from ``given`` in place of single fields; None means the default.
 
     Raises InvalidRequest with the sentence to show, in which fields are named in words.
     """
-    asked = given | parsed(form, kind, names)
+    texts = {name: form.get(name) for name in offered(kind, "site") if name not in given}
+    if texts.get("mode") == "exact":  # which reads everything: the page disregards the budget
+        texts["budget"] = None
+    asked = given | {name: _value(kind, name, value) for name, value in texts.items()}
     try:
-        return _sentence(lambda: kind(**asked))
+        return _sentence(lambda: kind(**{name: value for name, value in asked.items() if value is not None}))
     except InvalidRequest as error:
         said = re.sub(rf"\b({'|'.join(kind.model_fields)})\b", lambda name: name[0].replace("_", " "), str(error), flags=re.IGNORECASE)
         raise InvalidRequest(said) from None
@@ -125,64 +87,59 @@ def _sentence(made: Callable[[], _Request]) -> _Request:
         raise InvalidRequest(said[:1].upper() + said[1:]) from None
 
 
-def parsed(form: Any, kind: type[BaseModel], names: Iterable[str]) -> dict[str, Any]:
-    """The fields ``names`` of ``form`` that are not empty, each as the type it has in the request. Raises InvalidRequest."""
-    given = {name: getattr(form, name) for name in names}
-    if given.get("mode") == "exact":  # which reads everything: the page disregards the budget
-        given.pop("budget", None)
-    return {
-        name: value if isinstance(value, bool) else _number(kind, name, value.strip())
-        for name, value in given.items()
-        if isinstance(value, bool) or value.strip()
-    }
+def _value(kind: type[BaseModel], name: str, value: Any) -> Any:
+    """What is typed as a value of the field, None if it is empty. Raises InvalidRequest."""
+    if isinstance(value, str):
+        return parse(kind, name, value.strip()) if value.strip() else None
+    return tuple(value) if isinstance(value, list | tuple) else value
 
 
-def _number(kind: type[BaseModel], name: str, text: str) -> Any:
-    annotation = kind.model_fields[name].annotation
-    types = get_args(annotation) or (annotation,)
-    if name == "budget" or not {int, float} & set(types):
-        return text
-    percent = text.endswith("%") and float in types
-    try:
-        if int in types:
-            return int(text) if len(text) <= 20 and text.isascii() else _refuse(name, text, "a whole number")
-        return float(text.removesuffix("%")) / 100 if percent else float(text)
-    except ValueError:
-        return _refuse(name, text, "a whole number" if int in types else "a number")
+def references(texts: str | Sequence[str], most: int) -> list[str]:
+    """Split texts at commas, semicolons and whitespace. Raises InvalidRequest if one is longer than ``most`` references."""
+    several = [texts] if isinstance(texts, str) else texts
+    if (longest := max(map(len, several), default=0)) > most * (limits.REFERENCE_LENGTH + 2):
+        raise InvalidRequest(f"{longest:,} characters are more than {most} model ids have: paste the ids only.")
+    return [name for text in several for name in re.findall(r"[^\s,;]+", text)]
 
 
-def _refuse(name: str, text: str, kind: str) -> Any:
-    raise InvalidRequest(f"{name.replace('_', ' ').capitalize()} must be {kind}, not {text[:SHOWN]!r}.")
-
-
-def references(text: str, most: int) -> list[str]:
-    """Split ``text`` at commas, semicolons and whitespace. Raises InvalidRequest if it is longer than ``most`` references."""
-    if len(text) > most * (limits.REFERENCE_LENGTH + 2):
-        raise InvalidRequest(f"{len(text):,} characters are more than {most} model ids have: paste the ids only.")
-    return re.findall(r"[^\s,;]+", text)
-
-
-def one_model(text: str, several: str) -> str:
+def one_model(text: str | None, several: str) -> str:
     """Parse a single reference. Raises InvalidRequest if there is none, or with the message ``several`` if there is more than one."""
-    named = references(text, 1)
+    named = references(text or "", 1)
     if len(named) == 1:
         return named[0]
     missing = "Type or paste a model id, such as org/name or org/name@revision, or pick one of the examples."
     raise InvalidRequest(several if named else missing)
 
 
-def dataset(text: str) -> dict[str, Any]:
-    """The request fields for a dataset. Raises InvalidRequest if ``text`` is empty."""
-    if not text.strip():
-        raise InvalidRequest("Type or paste the id of a dataset on the Hub, such as org/name, or choose the built-in text.")
-    return {"data": text.strip()}
+def data(form: Typed) -> str:
+    """The name of the data: the built-in text or a dataset. Raises InvalidRequest if its name is missing."""
+    if form.get("data") != DATASET:
+        return BUILTIN
+    if name := typed(form.get("dataset")).strip():
+        return name
+    raise InvalidRequest("Type or paste the id of a dataset on the Hub, such as org/name, or choose the built-in text.")
 
 
-def queried(query: Query, kind: type[Any], names: Iterable[str]) -> dict[str, Any]:
-    """The fields ``names`` of a form that are in a query: the last value of each, truncated to the field's limit; switches as bool."""
-    flags = {field.name for field in fields(kind) if isinstance(field.default, bool)}
-    texts = last_texts(query)
-    return {name: texts[name] in ("1", "true") if name in flags else texts[name] for name in names if name in texts}
+def queried(query: Query, kind: type[BaseModel]) -> dict[str, Any]:
+    """What a query fills in: the last value of each key, truncated to the field's limit; every value where a key names one of several."""
+    texts, filled = last_texts(revised(query)), dict[str, Any]()
+    for name in offered(kind, "site"):
+        if one := option_of(kind, name).one:
+            filled[name] = [text[:_LONGEST] for key, text in query if key in (name, one) and text.strip()][:_MOST]
+        elif name not in texts:
+            continue
+        elif name == "data":
+            filled |= {} if texts[name] in ("", BUILTIN) else {"dataset": texts[name], "data": DATASET}
+        elif kind.model_fields[name].annotation is bool:
+            filled[name] = texts[name] in ("1", "true")
+        else:
+            filled[name] = listed(texts[name]) if is_list(kind, name) and choices(kind, name) else texts[name]
+    return filled
+
+
+def listed(text: str) -> list[str]:
+    """The names in a text, separated by commas."""
+    return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
 def last_texts(query: Query) -> dict[str, str]:
@@ -199,12 +156,6 @@ def misspelt(query: Query, known: Iterable[str]) -> str:
     near = {key: difflib.get_close_matches(key, names, 2) for key in dict(query).keys() - set(names)}
     said = ", ".join(f"{key} (did you mean {' or '.join(found)}?)" for key, found in sorted(near.items()) if found)
     return f"Unknown in the address: {said}." if said else ""
-
-
-def queried_data(query: Query) -> dict[str, str]:
-    """``data`` of a query as the fields of a form; none for the built-in text."""
-    data = last_texts(query).get("data", BUILTIN)
-    return {} if data in ("", BUILTIN) else {"dataset": data, "source": DATASET}
 
 
 def revised(query: Query) -> Query:
@@ -240,37 +191,47 @@ def as_read(report: Any, found: bool = False) -> Any:
     return request.model_copy(update={field: value for field, value in names.items() if hasattr(request, field)})
 
 
-def changed(request: Request, names: Iterable[str]) -> dict[str, Any]:
-    """The fields of ``request`` among ``names`` that differ from their defaults."""
-    defaults = type(request).model_fields
-    return {name: value for name in names if (value := getattr(request, name)) != defaults[name].default}
+def permalink(request: Request, **written: Query) -> str:
+    """The query that asks for the same: what is analyzed, the mode, and the options that are not at their default.
+
+    written: keys and values in place of those of single fields.
+    """
+    kind, pairs = type(request), list[tuple[str, str]]()
+    for name in offered(kind, "site"):
+        value, one = getattr(request, name), option_of(kind, name).one
+        if name in written:
+            pairs += written[name]
+        elif one:
+            pairs += [(one, each) for each in value]
+        elif name == "mode" or value != kind.model_fields[name].default:
+            pairs.append((name, str(int(value)) if isinstance(value, bool) else _written(value)))
+    return "?" + urlencode(pairs)
 
 
-def link(keys: Query, options: Mapping[str, Any]) -> str:
-    """A query of ``keys`` and ``options``; switches are written as 1 or 0."""
-    written = {name: str(int(value)) if isinstance(value, bool) else str(value) for name, value in options.items()}
-    return "?" + urlencode([*keys, *written.items()])
+def command(request: Request, **written: Sequence[str]) -> str:
+    """The shell command for the same analysis: ``--max-length=64``, ``--inside``. written: words in place of those of single fields."""
+    kind, line = type(request), ["mantissa", analyzer_of(request).name]
+    for name in (name for name in offered(kind, "site") if option_of(kind, name).command):
+        value, flag = getattr(request, name), name.replace("_", "-")
+        if name in written:
+            line += written[name]
+        elif value == kind.model_fields[name].default:
+            continue
+        elif is_subject(kind, name):
+            line += value if is_list(kind, name) else [value]
+        elif name == "mode":
+            line.append(f"--{value}")
+        elif isinstance(value, bool):
+            line.append(f"--{flag}" if value else f"--no-{flag}")
+        else:  # one word: also works for a value that begins with a dash
+            line.append(f"--{flag}={_written(value)}")
+    return shlex.join(line)
 
 
-def link_to_reading(keys: Query, request: WeightsRequest, own: Iterable[str] = ()) -> str:
-    """A query of ``keys``, the mode, and of the other options of reading, and its ``own``, those that differ from their defaults."""
-    return link(keys, changed(request, own) | {"mode": request.mode} | changed(request, READING))
+def _written(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def linked(text: str) -> str:
     """The text to put in a link; empty if it is too long."""
     return text if len(text) <= LINKED_CHARACTERS else ""
-
-
-def command_line(words: Sequence[str], options: Mapping[str, Any]) -> str:
-    """A shell command: ``mantissa``, ``words``, and ``options`` of the request: ``--max-length=64``, ``--inside``."""
-    line = ["mantissa", *words]
-    for name, value in options.items():
-        written = name.replace("_", "-")
-        if name == "mode":
-            line.append(f"--{value}")
-        elif isinstance(value, bool):
-            line.append(f"--{written}" if value else f"--no-{written}")
-        else:  # one word: also works for a value that begins with a dash
-            line.append(f"--{written}={value}")
-    return shlex.join(line)

@@ -4,18 +4,18 @@ from collections.abc import Sequence
 
 import gradio as gr
 
-from components.forms.fields import Fields, build_busy, build_buttons, build_examples, build_options, build_reading
+from analyzers.parents.report import ParentsRequest
+from components.forms.fields import READING, Fields, build_busy, build_buttons, build_examples, build_options, build_rest, build_rows
 from components.forms.picker import build_picker, wire_search
-from components.parents.form import Form, form
 from components.parents.result import RESULT
 from components.parents.suggestions import build_suggestions, complete
 from components.running.analysis_page import AnalysisPage
 
-# Label of each example button, and its form.
+# Label of each example button, and what it types.
 EXAMPLES = {
-    "tiny-tuned, of 3 candidates": Form(model="sample:tiny-tuned", candidates="sample:tiny-bf16 sample:tiny-fp32 sample:tiny-fp16-mixed"),
-    "tiny-bf16-as-fp32": Form(model="sample:tiny-bf16-as-fp32", candidates="sample:tiny-bf16 sample:tiny-fp32"),
-    "DeepScaleR-1.5B, by its card": Form(model="agentica-org/DeepScaleR-1.5B-Preview"),
+    "tiny-tuned, of 3 candidates": {"model": "sample:tiny-tuned", "candidates": "sample:tiny-bf16 sample:tiny-fp32 sample:tiny-fp16-mixed"},
+    "tiny-bf16-as-fp32": {"model": "sample:tiny-bf16-as-fp32", "candidates": "sample:tiny-bf16 sample:tiny-fp32"},
+    "DeepScaleR-1.5B, by its card": {"model": "agentica-org/DeepScaleR-1.5B-Preview"},
 }
 
 
@@ -31,9 +31,9 @@ def build_fields(examples: Sequence[str]) -> Fields:
     wire_search([model, candidates])
     chips = build_examples(examples)
     with build_options():
-        reading = build_reading()
-    values = [model, candidates, *reading]
-    return Fields(values, go, stop, chips, values, subject=2)
+        widgets = {"model": model, "candidates": candidates} | build_rows(ParentsRequest, *READING)
+        widgets |= build_rest(ParentsRequest, widgets)
+    return Fields(widgets, go, stop, chips)
 
 
 PAGE = AnalysisPage(
@@ -42,8 +42,6 @@ PAGE = AnalysisPage(
     about="Name a model and those it may come from: Mantissa reads the same sample of each (64 MB, a few seconds, whatever their size), "
     "fits the model as a combination of them, and says what is proven by equal bits and what is inferred.",
     examples=EXAMPLES,
-    form=Form,
-    of_query=form,
     fields=build_fields,
     result=RESULT,
     complete=complete,

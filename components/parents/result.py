@@ -3,8 +3,8 @@
 from analyzers.parents.conversion_text import faithful_sentence
 from analyzers.parents.markdown import markdown
 from analyzers.parents.report import Candidate, ParentsReport
+from components.forms.form import command, permalink
 from components.parents import tables
-from components.parents.form import command, permalink
 from components.plots import parents as plots
 from components.results.coverage import COVERAGE
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab

@@ -5,12 +5,11 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers import limits
 from analyzers.base import Progress
-from analyzers.precision_variants.request import CLIP
+from analyzers.precision_variants.request import PrecisionRequest
 from analyzers.precision_variants.variants import DEFAULT
-from components.forms.fields import Fields, build_attention, build_choice, build_model_fields, build_number, build_text, build_tooltips
-from components.precision.form import PRETRAINED, RANDOM, TEXT, Form, form
+from components.forms.fields import Fields, build_model_fields, build_rows, build_text, build_tooltips, build_widget
+from components.precision.form import PRETRAINED, RANDOM, TEXT
 from components.precision.result import RESULT
 from components.precision.text import PRESETS
 from components.running.analysis_page import AnalysisPage
@@ -49,11 +48,10 @@ class VariantMeter(Meter):
 
 def build_fields(examples: list[str]) -> Fields:
     """Lay out the fields. examples: labels of their buttons. Call inside a page."""
-    return build_model_fields("Run", examples, [_variants, _text, _runs, _options])
+    return build_model_fields(PrecisionRequest, "Run", examples, [_variants, _text, _options])
 
 
-def _variants() -> list[Any]:
-    """presets, own."""
+def _variants() -> dict[str, Any]:
     presets = gr.CheckboxGroup(
         list(PRESETS),
         value=list(DEFAULT),
@@ -73,52 +71,23 @@ def _variants() -> list[Any]:
         max_lines=8,
         elem_id="m-own",
     )
-    return [presets, own]
+    return {"variants": presets, "own": own}
 
 
-def _text() -> list[Any]:
-    """source, sequences, sequence_length, text, dataset."""
+def _text() -> dict[str, Any]:
     info = "Cut into sequences of equal length; every token but the first of each is predicted."
-    own = {"label": "Your text", "elem_id": "m-text"}
-    return build_text([("My own text", TEXT), ("Random tokens", RANDOM)], info, _amounts, (TEXT, own))
+    sources, own = [("My own text", TEXT), ("Random tokens", RANDOM)], {"label": "Your text", "elem_id": "m-text"}
+    return build_text(sources, info, ("sequences", "sequence_length"), PrecisionRequest, (TEXT, own))
 
 
-def _amounts() -> list[Any]:
-    return [
-        build_number("Sequences", "2", f"From 1 to {limits.PRECISION_SEQUENCES}.", "m-sequences"),
-        build_number("Tokens per sequence", "512", f"From 2 to {limits.PRECISION_TOKENS:,}.", "m-length"),
-    ]
-
-
-def _runs() -> list[Any]:
-    """loss, weights."""
+def _options() -> dict[str, Any]:
     with gr.Row():
-        losses = [("Cross-entropy", "ce"), ("GSPO", "gspo"), ("GRPO", "grpo")]
-        loss = build_choice(losses, "Loss", "Its gradients are compared. GSPO and GRPO are policy gradients.", "m-loss")
+        loss = build_widget(PrecisionRequest, "loss")
         kinds = [("As trained", PRETRAINED), ("Random", RANDOM)]
-        weights = build_choice(kinds, "Weights", "Random: as the architecture initializes them.", "m-weights")
-    return [loss, weights]
-
-
-def _options() -> list[Any]:
-    """pre_rounded, inside, attention, advantages, old_logprobs, clip_low, clip_high, seed."""
-    with gr.Row():
-        pre_rounded = gr.Checkbox(
-            label="Round the reference's weights too",
-            info="Like each variant's, which leaves the error of the computation alone.",
-            elem_id="m-pre-rounded",
-        )
-        inside = gr.Checkbox(
-            label="Look inside the layers", info="Also compare the output of each module within a layer.", elem_id="m-inside"
-        )
-    with gr.Row():
-        attention = build_attention("Of the reference, and of variants that do not set it.")
-        seed = build_number("Seed", "0", "For random weights, tokens and advantages.")
-    with gr.Row():
-        advantages = build_number("Advantages", "1, -0.5", "For GSPO and GRPO, one per sequence; random if empty.", width=200)
-        low, high = (", ".join(f"{loss.upper()} {bounds[side]:g}" for loss, bounds in CLIP.items()) for side in (0, 1))
-        clip_low = build_number("Clip below 1 by", low, "1 clips nothing.", "m-clip-low", width=200)
-        clip_high = build_number("Clip above 1 by", high, "1e6 clips nothing.", "m-clip-high", width=200)
+        about = "Random: as the architecture initializes them."
+        weights = gr.Radio(kinds, value=PRETRAINED, label="Weights", info=about, elem_id="m-weights")
+    rows = (("pre_rounded", "inside"), ("attention", "seed"), ("advantages", "clip_low", "clip_high"))
+    widgets = {"loss": loss, "random_init": weights} | build_rows(PrecisionRequest, *rows)
     old_logprobs = gr.Textbox(
         label="Old log-probabilities",
         info=(
@@ -130,18 +99,19 @@ def _options() -> list[Any]:
         max_lines=8,
         elem_id="m-old-logprobs",
     )
-    return [pre_rounded, inside, attention, advantages, old_logprobs, clip_low, clip_high, seed]
+    return widgets | {"old_logprobs": old_logprobs}
 
 
-_SHORT: dict[str, Any] = {"sequences": "2", "sequence_length": "128"}
-_FP16 = ("bf16", "fp16", "fp16_autocast", "fp16_max_precision")
-# Label of each example button, and its form.
-EXAMPLES = {
-    "tiny-bf16": Form("sample:tiny-bf16", **_SHORT),
-    "tiny-overflow, fp16": Form("sample:tiny-overflow", _FP16, **_SHORT),
-    "tiny-fp32, computation only": Form("sample:tiny-fp32", **_SHORT, pre_rounded=True),
-    "tiny-bf16, GSPO, inside layers": Form("sample:tiny-bf16", ("bf16", "bf16_fp32_softmax", "fp16"), **_SHORT, loss="gspo", inside=True),
-    "SmolLM2-135M": Form("HuggingFaceTB/SmolLM2-135M", **_SHORT),
+_SHORT = {"sequences": "2", "sequence_length": "128"}
+_FP16 = ["bf16", "fp16", "fp16_autocast", "fp16_max_precision"]
+_INSIDE = {"variants": ["bf16", "bf16_fp32_softmax", "fp16"], "loss": "gspo", "inside": True}
+# Label of each example button, and what it types.
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "tiny-bf16": {"model": "sample:tiny-bf16"} | _SHORT,
+    "tiny-overflow, fp16": {"model": "sample:tiny-overflow", "variants": _FP16} | _SHORT,
+    "tiny-fp32, computation only": {"model": "sample:tiny-fp32", "pre_rounded": True} | _SHORT,
+    "tiny-bf16, GSPO, inside layers": {"model": "sample:tiny-bf16"} | _INSIDE | _SHORT,
+    "SmolLM2-135M": {"model": "HuggingFaceTB/SmolLM2-135M"} | _SHORT,
 }
 PAGE = AnalysisPage(
     name="precision",
@@ -149,8 +119,6 @@ PAGE = AnalysisPage(
     about="Name a model: Mantissa runs it in bf16, fp16, or with some parts in fp32, forward and backward, and compares each run with fp32 "
     "layer by layer.",
     examples=EXAMPLES,
-    form=Form,
-    of_query=form,
     fields=build_fields,
     result=RESULT,
     meter=VariantMeter,

@@ -2,32 +2,33 @@
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import gradio as gr
 
 from analyzers import ANALYZERS
 from analyzers.checkpoints import Access
 from analyzers.errors import MantissaError
+from analyzers.options import offered
 from components.forms.fields import QUIET, Controls, Fields, build_status
-from components.forms.form import Form, Query, form_of, misspelt, revised, values
+from components.forms.form import Query, Typed, misspelt
 from components.look.navigation import build_navigation, questions, title
 from components.results.layout import Layout
 from components.running.jobs import kind_of
 from components.running.progress import Meter
 from components.running.runs import Runs, failed
-from components.running.wiring import wire_address, wire_runs, wire_shares
+from components.running.wiring import Prefilled, wire_address, wire_runs, wire_shares
 
-_Form = TypeVar("_Form", bound=Form)
+# Fields that name what is analyzed: an invalid address changes only these.
+_SUBJECTS = ("model", "base", "tuned", "candidates")
 
 
 @dataclass(frozen=True)
-class AnalysisPage(Generic[_Form]):
+class AnalysisPage:
     """The page of one analyzer.
 
-    name: of the analyzer. question, about: the heading, and a sentence below it. examples: label of each example's button -> its form.
-    form: the class of the form; of_query: the form that a query describes. fields: builds them, given the labels of the examples.
-    read: the form of the values of the fields; fill: what prefilling sets them to. meter: shows the progress. key: of a query that names
+    name: of the analyzer. question, about: the heading, and a sentence below it. examples: label of each example's button -> what it
+    types. fields: builds them, given the labels of the examples. meter: shows the progress. key: of a query that names
     what is analyzed. own: the key of the visitor's own text, if there is one; missing: the sentence for a link without it, because it was
     too long. below: HTML below the form until something is asked for, above the questions of the other pages; gallery: HTML below those,
     made for each visitor. runs: the class that runs the form. check: validates it before it is filled in.
@@ -37,21 +38,17 @@ class AnalysisPage(Generic[_Form]):
     name: str
     question: str
     about: str
-    examples: Mapping[str, _Form]
-    form: type[_Form]
-    of_query: Callable[[Query], _Form]
+    examples: Mapping[str, Typed]
     fields: Callable[[list[str]], Fields]
     result: Layout[Any]
     meter: type[Meter] = Meter
     key: str = "model"
     own: str | None = None
     missing: str = ""
-    read: Callable[..., _Form] | None = None
-    fill: Callable[[_Form], list[Any]] = values
     below: Callable[[], str] | None = None
     gallery: Callable[[], str] | None = None
     runs: type[Runs] = Runs
-    check: Callable[[_Form], Any] | None = None
+    check: Callable[[Typed], Any] | None = None
     complete: Callable[[Any, Access], Generator[Any, None, Any]] | None = None
 
     def build(self, page: gr.Blocks) -> None:
@@ -60,35 +57,31 @@ class AnalysisPage(Generic[_Form]):
         gr.HTML(title(self.question, self.about, self.name), elem_classes="m-plain")
         fields = self.fields(list(self.examples))
         status, again = build_status()
-        runs = self.runs(Controls(fields.go, fields.stop, fields.chips, again), status, self.result, self.meter)
-        examples = [(chip, self.fill(asked)) for chip, asked in zip(fields.chips, self.examples.values(), strict=True)]
-        read = self.read or (lambda *given: form_of(self.form, given))
-        runs.wire(wire_runs(runs, fields.values, read, examples, fields.filled, kind_of(self.name)))
+        controls = Controls(fields.go, fields.stop, fields.chips, again)
+        runs = self.runs(controls, status, self.result, self.meter, self.form.request)
+        runs.wire(wire_runs(runs, fields, list(self.examples.values()), kind_of(self.name)))
         above = self.below() if self.below is not None else ""
         gr.HTML(above + questions(ANALYZERS[self.name].title), elem_classes="m-plain m-start")
         if self.gallery is not None:
             page.load(self.gallery, None, gr.HTML(elem_classes="m-plain m-start"), queue=False, **QUIET)
         wire_shares(runs.shares())
-        wire_address(page, self.key, lambda query: self.prefill(query, fields.subject), [*fields.filled, status], runs, self.asked)
+        wire_address(page, self.key, self.prefill, fields, runs)
 
-    def asked(self, query: Query) -> _Form:
-        """The form that an address describes."""
-        return self.of_query(revised(query))
+    @property
+    def form(self) -> Any:
+        """The module with the form."""
+        return ANALYZERS[self.name].component("form")
 
-    def prefill(self, query: Query, subject: int = 1) -> list[Any]:
-        """The values of the fields and the status; an invalid request changes only the first ``subject`` ones.
-
-        An address with a misspelt key fills the fields but starts nothing.
-        """
-        asked = self.asked(query)
-        filled = self.fill(asked)
-        unknown = misspelt(query, ANALYZERS[self.name].component("form").PARAMETERS)
+    def prefill(self, query: Query) -> Prefilled:
+        """What an address fills in; an address with a misspelt key fills the fields but starts nothing."""
+        form = self.form.filled(query)
+        unknown = misspelt(query, offered(ANALYZERS[self.name].request_model(), "site"))
         if not any(text for key, text in query if key in ("model", "base", "tuned")):
-            return [*[gr.skip()] * len(filled), failed(unknown) if unknown else gr.skip()]
+            return Prefilled(form, failed(unknown) if unknown else None, ())
         if self.own and dict(query).get(self.own) == "":
-            return [*filled, failed(self.missing)]
+            return Prefilled(form, failed(self.missing))
         try:
-            (self.check or self.form.request)(asked)
+            (self.check or self.form.request)(form)
         except MantissaError as error:
-            return [*filled[:subject], *[gr.skip()] * (len(filled) - subject), failed(str(error))]
-        return [*filled, failed(f"{unknown} Correct it, or start without it.") if unknown else ""]
+            return Prefilled(form, failed(str(error)), _SUBJECTS)
+        return Prefilled(form, failed(f"{unknown} Correct it, or start without it.") if unknown else "")

@@ -1,16 +1,17 @@
 """The runs of a page: one analysis is started, followed, stopped, and its result shown."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import gradio as gr
 
-from analyzers.base import Progress, Report
+from analyzers.base import Progress, Report, Request
 from analyzers.errors import AccessDenied, HiddenRepository, MantissaError, TokenRefused
 from analyzers.formatting import day
 from components.forms.fields import Controls
-from components.forms.form import Form, smaller
+from components.forms.form import Typed, smaller
 from components.results.layout import Layout
 from components.results.result_tabs import build_result
 from components.results.share import Share
@@ -31,15 +32,20 @@ _PIECES = macros("running/templates/status.html")
 
 
 class Runs:
-    """The runs of one page: update ``status``, the result and ``controls``. meter: shows the progress. Lays out the result.
+    """The runs of one page: update ``status``, the result and ``controls``. Lays out the result.
+
+    meter: shows the progress. request: makes the request of what is typed, or raises MantissaError with the sentence to show.
 
     The last item of a run shows the result and releases the controls in one update: a further update that leaves a plot or a table
     unchanged would be applied to its value by Gradio's page, and destroy it.
     """
 
-    def __init__(self, controls: Controls, status: gr.HTML, layout: Layout[Any], meter: type[Meter]) -> None:
+    def __init__(
+        self, controls: Controls, status: gr.HTML, layout: Layout[Any], meter: type[Meter], request: Callable[[Typed], Request]
+    ) -> None:
         self.controls = controls
         self.meter = meter
+        self.request = request
         self.status = status
         self.result = build_result(layout)
 
@@ -70,7 +76,7 @@ class Runs:
         """Updates that hide the result and show one status."""
         return {self.status: said, **self.result.hide()}
 
-    def run(self, form: Any, again: bool = False) -> Iterator[Updates]:
+    def run(self, form: Typed, again: bool = False) -> Iterator[Updates]:
         """Run the request of ``form``. Never raises: an error is shown in place of the result.
 
         again: compute also where a result is stored.
@@ -78,12 +84,12 @@ class Runs:
         try:
             yield from self.work(form, again)
         except Exception as error:
-            yield {self.status: explained(error, form), **self.result.hide(), **self.controls.busy(False)}
+            yield {self.status: explained(error, partial(self.request, form)), **self.result.hide(), **self.controls.busy(False)}
 
-    def work(self, form: Any, again: bool) -> Iterator[Updates]:
+    def work(self, form: Typed, again: bool) -> Iterator[Updates]:
         """The progress and the result. Raises what the analysis raises."""
         made = ""
-        request = form.request()
+        request = self.request(form)
         expected = estimate.expected(request)
         meter = self.meter(expected)
         # who reloads the page in the middle of the run asks for the same
@@ -101,10 +107,10 @@ class Runs:
         free = {**self.controls.busy(False), self.controls.again: gr.update(visible=bool(made))}
         return {self.status: done(report, made), **self.result.show(report, Held(report)), **free}
 
-    def show_stored(self, form: Form) -> Updates:
+    def show_stored(self, form: Typed) -> Updates:
         """Updates that show the stored result of a request that names its commits, if there is one. Never waits, never raises."""
         try:
-            found = archive.find(form.request(), ask=False)
+            found = archive.find(self.request(form), ask=False)
             return self.show(*found) if found is not None else {}
         except Exception as error:  # the run that follows reports it
             if not isinstance(error, MantissaError):
@@ -127,20 +133,20 @@ def done(report: Report, made: str) -> str:
     return str(_PIECES.done(addresses.again(report), report.summary, day(made) if made else "", addresses.stored(report.id), closed))
 
 
-def explained(error: Exception, form: Any) -> str:
-    """An error of a run of ``form``, HTML, with links to what can be done about it: the login, which returns here; a smaller run
+def explained(error: Exception, request: Callable[[], Request]) -> str:
+    """An error of a run of ``request()``, HTML, with links to what can be done about it: the login, which returns here; a smaller run
     or, if there is none, the command.
     """
     steps: dict[str, str] = {}
     said = sentence(error)
     asks_to_log_in = isinstance(error, (AccessDenied, HiddenRepository)) and caller.get().access.token is None
     if asks_to_log_in or isinstance(error, TokenRefused):
-        steps["Log in with Hugging Face"] = login_page(addresses.asked(form.request()))
+        steps["Log in with Hugging Face"] = login_page(addresses.asked(request()))
     if isinstance(error, GpuRefused):
-        if (less := smaller(form.request())) is not None:
+        if (less := smaller(request())) is not None:
             steps["Try a smaller run"] = addresses.asked(less)
         else:
-            said = f"{said} The command: {addresses.command(form.request())}"
+            said = f"{said} The command: {addresses.command(request())}"
     return failed(said, steps)
 
 

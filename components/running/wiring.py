@@ -1,13 +1,13 @@
 """The events of a page: runs start and stop, the address fills the form, links become absolute."""
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import gradio as gr
 
-from components.forms.fields import QUIET
-from components.forms.form import Form, Query
+from components.forms.fields import QUIET, Fields
+from components.forms.form import Query, Typed
 from components.results.share import Share
 from components.running import interrupted
 from components.running.background import in_background
@@ -55,27 +55,28 @@ _SHOW = (
 )
 
 
-def wire_runs(
-    runs: Runs,
-    fields: Sequence[Any],
-    form: Callable[..., Form],
-    examples: Sequence[tuple[gr.Button, list[Any]]],
-    filled: Sequence[Any],
-    kind: JobQueue,
-) -> Any:
-    """The button and the examples start a run of ``form(*values of fields)``, Stop stops it.
+class Prefilled(NamedTuple):
+    """What an address fills in. status: None leaves it as it is; only: names of the fields to fill, by default all."""
 
-    examples: buttons, each with the values that it first puts into ``filled``. kind: its jobs' queue. Returns the event after
-    Stop, for further handlers.
+    form: Typed
+    status: str | None
+    only: Collection[str] | None = None
+
+
+def wire_runs(runs: Runs, fields: Fields, examples: Sequence[Typed], kind: JobQueue) -> Any:
+    """The button and the examples start a run of what is typed, Stop stops it.
+
+    examples: what each of their buttons types first. kind: the queue of the jobs. Returns the event after Stop, for further handlers.
     """
+    widgets = set(fields.widgets.values())
 
     @in_background
-    def run(request: gr.Request, login: gr.OAuthToken | None, *values: Any) -> Generator[Updates, None, None]:
-        yield from runs.run(form(*values))
+    def run(request: gr.Request, login: gr.OAuthToken | None, given: Mapping[Any, Any]) -> Generator[Updates, None, None]:
+        yield from runs.run(fields.read(given))
 
     @in_background
-    def compute(request: gr.Request, login: gr.OAuthToken | None, *values: Any) -> Generator[Updates, None, None]:
-        yield from runs.run(form(*values), again=True)
+    def compute(request: gr.Request, login: gr.OAuthToken | None, given: Mapping[Any, Any]) -> Generator[Updates, None, None]:
+        yield from runs.run(fields.read(given), again=True)
 
     reason = gr.Textbox(visible=False)
 
@@ -90,14 +91,13 @@ def wire_runs(
     everything = runs.outputs()
     starts = [(runs.controls.go.click(runs.begin, outputs=everything, queue=False, **QUIET), run)]
     starts.append((runs.controls.again.click(runs.begin, outputs=everything, queue=False, **QUIET), compute))
-    for button, values in examples:
-        # a dict by component: Gradio takes a list for the value of a single one
-        updates = dict(zip(filled, values, strict=True))
-        named = button.click(lambda updates=updates: updates, outputs=filled, queue=False, **QUIET)
+    for button, typed in zip(fields.chips, examples, strict=True):
+        updates = fields.fill(typed)
+        named = button.click(lambda updates=updates: updates, outputs=fields.outputs(), queue=False, **QUIET)
         starts.append((named.then(runs.begin, outputs=everything, queue=False, **QUIET), run))
     started = []
     for start, work in starts:
-        done = start.then(work, fields, everything, concurrency_limit=None, concurrency_id=kind.name, **QUIET)
+        done = start.then(work, widgets, everything, concurrency_limit=None, concurrency_id=kind.name, **QUIET)
         done.success(None, js=_SHOW, **QUIET)
         done.failure(ended_early, [reason, runs.status, *runs.state()], everything, js=_WHY, queue=False, **QUIET)
         started.append(done)
@@ -112,15 +112,8 @@ def wire_runs(
     return halted.then(stopped, runs.state(), everything, queue=False, **QUIET)
 
 
-def wire_address(
-    page: gr.Blocks,
-    key: str,
-    prefill: Callable[[Query], list[Any]],
-    outputs: Sequence[Any],
-    runs: Runs,
-    form: Callable[[Query], Form],
-) -> None:
-    """When the page is opened, ``prefill`` fills ``outputs``, the last of which is the status, from the address.
+def wire_address(page: gr.Blocks, key: str, prefill: Callable[[Query], Prefilled], fields: Fields, runs: Runs) -> None:
+    """When the page is opened, the address fills ``fields`` and the status.
 
     If ``key`` is in the address and nothing is refused, the result is shown if the request names its commits and is stored; otherwise a
     run starts.
@@ -129,11 +122,11 @@ def wire_address(
 
     def fill(query: str | None, request: gr.Request) -> Updates:
         asked = _pairs(query) if query else request.query_params.multi_items()
-        filled: Updates = dict(zip(outputs, prefill(asked), strict=True))
-        wanted = dict(asked).get(key) and filled[runs.status] == ""
-        return {**filled, **runs.show_stored(form(asked))} if wanted else filled
+        form, status, only = prefill(asked)
+        filled: Updates = {runs.status: gr.skip() if status is None else status, **fields.fill(form, only)}
+        return {**filled, **runs.show_stored(form)} if dict(asked).get(key) and status == "" else filled
 
-    every = list(dict.fromkeys([*outputs, *runs.outputs()]))
+    every = list(dict.fromkeys([*fields.outputs(), *runs.outputs()]))
     loaded = page.load(fill, embedded, every, js=_FILLING.format(key=key, query=_EMBEDDED_QUERY), queue=False, **QUIET)
     loaded.then(None, js=_FILLED, **QUIET)
     loaded.success(None, js=_RUN_FROM_ADDRESS.format(key=key, query=_EMBEDDED_QUERY), **QUIET)

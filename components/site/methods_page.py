@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from analyzers import ANALYZERS, limits
 from analyzers.account import NAMES
+from analyzers.options import describe, offered
 from components.look.navigation import OTHERS, navigation, title
 from components.results.standalone import Page
 from components.site import previews
@@ -42,10 +43,18 @@ def content(name: str) -> str:
     """Return the text of a page, HTML. Raises KeyError if there is no such page."""
     if name:
         text: str = ANALYZERS[name].component("methods").methods()
-        return text
+        return text + _options(name)
     rows = [(each.variable, f"{each.value:,}", each.unit, each.why, each.when) for each in limits.SETTINGS]
     listed = table(("Variable", "Value", "Unit", "What it bounds", "Change it for"), rows, frozenset({1}), stacked=True)
     return str(_PARTS.coverage(NAMES)) + str(_PARTS.settings(listed)) + str(_PARTS.sources())
+
+
+def _options(name: str) -> str:
+    """Every option of an analyzer, HTML."""
+    request = ANALYZERS[name].request_model()
+    names = dict.fromkeys([*offered(request, "site"), *offered(request, "command")])
+    rows = [(option, describe(request, option)) for option in names]
+    return str(_PARTS.options(name, table(("Name", "Meaning"), rows, stacked=True)))
 
 
 def _contents(current: str, home: str) -> list[_Entry]:

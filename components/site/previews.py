@@ -107,7 +107,8 @@ def _stored(analyzer: str, query: str) -> Preview:
     """Return the preview of the result that a permalink requests. Raises LookupError if it is not stored, or the request is invalid."""
     try:
         asked = parse_qsl(query, keep_blank_values=True, max_num_fields=_FIELDS)
-        found = archive.find(ANALYZERS[analyzer].component("page").PAGE.asked(asked).request(), ask=False)
+        form = ANALYZERS[analyzer].component("form")
+        found = archive.find(form.request(form.filled(asked)), ask=False)
     except (MantissaError, ValueError):
         found = None
     if found is None:

@@ -1,18 +1,17 @@
 """The sparsity page: two checkpoints or a trajectory, and the fraction of weights that changed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from analyzers import limits
-from analyzers.update_sparsity.report import DEFAULT_ETA
-from components.forms.fields import QUIET, Fields, build_busy, build_buttons, build_examples, build_options, build_reading
-from components.forms.form import form_of, typed, values
+from analyzers.update_sparsity.report import SparsityRequest
+from components.forms.fields import QUIET, READING, Fields, build_busy, build_buttons, build_examples, build_options, build_rest, build_rows
+from components.forms.form import Typed, typed
 from components.forms.picker import build_picker, wire_search
 from components.running.analysis_page import AnalysisPage
-from components.sparsity.form import Form, form
 from components.sparsity.result import RESULT
 
 # Pickers for tuned checkpoints. Each accepts several references, so the last takes the rest.
@@ -83,6 +82,26 @@ def _wire(pickers: Pickers, swap: gr.Button, removes: Sequence[gr.Button]) -> No
         gone.success(None, js=_FOCUS_ADD, **QUIET)
 
 
+@dataclass(frozen=True)
+class PairFields(Fields):
+    """Fields with a picker for each of ``tuned``."""
+
+    pickers: Pickers
+
+    def read(self, given: Mapping[Any, Any]) -> Typed:
+        """What is typed, with the texts of all pickers."""
+        return {**super().read(given), "tuned": [typed(given.get(picker)) for picker in self.pickers.tuned]}
+
+    def fill(self, form: Typed, only: Collection[str] | None = None) -> dict[Any, Any]:
+        """Updates that set the widgets, and show as many pickers as are needed."""
+        pickers = zip(self.pickers.components(), fill(form.get("base"), form.get("tuned", ())), strict=True)
+        return super().fill(form, only) | dict(pickers)
+
+    def outputs(self) -> list[Any]:
+        """All components that `fill` may update."""
+        return list(dict.fromkeys([*self.pickers.components(), *super().outputs()]))
+
+
 def build_fields(examples: list[str]) -> Fields:
     """Lay out the pickers with the buttons, the examples and the options. Call inside a page."""
     buttons: list[gr.Button] = []
@@ -90,31 +109,21 @@ def build_fields(examples: list[str]) -> Fields:
     build_busy()
     chips = build_examples(examples)
     with build_options():
-        reading = build_reading()
-        with gr.Row():
-            eta = gr.Textbox(label="Probe: eta, the smallest relative change that counts", placeholder=f"{DEFAULT_ETA:g}")
-            spectral = gr.Checkbox(label="Also decompose matrices (singular values, subspaces; reads them whole, takes longer)")
-    options, components = [eta, spectral, *reading], pickers.components()
-    return Fields([pickers.base, *pickers.tuned, *options], buttons[0], buttons[1], chips, [*components, *options], subject=len(components))
+        widgets = {"base": pickers.base} | {f"tuned {number}": picker for number, picker in enumerate(pickers.tuned, 1)}
+        widgets |= build_rows(SparsityRequest, *READING, ("eta", "spectral"))
+        widgets |= build_rest(SparsityRequest, widgets)
+    return PairFields(widgets, buttons[0], buttons[1], chips, pickers)
 
 
-def read_form(base: Any, *given: Any) -> Form:
-    """The form with these values of its fields."""
-    return form_of(Form, [base, list(given[:MOST]), *given[MOST:]])
-
-
-def fill_form(form: Form) -> list[Any]:
-    """The values of the pickers and the options."""
-    base, tuned, *options = values(form)
-    return [*fill(base, tuned), *options]
-
-
-# Label of each example button, and its form.
+# Label of each example button, and what it types.
 EXAMPLES = {
-    "tiny-bf16 → tiny-tuned": Form("sample:tiny-bf16", ("sample:tiny-tuned",)),
-    "trajectory: tiny-bf16 → tiny-step-1 to 4": Form("sample:tiny-bf16", tuple(f"sample:tiny-step-{step}" for step in range(1, 5))),
-    "R1-Distill-Qwen-1.5B → DeepScaleR-1.5B": Form("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", ("agentica-org/DeepScaleR-1.5B-Preview",)),
-    "Qwen2.5-Math-1.5B → R1-Distill-Qwen-1.5B": Form("Qwen/Qwen2.5-Math-1.5B", ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",)),
+    "tiny-bf16 → tiny-tuned": {"base": "sample:tiny-bf16", "tuned": ["sample:tiny-tuned"]},
+    "trajectory: tiny-bf16 → tiny-step-1 to 4": {"base": "sample:tiny-bf16", "tuned": [f"sample:tiny-step-{step}" for step in range(1, 5)]},
+    "R1-Distill-Qwen-1.5B → DeepScaleR-1.5B": {
+        "base": "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
+        "tuned": ["agentica-org/DeepScaleR-1.5B-Preview"],
+    },
+    "Qwen2.5-Math-1.5B → R1-Distill-Qwen-1.5B": {"base": "Qwen/Qwen2.5-Math-1.5B", "tuned": ["deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"]},
 }
 
 PAGE = AnalysisPage(
@@ -123,11 +132,7 @@ PAGE = AnalysisPage(
     about="Name a checkpoint and what it was tuned to: Mantissa reads the same sample of both (64 MB each, a few seconds, whatever their "
     "size) and reports what fraction of the weights changed at bf16 resolution, where, and by how much.",
     examples=EXAMPLES,
-    form=Form,
-    of_query=form,
     fields=build_fields,
     result=RESULT,
     key="base",
-    read=read_form,
-    fill=fill_form,
 )

@@ -3,12 +3,12 @@
 from analyzers.coverage import unseen
 from analyzers.update_sparsity.published import rank
 from analyzers.update_sparsity.report import SparsityReport
+from components.forms.form import command, permalink
 from components.plots import update_sparsity as plots
 from components.plots.sparsity_steps import overlap, steps
 from components.results.coverage import COVERAGE
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.sparsity import tables
-from components.sparsity.form import command, permalink
 from components.sparsity.tables import SPECTRAL, TENSORS, matching
 from components.sparsity.text import base_name, captions, read_whole, tuned_names
 from components.text import numbers

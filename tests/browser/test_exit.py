@@ -31,7 +31,7 @@ def test_one_click_shows_an_answer(open_page: OpenPage, offline: str) -> None:
         "m-k": 8,
         "m-seeds": "seeds",
         "m-samples": "samples",
-        "m-length": "sequence_length",
+        "m-sequence-length": "sequence_length",
         "m-layers": "layers",
     }
     for name, default in defaults.items():
@@ -87,7 +87,7 @@ def test_a_link_shows_a_full_page_that_can_be_taken_along(open_page: OpenPage, o
 
 def _in_order() -> list[tuple[str, object]]:
     """The options as links and commands have them."""
-    return [(name, OPTIONS[name]) for name in ("seeds", "samples", "tokens", "layers")]
+    return [(name, OPTIONS[name]) for name in ("seeds", "layers", "samples", "tokens")]
 
 
 @pytest.mark.exhaustive

@@ -9,6 +9,7 @@ from analyzers.base import Request
 from analyzers.command_line import Parser
 from analyzers.errors import MantissaError
 from components.forms.form import Query
+from components.running.wiring import Prefilled
 
 
 def query_of(link: str) -> Query:
@@ -16,10 +17,10 @@ def query_of(link: str) -> Query:
     return parse_qsl(link.removeprefix("?"), keep_blank_values=True)
 
 
-def asks_or_explains(form: Callable[[Query], Any], query: Query, kind: type[Request]) -> bool:
-    """Whether ``form`` makes a request of ``kind`` of a query, or says in one line why not."""
+def asks_or_explains(form: Any, query: Query, kind: type[Request]) -> bool:
+    """Whether the module ``form`` makes a request of ``kind`` of a query, or says in one line why not."""
     try:
-        answer: Request | str = form(query).request()
+        answer: Request | str = form.request(form.filled(query))
     except MantissaError as error:
         answer = str(error)
     return "\n" not in answer if isinstance(answer, str) else isinstance(answer, kind)
@@ -34,7 +35,7 @@ def parsed(command: str, analyzer: str, add_options: Callable[[Parser], None]) -
     return {name: value for name, value in vars(parser.parse_args(words[2:])).items() if value is not None}
 
 
-def skips_all_but_the_model(filled: list[Any], model: str, said: str, skip: Any) -> bool:
-    """Whether an address that was refused left the fields as they are, with the model in its field and ``said`` in the status."""
-    first, *rest, status = filled
-    return first == model and said in status and all(each == skip for each in rest)
+def skips_all_but_the_model(found: Prefilled, model: str, said: str) -> bool:
+    """Whether an address that was refused leaves the fields as they are, with the model in its field and ``said`` in the status."""
+    named = {name: value for name, value in found.form.items() if name in (found.only or found.form)}
+    return named == {"model": model} and said in (found.status or "")

@@ -7,7 +7,8 @@ import gradio as gr
 import pytest
 
 from analyzers import ANALYZERS, Analyzer, limits
-from analyzers.base import Progress, describe
+from analyzers.base import Progress
+from analyzers.options import describe, offered
 from components.api.endpoints import endpoint, in_short, many, paced
 from components.site import addresses
 
@@ -107,7 +108,7 @@ def test_a_summary_keeps_numbers_that_few_decimals_would_lose() -> None:
 
 @pytest.mark.parametrize("analyzer", ANALYZERS.values(), ids=ANALYZERS)
 def test_every_parameter_is_described_in_one_line(analyzer: Analyzer) -> None:
-    described = [describe(analyzer.request_model(), name) for name in analyzer.component("form").PARAMETERS]
+    described = [describe(analyzer.request_model(), name) for name in offered(analyzer.request_model(), "site")]
     assert all(text.endswith(".") and "\n" not in text and len(text) > 15 for text in described)
 
 

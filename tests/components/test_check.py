@@ -9,10 +9,10 @@ from analyzers.check import CheckReport, CheckRequest, analyze
 from analyzers.check.report import Rule
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidRequest, LimitExceeded
-from components.check.form import Form, command, form, permalink
+from components.check.form import filled, request
 from components.check.result import RESULT
 from components.check.text import RULES, WITH_BASE
-from components.forms.form import as_read
+from components.forms.form import as_read, command, permalink
 from components.library.reports import kept
 from components.site import addresses, archive
 
@@ -37,19 +37,19 @@ def tuned() -> CheckReport:
 
 
 def test_the_form_makes_the_request() -> None:
-    assert Form(model=" sample:tiny-tuned ", base="sample:tiny-bf16").request() == TUNED
-    assert Form(model="org/x").request() == CheckRequest(model="org/x")
-    for wrong, said in ((Form(), "a model id"), (Form(model="a/b c/d"), "one model"), (Form(model="a/b", base="c/d e/f"), "one base")):
+    assert request({"model": " sample:tiny-tuned ", "base": "sample:tiny-bf16"}) == TUNED
+    assert request({"model": "org/x"}) == CheckRequest(model="org/x")
+    for wrong, said in (({}, "a model id"), ({"model": "a/b c/d"}, "one model"), ({"model": "a/b", "base": "c/d e/f"}, "one base")):
         with pytest.raises(InvalidRequest, match=said):
-            wrong.request()
+            request(wrong)
     with pytest.raises(InvalidRequest, match="the model itself"):
-        Form(model="org/x", base="org/x").request()
+        request({"model": "org/x", "base": "org/x"})
 
 
 def test_link_and_command_ask_again(wide: CheckReport, tuned: CheckReport) -> None:
     for report in (wide, tuned):
         query = [tuple(pair.split("=", 1)) for pair in permalink(as_read(report)).removeprefix("?").replace("%3A", ":").split("&")]
-        assert form([(key, value) for key, value in query]).request() == report.request
+        assert request(filled([(key, value) for key, value in query])) == report.request
         assert addresses.asked(report.request) == addresses.again(report)
     assert command(as_read(wide)) == "mantissa check sample:tiny-bf16-as-fp32"
     assert command(as_read(tuned)) == "mantissa check sample:tiny-tuned --base=sample:tiny-bf16"

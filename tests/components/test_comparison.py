@@ -12,7 +12,7 @@ import pytest
 from analyzers import limits
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.errors import InvalidRequest
-from components.dtype.form import Form, form, models
+from components.dtype.form import filled, models, requests
 from components.dtype.several import Batch, command, document, permalink
 from components.dtype.tables import Outcome, comparison
 from components.site.identity import Client
@@ -37,11 +37,11 @@ def test_models_are_separated_by_what_people_type(text: str, found: list[str]) -
 @pytest.mark.parametrize("text", [" ".join(f"m{i}" for i in range(limits.MODELS + 1)), "x" * 100_000, "x," * 100_000 + "y"])
 def test_too_many_models_are_one_sentence(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"at most 20 models|model ids have"):
-        Form(text).requests()
+        requests({"model": text})
 
 
 def test_each_model_is_asked_with_the_same_options() -> None:
-    asked = Form("a/b, c/d", mode="exact", include="mlp").requests()
+    asked = requests({"model": "a/b, c/d", "mode": "exact", "include": "mlp"})
     assert asked == [DtypeRequest(model=name, mode="exact", include="mlp") for name in ("a/b", "c/d")]
 
 
@@ -58,14 +58,14 @@ def test_the_link_of_several_leads_back_to_them() -> None:
     query = parse_qsl(permalink(_outcomes(), request).removeprefix("?"))
     commit = report().checkpoint.commit
     names = ["sample:tiny-bf16-as-fp32", "no/such", f"org/b@{commit}"]
-    assert form(query).requests() == [request.model_copy(update={"model": name}) for name in names]
+    assert requests(filled(query)) == [request.model_copy(update={"model": name}) for name in names]
     line = command(_outcomes(), request)
     assert line == f"mantissa dtype {' '.join(names)} --budget=5000000 '--include=a|b' --seed=3"
 
 
 def test_a_revision_belongs_to_one_model_only() -> None:
-    assert form([("model", "a/b"), ("revision", "r")]).model == "a/b@r"
-    assert form([("model", "a/b"), ("model", "c/d"), ("revision", "r")]).model == "a/b, c/d"
+    assert filled([("model", "a/b"), ("revision", "r")])["model"] == "a/b@r"
+    assert filled([("model", "a/b"), ("model", "c/d"), ("revision", "r")])["model"] == "a/b, c/d"
 
 
 def test_the_table_has_a_row_each_and_says_what_failed_and_what_waits() -> None:

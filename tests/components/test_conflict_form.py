@@ -1,7 +1,6 @@
 """The conflict page's form, link and command: the state of the page as text; and the same as arguments of the endpoint."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import gradio as gr
@@ -14,9 +13,10 @@ from analyzers.errors import InvalidRequest, LimitExceeded, MantissaError
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair
 from analyzers.gradient_conflict.command import add_options
 from components.api.endpoints import endpoint
-from components.conflict.form import PAIRS, Form, command, form, lines, pasted, permalink
+from components.conflict import form
+from components.conflict.form import PAIRS, command, lines, pasted, permalink, request
 from components.conflict.page import EXAMPLES, PAGE
-from components.forms.form import DATASET, LINKED_CHARACTERS, as_read, form_of, values
+from components.forms.form import DATASET, LINKED_CHARACTERS, as_read
 from components.running.jobs import job
 from tests.components.conflict_reports import conflict_report
 from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
@@ -28,26 +28,27 @@ TWO = '{"instruction": "Say a.", "output": "a"}\n\n{"prompt": "Say b.", "complet
 
 def _asked(report: ConflictReport, **changes: Any) -> ConflictReport:
     """``report`` as if something else had been asked for."""
-    request = ConflictRequest.model_validate(report.request.model_dump() | changes)
-    data = {"source": request.data, "commit": None if request.data == "builtin" else COMMIT}
-    return report.model_copy(update={"request": request, "data": report.data.model_copy(update=data)})
+    asked = ConflictRequest.model_validate(report.request.model_dump() | changes)
+    data = {"source": asked.data, "commit": None if asked.data == "builtin" else COMMIT}
+    return report.model_copy(update={"request": asked, "data": report.data.model_copy(update=data)})
 
 
 def _again(link: str) -> ConflictRequest:
-    return form(query_of(link)).request()
+    return request(form.filled(query_of(link)))
 
 
 def test_an_empty_form_asks_for_the_defaults() -> None:
-    assert Form(MODEL).request() == ConflictRequest(model=MODEL)
-    assert form_of(Form, values(Form(MODEL))) == Form(MODEL)
+    assert request({"model": MODEL}) == ConflictRequest(model=MODEL)
 
 
 def test_every_field_reaches_the_request() -> None:
-    asked = Form(
-        " org/name@main ", DATASET, " 12 ", "64", "first", "alpaca", "not read", "org/data", "ffn", "topk", "25%", "1-2", "0.9",
-        "abs-product", "sum", "-0.1", "0.5", "1e-6", "bfloat16", "eager", "7", True, False,
-    )  # fmt: skip
-    assert asked.request() == ConflictRequest(
+    asked = {
+        "model": " org/name@main ", "data": DATASET, "samples": " 12 ", "max_length": "64", "choice": "first", "template": "alpaca",
+        "pairs": "not read", "dataset": "org/data", "unit": "ffn", "ffn": "topk", "topk": "25%", "topk_layers": "1-2", "topk_share": "0.9",
+        "select": "abs-product", "loss": "sum", "gamma": "-0.1", "floor": "0.5", "epsilon": "1e-6", "dtype": "bfloat16",
+        "attention": "eager", "seed": "7", "checkpointing": True, "weights": False,
+    }  # fmt: skip
+    assert request(asked) == ConflictRequest(
         model="org/name@main", data="org/data", samples=12, max_length=64, choice="first", template="alpaca", ffn="topk",
         topk=0.25, topk_layers="1-2", topk_share=0.9,
         select="abs-product", loss="sum", gamma=-0.1, floor=0.5, epsilon=1e-6, dtype="bfloat16", attention="eager", seed=7,
@@ -72,9 +73,9 @@ def test_every_field_reaches_the_request() -> None:
         ({"ffn": "topk", "topk_layers": "3-1"}, "ends before it begins"),
         ({"ffn": "topk", "topk_layers": "<b>"}, "Topk layers"),
         ({"ffn": "topk", "unit": "attention"}, "choose the unit ffn"),
-        ({"source": DATASET}, "id of a dataset"),
-        ({"source": PAIRS}, "Paste at least 2 pairs"),
-        ({"source": PAIRS, "pairs": "Say a.\ta"}, "from 2 to 256 pairs, not 1"),
+        ({"data": DATASET}, "id of a dataset"),
+        ({"data": PAIRS}, "Paste at least 2 pairs"),
+        ({"data": PAIRS, "pairs": "Say a.\ta"}, "from 2 to 256 pairs, not 1"),
         ({"select": "evil"}, "'gate', 'up'"),
         ({"choice": "last"}, "Choice must be 'random' or 'first'"),
         ({"template": "vicuna"}, "Template must be 'auto', 'plain', 'alpaca'"),
@@ -83,7 +84,7 @@ def test_every_field_reaches_the_request() -> None:
 )
 def test_bad_fields_are_one_sentence(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(MantissaError, match=said) as caught:
-        replace(Form(MODEL), **fields).request()
+        request({"model": MODEL} | fields)
     assert str(caught.value).endswith(".") and len(str(caught.value)) < 400
 
 
@@ -98,8 +99,9 @@ def test_pairs_are_read_in_every_form_and_written_as_json() -> None:
     assert pasted(lines(found)) == pasted(json.dumps(list(found), indent=1)) == found
     chat = [{"role": "user", "content": "Say e."}, {"role": "assistant", "content": "e\u2028f"}]
     assert pasted(json.dumps({"messages": chat}, ensure_ascii=False))[0]["output"] == "e\u2028f"
-    assert Form(MODEL, PAIRS, pairs=TWO).request().pairs[3] == TextPair(instruction="Say", input="d", output="please")
-    assert [Form(MODEL, PAIRS, pairs=TWO, samples=typed).request().samples for typed in ("", "3")] == [4, 3]
+    given = {"model": MODEL, "data": PAIRS, "pairs": TWO}
+    assert request(given).pairs[3] == TextPair(instruction="Say", input="d", output="please")
+    assert [request({**given, "samples": typed}).samples for typed in ("", "3")] == [4, 3]
 
 
 @pytest.mark.parametrize(
@@ -174,21 +176,20 @@ def test_pairs_that_are_too_long_for_a_link_are_left_out_and_asked_for_again() -
     link = permalink(as_read(_asked(conflict_report(), pairs=long)))
     assert len(link) < 100
     query = query_of(link)
-    assert form(query).source == PAIRS
-    *_, status = PAGE.prefill(query)
-    assert "paste them again" in status
+    assert form.filled(query)["data"] == PAIRS
+    assert "paste them again" in (PAGE.prefill(query).status or "")
 
 
 def test_an_address_fills_the_fields_or_says_why_not() -> None:
     refused = PAGE.prefill([("model", MODEL), ("samples", "x")])
-    assert skips_all_but_the_model(refused, MODEL, "must be a whole number", gr.skip())
-    assert PAGE.prefill([("samples", "5")])[-1] == gr.skip()
-    assert PAGE.prefill([("model", MODEL), ("samples", "5")]) == [*values(Form(MODEL, samples="5")), ""]
+    assert skips_all_but_the_model(refused, MODEL, "must be a whole number")
+    assert PAGE.prefill([("samples", "5")])[1:] == (None, ())
+    assert PAGE.prefill([("model", MODEL), ("samples", "5")]) == ({"model": MODEL, "samples": "5"}, "", None)
 
 
 def test_every_example_is_a_valid_request() -> None:
     for asked in EXAMPLES.values():
-        assert isinstance(asked.request(), ConflictRequest)
+        assert isinstance(request(asked), ConflictRequest)
 
 
 @pytest.mark.parametrize(
@@ -228,4 +229,4 @@ def test_the_endpoint_gives_progress_with_rates_and_then_the_report() -> None:
 
 def test_a_local_file_is_refused_before_it_is_looked_for() -> None:
     with pytest.raises(InvalidRequest, match="command line only"):
-        list(job(Form(MODEL, DATASET, dataset="/etc/shadow.jsonl").request()))
+        list(job(request({"model": MODEL, "data": DATASET, "dataset": "/etc/shadow.jsonl"})))

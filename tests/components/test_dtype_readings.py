@@ -11,7 +11,7 @@ from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
 from analyzers.dtype_detection.advice import suggestions
 from components.dtype import form
 from components.dtype.result import RESULT
-from components.forms.form import as_read
+from components.forms.form import as_read, command
 from components.plots.dtype_detection import movable
 from tests.dtype_detection.checkpoints import normal, write
 
@@ -93,6 +93,6 @@ def test_what_is_not_finite_comes_before_everything_else(folder: Path) -> None:
 
 def test_formats_are_in_the_link_and_the_command(folder: Path) -> None:
     found = report("sample:tiny-bf16", quantize=("fp8", "int4"))
-    assert "quantize=fp8%2Cint4" in form.permalink(as_read(found)) and "--quantize=fp8,int4" in form.command(as_read(found))
-    typed = form.form([("model", "sample:tiny-bf16"), ("quantize", "int4,fp8"), ("mode", "exact")])
-    assert typed.quantize == ("int4", "fp8") and typed.request() == found.request
+    assert "quantize=fp8%2Cint4" in form.permalink(as_read(found)) and "--quantize=fp8,int4" in command(as_read(found))
+    typed = form.filled([("model", "sample:tiny-bf16"), ("quantize", "int4,fp8"), ("mode", "exact")])
+    assert typed["quantize"] == ["int4", "fp8"] and form.request(typed) == found.request

@@ -1,6 +1,5 @@
 """The exit page's form, link and command: the state of the page as text; and the same as arguments of the endpoint."""
 
-from dataclasses import replace
 from inspect import signature
 from typing import Any
 
@@ -16,10 +15,10 @@ from analyzers.exit_feedback import ExitReport, ExitRequest
 from analyzers.exit_feedback.command import add_options
 from analyzers.exit_feedback.signals import EXACT, METHODS, NULL
 from components.api.endpoints import endpoint
-from components.exit import text
-from components.exit.form import COST, Form, command, form, permalink
+from components.exit import form, text
+from components.exit.form import COST, request
 from components.exit.page import EXAMPLES, PAGE
-from components.forms.form import DATASET, as_read, form_of, values
+from components.forms.form import DATASET, as_read, command, permalink
 from components.running import jobs, zero_gpu
 from components.running.jobs import job
 from tests.components.exit_reports import at_a_glance
@@ -32,9 +31,9 @@ MODEL = "sample:tiny-bf16"
 
 def _asked(found: ExitReport, **changes: Any) -> ExitReport:
     """``found`` as if something else had been asked for."""
-    request = ExitRequest.model_validate({"model": found.request.model} | changes)
-    inputs = found.inputs.model_copy(update={"source": request.data.partition("@")[0], "commit": COMMIT})
-    return found.model_copy(update={"request": request, "inputs": inputs})
+    asked = ExitRequest.model_validate({"model": found.request.model} | changes)
+    inputs = found.inputs.model_copy(update={"source": asked.data.partition("@")[0], "commit": COMMIT})
+    return found.model_copy(update={"request": asked, "inputs": inputs})
 
 
 def test_every_signal_has_a_style_of_its_own() -> None:
@@ -43,16 +42,17 @@ def test_every_signal_has_a_style_of_its_own() -> None:
 
 
 def test_an_empty_form_asks_for_the_defaults() -> None:
-    assert Form(MODEL).request() == ExitRequest(model=MODEL)
-    assert form_of(Form, values(Form(MODEL))) == Form(MODEL)
+    assert request({"model": MODEL}) == ExitRequest(model=MODEL)
 
 
 def test_every_field_reaches_the_request() -> None:
-    asked = Form(
-        " org/name@main ", ("span", "svd"), "8", " 4 ", "16", "2", DATASET, "3", "64", "org/data", "0-1", False, "40", "6", "2",
-        "magnitude", "2.5", "50%", "90%", "float32", "7",
-    )  # fmt: skip
-    assert asked.request() == ExitRequest(
+    asked = {
+        "model": " org/name@main ", "methods": ["span", "svd"], "rank": "8", "k": " 4 ", "anchors": "16", "seeds": "2", "data": DATASET,
+        "samples": "3", "sequence_length": "64", "dataset": "org/data", "layers": "0-1", "sweep": False, "tokens": "40", "rank_exact": "6",
+        "rank_tail": "2", "topk_by": "magnitude", "alpha": "2.5", "residual": "50%", "mass_threshold": "90%", "dtype": "float32",
+        "seed": "7",
+    }  # fmt: skip
+    assert request(asked) == ExitRequest(
         model="org/name@main", methods=("span", "svd"), rank=8, k=4, anchors=16, seeds=2, data="org/data", samples=3, sequence_length=64,
         layers="0-1", sweep=False, tokens=40, rank_exact=6, rank_tail=2, topk_by="magnitude", alpha=2.5, residual=0.5,
         mass_threshold=0.9, dtype="float32", seed=7,
@@ -80,14 +80,14 @@ def test_every_field_reaches_the_request() -> None:
         ({"mass_threshold": "2"}, "ass threshold must be at most 1"),
         ({"rank_tail": "4"}, "Hybrid needs rank exact with rank tail"),
         ({"methods": ("hybrid",), "rank": "8", "rank_exact": "9"}, "rank exact must be less than its rank, 8, not 9"),
-        ({"source": DATASET}, "id of a dataset"),
+        ({"data": DATASET}, "id of a dataset"),
         ({"dtype": "int8"}, "float16"),
         ({"seed": "-1"}, "at least 0"),
     ],
 )
 def test_bad_fields_are_one_sentence(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(MantissaError, match=said) as caught:
-        replace(Form(MODEL), **fields).request()
+        request({"model": MODEL} | fields)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 700
 
 
@@ -112,7 +112,7 @@ def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[s
 def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[str, Any]) -> None:
     found = _asked(of_model("org/name", at_a_glance()), **changes)
     pinned = found.request.model_copy(update={"model": f"org/name@{COMMIT}"})
-    assert form(query_of(permalink(as_read(found)))).request() == pinned
+    assert request(form.filled(query_of(permalink(as_read(found))))) == pinned
     words = parsed(command(as_read(found)), "exit", add_options)
     options = {name: value for name, value in words.items() if name in ExitRequest.model_fields}
     if "methods" in options:
@@ -128,27 +128,27 @@ def test_the_default_link_is_short() -> None:
 
 def test_an_address_fills_the_fields_or_says_why_not() -> None:
     refused = PAGE.prefill([("model", MODEL), ("methods", "span,spam")])
-    assert skips_all_but_the_model(refused, MODEL, "parallel_topmass", gr.skip())
+    assert skips_all_but_the_model(refused, MODEL, "parallel_topmass")
     with pytest.raises(MantissaError, match="'' is not a signal"):
-        form([("model", MODEL), ("methods", "dense,,span")]).request()
-    assert PAGE.prefill([("rank", "5"), ("", "")])[-1] == gr.skip()
+        request(form.filled([("model", MODEL), ("methods", "dense,,span")]))
+    assert PAGE.prefill([("rank", "5"), ("", "")])[1:] == (None, ())
     filled = PAGE.prefill([("model", MODEL), ("methods", " span , svd"), ("rank", "4"), ("sweep", "0"), ("", "")])
-    assert filled == [*values(Form(MODEL, ("span", "svd"), "4", sweep=False)), ""]
+    assert filled == ({"model": MODEL, "methods": ["span", "svd"], "rank": "4", "sweep": False}, "", None)
 
 
 def test_a_misspelt_key_of_an_address_is_named_and_nothing_starts() -> None:
-    *fields, status = PAGE.prefill([("modle", MODEL), ("utm_source", "x")])
-    assert all(field == gr.skip() for field in fields) and "Unknown in the address: modle (did you mean model?)." in status
-    *fields, status = PAGE.prefill([("model", MODEL), ("sede", "1"), ("rnak", "4"), ("embed", "1")])
-    assert fields == values(Form(MODEL))
+    _, status, only = PAGE.prefill([("modle", MODEL), ("utm_source", "x")])
+    assert only == () and "Unknown in the address: modle (did you mean model?)." in (status or "")
+    typed, status, only = PAGE.prefill([("model", MODEL), ("sede", "1"), ("rnak", "4"), ("embed", "1")])
+    assert (typed, only) == ({"model": MODEL}, None) and status
     assert "rnak (did you mean rank?), sede (did you mean seed or sweep?). Correct it, or start without it." in status
 
 
 def test_every_example_is_a_valid_request() -> None:
     for asked in EXAMPLES.values():
-        assert isinstance(asked.request(), ExitRequest)
-    glance = next(iter(EXAMPLES.values())).request()
-    assert EXAMPLES["tiny-bf16"] == Form(MODEL) and glance.tokens < Form(MODEL).request().tokens
+        assert isinstance(request(asked), ExitRequest)
+    glance = request(next(iter(EXAMPLES.values())))
+    assert EXAMPLES["tiny-bf16"] == {"model": MODEL} and glance.tokens < request({"model": MODEL}).tokens
 
 
 @pytest.mark.parametrize(
@@ -188,11 +188,11 @@ def test_the_endpoint_gives_progress_and_then_the_report() -> None:
 
 def test_a_local_file_is_refused_before_it_is_looked_for() -> None:
     with pytest.raises(InvalidReference, match="command line only"):
-        list(job(Form(MODEL, source=DATASET, dataset="/etc/shadow.jsonl").request()))
+        list(job(request({"model": MODEL, "data": DATASET, "dataset": "/etc/shadow.jsonl"})))
 
 
 def test_more_than_the_page_runs_is_refused_before_the_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Form(MODEL, samples="2").request()
+    asked = request({"model": MODEL, "samples": "2"})
     monkeypatch.setattr(limits, "WEB_MODEL_WORK", 1_000_000)
     with pytest.raises(LimitExceeded, match=r"MANTISSA_WEB_MODEL_WORK.*fewer seeds"):
         list(job(asked))
@@ -202,8 +202,8 @@ def test_more_than_the_page_runs_is_refused_before_the_model_is_loaded(monkeypat
 
 
 def test_a_gpu_is_asked_for_by_signals_and_tokens() -> None:
-    one = Form(MODEL, ("span",), sweep=False).request()
-    every = Form(MODEL).request()
+    one = request({"model": MODEL, "methods": ["span"], "sweep": False})
+    every = request({"model": MODEL})
     assert one.samples * one.sequence_length < COST.tokens(one) < COST.tokens(every)
     facts = at_a_glance().checkpoint
     seconds = [zero_gpu.gpu_seconds(facts.parameters, facts.bytes, COST.tokens(each)) for each in (one, every)]

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from analyzers import dtype_detection, limits, update_sparsity
-from analyzers.base import Progress
+from analyzers.base import Progress, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import CheckpointError, HubUnreachable, InvalidReference, LimitExceeded
-from components.dtype.form import Form
+from components.dtype.form import request as passport
 from components.forms.picker import UNREACHABLE, Suggestions, choices
 from components.running import interrupted, jobs, queue_limits
 from components.running.log import Repeats, log_unexpected, redact_user_input
 from components.running.progress import Meter
 from components.running.queue_limits import Caller
 from components.site.identity import Client
-from components.sparsity.form import Form as Pair
+from components.sparsity.form import request as pair
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("path", ["/etc/passwd", "./", "../", "/proc/self/environ", "file:///etc/passwd", "sample:../../secret"])
 def test_local_paths_cannot_be_reached(path: str) -> None:
     with pytest.raises((InvalidReference, CheckpointError)) as caught:
-        list(jobs.job(Form(path).request()))
+        list(jobs.job(passport({"model": path})))
     assert "root:" not in str(caught.value)
 
 
@@ -47,15 +47,18 @@ def _endless(closed: list[str], seen: list[Any]) -> Any:
     return analyze
 
 
-@pytest.mark.parametrize("form", [Form("a/b", mode="exact"), Pair("a/b", ("c/d",), mode="exact")], ids=["dtype", "sparsity"])
-def test_a_job_ends_at_its_time_limit_and_frees_what_it_held(monkeypatch: pytest.MonkeyPatch, form: Form | Pair) -> None:
+_EXACT = (passport({"model": "a/b", "mode": "exact"}), pair({"base": "a/b", "tuned": ["c/d"], "mode": "exact"}))
+
+
+@pytest.mark.parametrize("request_", _EXACT, ids=["dtype", "sparsity"])
+def test_a_job_ends_at_its_time_limit_and_frees_what_it_held(monkeypatch: pytest.MonkeyPatch, request_: Request) -> None:
     closed: list[str] = []
     seen: list[Any] = []
     for package in (dtype_detection, update_sparsity):
         monkeypatch.setattr(package, "analyze", _endless(closed, seen))
     monkeypatch.setattr(limits, "JOB_SECONDS", 0)
     with pytest.raises(LimitExceeded, match="MANTISSA_JOB_SECONDS"):
-        list(jobs.job(form.request()))
+        list(jobs.job(request_))
     assert closed == ["closed"]
     assert seen == [Access(), limits.WEB_EXACT_BYTES]
 
@@ -63,7 +66,7 @@ def test_a_job_ends_at_its_time_limit_and_frees_what_it_held(monkeypatch: pytest
 def test_closing_a_job_closes_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[str] = []
     monkeypatch.setattr(dtype_detection, "analyze", _endless(closed, []))
-    job = jobs.job(Form("a/b").request())
+    job = jobs.job(passport({"model": "a/b"}))
     next(job)
     job.close()
     assert closed == ["closed"]
@@ -89,7 +92,7 @@ def test_who_reloads_in_the_middle_of_a_run_joins_it_and_others_do_not(monkeypat
     closed: list[str] = []
     starts: list[int] = []
     monkeypatch.setattr(dtype_detection, "analyze", _counting(closed, starts))
-    request = Form("sample:tiny-bf16").request()
+    request = passport({"model": "sample:tiny-bf16"})
 
     def read(who: Caller, items: int) -> list[int]:
         token = queue_limits.caller.set(who)
@@ -119,7 +122,7 @@ def test_stop_may_be_quicker_than_the_end_of_what_it_stops(monkeypatch: pytest.M
     token = queue_limits.caller.set(_who("a", "quick"))
     try:
         with queue_limits.reading("quick"):
-            job = jobs.job(Form("sample:tiny-bf16").request(), rejoin=True)
+            job = jobs.job(passport({"model": "sample:tiny-bf16"}), rejoin=True)
             next(job)
             interrupted.stop("quick")
             job.close()
@@ -135,7 +138,7 @@ def test_a_run_that_nobody_joins_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     token = queue_limits.caller.set(_who("a", "gone"))
     try:
         with queue_limits.reading("gone"):
-            job = jobs.job(Form("sample:tiny-bf16").request(), rejoin=True)
+            job = jobs.job(passport({"model": "sample:tiny-bf16"}), rejoin=True)
             next(job)
             job.close()
         for _ in range(300):

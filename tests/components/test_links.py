@@ -1,9 +1,11 @@
 """Forms, query strings, permalinks and command lines: the state of the page as text."""
 
+import asyncio
 import shlex
 from typing import Any
 from urllib.parse import parse_qsl
 
+import gradio as gr
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +13,9 @@ from hypothesis import strategies as st
 from analyzers import ANALYZERS, limits
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.errors import InvalidRequest
-from components.dtype.form import Form, command, form, permalink
-from components.forms.form import as_read, revised
+from analyzers.options import offered
+from components.dtype.form import filled, permalink, request
+from components.forms.form import as_read, command, revised
 from components.site import addresses
 from tests.components.reports import HOSTILE, report
 
@@ -29,7 +32,7 @@ from tests.components.reports import HOSTILE, report
     ],
 )
 def test_budget(text: str, budget: int) -> None:
-    assert Form("a/b", budget=text).request().budget == budget
+    assert request({"model": "a/b", "budget": text}).budget == budget
 
 
 @pytest.mark.parametrize(
@@ -52,7 +55,7 @@ def test_budget(text: str, budget: int) -> None:
 )
 def test_bad_fields_are_one_sentence(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        Form(**fields).request()
+        request(fields)
     message = str(caught.value)
     assert message.endswith(".")
     assert "\n" not in message
@@ -64,7 +67,7 @@ def test_bad_fields_are_one_sentence(fields: dict[str, Any]) -> None:
 )
 def test_any_query_is_a_form_and_then_a_request_or_one_error(query: dict[str, str]) -> None:
     try:
-        answer: DtypeRequest | str = form(list(query.items())).request()
+        answer: DtypeRequest | str = request(filled(list(query.items())))
     except InvalidRequest as error:
         answer = str(error)
     assert isinstance(answer, DtypeRequest) or "\n" not in answer
@@ -73,7 +76,7 @@ def test_any_query_is_a_form_and_then_a_request_or_one_error(query: dict[str, st
 def test_a_permalink_leads_back_to_the_same_request() -> None:
     asked = DtypeRequest(model="org/name", budget=5_000_000, include="mlp|attn&x=1", exclude="#", subfolder="a b", seed=7)
     made = report("org/name", request=asked.model_dump())
-    found = form(parse_qsl(permalink(as_read(made)).removeprefix("?"))).request()
+    found = request(filled(parse_qsl(permalink(as_read(made)).removeprefix("?"))))
     assert found == asked.model_copy(update={"model": f"org/name@{made.checkpoint.commit}"})
 
 
@@ -83,8 +86,8 @@ def test_a_sample_is_linked_by_its_name() -> None:
 
 
 def test_a_hostile_name_stays_one_word_of_the_command() -> None:
-    request = DtypeRequest(model=HOSTILE, include="-rf; rm $(x)")
-    line = command(as_read(report(HOSTILE, request=request.model_dump())))
+    asked = DtypeRequest(model=HOSTILE, include="-rf; rm $(x)")
+    line = command(as_read(report(HOSTILE, request=asked.model_dump())))
     assert shlex.split(line)[2:] == [f"{HOSTILE}@{report().checkpoint.commit}", "--include=-rf; rm $(x)"]
 
 
@@ -115,8 +118,26 @@ def test_a_revision_becomes_part_of_its_model() -> None:
     ],
 )
 def test_the_address_of_a_run_that_has_begun_asks_for_the_same(analyzer: str, query: str) -> None:
-    page = ANALYZERS[analyzer].component("page").PAGE
-    request = page.asked(parse_qsl(query)).request()
-    address = addresses.asked(request)
+    form = ANALYZERS[analyzer].component("form")
+    asked = form.request(form.filled(parse_qsl(query)))
+    address = addresses.asked(asked)
     assert address.split("?")[0] == ANALYZERS[analyzer].address and "%40&" not in address and "revision=&" not in address
-    assert page.asked(parse_qsl(address.split("?")[1])).request() == request
+    assert form.request(form.filled(parse_qsl(address.split("?")[1]))) == asked
+
+
+@pytest.mark.parametrize("name", ANALYZERS)
+def test_a_page_opens_with_every_option_at_its_default(name: str) -> None:
+    analyzer = ANALYZERS[name]
+    kind, page = analyzer.request_model(), analyzer.component("page").PAGE
+
+    async def build() -> Any:  # while an event loop runs: elsewhere Gradio leaves one open
+        with gr.Blocks():
+            return page.fields(list(page.examples))
+
+    fields = asyncio.run(build())
+    subjects: dict[str, Any] = {"base": "a/b", "tuned": ["c/d"]} if name == "sparsity" else {"model": "a/b"}
+    opened = fields.read({widget: widget.value for widget in fields.widgets.values()})
+    assert page.form.request(opened | subjects) == page.form.request(subjects) == kind(**subjects)
+    assert set(offered(kind, "site")) - {"tuned"} <= fields.widgets.keys()
+    for asked in page.examples.values():
+        assert fields.fill(asked).keys() <= set(fields.outputs()) and asked.keys() - {"tuned"} <= fields.widgets.keys()

@@ -7,9 +7,9 @@ import pytest
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidRequest
 from analyzers.parents import ParentsReport, ParentsRequest, analyze
-from components.forms.form import as_read
+from components.forms.form import as_read, command, permalink
 from components.library.reports import kept
-from components.parents.form import Form, command, form, permalink
+from components.parents.form import filled, request
 from components.parents.result import RESULT
 from components.site import archive
 from tests.parents.checkpoints import Folder, merged, model, stacked
@@ -25,23 +25,24 @@ def derived() -> ParentsReport:
 
 
 def test_the_form_makes_the_request() -> None:
-    asked = Form(model=" sample:tiny-tuned ", candidates="sample:tiny-bf16, sample:tiny-fp32", budget="1MB").request()
+    asked = request({"model": " sample:tiny-tuned ", "candidates": "sample:tiny-bf16, sample:tiny-fp32", "budget": "1MB"})
     assert asked == ParentsRequest(model="sample:tiny-tuned", candidates=NAMES, budget=1_000_000)
     with pytest.raises(InvalidRequest, match="named 2 times as a candidate"):
-        Form(model="org/x", candidates="org/a org/a").request()
+        request({"model": "org/x", "candidates": "org/a org/a"})
     many = " ".join(f"org/m{number}" for number in range(100))
     with pytest.raises(InvalidRequest, match=r"At most 64 candidates are compared, not 100"):
-        Form(model="org/x", candidates=many).request()
+        request({"model": "org/x", "candidates": many})
     with pytest.raises(InvalidRequest, match="the model itself"):
-        Form(model="org/x", candidates="org/x").request()
+        request({"model": "org/x", "candidates": "org/x"})
     with pytest.raises(InvalidRequest, match="one model"):
-        Form(model="org/x org/y").request()
+        request({"model": "org/x org/y"})
 
 
 def test_link_and_command_ask_again(derived: ParentsReport) -> None:
     query = [tuple(pair.split("=", 1)) for pair in permalink(as_read(derived)).removeprefix("?").replace("%3A", ":").split("&")]
-    assert form([(key, value) for key, value in query]).request() == derived.request
-    assert form([("model", "org/x"), ("candidates", "org/a org/b"), ("candidate", "org/c")]).candidates == "org/a org/b org/c"
+    assert request(filled([(key, value) for key, value in query])) == derived.request
+    asked = filled([("model", "org/x"), ("candidates", "org/a org/b"), ("candidate", "org/c")])
+    assert asked["candidates"] == "org/a org/b org/c"
     assert derived.next_step().advice == "Check that the model card names sample:tiny-bf16 under base_model."
     assert command(as_read(derived, found=True)) == "mantissa parents sample:tiny-tuned sample:tiny-bf16 sample:tiny-fp32"
 

@@ -1,7 +1,6 @@
 """The precision page's form, link and command: the state of the page as text; and the same as arguments of the endpoint."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from inspect import signature
 from typing import Any
 
@@ -17,9 +16,9 @@ from analyzers.precision_variants import PRESETS, PrecisionReport, PrecisionRequ
 from analyzers.precision_variants.command import add_options
 from analyzers.precision_variants.variants import DEFAULT
 from components.api.endpoints import endpoint
-from components.forms.form import DATASET, LINKED_CHARACTERS, as_read, form_of, values
-from components.precision import text
-from components.precision.form import COST, RANDOM, TEXT, Form, command, form, permalink
+from components.forms.form import DATASET, LINKED_CHARACTERS, as_read
+from components.precision import form, text
+from components.precision.form import COST, RANDOM, TEXT, command, permalink, request
 from components.precision.page import EXAMPLES, PAGE
 from components.running import jobs, zero_gpu
 from components.running.jobs import job
@@ -35,13 +34,13 @@ OWN = "mine: dtype=bf16, fp32=residual+norms\n\n  other:dtype=fp16,attention=eag
 
 def _asked(report: PrecisionReport, **changes: Any) -> PrecisionReport:
     """``report`` as if something else had been asked for."""
-    request = PrecisionRequest.model_validate(report.request.model_dump() | changes)
-    inputs = report.inputs.model_copy(update={"source": request.data, "commit": COMMIT})
-    return report.model_copy(update={"request": request, "inputs": inputs})
+    asked = PrecisionRequest.model_validate(report.request.model_dump() | changes)
+    inputs = report.inputs.model_copy(update={"source": asked.data, "commit": COMMIT})
+    return report.model_copy(update={"request": asked, "inputs": inputs})
 
 
 def _again(link: str) -> PrecisionRequest:
-    return form(query_of(link)).request()
+    return request(form.filled(query_of(link)))
 
 
 def test_the_page_describes_every_preset() -> None:
@@ -49,24 +48,25 @@ def test_the_page_describes_every_preset() -> None:
 
 
 def test_an_empty_form_asks_for_the_defaults() -> None:
-    assert Form(MODEL).request() == PrecisionRequest(model=MODEL)
-    assert form_of(Form, values(Form(MODEL))) == Form(MODEL)
+    assert request({"model": MODEL}) == PrecisionRequest(model=MODEL)
 
 
 def test_every_field_reaches_the_request() -> None:
-    asked = Form(
-        " org/name@main ", ("bf16",), OWN, DATASET, " 2 ", "64", "not read", "org/data", "gspo", RANDOM, True, True, "eager",
-        "1, -0.5", "[-1, -2.5]\n[-3]", "10%", "0.3", "7",
-    )  # fmt: skip
-    assert asked.request() == PrecisionRequest(
+    asked = {
+        "model": " org/name@main ", "variants": ["bf16"], "own": OWN, "data": DATASET, "sequences": " 2 ", "sequence_length": "64",
+        "text": "not read", "dataset": "org/data", "loss": "gspo", "random_init": RANDOM, "pre_rounded": True, "inside": True,
+        "attention": "eager", "advantages": "1, -0.5", "old_logprobs": "[-1, -2.5]\n[-3]", "clip_low": "10%", "clip_high": "0.3",
+        "seed": "7",
+    }  # fmt: skip
+    assert request(asked) == PrecisionRequest(
         model="org/name@main", variants=("bf16", "mine: dtype=bf16, fp32=residual+norms", "other:dtype=fp16,attention=eager"),
         data="org/data", sequences=2, sequence_length=64, loss="gspo", advantages=(1.0, -0.5), random_init=True, pre_rounded=True,
         old_logprobs=((-1.0, -2.5), (-3.0,)), clip_low=0.1, clip_high=0.3,
         inside=True, attention="eager", seed=7,
     )  # fmt: skip
-    assert Form(MODEL, source=TEXT, text=" a b ").request().text == " a b "
-    assert Form(MODEL, source=RANDOM).request().data == "random"
-    ignored = Form(MODEL, advantages="1", old_logprobs="x", clip_low="y").request()
+    assert request({"model": MODEL, "data": TEXT, "text": " a b "}).text == " a b "
+    assert request({"model": MODEL, "data": RANDOM}).data == "random"
+    ignored = request({"model": MODEL, "advantages": "1", "old_logprobs": "x", "clip_low": "y"})
     assert ignored == PrecisionRequest(model=MODEL)
 
 
@@ -75,9 +75,9 @@ def test_every_field_reaches_the_request() -> None:
     [
         ({"model": " "}, "Type or paste a model id"),
         ({"model": "a/b, c/d"}, "^One model at a time: name one"),
-        ({"presets": ()}, "Tick at least one variant"),
-        ({"presets": ("bf61",)}, "^There is no variant 'bf61' .did you mean bf16"),
-        ({"presets": ("bf16", "bf16")}, "two variants named bf16"),
+        ({"variants": ()}, "Tick at least one variant"),
+        ({"variants": ("bf61",)}, "^There is no variant 'bf61' .did you mean bf16"),
+        ({"variants": ("bf16", "bf16")}, "two variants named bf16"),
         ({"own": "mine: dtipe=bf16"}, "no setting 'dtipe' .did you mean dtype"),
         ({"own": "mine: fp32=residuum, dtype=bf16"}, "did you mean residual"),
         ({"own": "<img src=x>: dtype=bf16"}, "letters, digits"),
@@ -87,11 +87,11 @@ def test_every_field_reaches_the_request() -> None:
         ({"sequences": "many"}, "Sequences must be a whole number, not 'many'"),
         ({"sequence_length": "9999999"}, "2 to 8,192 tokens"),
         ({"sequence_length": "1e3"}, "Sequence length must be a whole number"),
-        ({"source": TEXT}, "Paste a text"),
-        ({"source": TEXT, "text": "x" * (limits.PRECISION_CHARACTERS + 1)}, "at most 1000000|at most 1,000,000"),
-        ({"source": DATASET}, "id of a dataset"),
+        ({"data": TEXT}, "Paste a text"),
+        ({"data": TEXT, "text": "x" * (limits.PRECISION_CHARACTERS + 1)}, "at most 1000000|at most 1,000,000"),
+        ({"data": DATASET}, "id of a dataset"),
         ({"loss": "evil"}, "'ce', 'gspo' or 'grpo'"),
-        ({"loss": "gspo", "advantages": "one"}, "a number for each sequence"),
+        ({"loss": "gspo", "advantages": "one"}, "numbers separated by commas, not 'one'"),
         ({"loss": "gspo", "advantages": "1,2,3"}, "there are 2 and 3"),
         ({"loss": "grpo", "old_logprobs": "-1, -2"}, "^Line 1 of old log-probabilities is not a JSON list"),
         ({"loss": "grpo", "old_logprobs": "[-1]"}, "there are 2 and 1 lists"),
@@ -103,7 +103,7 @@ def test_every_field_reaches_the_request() -> None:
 )
 def test_bad_fields_are_one_sentence(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(MantissaError, match=said) as caught:
-        replace(Form(MODEL), **fields).request()
+        request({"model": MODEL} | fields)
     assert str(caught.value).endswith(".") and len(str(caught.value)) < 700
 
 
@@ -173,9 +173,8 @@ def test_a_text_that_is_too_long_for_a_link_is_left_out_and_asked_for_again() ->
     link = permalink(as_read(_asked(precision_report(), text="a" * (LINKED_CHARACTERS + 1), variants=DEFAULT)))
     assert len(link) < 100
     query = query_of(link)
-    assert form(query).source == TEXT
-    *_, status = PAGE.prefill(query)
-    assert "paste it again" in status
+    assert form.filled(query)["data"] == TEXT
+    assert "paste it again" in (PAGE.prefill(query).status or "")
 
 
 def test_old_log_probabilities_too_long_for_a_link_are_asked_for_again() -> None:
@@ -184,21 +183,20 @@ def test_old_log_probabilities_too_long_for_a_link_are_asked_for_again() -> None
     assert len(link) < 200
     with pytest.raises(MantissaError, match="paste them into the options again"):
         _again(link)
-    assert "paste them" in PAGE.prefill(query_of(link))[-1]
+    assert "paste them" in (PAGE.prefill(query_of(link)).status or "")
 
 
 def test_an_address_fills_the_fields_or_says_why_not() -> None:
     refused = PAGE.prefill([("model", MODEL), ("variants", "bf16,fp61")])
-    assert skips_all_but_the_model(refused, MODEL, "did you mean fp16", gr.skip())
-    assert PAGE.prefill([("sequences", "5")])[-1] == gr.skip()
+    assert skips_all_but_the_model(refused, MODEL, "did you mean fp16")
+    assert PAGE.prefill([("sequences", "5")])[1:] == (None, ())
     filled = PAGE.prefill([("model", MODEL), ("variants", "bf16"), ("variant", "mine: dtype=bf16"), ("inside", "1")])
-    assert filled == [*values(Form(MODEL, ("bf16",), "mine: dtype=bf16", inside=True)), ""]
-    assert filled[1] == ["bf16"]
+    assert filled == ({"model": MODEL, "variants": ["bf16"], "own": "mine: dtype=bf16", "inside": True}, "", None)
 
 
 def test_every_example_is_a_valid_request() -> None:
     for asked in EXAMPLES.values():
-        assert isinstance(asked.request(), PrecisionRequest)
+        assert isinstance(request(asked), PrecisionRequest)
 
 
 @pytest.mark.parametrize(
@@ -254,11 +252,11 @@ def test_the_endpoint_gives_progress_and_then_the_report() -> None:
 
 def test_a_local_file_is_refused_before_it_is_looked_for() -> None:
     with pytest.raises(InvalidReference, match="command line only"):
-        list(job(Form(MODEL, source=DATASET, dataset="/etc/shadow.txt").request()))
+        list(job(request({"model": MODEL, "data": DATASET, "dataset": "/etc/shadow.txt"})))
 
 
 def test_more_than_the_page_runs_is_refused_before_the_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Form(MODEL, sequences="1", sequence_length="8").request()
+    asked = request({"model": MODEL, "sequences": "1", "sequence_length": "8"})
     monkeypatch.setattr(limits, "WEB_MODEL_WORK", 1_000_000)
     said = r"48 tokens .* through 205,376 parameters are more .*MANTISSA_WEB_MODEL_WORK.*fewer variants"
     with pytest.raises(LimitExceeded, match=said):
@@ -273,7 +271,7 @@ def _lend(request: Any, seconds: int, access: Access, folder: str) -> Iterator[A
 
 
 def test_a_gpu_is_asked_for_by_variants_and_tokens() -> None:
-    one, all_of_them = (Form(MODEL, presets).request() for presets in (("bf16",), DEFAULT))
+    one, all_of_them = (request({"model": MODEL, "variants": list(presets)}) for presets in (("bf16",), DEFAULT))
     assert COST.tokens(one) >= 2 * one.sequences * one.sequence_length
     seconds = zero_gpu.gpu_seconds(205_376, 2 * 205_376, COST.tokens(one))
     assert list(zero_gpu._with_gpu(one, Access(), _lend))[-1] == ("cuda", seconds)
@@ -283,6 +281,6 @@ def test_a_gpu_is_asked_for_by_variants_and_tokens() -> None:
 @pytest.mark.parametrize("weights", ["pretrained", RANDOM])
 def test_weights_are_fetched_before_there_is_a_gpu_and_random_ones_not_at_all(hub: LocalHub, weights: str) -> None:
     hub.add("org/tiny", files())
-    *_, (device, _) = zero_gpu._with_gpu(Form("org/tiny", weights=weights).request(), Access(), _lend)
+    *_, (device, _) = zero_gpu._with_gpu(request({"model": "org/tiny", "random_init": weights}), Access(), _lend)
     assert device == "cuda"
     assert (len(files()[WEIGHTS]) in parts_of(hub, WEIGHTS)) == (weights == "pretrained")

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from analyzers import limits
 from analyzers.errors import InvalidRequest
 from analyzers.update_sparsity.report import SparsityRequest
-from components.forms.form import as_read
-from components.sparsity.form import Form, command, form, permalink
+from components.forms.form import as_read, command, permalink
+from components.sparsity.form import filled, request
 from components.sparsity.page import MOST
 from tests.components.sparsity_reports import COMMIT, sparsity_report, trajectory
 
 
 def test_each_picker_may_name_several_in_order_and_empty_ones_count_for_nothing() -> None:
-    asked = Form("a/b", ("c/d@1, c/d@2", "", " c/d@1\n"), mode="exact", include="mlp", eta="5e-4", spectral=True).request()
+    asked = request(
+        {"base": "a/b", "tuned": ["c/d@1, c/d@2", "", " c/d@1\n"], "mode": "exact", "include": "mlp", "eta": "5e-4", "spectral": True}
+    )
     tuned = ("c/d@1", "c/d@2", "c/d@1")
     assert asked == SparsityRequest(base="a/b", tuned=tuned, mode="exact", include="mlp", eta=5e-4, spectral=True)
 
@@ -41,14 +43,14 @@ def test_each_picker_may_name_several_in_order_and_empty_ones_count_for_nothing(
 )
 def test_bad_fields_are_one_sentence(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said) as caught:
-        Form(**({"base": "a/b", "tuned": ["c/d"]} | fields)).request()
+        request({"base": "a/b", "tuned": ["c/d"]} | fields)
     assert str(caught.value).endswith(".") and len(str(caught.value)) < 400
 
 
 @given(st.lists(st.tuples(st.sampled_from(["base", "tuned", "mode", "eta", "spectral", "budget", "seed", "theme"]), st.text(max_size=900))))
 def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[str, str]]) -> None:
     try:
-        answer: SparsityRequest | str = form(query).request()
+        answer: SparsityRequest | str = request(filled(query))
     except InvalidRequest as error:
         answer = str(error)
     assert isinstance(answer, SparsityRequest) or "\n" not in answer
@@ -60,17 +62,17 @@ def test_a_permalink_and_a_command_lead_back_to_the_same_request() -> None:
         base=f"org/base@{COMMIT}", tuned=tuple(names), budget=5_000_000, include="a|b&x=1", subfolder="a b", seed=7, eta=5e-4, spectral=True
     )
     made = sparsity_report(**trajectory(MOST + 2) | {"request": asked.model_dump(), "eta": asked.eta})
-    assert form(parse_qsl(permalink(as_read(made)).removeprefix("?"))).request() == asked
+    assert request(filled(parse_qsl(permalink(as_read(made)).removeprefix("?")))) == asked
     words = shlex.split(command(as_read(made)))
     assert words[:2] == ["mantissa", "sparsity"]
     assert (words[2], *words[3 : 5 + MOST]) == (asked.base, *asked.tuned)
     assert words[5 + MOST :] == [
-        "--eta=0.0005",
-        "--spectral",
         "--budget=5000000",
         "--include=a|b&x=1",
         "--subfolder=a b",
         "--seed=7",
+        "--eta=0.0005",
+        "--spectral",
     ]
 
 

@@ -10,9 +10,8 @@ from analyzers.base import Progress, Report
 from analyzers.checkpoints import Access
 from analyzers.dtype_detection import DtypeRequest, analyze
 from analyzers.parents import ParentsReport, ParentsRequest
-from components.forms.form import as_read
+from components.forms.form import as_read, permalink
 from components.library import Library, Query
-from components.parents.form import permalink
 from components.parents.suggestions import suggested
 from components.running.jobs import job
 from components.site import archive

@@ -4,6 +4,7 @@ import asyncio
 import pickle
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from analyzers.gradient_conflict import ConflictRequest
 from analyzers.language_models.samples import sample_folder
 from analyzers.parents import ParentsRequest
 from analyzers.update_sparsity import SparsityRequest
-from components.dtype.form import Form
+from components.dtype.form import request as asked
 from components.library import Library, Query
 from components.library_page.contributing import canonical
 from components.running import analysis_process, jobs
@@ -157,7 +158,7 @@ def test_a_gated_model_can_be_labelled_and_a_private_one_cannot(closed: LocalHub
 
 
 def test_the_refusal_has_the_login_that_returns_to_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    form, error = Form("org/gated", include="mlp"), AccessDenied("org/gated is gated.")
+    form, error = partial(asked, {"model": "org/gated", "include": "mlp"}), AccessDenied("org/gated is gated.")
     assert "org/gated is gated." in explained(error, form) and "<a" not in explained(error, form)  # nobody can log in here
     monkeypatch.setenv("SYSTEM", "spaces")
     for name in ("SPACE_ID", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL"):
@@ -171,12 +172,14 @@ def test_who_sent_a_token_is_asked_to_log_in_only_if_it_is_no_longer_valid(
     closed: LocalHub, visitor: Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("components.running.runs.login_page", lambda address: "login")
-    assert "<a" not in explained(AccessDenied("org/gated is gated, and your login or token may not read it."), Form("org/gated"))
+    assert "<a" not in explained(
+        AccessDenied("org/gated is gated, and your login or token may not read it."), partial(asked, {"model": "org/gated"})
+    )
     closed.revoke(CANARY)
     for name in ("dtype", "sparsity", "conflict"):
         with pytest.raises(TokenRefused, match=r"^[^.]*expired or was revoked: log in again, or use another token\.$") as caught:
             _run(REQUESTS[name])
-        assert '<a class="m-step" href="login">' in explained(caught.value, Form("org/gated"))
+        assert '<a class="m-step" href="login">' in explained(caught.value, partial(asked, {"model": "org/gated"}))
 
 
 def test_the_page_says_that_the_result_is_not_stored() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest
 from analyzers.gradient_conflict.published import MIRRORS, SETTING, comparable, departures, published
+from components.conflict.form import request
 from components.conflict.page import EXAMPLES
 from tests.components.conflict_reports import conflict_report
 from tests.components.reports import of_model
@@ -69,4 +70,4 @@ def test_a_truncated_sample_makes_it_another_setting() -> None:
 
 
 def test_the_pages_example_asks_for_exactly_the_published_run() -> None:
-    assert EXAMPLES["Llama-2-7b, the published run"].request() == ConflictRequest(**SETTING)
+    assert request(EXAMPLES["Llama-2-7b, the published run"]) == ConflictRequest(**SETTING)

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from pydantic import Field
+
 from analyzers import Analyzer
-from analyzers.base import CheckpointFacts, Progress, Report, Timing, WeightsRequest, content_id, environment
+from analyzers.base import CheckpointFacts, Progress, Reference, Report, Timing, WeightsRequest, content_id, environment
 from analyzers.checkpoints import Access, open_checkpoint
 
 ENTRY = Analyzer(
@@ -20,7 +22,8 @@ ANALYSIS_VERSION = 1
 class ToyRequest(WeightsRequest):
     """Which checkpoint."""
 
-    model: str
+    model: Reference
+    least: int = Field(default=0, ge=0, description="Count only tensors with at least this many elements.")
 
 
 class ToyReport(Report):
@@ -38,6 +41,7 @@ def analyze(request: ToyRequest, access: Access | None = None, largest: int | No
     yield Progress(done=0, total=1, unit="tensors", note="counting")
     with open_checkpoint(request.model, access or Access()) as checkpoint:
         facts = checkpoint.facts()
+        counted = sum(tensor.elements >= request.least for tensor in checkpoint.tensors)
     yield ToyReport(
         analysis_version=ANALYSIS_VERSION,
         id=content_id("toy", ANALYSIS_VERSION, {"model": facts.ref, "commit": facts.commit}),
@@ -45,5 +49,5 @@ def analyze(request: ToyRequest, access: Access | None = None, largest: int | No
         environment=environment("cpu", ()),
         request=request,
         checkpoint=facts,
-        tensors=facts.tensors,
+        tensors=counted,
     )

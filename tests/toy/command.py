@@ -3,18 +3,18 @@
 import argparse
 
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_outputs, write
+from analyzers.command_line import Parser, add_fields, add_outputs, request_of, write
 from tests.toy import ToyReport, ToyRequest, analyze
 
 
 def add_options(parser: Parser) -> None:
     """Add the command's options."""
-    parser.add_argument("model")
+    add_fields(parser, ToyRequest)
     add_outputs(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Count, and write the one report."""
-    reports = [item for item in analyze(ToyRequest(model=options.model), Access()) if isinstance(item, ToyReport)]
+    reports = [item for item in analyze(request_of(ToyRequest, options), Access()) if isinstance(item, ToyReport)]
     write(options, reports, False, lambda: [f"{reports[0].tensors} tensors"])
     return 0

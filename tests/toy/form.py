@@ -1,36 +1,17 @@
 """The form of the toy analyzer."""
 
-from dataclasses import dataclass
-
-from components.forms import form as forms
+from components.forms.form import Cost, Query, Typed, one_model, queried, validated
 from tests.toy import ToyRequest
 
 ABOUT = "How many tensors a checkpoint has, as JSON."
-PARAMETERS = ("model", *forms.READING)
-COST = forms.Cost("quick mode")
+COST = Cost("quick mode")
 
 
-@dataclass(frozen=True, slots=True)
-class Form(forms.ReadingForm):
-    """The fields of the form, as typed."""
-
-    model: str = ""
-
-    def request(self) -> ToyRequest:
-        """The validated request."""
-        return forms.validated(ToyRequest, self, forms.READING, model=self.model)
+def request(form: Typed) -> ToyRequest:
+    """The validated request."""
+    return validated(ToyRequest, form, model=one_model(form.get("model"), "One model at a time."))
 
 
-def form(query: forms.Query) -> Form:
-    """The form described by a query."""
-    return Form(**forms.queried(query, Form, ("model", *forms.READING)))
-
-
-def permalink(request: ToyRequest) -> str:
-    """The query that asks for the same."""
-    return forms.link_to_reading([("model", request.model)], request)
-
-
-def command(request: ToyRequest) -> str:
-    """The shell command for the same analysis."""
-    return forms.command_line(["toy", request.model], {})
+def filled(query: Query) -> Typed:
+    """What a query fills in."""
+    return queried(query, ToyRequest)

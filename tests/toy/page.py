@@ -2,18 +2,16 @@
 
 from functools import partial
 
-from components.forms.fields import build_model_fields, build_reading
+from components.forms.fields import build_model_fields
 from components.running.analysis_page import AnalysisPage
-from tests.toy.form import Form, form
+from tests.toy import ToyRequest
 from tests.toy.result import RESULT
 
 PAGE = AnalysisPage(
     name="toy",
     question="How many tensors?",
     about="Name a model.",
-    examples={"tiny-bf16": Form("sample:tiny-bf16")},
-    form=Form,
-    of_query=form,
-    fields=partial(build_model_fields, "Count", blocks=[build_reading]),
+    examples={"tiny-bf16": {"model": "sample:tiny-bf16"}},
+    fields=partial(build_model_fields, ToyRequest, "Count"),
     result=RESULT,
 )

@@ -1,11 +1,11 @@
 """The result of the toy analyzer."""
 
+from components.forms.form import command, permalink
 from components.results.layout import Layout, Said, Tab
 from components.text.headline import card
 from components.text.markup import head
 from components.text.plain_text import html
 from tests.toy import ToyReport
-from tests.toy.form import command, permalink
 
 
 def headline(report: ToyReport, links: bool) -> str:

@@ -1,0 +1,100 @@
+"""Options: how a field of a request is offered on the command line, on the page, in its address, and to programs.
+
+The field is the only declaration: name, type, default, bounds and description are pydantic's, and an `Option` in its ``Annotated`` metadata
+adds what these do not say. A field without a description is for Python alone.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+
+from analyzers.errors import InvalidRequest
+
+_SHOWN = 60  # characters of a value that is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What a field does not say by itself.
+
+    command: it is on the command line; site: it is on the page, in its address, and a parameter of endpoints.
+    one: the word for one of several names, which are arguments of the command, and a key of an address each.
+    metavar: of a text that the request itself reads; alias: another flag; off: help of ``--no-NAME``; more: what ``--help`` adds.
+    label, info: of the widget (default: the name, the description); example: what it shows while it is empty (default: the default);
+    names: labels of the choices; dropdown: instead of a row of buttons.
+    """
+
+    label: str = ""
+    info: str | None = None
+    example: str | None = None
+    names: tuple[str, ...] = ()
+    dropdown: bool = False
+    command: bool = True
+    site: bool = True
+    one: str = ""
+    metavar: str = ""
+    alias: str = ""
+    off: str = ""
+    more: str = ""
+
+
+def option_of(request: type[BaseModel], name: str) -> Option:
+    """The option of a field; the default where it has none."""
+    return next((each for each in reversed(request.model_fields[name].metadata) if isinstance(each, Option)), Option())
+
+
+def describe(request: type[BaseModel], name: str) -> str:
+    """What a field of a request means: a sentence for ``--help``, the API and MCP, with the default where that is a text or a number."""
+    field = request.model_fields[name]
+    said, default = field.description or "", field.default
+    if isinstance(default, bool) or not isinstance(default, int | float | str):
+        return said
+    return f"{said.removesuffix('.')} (default {default if isinstance(default, str) else f'{default:.12g}'})."
+
+
+def is_subject(request: type[BaseModel], name: str) -> bool:
+    """Whether a field names what is analyzed: it is required, or takes any number of names. Such fields are arguments of the command."""
+    return request.model_fields[name].is_required() or bool(option_of(request, name).one)
+
+
+def offered(request: type[BaseModel], where: Literal["command", "site"]) -> list[str]:
+    """The fields that are offered there, subjects first; on the command line then the request's own, before those that it inherits."""
+    names = [name for name, field in request.model_fields.items() if field.description and getattr(option_of(request, name), where)]
+    own = request.__annotations__ if where == "command" else names
+    return sorted(names, key=lambda name: (not is_subject(request, name), name not in own))
+
+
+def is_list(request: type[BaseModel], name: str) -> bool:
+    """Whether a field has several values."""
+    return get_origin(request.model_fields[name].annotation) is tuple
+
+
+def choices(request: type[BaseModel], name: str) -> tuple[str, ...]:
+    """The values to choose among: one, or several in a list; () for any other field."""
+    annotation = request.model_fields[name].annotation
+    kind = get_args(annotation)[0] if is_list(request, name) else annotation
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def parse(request: type[BaseModel], name: str, text: str) -> Any:
+    """A text as a value of the field: a number, where 25% is 0.25; a tuple, separated by commas; else the text. Raises InvalidRequest."""
+    annotation = request.model_fields[name].annotation
+    types = get_args(annotation) or (annotation,)
+    if is_list(request, name):
+        parts = tuple(part.strip() for part in text.split(","))
+        return tuple(_number(float, part, name, "numbers separated by commas") for part in parts) if float in types else parts
+    if option_of(request, name).metavar or not {int, float} & set(types):
+        return text
+    if int in types:
+        return _number(int, text, name, "a whole number")
+    return _number(float, text.removesuffix("%"), name, "a number") / (100 if text.endswith("%") else 1)
+
+
+def _number(kind: type[int] | type[float], text: str, name: str, needed: str) -> Any:
+    try:
+        if kind is float or (len(text) <= 20 and text.isascii()):
+            return kind(text)
+    except ValueError:
+        pass
+    raise InvalidRequest(f"{name.replace('_', ' ').capitalize()} must be {needed}, not {text[:_SHOWN]!r}.")

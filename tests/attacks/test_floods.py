@@ -44,7 +44,7 @@ def test_unread_calls_on_a_slow_repository_refuse_nobody(app: str, hub: LocalHub
 
 def test_a_call_that_nobody_reads_ends(app: str, hub: LocalHub) -> None:
     _, sent = post(app, "inspect", inspect("org/slow", 100))
-    time.sleep(READER + 2)
+    time.sleep(READER + 4)
     assert "nobody was reading" in read(app, "inspect", sent["event_id"])
     assert not _asked_last(hub)
 

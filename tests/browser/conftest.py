@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, Page, expect, sy
 from analyzers.language_models.samples import sample_folder
 from tests.hub import LocalHub
 from tests.hub.architectures import llama
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = "/usr/bin/chromium"
@@ -37,9 +37,7 @@ def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: 
     In the end its log has neither a traceback nor a token, and Gradio has no file that it could serve.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     variables = {
         "PORT": str(port),
         "HF_ENDPOINT": hub,
@@ -70,7 +68,7 @@ def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: 
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=30)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -51,7 +51,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Library]]:
 
 def wait_until(condition: Callable[[], bool]) -> None:
     waited = threading.Event()
-    end = time.monotonic() + 30
+    end = time.monotonic() + 100
     while not condition() and time.monotonic() < end:
         waited.wait(0.02)
     assert condition()

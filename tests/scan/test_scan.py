@@ -283,15 +283,15 @@ def test_interrupted(
     """A signal while the Hub keeps one checkpoint waiting: at once, and the finished one is kept."""
     hub.add("org/fast", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
     hub.add("org/slow", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
-    fault = hub.fault(Fault("slow", times=None, delay=30))
+    fault = hub.fault(Fault("slow", times=None, delay=200))
     out = tmp_path / "out"
     arguments = command(str(write_list(tmp_path / "list", ["org/fast", "org/slow"])), "--out", str(out))
     with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        end = time.monotonic() + 40
+        end = time.monotonic() + 100
         while not (fault.hits and _committed(out, "org/fast")) and time.monotonic() < end:
             time.sleep(0.02)
         process.send_signal(number)
-        said, errors = process.communicate(timeout=25)  # the Hub would keep it for 30 s
+        said, errors = process.communicate(timeout=150)  # before the Hub answers
     assert (process.returncode, said) == (status, "")
     assert errors.startswith(f"{word}: what was finished is kept") and errors.count("\n") == 1
     hub.clear_faults()
@@ -345,10 +345,10 @@ def _committed(out: Path, key: str) -> bool:
 
 def test_two_scans_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str], hub: LocalHub) -> None:
     hub.add("org/slow", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
-    fault = hub.fault(Fault("slow", times=None, delay=30))
+    fault = hub.fault(Fault("slow", times=None, delay=200))
     listed, out = write_list(tmp_path / "list", ["org/slow"]), tmp_path / "out"
     with subprocess.Popen(command(str(listed), "--out", str(out)), cwd=ROOT, env=os.environ, stderr=subprocess.DEVNULL) as process:
-        end = time.monotonic() + 40
+        end = time.monotonic() + 100
         while not fault.hits and time.monotonic() < end:
             time.sleep(0.02)
         assert "Another scan" in refused(capsys, listed, "--out", out)

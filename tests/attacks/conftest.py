@@ -14,14 +14,14 @@ READER, BODY = 3, 2
 LABELS = 2
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def hub() -> Iterator[LocalHub]:
     """A Hub on the loopback."""
     with LocalHub() as local:
         yield local
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def app(hub: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of an app that reads from ``hub`` and waits READER and BODY seconds for readers and bodies, and takes LABELS labels."""
     limits = {"MANTISSA_READER_SECONDS": str(READER), "MANTISSA_BODY_SECONDS": str(BODY), "MANTISSA_LABELS_PER_ADDRESS": str(LABELS)}

@@ -115,7 +115,7 @@ def test_an_unreachable_hub_is_said_and_samples_still_work(open_page: OpenPage, 
     expect(page.locator(".m-offline")).to_contain_text("The Hub cannot be reached")
     page.fill(MODEL, "org/name")
     page.get_by_role("button", name="Inspect").click()
-    expect(page.get_by_role("alert")).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("alert")).to_be_visible(timeout=120_000)
     page.get_by_role("button", name=SAMPLE).click()
     page.wait_for_selector("#m-result .m-tiles")
     _proves_the_upcast(page)
@@ -249,5 +249,5 @@ def test_every_control_has_a_name(open_page: OpenPage, offline: str) -> None:
 
 
 def test_the_page_is_found_by_the_name_of_its_analyzer_too(offline: str) -> None:
-    with urllib.request.urlopen(f"{offline}/dtype?model=sample:tiny-bf16", timeout=60) as answer:
+    with urllib.request.urlopen(f"{offline}/dtype?model=sample:tiny-bf16", timeout=120) as answer:
         assert answer.url == f"{offline}/?model=sample:tiny-bf16"

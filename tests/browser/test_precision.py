@@ -51,6 +51,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     expect(alone.locator(".m-answer")).to_have_text(page.locator(".m-answer").inner_text(), use_inner_text=True)
 
 
+@pytest.mark.exhaustive
 def test_a_permalink_fills_the_form_and_what_overflows_is_named(open_page: OpenPage, offline: str) -> None:
     own = quote("mine: dtype=bf16, fp32=norms")
     page = open_page(f"{offline}/precision?model=sample:tiny-overflow&sequences=1&sequence_length=16&variants=fp16&variant={own}&inside=1")

@@ -96,7 +96,7 @@ def test_when_none_can_be_read_the_page_says_so(open_page: OpenPage, offline: st
     page = open_page(offline)
     page.fill(MODEL, "no such model!")
     page.locator(MODEL).press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("None of the 3 models could be read", timeout=90_000)
+    expect(page.get_by_role("alert")).to_contain_text("None of the 3 models could be read", timeout=120_000)
     expect(page.get_by_role("button", name="Inspect")).to_be_visible()
 
 

@@ -84,6 +84,7 @@ def test_a_trajectory_is_put_together_compared_and_taken_apart_again(open_page: 
     _picked(page, base=TUNED, tuned_1=BASE)
 
 
+@pytest.mark.exhaustive
 def test_a_permalink_fills_pickers_and_options_and_runs(open_page: OpenPage, offline: str) -> None:
     page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&mode=exact&include=mlp&eta=0.005"))
     _compared(page, TUNED)

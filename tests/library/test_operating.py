@@ -3,12 +3,12 @@
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatch
+from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pandas
 import pytest
@@ -21,32 +21,18 @@ from components.library.checks import stamp
 from components.library.rows import FIELDS, TABLES
 from components.library.schema import HIDE, SHOW
 from tests.hub import Fault, LocalHub
-from tests.library.test_publishing import ANN, BOB, COMMIT, DATASET, LINK, TOKEN, dtype, published
+from tests.library import DATASET
+from tests.library.test_publishing import ANN, BOB, COMMIT, LINK, dtype, published
 
 # The client uploads with an argument that its transport calls outdated.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+pytestmark = [pytest.mark.usefixtures("server"), pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
 WRONG = "hf_" + "wrongWRONG" * 3
 
 
-@pytest.fixture(autouse=True)
-def server(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's account, and waits that a test can bear."""
-    hub.user(TOKEN, "server", writes=[DATASET])
-    monkeypatch.setattr("components.library.publisher._FIRST_WAIT", 0.001)
-
-
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Callable[..., Library]]:
-    """Opens libraries on disks that do not stay, by name, and closes them all."""
-    libraries: list[Library] = []
-
-    def open_one(name: str, token: str | None = TOKEN, **options: Any) -> Library:
-        libraries.append(Library.open(tmp_path / name, DATASET, token=token, ephemeral=True, **options))
-        return libraries[-1]
-
-    yield open_one
-    for library in libraries:
-        library.close()
+def opened(opened: Callable[..., Library]) -> Callable[..., Library]:
+    """The same, of libraries on disks that do not stay."""
+    return partial(opened, ephemeral=True)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -96,7 +82,7 @@ def test_the_end_publishes_before_it_has_read_the_dataset_and_beyond_the_hourly_
     opened("writer", background=False).publish()
     monkeypatch.setattr(limits, "COMMITS_PER_HOUR", 0)
     monkeypatch.setattr(limits, "PUBLISH_WAIT_SECONDS", 0.1)
-    fault = hub.fault(Fault("/resolve/", times=1, delay=10))
+    fault = hub.fault(Fault("/resolve/", times=1, delay=60))
     library = opened("one")
     saved = library.add_label("org/name", "bf16", LINK, ANN)
     assert not library.state().restored and saved.state == "saved here"
@@ -183,7 +169,7 @@ def test_what_waits_for_a_hub_that_hangs_is_said(hub: LocalHub, opened: Callable
     assert publisher is not None
     wait_until(lambda: library.counts().unpublished == 0 and publisher._began is None)
     monkeypatch.setattr(limits, "PUBLISH_WAIT_SECONDS", 0.2)
-    fault = hub.fault(Fault(COMMIT, times=None, delay=10))
+    fault = hub.fault(Fault(COMMIT, times=None, delay=60))
     assert library.add_label("org/name", "bf16", LINK, ANN).state == "saved here"
     wait_until(lambda: "the Hub has let it wait since 20" in library.state().problem)
     fault.delay = 0

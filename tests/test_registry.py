@@ -7,10 +7,9 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from gradio_client import Client
 
 from analyzers import ANALYZERS
-from tests.browser.conftest import NOWHERE, serve
+from tests.browser.conftest import NOWHERE, program, serve
 from tests.toy import ToyReport
 
 ROOT = Path(__file__).parents[1]
@@ -60,7 +59,7 @@ def _read(url: str) -> str:
 def test_an_entry_in_the_registry_is_a_page_a_command_an_endpoint_and_a_stored_result(tmp_path: Path) -> None:
     with serve(tmp_path, NOWHERE, ("-m", "tests.toy.program")) as url:
         assert "How many tensors?" in _read(f"{url}/toy") and "Counting tensors" in _read(f"{url}/methods/toy")
-        found = ToyReport.model_validate(Client(url, verbose=False).predict(model="sample:tiny-bf16", api_name="/toy"))
+        found = ToyReport.model_validate(program(url).predict(model="sample:tiny-bf16", api_name="/toy"))
         assert found.tensors == 38
         assert "38 tensors" in _read(f"{url}/result/{found.id}") and json.loads(_read(f"{url}/result/{found.id}.json"))["tensors"] == 38
     line = [sys.executable, "-m", "tests.toy.program", "toy", "sample:tiny-bf16"]

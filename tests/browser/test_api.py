@@ -249,6 +249,7 @@ def test_fields_by_name(offline: str) -> None:
     _answered(f"{offline}/gradio_api/call/v2/consensus", queued)
 
 
+@pytest.mark.exhaustive
 def test_a_full_queue_of_one_kind_leaves_room_in_the_others(tmp_path: Path) -> None:
     with serve(tmp_path, NOWHERE, MANTISSA_QUEUE="3") as url:
         asked = program(url)

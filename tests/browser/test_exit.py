@@ -49,6 +49,7 @@ def test_one_click_shows_an_answer(open_page: OpenPage, offline: str) -> None:
     fits(page, ("Energy", "By loss", "Cost", "Share"), dark=False)
 
 
+@pytest.mark.exhaustive
 def test_what_runs_and_what_came_of_it_are_in_sight_on_a_narrow_screen(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/exit?{_query(seeds=64, tokens=1024, samples=32, seed=5)}", width=390)
     expect(page.locator("#m-status progress")).to_be_in_viewport(ratio=1)

@@ -210,6 +210,7 @@ def test_exact_mode_has_a_limit_on_the_page(open_page: OpenPage, online: str) ->
 def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dark: bool) -> None:
     page = open_page(f"{offline}/?model={quote(SAMPLE)}&budget=200kB", width=390, dark=dark)
     page.wait_for_selector("#m-result .m-tiles")
+    expect(page.locator("#m-result").get_by_text(SAMPLE).first).to_be_in_viewport(ratio=1)
     within_the_screen(page)
     lefts = {round(box["x"]) for tile in page.locator("#m-result .m-tile").all() if (box := tile.bounding_box())}
     assert len(lefts) == 1

@@ -84,9 +84,7 @@ def _label(page: Page, model: str, precision: str, evidence: str, quote: str = "
     page.locator("#m-add-it").click()
 
 
-def test_a_label_is_on_the_passport_in_the_badge_in_the_files_and_in_a_fresh_instance(
-    open_page: OpenPage, app: str, hub: LocalHub, tmp_path: Path
-) -> None:
+def test_a_label_is_on_the_passport_in_the_badge_and_in_the_files(open_page: OpenPage, app: str) -> None:
     page = _listed(open_page, f"{app}/library")
     expect(page.locator("#m-who")).to_contain_text("You contribute as local:")
     _label(page, "org/name", "bf16-mixed", "https://example.org/paper", QUOTE)
@@ -114,10 +112,17 @@ def test_a_label_is_on_the_passport_in_the_badge_in_the_files_and_in_a_fresh_ins
     expect(page.locator("#m-list table")).to_be_visible()
     page.locator("#m-kind").get_by_text("Labels").click()
     expect(page.locator("#m-list tbody tr", has_text="org/name").first).to_contain_text("published")
-    with _publishing(tmp_path / "fresh", hub) as fresh:
+
+
+@pytest.mark.exhaustive
+def test_a_fresh_instance_shows_what_another_published(open_page: OpenPage, app: str, hub: LocalHub, tmp_path: Path) -> None:
+    page = _listed(open_page, f"{app}/library")
+    _label(page, "org/name", "bf16-mixed", "https://example.org/paper")
+    expect(page.locator("#m-added")).to_contain_text("Your label is saved here.")
+    with _publishing(tmp_path, hub) as fresh:
         _until(lambda: b">bf16-mixed<" in _get(f"{fresh}/badge/org/name.svg"))
         other = open_page(f"{fresh}/library?model=org/name")
-        expect(other.locator("#m-labels")).to_contain_text(LABELLED)
+        expect(other.locator("#m-labels")).to_contain_text("Labelled bf16-mixed by")
         expect(other.locator("#m-labels")).to_contain_text("published")
         other.close()  # before its app ends, which it would complain about
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]

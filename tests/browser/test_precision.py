@@ -90,6 +90,7 @@ def test_what_cannot_be_run_is_one_sentence(open_page: OpenPage, offline: str, q
     refused(page, said, "Run")
 
 
+@pytest.mark.exhaustive
 def test_stop_stops_a_run_between_layers(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/precision?model={MODEL}&sequences=16&sequence_length=512")
     expect(page.locator(".m-ran")).to_contain_text(re.compile(r"reference\s*\S+"))

@@ -30,6 +30,7 @@ def _compared(page: Page, tuned: str) -> None:
     shown(page, f"{BASE} → {tuned}")
 
 
+@pytest.mark.exhaustive
 def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
     page = open_page(offline)
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Fine-tune diff").click()

@@ -33,9 +33,16 @@ API = "^/api/models/"
 FILE = f"{WEIGHTS}|/signed/"
 
 
-@pytest.fixture(autouse=True)
-def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that wait until it is over."""
     monkeypatch.setattr(limits, "HUB_TIMEOUT_SECONDS", 1)
+
+
+@pytest.fixture(autouse=True)
+def short_limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "fault" in request.fixturenames and request.getfixturevalue("fault").hang:
+        request.getfixturevalue("impatient")
     monkeypatch.setattr(limits, "HUB_WAIT_SECONDS", 3)
     monkeypatch.setattr(limits, "HUB_ATTEMPTS", 3)
     monkeypatch.setattr(hub_transfers, "_BACKOFF_SECONDS", 0.02)
@@ -124,6 +131,7 @@ def test_a_description_that_is_none(hub: LocalHub, body: bytes) -> None:
         open_hub("org/model", None, Access())
 
 
+@pytest.mark.usefixtures("impatient")
 def test_one_byte_a_second(hub: LocalHub, file: HubFile) -> None:
     read_range(file, 0, 1)
     hub.fault(Fault(FILE, times=None, rate=20))
@@ -134,6 +142,7 @@ def test_one_byte_a_second(hub: LocalHub, file: HubFile) -> None:
         open_hub("org/model", None, Access())
 
 
+@pytest.mark.usefixtures("impatient")
 def test_headers_one_byte_at_a_time(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add("org/model", {WEIGHTS: DATA})
     file = open_hub("org/model", None, Access()).open(WEIGHTS)

@@ -60,7 +60,7 @@ def test_the_end_does_not_wait_for_what_the_hub_asked_for(
     hub: LocalHub, opened: Callable[..., Library], fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PUBLISH_WAIT_SECONDS", 0.05)
-    monkeypatch.setattr("components.library.publisher._FIRST_WAIT", 30)
+    monkeypatch.setattr("components.library.publisher._FIRST_WAIT", 3000)
     library = opened("one")
     publisher = library._publisher
     assert publisher is not None
@@ -72,7 +72,7 @@ def test_the_end_does_not_wait_for_what_the_hub_asked_for(
     hub.clear_faults()
     ending = threading.Thread(target=library.publish_last, daemon=True)  # as the app does
     ending.start()
-    ending.join(30)
+    ending.join(100)
     assert saved.item.id in published(hub)
 
 
@@ -103,7 +103,7 @@ def test_the_end_publishes_before_it_has_read_the_dataset_and_beyond_the_hourly_
 def test_a_contributor_is_told_what_the_hub_answered(
     hub: LocalHub, opened: Callable[..., Library], fault: Fault, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("components.library.publisher._FIRST_WAIT", 30)
+    monkeypatch.setattr("components.library.publisher._FIRST_WAIT", 3000)
     hub.fault(fault)
     library = opened("one")
     wait_until(lambda: library.state().problem != "")
@@ -120,7 +120,7 @@ def test_a_token_that_may_not_write_is_known_at_the_start(hub: LocalHub, opened:
         hub.user(WRONG, "visitor", writes=may)
     commits = hub.commits(DATASET, kind="dataset")
     library = opened("one", token=WRONG)
-    assert library.wait_restored(30)  # what everybody may read is restored
+    assert library.wait_restored(100)  # what everybody may read is restored
     wait_until(lambda: library.state().problem != "")
     said = library.state().problem
     assert f"The Hub refuses to write the dataset {DATASET}: check that the token (MANTISSA_TOKEN or HF_TOKEN)" in said

@@ -188,8 +188,6 @@ def test_more_than_the_page_reads(tmp_path: Path) -> None:
 
 @pytest.fixture
 def sides(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> LocalHub:
-    monkeypatch.setattr(limits, "HUB_TIMEOUT_SECONDS", 1)
-    monkeypatch.setattr(limits, "HUB_WAIT_SECONDS", 1)
     monkeypatch.setattr(limits, "HUB_ATTEMPTS", 2)
     monkeypatch.setattr(hub_transfers, "_BACKOFF_SECONDS", 0.02)
     base = model()

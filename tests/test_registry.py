@@ -7,7 +7,6 @@ import sys
 import urllib.request
 from pathlib import Path
 
-
 from analyzers import ANALYZERS
 from tests.browser.conftest import NOWHERE, program, serve
 from tests.toy import ToyReport

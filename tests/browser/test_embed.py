@@ -76,6 +76,7 @@ def test_a_frame_on_another_site_shows_the_result_alone(open_page: OpenPage, onl
         page.close()
 
 
+@pytest.mark.exhaustive
 def test_gradios_element_on_another_site_shows_the_result_alone(open_page: OpenPage, online: str) -> None:
     code = _code(_run(open_page, online), "m-element")
     with _elsewhere(code) as url:

@@ -67,6 +67,7 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     _proves_the_upcast(taken_along(page, tmp_path), within="")
 
 
+@pytest.mark.exhaustive
 def test_an_example_runs_in_one_click_and_the_address_speaks_of_it(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={quote(SAMPLE)}")
     expect(page.locator("#m-result .m-head h2")).to_have_text(SAMPLE)
@@ -161,6 +162,7 @@ def test_the_button_waits_until_the_address_has_filled_the_form(open_page: OpenP
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+@pytest.mark.exhaustive
 def test_a_hostile_query_is_harmless(open_page: OpenPage, offline: str) -> None:
     hostile = quote('<img src=x onerror="alert(1)">')
     page = open_page(f"{offline}/?model={hostile}&mode={hostile}&seed={hostile}&include={hostile}")
@@ -221,6 +223,7 @@ def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dar
     fits(page, ("Spectrum", "Layers", "Among models", "Tensors", "Share"), dark)
 
 
+@pytest.mark.exhaustive
 def test_methods(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline, width=390)
     page.get_by_text("How this is computed").click()

@@ -76,6 +76,7 @@ def test_names_of_tensors(open_page: OpenPage, app: str, tmp_path: Path) -> None
     alone.close()
 
 
+@pytest.mark.exhaustive
 def test_names_of_tensors_of_a_pair_and_its_stored_result(open_page: OpenPage, app: str) -> None:
     page = open_page(f"{app}/sparsity?base=org/base&tuned=org/tuned")
     shown(page, "org/tuned")
@@ -83,7 +84,7 @@ def test_names_of_tensors_of_a_pair_and_its_stored_result(open_page: OpenPage, a
     page.get_by_role("tab", name="Share").click()
     page.locator("#m-embed button").first.click()
     stored = field(page, "m-stored").input_value()
-    for address in (stored, f"{app}/sparsity?base=org/base&tuned=org/tuned&embed=1"):
+    for address in (stored, f"{stored}?embed=1", f"{app}/sparsity?base=org/base&tuned=org/tuned&embed=1"):
         page.goto(address)
         expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
         hover(page, page.locator(".js-plotly-plot:visible").first, 0.5, 0.5)

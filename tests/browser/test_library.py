@@ -217,6 +217,7 @@ def test_a_number_of_results_leads_to_them(open_page: OpenPage, offline: str) ->
     expect(page.locator("#m-kind input:checked")).to_have_value("results")
 
 
+@pytest.mark.exhaustive
 def test_a_narrow_dark_screen_holds_the_library(open_page: OpenPage, app: str) -> None:
     page = _listed(open_page, f"{app}/library?model=EleutherAI/pythia-1b", width=390, dark=True)
     expect(page.locator("#m-labels .m-head h2")).to_have_text("EleutherAI/pythia-1b")

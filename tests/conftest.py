@@ -62,6 +62,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Schedule:
     return _Schedule(config, log)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _root() -> None:
+    """Programs that tests start find the packages, whatever folder the run began in."""
+    os.chdir(Path(__file__).parents[1])
+
+
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalHub]:
     """A local Hub that huggingface_hub talks to in this process and, by the environment, in its children.

@@ -219,7 +219,7 @@ def _endless_answers(site: Site, connections: int) -> None:
             opened = stack.enter_context(_connect(site, f"127.0.0.{2 + number % 5}"))
             with suppress(OSError):
                 opened.sendall(_head(site, f"GET /gradio_api/heartbeat/{number}"))
-        time.sleep(2)
+        time.sleep(5)  # longer than it takes the app to begin them, while others wait
 
 
 def _flood(site: Site, stack: ExitStack, connections: int, sent: bytes) -> None:

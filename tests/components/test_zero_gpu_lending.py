@@ -58,7 +58,7 @@ tempfile.tempdir = tempfile.mkdtemp()
 for line in sys.stdin:
     asked = json.loads(line)
     os.environ.update(asked)
-    zero_gpu._START_SECONDS = int(os.environ.get("START_SECONDS", "120"))
+    zero_gpu._START_SECONDS = int(os.environ.get("START_SECONDS", "15"))
     try:
         for item in zero_gpu._with_gpu(request, Access(token="hf_visitor"), lend):
             print(item.unit, item.note)

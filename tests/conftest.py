@@ -39,18 +39,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(first))
 
 
-# Files of tests/browser that need a Hub: to start an app takes ten seconds of a core.
-_ONLINE = ("conflict", "embed", "first_screen", "home", "hostile_names", "keyboard", "several", "sparsity")
+# Files of tests/browser that need a Hub, and one more, so that both halves take as long: to start an app takes ten seconds of a core.
+_ONLINE = ("conflict", "embed", "first_screen", "home", "hostile_names", "keyboard", "several")
 
 
 class _Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no types
     """Whole files to each process, and those with a browser to two of them: a Chromium each, and an app with a Hub for one. The third has
-    the rest.
+    the attacks, which share an app and mostly wait, and the rest.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         folder, _, name = file.rpartition("/")
+        if folder == "tests/attacks":
+            return folder
         return f"{folder} {name.startswith(_ONLINE, len('test_'))}" if folder == "tests/browser" else file
 
 
@@ -58,6 +60,12 @@ class _Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Schedule:
     """How tests are dealt out to several processes."""
     return _Schedule(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _root() -> None:
+    """Programs that tests start find the packages, whatever folder the run began in."""
+    os.chdir(Path(__file__).parents[1])
 
 
 @pytest.fixture

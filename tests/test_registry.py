@@ -8,13 +8,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from gradio_client import Client
-
 from analyzers import ANALYZERS
 from analyzers.command_line import Parser, request_of
 from analyzers.errors import InvalidRequest
 from components.forms.form import command, permalink
-from tests.browser.conftest import NOWHERE, serve
+from tests.browser.conftest import NOWHERE, program, serve
 from tests.toy import ENTRY, ToyReport, ToyRequest
 from tests.toy.command import add_options
 from tests.toy.form import filled, request
@@ -86,7 +84,7 @@ def test_an_entry_in_the_registry_is_a_page_a_command_an_endpoint_and_a_stored_r
         (tool,) = (each for each in json.loads(_read(f"{url}/gradio_api/mcp/schema")) if each["name"] == "toy")
         assert tool["inputSchema"]["properties"]["least"]["description"] == f"{option} (default 0)."
         assert "How many tensors?" in _read(f"{url}/toy") and "Counting tensors" in _read(f"{url}/methods/toy")
-        found = ToyReport.model_validate(Client(url, verbose=False).predict(model="sample:tiny-bf16", api_name="/toy"))
+        found = ToyReport.model_validate(program(url).predict(model="sample:tiny-bf16", api_name="/toy"))
         assert found.tensors == 38
         assert "38 tensors" in _read(f"{url}/result/{found.id}") and json.loads(_read(f"{url}/result/{found.id}.json"))["tensors"] == 38
     line = [sys.executable, "-m", "tests.toy.program", "toy", "sample:tiny-bf16"]

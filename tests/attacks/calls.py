@@ -14,7 +14,7 @@ def post(url: str, name: str, values: object, headers: Mapping[str, str] | None 
     body = json.dumps({"data": values}).encode()
     request = urllib.request.Request(f"{url}/{CALLS}/{name}", body, {"Content-Type": "application/json", **(headers or {})})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return answer.status, json.load(answer)
     except HTTPError as error:
         with error:
@@ -24,7 +24,7 @@ def post(url: str, name: str, values: object, headers: Mapping[str, str] | None 
 def read(url: str, name: str, event: str, headers: Mapping[str, str] | None = None) -> str:
     """The results of a call, until its stream ends."""
     request = urllib.request.Request(f"{url}/{CALLS}/{name}/{event}", headers=dict(headers or {}))
-    with urllib.request.urlopen(request, timeout=120) as answer:
+    with urllib.request.urlopen(request, timeout=280) as answer:
         said: str = answer.read().decode()
         return said
 

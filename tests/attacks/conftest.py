@@ -16,14 +16,14 @@ LABELS = 2
 PATCHED_APP = ("-m", "tests.patched", "app.py")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def hub() -> Iterator[LocalHub]:
     """A Hub on the loopback."""
     with LocalHub() as local:
         yield local
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def app(hub: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of an app that reads from ``hub`` and waits READER and BODY seconds for readers and bodies, and takes LABELS labels."""
     seconds = f"analyzers.limits.READER_SECONDS={READER} components.site.front.BODY_SECONDS={BODY}"

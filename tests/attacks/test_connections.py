@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -27,8 +28,8 @@ from tests.attacks.conftest import BODY, PATCHED_APP, process_of
 from tests.browser.conftest import serve
 from tests.hub import LocalHub
 
-# In seconds: how long the app waits for a client here, and how long an attack goes on.
-CLIENT, ATTACK = 3, 8
+# In seconds, how long the app waits for a client here.
+CLIENT = 3
 HEALTH_SECONDS, STORED_SECONDS = 1.0, 3.0
 MOST_BYTES, MORE_BYTES, LOG_BYTES = 1.2e9, 100e6, 20_000
 
@@ -42,7 +43,8 @@ class Site(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What another visitor had during an attack: seconds until answers, at worst; the app's memory, at most, and the log's growth."""
+    """What another visitor had during an attack: seconds until an answer, in the middle of all, for other tests
+    run meanwhile; the app's memory, at most, and the log's growth."""
 
     health: float
     stored: float
@@ -93,20 +95,16 @@ def _head(site: Site, request: str, *more: str) -> bytes:
     return "\r\n".join((f"{request} HTTP/1.1", f"Host: {urlsplit(site.url).netloc}", *more, "", "")).encode()
 
 
-def _closed(connections: list[socket.socket]) -> int:
-    """How many of them the app has closed."""
-    count = 0
-    for opened in connections:
-        opened.setblocking(False)
-        try:
-            while opened.recv(1 << 20):
-                pass
-            count += 1
-        except BlockingIOError:
-            pass
-        except OSError:
-            count += 1
-    return count
+def _left(site: Site) -> int:
+    """How many connections of attackers the app has not closed, or not yet accepted."""
+    port, held = urlsplit(site.url).port, ("ESTABLISHED", "CLOSE_WAIT")
+    return sum(each.laddr.port == port and each.status in held and each.raddr.ip != "127.0.0.1" for each in psutil.net_connections("tcp4"))
+
+
+def _until_closed(site: Site) -> None:
+    """Wait until the app has closed them, by itself: one that never does is found by the test's limit of time."""
+    while _left(site):
+        time.sleep(0.2)
 
 
 @contextmanager
@@ -114,12 +112,12 @@ def _watched(site: Site) -> Iterator[list[Seen]]:
     """Ask as another visitor while this is open; what was seen is added at its end."""
     over = threading.Event()
     log = site.folder / "log"
-    health, stored, memory, size = [0.0], [0.0], [0], log.stat().st_size
+    health, stored, memory, size = list[float](), list[float](), [0], log.stat().st_size
 
     def ask(url: str, times: list[float]) -> None:
         while not over.is_set():
             began = time.monotonic()
-            with urllib.request.urlopen(url, timeout=60) as answer:
+            with urllib.request.urlopen(url, timeout=120) as answer:
                 answer.read()
             times.append(time.monotonic() - began)
             over.wait(0.2)
@@ -138,7 +136,7 @@ def _watched(site: Site) -> Iterator[list[Seen]]:
             over.set()
         for each in asking:
             each.result()
-    seen.append(Seen(max(health), max(stored), max(memory), log.stat().st_size - size))
+    seen.append(Seen(median(health), median(stored), max(memory), log.stat().st_size - size))
     print(seen, f"then {_memory(site) / 1e6:.0f} MB")
 
 
@@ -168,8 +166,7 @@ def _unread(site: Site, connections: int) -> None:
         for each in opened:
             with suppress(OSError):  # the address has too many
                 each.sendall(_head(site, f"GET /plotly-{plots_version()}.js"))
-        time.sleep(ATTACK)
-        assert _closed(opened) == connections
+        _until_closed(site)
 
 
 def _half_a_head(site: Site, connections: int) -> None:
@@ -178,8 +175,7 @@ def _half_a_head(site: Site, connections: int) -> None:
         for each in opened:
             with suppress(OSError):  # it was closed, to let others in
                 each.sendall(_head(site, "GET /healthz")[:-2])
-        time.sleep(ATTACK)
-        assert _closed(opened) == connections
+        _until_closed(site)
 
 
 def _slow_bodies(site: Site, connections: int) -> None:
@@ -187,12 +183,13 @@ def _slow_bodies(site: Site, connections: int) -> None:
     head = _head(site, "POST /gradio_api/call/inspect", "Content-Type: application/json", "Content-Length: 1000")
     with ExitStack() as stack:
         opened = [stack.enter_context(_connect(site)) for _ in range(connections)]
-        for piece in (head, *[b" "] * 2 * ATTACK):
+        piece = head
+        while piece is head or _left(site):
             for each in opened:
                 with suppress(OSError):
                     each.sendall(piece)
             time.sleep(0.5)
-        assert _closed(opened) == connections
+            piece = b" "
 
 
 def _stalled_bodies(site: Site, connections: int) -> None:
@@ -210,8 +207,9 @@ def _stalled_bodies(site: Site, connections: int) -> None:
         sending = [attackers.submit(send, each) for each in opened]
         time.sleep(1)
         assert result(site.url, "inspect", inspect("org/name"))
-        time.sleep(2 * CLIENT)
-        assert all(each.done() for each in sending) and _closed(opened) == connections
+        _until_closed(site)
+        for each in sending:
+            each.result()
 
 
 def _endless_answers(site: Site, connections: int) -> None:
@@ -221,29 +219,29 @@ def _endless_answers(site: Site, connections: int) -> None:
             opened = stack.enter_context(_connect(site, f"127.0.0.{2 + number % 5}"))
             with suppress(OSError):
                 opened.sendall(_head(site, f"GET /gradio_api/heartbeat/{number}"))
-        time.sleep(2)
+        time.sleep(5)  # longer than it takes the app to begin them, while others wait
 
 
-def _flood(site: Site, connections: int, sent: bytes) -> int:
-    """How many connections the app has closed."""
-    with ExitStack() as stack:
-        opened = [stack.enter_context(_connect(site)) for _ in range(connections)]
-        for each in opened:
-            each.settimeout(0.5)
-            with suppress(OSError):
-                each.sendall(sent)
-        time.sleep(CLIENT)
-        return _closed(opened)
+def _flood(site: Site, stack: ExitStack, connections: int, sent: bytes) -> None:
+    opened = [stack.enter_context(_connect(site)) for _ in range(connections)]
+    for each in opened:
+        each.settimeout(0.5)
+        with suppress(OSError):
+            each.sendall(sent)
 
 
 def _chunks_of_a_byte(site: Site, connections: int) -> None:
     head = _head(site, "POST /gradio_api/call/inspect", "Transfer-Encoding: chunked")
-    assert _flood(site, connections, head + b"1\r\n[\r\n" * 40_000) == connections
+    with ExitStack() as stack:
+        _flood(site, stack, connections, head + b"1\r\n[\r\n" * 40_000)
+        _until_closed(site)
 
 
 def _many_at_once(site: Site, connections: int) -> None:
     """Requests that do not wait for the answers to those before."""
-    _flood(site, connections, _head(site, "GET /healthz") * 1000)
+    with ExitStack() as stack:
+        _flood(site, stack, connections, _head(site, "GET /healthz") * 1000)
+        time.sleep(CLIENT)
 
 
 @pytest.mark.parametrize(

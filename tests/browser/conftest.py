@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,14 +10,17 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 
 import pytest
+from gradio_client import Client
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from analyzers.language_models.samples import sample_folder
 from tests.hub import LocalHub
 from tests.hub.architectures import llama
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = "/usr/bin/chromium"
@@ -26,7 +28,7 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking",
 NOWHERE = "http://127.0.0.1:9"
 OpenPage = Callable[..., Page]
 # Generous: a browser, an app and a Hub share the cores with other tests.
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=120_000)
 
 
 @contextmanager
@@ -37,9 +39,7 @@ def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: 
     In the end its log has neither a traceback nor a token, and Gradio has no file that it could serve.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     variables = {
         "PORT": str(port),
         "HF_ENDPOINT": hub,
@@ -70,10 +70,15 @@ def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: 
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=30)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def program(url: str, **options: Any) -> Client:
+    """A program that uses the app at ``url``, as patient as a browser. options: of Gradio's client."""
+    return Client(url, verbose=False, httpx_kwargs={"timeout": 120}, **options)
 
 
 @pytest.fixture(scope="package")
@@ -136,7 +141,7 @@ def open_page(chromium: BrowserContext) -> Iterator[OpenPage]:
         page = chromium.new_page()
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if dark else "light")
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(120_000)
         page.on("console", lambda message: complaints.append(_said(message)) if _is_error(message, expected) else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))

@@ -15,7 +15,7 @@ from gradio_client.exceptions import AppError
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.update_sparsity import SparsityReport
-from tests.browser.conftest import NOWHERE, ROOT, serve
+from tests.browser.conftest import NOWHERE, ROOT, program, serve
 
 CANARY = "hf_" + "canaryCANARY" * 3
 
@@ -23,7 +23,7 @@ CANARY = "hf_" + "canaryCANARY" * 3
 @pytest.fixture(scope="module")
 def client(offline: str) -> Client:
     """A client of an app that cannot reach the Hub."""
-    return Client(offline, headers={"Cookie": "mantissa=tests"}, verbose=False)
+    return program(offline, headers={"Cookie": "mantissa=tests"})
 
 
 def _described(client: Client, endpoint: str) -> list[dict[str, Any]]:
@@ -180,7 +180,7 @@ def test_missing_last_values_are_their_defaults(client: Client, offline: str, va
     """A script may send what an earlier version asked for."""
     url = f"{offline}/gradio_api/call/inspect"
     event = json.loads(_sent(url, {"data": values}))["event_id"]
-    with urllib.request.urlopen(f"{url}/{event}", timeout=60) as answer:
+    with urllib.request.urlopen(f"{url}/{event}", timeout=120) as answer:
         report = json.loads(answer.read().decode().rsplit("data: ", 1)[1])[0]
     assert report["id"] == client.predict("sample:tiny-bf16", api_name="/inspect")["id"]
 
@@ -192,7 +192,7 @@ def test_what_is_meant_to_be_a_file_is_refused(client: Client, offline: str, end
     values[0] = {"path": path, "meta": {"_type": "gradio.FileData"}}
     url = f"{offline}/gradio_api/call/{endpoint}"
     event = json.loads(_sent(url, {"data": values}))["event_id"]
-    with urllib.request.urlopen(f"{url}/{event}", timeout=60) as answer:
+    with urllib.request.urlopen(f"{url}/{event}", timeout=120) as answer:
         said = answer.read().decode()
     assert re.search("This call failed: check its values|must be text", said) and path not in said and "Traceback" not in said
 
@@ -238,7 +238,7 @@ def test_what_is_no_call_gets_a_sentence_that_repeats_nothing(offline: str, path
 @pytest.mark.parametrize("path", [f"queue/data?session_hash={CANARY}x", f"call/inspect/{CANARY}", f"call/v2/inspect/{CANARY}"])
 def test_a_session_or_call_that_is_not_there(offline: str, path: str) -> None:
     with pytest.raises(HTTPError) as caught:
-        urllib.request.urlopen(f"{offline}/gradio_api/{path}", timeout=60)
+        urllib.request.urlopen(f"{offline}/gradio_api/{path}", timeout=120)
     with caught.value as answer:
         assert (answer.code, b"There is no such session or call here" in answer.read()) == (404, True)
 
@@ -249,9 +249,10 @@ def test_fields_by_name(offline: str) -> None:
     _answered(f"{offline}/gradio_api/call/v2/consensus", queued)
 
 
+@pytest.mark.exhaustive
 def test_a_full_queue_of_one_kind_leaves_room_in_the_others(tmp_path: Path) -> None:
     with serve(tmp_path, NOWHERE, MANTISSA_QUEUE="3") as url:
-        asked = Client(url, verbose=False)
+        asked = program(url)
         described = _described(asked, "/conflict")
         seed = [each["parameter_name"] for each in described].index("seed")
         data = {"data": [each.get("parameter_default") for each in described]}
@@ -281,7 +282,7 @@ def _status(url: str, body: object) -> tuple[int, bytes]:
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {CANARY}"}
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, content, headers), timeout=60) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, content, headers), timeout=120) as answer:
             return answer.status, answer.read()
     except HTTPError as error:
         with error:
@@ -292,7 +293,7 @@ def _answered(url: str, queued: bytes) -> None:
     """Wait until the call that this acknowledges is over."""
     event = json.loads(queued or b"{}").get("event_id")
     if event is not None:
-        with urllib.request.urlopen(f"{url}/{event}", timeout=60) as answer:
+        with urllib.request.urlopen(f"{url}/{event}", timeout=120) as answer:
             assert re.search(rb"event: (error|complete)", answer.read())
 
 
@@ -313,7 +314,7 @@ def test_nothing_of_a_malformed_call_is_in_the_log(offline: str, offline_folder:
     _sent(f"{offline}/gradio_api/call/inspect", CANARY.encode())
     call = {"name": "consensus", "arguments": {"model": [CANARY], CANARY: CANARY}}
     _sent(f"{offline}/gradio_api/mcp/", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
-    with urllib.request.urlopen(f"{offline}/gradio_api/queue/data?session_hash={CANARY}", timeout=60) as answer:
+    with urllib.request.urlopen(f"{offline}/gradio_api/queue/data?session_hash={CANARY}", timeout=120) as answer:
         assert b"close_stream" in answer.read()  # all that joined the queue is over
     logged = log.read_bytes()[before:].decode()
     assert CANARY not in logged and "Traceback" not in logged

@@ -6,17 +6,17 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from gradio_client import Client
 from playwright.sync_api import expect
 
 from analyzers.gradient_conflict import ConflictReport
-from tests.browser.conftest import OpenPage
+from tests.browser.conftest import OpenPage, program
 from tests.browser.steps import drawn_in, field, fits, hover, json_of, shared, shown, stop, taken_along, unfold
 
 MODEL = "sample:tiny-bf16"
 TABS = ("Samples", "Neurons", "Batches", "Activation", "Weights", "Published", "Share")
 
 
+@pytest.mark.exhaustive
 def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
     page = open_page(offline)
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Gradient conflict").click()
@@ -88,7 +88,7 @@ def test_stop_stops_a_measurement(open_page: OpenPage, online: str) -> None:
 
 
 def test_the_endpoint_has_typed_names_and_returns_the_report(offline: str) -> None:
-    client = Client(offline, verbose=False)
+    client = program(offline)
     described = client.view_api(return_format="dict")["named_endpoints"]["/conflict"]["parameters"]
     parameters = {each["parameter_name"]: each["python_type"]["type"] for each in described}
     assert list(parameters)[:5] == ["model", "data", "pairs", "samples", "max_length"]

@@ -76,11 +76,12 @@ def test_a_frame_on_another_site_shows_the_result_alone(open_page: OpenPage, onl
         page.close()
 
 
+@pytest.mark.exhaustive
 def test_gradios_element_on_another_site_shows_the_result_alone(open_page: OpenPage, online: str) -> None:
     code = _code(_run(open_page, online), "m-element")
     with _elsewhere(code) as url:
         page = open_page(url)
-        expect(page.locator("gradio-app #m-result .m-tiles")).to_be_visible(timeout=60_000)
+        expect(page.locator("gradio-app #m-result .m-tiles")).to_be_visible(timeout=120_000)
         expect(page.locator("gradio-app #m-result .m-tile").first).to_contain_text("Stored as")
         expect(page.locator("gradio-app #m-inspect")).to_be_hidden()
         expect(page.locator("gradio-app .m-nav").first).to_be_hidden()

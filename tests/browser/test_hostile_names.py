@@ -76,6 +76,7 @@ def test_names_of_tensors(open_page: OpenPage, app: str, tmp_path: Path) -> None
     alone.close()
 
 
+@pytest.mark.exhaustive
 def test_names_of_tensors_of_a_pair_and_its_stored_result(open_page: OpenPage, app: str) -> None:
     page = open_page(f"{app}/sparsity?base=org/base&tuned=org/tuned")
     shown(page, "org/tuned")
@@ -98,7 +99,7 @@ def test_texts_of_labels_and_badges(open_page: OpenPage, app: str) -> None:
     page.goto(f"{app}/library?q=org/base")
     expect(page.locator("#m-list")).to_contain_text("org/base")
     _inert(page)
-    with urllib.request.urlopen(f"{app}/badge/org/base.svg", timeout=60) as answer:
+    with urllib.request.urlopen(f"{app}/badge/org/base.svg", timeout=120) as answer:
         assert "default-src 'self'" in answer.headers["Content-Security-Policy"] and b"<script" not in answer.read()
 
 
@@ -117,7 +118,7 @@ PATHS = ("", "sparsity", "conflict", "precision", "exit", "library", "methods", 
 def test_headers(app: str, path: str) -> None:
     request = urllib.request.Request(f"{app}/{path}")
     try:
-        answer = urllib.request.urlopen(request, timeout=60)
+        answer = urllib.request.urlopen(request, timeout=120)
     except urllib.error.HTTPError as error:
         answer = error
     with answer:
@@ -127,6 +128,6 @@ def test_headers(app: str, path: str) -> None:
     if not path.startswith("result"):
         for part in ("default-src 'self'", "object-src 'none'", "frame-ancestors 'self' https://huggingface.co"):
             assert part in policy
-        with urllib.request.urlopen(f"{app}/{path}?embed=1", timeout=60) as answer:
+        with urllib.request.urlopen(f"{app}/{path}?embed=1", timeout=120) as answer:
             framed = answer.headers["Content-Security-Policy"].split("frame-ancestors ")[1]
         assert framed.startswith("*") == (path != "library")

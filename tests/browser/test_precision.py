@@ -51,6 +51,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     expect(alone.locator(".m-answer")).to_have_text(page.locator(".m-answer").inner_text(), use_inner_text=True)
 
 
+@pytest.mark.exhaustive
 def test_a_permalink_fills_the_form_and_what_overflows_is_named(open_page: OpenPage, offline: str) -> None:
     own = quote("mine: dtype=bf16, fp32=norms")
     page = open_page(f"{offline}/precision?model=sample:tiny-overflow&sequences=1&sequence_length=16&variants=fp16&variant={own}&inside=1")
@@ -89,6 +90,7 @@ def test_what_cannot_be_run_is_one_sentence(open_page: OpenPage, offline: str, q
     refused(page, said, "Run")
 
 
+@pytest.mark.exhaustive
 def test_stop_stops_a_run_between_layers(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/precision?model={MODEL}&sequences=16&sequence_length=512")
     expect(page.locator(".m-ran")).to_contain_text(re.compile(r"reference\s*\S+"))

@@ -92,11 +92,12 @@ def test_stop_keeps_the_rows_that_are_finished(open_page: OpenPage, online: str)
     _finished(page, "3 of 3 models read.")
 
 
+@pytest.mark.exhaustive
 def test_when_none_can_be_read_the_page_says_so(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
     page.fill(MODEL, "no such model!")
     page.locator(MODEL).press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("None of the 3 models could be read", timeout=90_000)
+    expect(page.get_by_role("alert")).to_contain_text("None of the 3 models could be read", timeout=120_000)
     expect(page.get_by_role("button", name="Inspect")).to_be_visible()
 
 
@@ -114,6 +115,7 @@ def test_a_pasted_list_keeps_its_lines_apart(open_page: OpenPage, offline: str) 
     _finished(page, "2 of 2 models read.")
 
 
+@pytest.mark.exhaustive
 def test_a_narrow_dark_screen_holds_the_table(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={quote(THREE[0])}&model=no!such&model={quote(THREE[2])}", width=390, dark=True)
     _finished(page, "2 of 3 models read")

@@ -30,6 +30,7 @@ def _compared(page: Page, tuned: str) -> None:
     shown(page, f"{BASE} → {tuned}")
 
 
+@pytest.mark.exhaustive
 def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
     page = open_page(offline)
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Fine-tune diff").click()
@@ -84,6 +85,7 @@ def test_a_trajectory_is_put_together_compared_and_taken_apart_again(open_page: 
     _picked(page, base=TUNED, tuned_1=BASE)
 
 
+@pytest.mark.exhaustive
 def test_a_permalink_fills_pickers_and_options_and_runs(open_page: OpenPage, offline: str) -> None:
     page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&mode=exact&include=mlp&eta=0.005"))
     _compared(page, TUNED)

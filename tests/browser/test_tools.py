@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pytest
-from gradio_client import Client
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import InitializeResult, TextContent, Tool
 
 import mantissa
 from analyzers.dtype_detection import DtypeReport
+from tests.browser.conftest import program
 
 T = TypeVar("T")
 Notification = tuple[float, float | None, str | None]
@@ -55,7 +55,7 @@ def test_every_endpoint_is_a_tool_that_says_what_it_does(offline: str) -> None:
     assert (server.serverInfo.name, server.serverInfo.version) == ("Mantissa", mantissa.__version__)
     assert "dtype_summary" in (server.instructions or "")
     former = {"/inspect", "/inspect_many"}
-    endpoints = Client(offline, verbose=False).view_api(return_format="dict")["named_endpoints"]
+    endpoints = program(offline).view_api(return_format="dict")["named_endpoints"]
     described = {name.lstrip("/"): [each["parameter_name"] for each in endpoints[name]["parameters"]] for name in endpoints.keys() - former}
     assert {tool.name: list(tool.inputSchema["properties"]) for tool in tools} == described
     for tool in tools:
@@ -70,7 +70,7 @@ def test_every_endpoint_is_a_tool_that_says_what_it_does(offline: str) -> None:
         "default": "quick",
         "description": "",
     }
-    with urllib.request.urlopen(f"{offline}/gradio_api/mcp/schema", timeout=60) as answer:  # for the Hub, and for Gradio's page
+    with urllib.request.urlopen(f"{offline}/gradio_api/mcp/schema", timeout=120) as answer:  # for the Hub, and for Gradio's page
         assert [each["name"] for each in json.load(answer)] == list(schemas)
 
 
@@ -80,7 +80,7 @@ def test_answers_are_json(offline: str) -> None:
     failed, short, _ = _call(offline, "dtype_summary", {"model": "sample:tiny-bf16"})
     assert not failed and json.loads(short)["headline"].startswith("Trained in bf16 (known). ") and 20 * len(short) < len(report)
     failed, answer, _ = _call(offline, "consensus", {"model": "EleutherAI/pythia-1b"})
-    assert not failed and json.loads(answer) == Client(offline, verbose=False).predict(model="EleutherAI/pythia-1b", api_name="/consensus")
+    assert not failed and json.loads(answer) == program(offline).predict(model="EleutherAI/pythia-1b", api_name="/consensus")
 
 
 def test_progress_has_a_total_and_a_note_and_never_falls(offline: str) -> None:

@@ -340,7 +340,7 @@ def test_tens_of_thousands_of_experts_take_moments() -> None:
     for tuned in (experts("model."), experts("model.language_model.")):
         start = time.process_time()
         alignment = align(base, [tuned])
-        assert time.process_time() - start < 2.5  # on a busy machine; a third of a second on a quiet one
+        assert time.process_time() - start < 20  # a third of a second on a quiet machine; minutes where each is compared with all
         assert len(alignment.groups) == 30_000
 
 

@@ -215,7 +215,7 @@ class Blocked(MemoryFile):
     closed: threading.Event
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        if self.closed.wait(20):
+        if self.closed.wait(200):
             raise InvalidCheckpoint("closed")
         raise AssertionError("nobody closed the repository")
 
@@ -232,7 +232,7 @@ def test_progress_comes_while_reads_take_long_and_closing_wakes_them() -> None:
         step = next(steps)
         assert (step.span, step.result, step.bytes_read) == (None, None, 0)
         steps.close()  # type: ignore[attr-defined]
-    assert time.monotonic() - start < 15  # or the read would have ended by itself
+    assert time.monotonic() - start < 150  # or the read would have ended by itself
 
 
 def test_closing_stops_within_a_chunk() -> None:

@@ -141,7 +141,7 @@ def test_a_run_that_nobody_joins_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             job = jobs.job(passport({"model": "sample:tiny-bf16"}), rejoin=True)
             next(job)
             job.close()
-        for _ in range(300):
+        for _ in range(1000):
             if closed:
                 break
             time.sleep(0.1)

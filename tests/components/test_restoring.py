@@ -18,8 +18,8 @@ from components.site.routes import routes
 from tests.components.reports import report
 from tests.components.test_routes import _no_pages
 from tests.hub import Fault, LocalHub
+from tests.library import DATASET, TOKEN
 from tests.library.test_operating import wait_until
-from tests.library.test_publishing import DATASET, TOKEN
 
 # The client uploads with an argument that its transport calls outdated.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")

@@ -117,8 +117,14 @@ def nearest_quantile(values: Values, size: int) -> Values:
     return np.asarray(levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, values)])
 
 
-@pytest.mark.parametrize("stored", ["bf16", "fp16", "fp32"])
-@pytest.mark.parametrize("shape", ["normal", "student", "outliers"])
+@pytest.mark.parametrize(
+    ("shape", "stored"),
+    [
+        pytest.param(shape, stored, marks=() if (at + number) % 3 == 0 else pytest.mark.exhaustive)
+        for number, shape in enumerate(("normal", "student", "outliers"))
+        for at, stored in enumerate(("bf16", "fp16", "fp32"))
+    ],
+)
 def test_lookalikes_are_never_proven(shape: str, stored: str, tmp_path: Path) -> None:
     tensors = {f"{name}.weight": through(torch.from_numpy(values).to(F32), *STORED[stored]) for name, values in lookalikes(shape)}
     for name in list(tensors):  # the same values in rows that no group ends with

@@ -408,14 +408,14 @@ def test_closing_it_ends_the_forward_pass_at_the_next_layer(checkpointing: bool,
     def slow(layer: LlamaDecoderLayer, *given: Any, **named: Any) -> Any:
         if current_thread().name == "watched":  # not in the check of the logits before
             begun.append(layer)
-            resumed.wait(20)
+            resumed.wait(200)
         return forward(layer, *given, **named)
 
     monkeypatch.setattr(LlamaDecoderLayer, "forward", slow)
     steps = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS, checkpointing=checkpointing))
     while not (isinstance(step := next(steps), Progress) and "forward" in step.note):
         pass
-    Timer(0.2, resumed.set).start()
+    Timer(1, resumed.set).start()
     steps.close()  # type: ignore[attr-defined]
     assert len(begun) == 1 and not any(thread.name == "watched" for thread in enumerate_threads())
 

@@ -12,7 +12,7 @@ from analyzers.gradient_conflict.pairs import Thresholds
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.prompts import Encoded, collate
-from tests.language_models.architectures import ARCHITECTURES, Architecture, blocks_of, build
+from tests.language_models.architectures import ARCHITECTURES, Architecture, blocks_of, build, every_architecture
 
 from .captures import neuron_grams
 
@@ -49,7 +49,7 @@ def cosines_of(gram: Tensor) -> Tensor:
     return gram / (norms[:, :, None] * norms[:, None])
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", every_architecture())
 def test_every_family_agrees_with_autograd_in_float64(name: str) -> None:
     architecture = ARCHITECTURES[name]
     model, expected = build(architecture, "eager", torch.float32), explicit(architecture, "eager")

@@ -30,7 +30,7 @@ class HubProcess:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            self._process.communicate(timeout=10)
+            self._process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
@@ -41,7 +41,7 @@ class HubProcess:
 
     def totals(self) -> dict[str, int]:
         """Counts since the start: requests, ranges (requests with a Range header), bytes (of bodies sent)."""
-        connection = HTTPConnection(self.url.removeprefix("http://"), timeout=10)
+        connection = HTTPConnection(self.url.removeprefix("http://"), timeout=60)
         try:
             connection.request("GET", "/totals")
             counts: dict[str, int] = json.load(connection.getresponse())

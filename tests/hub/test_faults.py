@@ -140,7 +140,7 @@ def test_a_client_that_leaves_harms_nobody(hub: LocalHub) -> None:
 
 @pytest.mark.parametrize("sent", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"x" * 200_000])
 def test_what_is_no_http_closes_the_connection(hub: LocalHub, sent: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", int(hub.url.rpartition(":")[2])), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", int(hub.url.rpartition(":")[2])), timeout=60) as connection:
         connection.sendall(sent)
         try:
             answer = connection.recv(1)
@@ -154,5 +154,5 @@ def test_connections_of_the_last_moment_are_closed_with_the_hub() -> None:
     for _ in range(20):
         with ExitStack() as clients, LocalHub() as hub:
             for _ in range(4):
-                clients.enter_context(socket.create_connection(("127.0.0.1", int(hub.url.rpartition(":")[2])), timeout=10))
+                clients.enter_context(socket.create_connection(("127.0.0.1", int(hub.url.rpartition(":")[2])), timeout=60))
     gc.collect()  # a socket left open warns when it goes, and warnings are errors here

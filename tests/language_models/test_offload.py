@@ -96,12 +96,12 @@ def test_every_family_gives_its_own_logits_or_is_refused(family: str, tmp_path: 
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A model of 600 MB in one file."""
-    folder = tmp_path_factory.mktemp("large")
+def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A model of this width in one file: 220 MB of 640, 600 MB of 1024."""
+    folder, width = tmp_path_factory.mktemp("large"), request.param
     torch.manual_seed(1)
     config = LlamaConfig(
-        hidden_size=1024, intermediate_size=2816, num_hidden_layers=11, num_attention_heads=16, num_key_value_heads=16, vocab_size=4096
+        hidden_size=width, intermediate_size=11 * width // 4, num_hidden_layers=11, num_attention_heads=16, vocab_size=4096
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     yield str(folder)
@@ -110,8 +110,14 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 # Each kind in the exhaustive suite: that all hold one layer at a time is tested above.
 @pytest.mark.parametrize(
-    ("kind", "megabytes"),
-    [("conflict", 300), *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in (("exit", 300), ("precision", 400)))],
+    ("kind", "large", "megabytes"),
+    [
+        ("conflict", 640, 160),
+        pytest.param("conflict", 1024, 300, marks=pytest.mark.exhaustive),
+        pytest.param("exit", 1024, 300, marks=pytest.mark.exhaustive),
+        pytest.param("precision", 1024, 400, marks=pytest.mark.exhaustive),
+    ],
+    indirect=["large"],
 )
 def test_a_model_in_a_smaller_address_space(kind: str, megabytes: int, large: str) -> None:
     environment = os.environ | {"MANTISSA_GRAM_CHUNK_BYTES": str(8 << 20), "OMP_NUM_THREADS": "1"}

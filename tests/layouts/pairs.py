@@ -108,11 +108,11 @@ assert len(set(map(str, PAIRS))) == len(PAIRS) >= 200 and set(GGUF) == {pair.arc
 
 
 def _some() -> set[Pair]:
-    """Each architecture as saved and each form of two, of those that were chosen least; the writers likewise."""
+    """Half of the architectures as saved and each form of one, of those that were chosen least; the writers likewise."""
     tried, some = Counter[str](), set[Pair]()
     for form in dict.fromkeys(pair.form.name for pair in PAIRS):
         pairs = [pair for pair in PAIRS if pair.form.name == form]
-        for _ in pairs[: len(ARCHITECTURES) if form == "as saved" else 2]:
+        for _ in pairs[: len(ARCHITECTURES) // 2 if form == "as saved" else 1]:
             pair = min((each for each in pairs if each not in some), key=lambda each: (tried[each.architecture], tried[each.writer]))
             tried.update((pair.architecture, pair.writer))
             some.add(pair)

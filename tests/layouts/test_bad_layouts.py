@@ -219,7 +219,7 @@ def test_adapters_of_two_names_beside_a_base(tmp_path: Path) -> None:
 
 # Very many tensors.
 
-COUNTS = [20_000, pytest.param(200_000, marks=pytest.mark.exhaustive)]
+COUNTS = [10_000, pytest.param(200_000, marks=pytest.mark.exhaustive)]
 # Processor time for 20,000 tensors, several times what a slow machine needs; work that is quadratic takes hours.
 SECONDS = 60
 
@@ -281,10 +281,10 @@ def test_very_many_tensors_in_the_account(count: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stacked_side", [0, 1])
 def test_a_stack_of_very_many_experts(stacked_side: int, tmp_path: Path) -> None:
-    """2,048 experts in one tensor against as many tensors."""
+    """512 experts in one tensor against as many tensors."""
     state = {
         f"model.layers.0.mlp.experts.{expert}.{part}_proj.weight": values(f"{expert} {part}", (4, 4), BF16)
-        for expert in range(2_048)
+        for expert in range(512)
         for part in ("gate", "up", "down")
     }
     state["model.embed_tokens.weight"] = values("embedding", (8, 4), BF16)

@@ -67,6 +67,18 @@ EVERY += [(mixture, name, change) for name, change in STACKS.items()]
 _every_form = pytest.mark.parametrize(("made", "change"), [(made, change) for made, _, change in EVERY], ids=[name for _, name, _ in EVERY])
 
 
+def _every_form_and(name: str, *options: object) -> pytest.MarkDecorator:
+    """Each form with one of these in turn, and with the others in the exhaustive suite."""
+    return pytest.mark.parametrize(
+        ("made", "change", name),
+        [
+            pytest.param(made, change, option, id=f"{form}-{option}", marks=() if number % len(options) == at else pytest.mark.exhaustive)
+            for number, (made, form, change) in enumerate(EVERY)
+            for at, option in enumerate(options)
+        ],
+    )
+
+
 def tuned(state: State, seed: int = 1, share: float = 0.3, only: str = "") -> State:
     """A share of the values of some tensors doubled, by which each of these changes in bf16."""
     random = torch.Generator().manual_seed(seed)
@@ -81,8 +93,7 @@ def changed(before: State, after: State, part: str = "") -> int:
     return sum(int((before[name].to(BF16) != after[name].to(BF16)).sum()) for name in before if part in name)
 
 
-@_every_form
-@pytest.mark.parametrize("swapped", [False, True])
+@_every_form_and("swapped", False, True)
 def test_the_same_places_are_read(made: Callable[[], State], change: Change, swapped: bool, tmp_path: Path) -> None:
     """Where the layout alone differs any other place would show other values."""
     one, other = write(tmp_path / "original", made(), CONFIG), write(tmp_path / "relaid", change(made()), CONFIG)
@@ -124,8 +135,7 @@ def test_exact_mode_counts_what_torch_counts(made: Callable[[], State], change: 
             assert row.num_changed == changed(made(), after, part)
 
 
-@_every_form
-@pytest.mark.parametrize("part", ["k_proj", "up_proj", "down_proj", "o_proj"])
+@_every_form_and("part", "k_proj", "up_proj", "down_proj", "o_proj")
 def test_changes_are_found_where_they_are(made: Callable[[], State], change: Change, part: str, tmp_path: Path) -> None:
     """Every value of some tensors changed and no other: all that is read of these changed, and nothing else."""
     after = tuned(made(), share=1.0, only=part)

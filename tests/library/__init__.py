@@ -1,5 +1,8 @@
 """Tests of the library."""
 
+DATASET = "org/library"
+TOKEN = "hf_" + "canaryCANARY" * 3
+
 
 class Bytes:
     """A file in memory as a `RangeFile`."""

@@ -12,7 +12,8 @@ from tests.components.reports import report
 from tests.components.sparsity_reports import sparsity_report
 from tests.hub import LocalHub
 from tests.hub.faults import Fault
-from tests.library.test_publishing import DATASET, TOKEN, published
+from tests.library import DATASET, TOKEN
+from tests.library.test_publishing import published
 
 # The client uploads with an argument that its transport calls outdated.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")

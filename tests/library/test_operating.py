@@ -3,12 +3,12 @@
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatch
+from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pandas
 import pytest
@@ -21,37 +21,23 @@ from components.library.checks import stamp
 from components.library.rows import FIELDS, TABLES
 from components.library.schema import HIDE, SHOW
 from tests.hub import Fault, LocalHub
-from tests.library.test_publishing import ANN, BOB, COMMIT, DATASET, LINK, TOKEN, dtype, published
+from tests.library import DATASET
+from tests.library.test_publishing import ANN, BOB, COMMIT, LINK, dtype, published
 
 # The client uploads with an argument that its transport calls outdated.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+pytestmark = [pytest.mark.usefixtures("server"), pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
 WRONG = "hf_" + "wrongWRONG" * 3
 
 
-@pytest.fixture(autouse=True)
-def server(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's account, and waits that a test can bear."""
-    hub.user(TOKEN, "server", writes=[DATASET])
-    monkeypatch.setattr("components.library.publisher._FIRST_WAIT", 0.001)
-
-
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Callable[..., Library]]:
-    """Opens libraries on disks that do not stay, by name, and closes them all."""
-    libraries: list[Library] = []
-
-    def open_one(name: str, token: str | None = TOKEN, **options: Any) -> Library:
-        libraries.append(Library.open(tmp_path / name, DATASET, token=token, ephemeral=True, **options))
-        return libraries[-1]
-
-    yield open_one
-    for library in libraries:
-        library.close()
+def opened(opened: Callable[..., Library]) -> Callable[..., Library]:
+    """The same, of libraries on disks that do not stay."""
+    return partial(opened, ephemeral=True)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
     waited = threading.Event()
-    end = time.monotonic() + 30
+    end = time.monotonic() + 100
     while not condition() and time.monotonic() < end:
         waited.wait(0.02)
     assert condition()
@@ -74,7 +60,7 @@ def test_the_end_does_not_wait_for_what_the_hub_asked_for(
     hub: LocalHub, opened: Callable[..., Library], fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PUBLISH_WAIT_SECONDS", 0.05)
-    monkeypatch.setattr("components.library.publisher._FIRST_WAIT", 30)
+    monkeypatch.setattr("components.library.publisher._FIRST_WAIT", 3000)
     library = opened("one")
     publisher = library._publisher
     assert publisher is not None
@@ -86,7 +72,7 @@ def test_the_end_does_not_wait_for_what_the_hub_asked_for(
     hub.clear_faults()
     ending = threading.Thread(target=library.publish_last, daemon=True)  # as the app does
     ending.start()
-    ending.join(30)
+    ending.join(100)
     assert saved.item.id in published(hub)
 
 
@@ -96,7 +82,7 @@ def test_the_end_publishes_before_it_has_read_the_dataset_and_beyond_the_hourly_
     opened("writer", background=False).publish()
     monkeypatch.setattr("components.library.publisher.COMMITS_PER_HOUR", 0)
     monkeypatch.setattr(limits, "PUBLISH_WAIT_SECONDS", 0.1)
-    fault = hub.fault(Fault("/resolve/", times=1, delay=10))
+    fault = hub.fault(Fault("/resolve/", times=1, delay=60))
     library = opened("one")
     saved = library.add_label("org/name", "bf16", LINK, ANN)
     assert not library.state().restored and saved.state == "saved here"
@@ -117,7 +103,7 @@ def test_the_end_publishes_before_it_has_read_the_dataset_and_beyond_the_hourly_
 def test_a_contributor_is_told_what_the_hub_answered(
     hub: LocalHub, opened: Callable[..., Library], fault: Fault, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("components.library.publisher._FIRST_WAIT", 30)
+    monkeypatch.setattr("components.library.publisher._FIRST_WAIT", 3000)
     hub.fault(fault)
     library = opened("one")
     wait_until(lambda: library.state().problem != "")
@@ -134,7 +120,7 @@ def test_a_token_that_may_not_write_is_known_at_the_start(hub: LocalHub, opened:
         hub.user(WRONG, "visitor", writes=may)
     commits = hub.commits(DATASET, kind="dataset")
     library = opened("one", token=WRONG)
-    assert library.wait_restored(30)  # what everybody may read is restored
+    assert library.wait_restored(100)  # what everybody may read is restored
     wait_until(lambda: library.state().problem != "")
     said = library.state().problem
     assert f"The Hub refuses to write the dataset {DATASET}: check that the token (MANTISSA_TOKEN or HF_TOKEN)" in said
@@ -183,7 +169,7 @@ def test_what_waits_for_a_hub_that_hangs_is_said(hub: LocalHub, opened: Callable
     assert publisher is not None
     wait_until(lambda: library.counts().unpublished == 0 and publisher._began is None)
     monkeypatch.setattr(limits, "PUBLISH_WAIT_SECONDS", 0.2)
-    fault = hub.fault(Fault(COMMIT, times=None, delay=10))
+    fault = hub.fault(Fault(COMMIT, times=None, delay=60))
     assert library.add_label("org/name", "bf16", LINK, ANN).state == "saved here"
     wait_until(lambda: "the Hub has let it wait since 20" in library.state().problem)
     fault.delay = 0

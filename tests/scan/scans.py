@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -70,13 +69,6 @@ def finished(folder: Path) -> set[str]:
         return set()
     finally:
         connection.close()
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def launcher(processes: int, port: int, *options: str) -> list[str]:

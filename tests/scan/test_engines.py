@@ -22,7 +22,8 @@ from analyzers.scan.run import scan
 from tests.dtype_detection.checkpoints import normal, write
 from tests.dtype_detection.reports import exact, steady
 from tests.hub import LocalHub
-from tests.scan.scans import ALL_SAMPLES, ROOT, command, free_port, launcher, run, start, summary, sums, table, write_list
+from tests.ports import free_port
+from tests.scan.scans import ALL_SAMPLES, ROOT, command, launcher, run, start, summary, sums, table, write_list
 
 PARTS = {"MANTISSA_SCAN_PART_BYTES": "25000000"}
 

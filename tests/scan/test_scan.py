@@ -217,7 +217,8 @@ def test_streams_that_are_closed_or_full(redirect: str, status: int, said: str, 
     source = "-" if "<" in redirect else str(write_list(tmp_path / "list", ALL_SAMPLES[:1]))
     shell = ["bash", "-c", f'"$@" {redirect}', "bash", *command(source, "--out", str(tmp_path / "out"))]
     done = subprocess.run(shell, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
-    assert done.returncode == status and said in done.stderr and done.stderr.count("\n") == bool(said)
+    lines = [line for line in done.stderr.splitlines() if not only_progress(f"{line}\n")]
+    assert done.returncode == status and said in done.stderr and len(lines) == bool(said)
     assert status or ((tmp_path / "out" / TABLES[1]).exists() and done.stdout.startswith("1 checkpoint" if "2" in redirect else ""))
 
 
@@ -283,17 +284,18 @@ def test_interrupted(
     """A signal while the Hub keeps one checkpoint waiting: at once, and the finished one is kept."""
     hub.add("org/fast", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
     hub.add("org/slow", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
-    fault = hub.fault(Fault("slow", times=None, delay=30))
+    fault = hub.fault(Fault("slow", times=None, delay=200))
     out = tmp_path / "out"
     arguments = command(str(write_list(tmp_path / "list", ["org/fast", "org/slow"])), "--out", str(out))
     with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        end = time.monotonic() + 40
+        end = time.monotonic() + 100
         while not (fault.hits and _committed(out, "org/fast")) and time.monotonic() < end:
             time.sleep(0.02)
         process.send_signal(number)
-        said, errors = process.communicate(timeout=25)  # the Hub would keep it for 30 s
+        said, errors = process.communicate(timeout=150)  # before the Hub answers
     assert (process.returncode, said) == (status, "")
-    assert errors.startswith(f"{word}: what was finished is kept") and errors.count("\n") == 1
+    last = errors.splitlines(keepends=True)[-1]
+    assert last.startswith(f"{word}: what was finished is kept") and only_progress(errors.removesuffix(last))
     hub.clear_faults()
     hub.requests.clear()
     done = scan(capsys, tmp_path / "list", "--out", out)
@@ -345,10 +347,10 @@ def _committed(out: Path, key: str) -> bool:
 
 def test_two_scans_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str], hub: LocalHub) -> None:
     hub.add("org/slow", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
-    fault = hub.fault(Fault("slow", times=None, delay=30))
+    fault = hub.fault(Fault("slow", times=None, delay=200))
     listed, out = write_list(tmp_path / "list", ["org/slow"]), tmp_path / "out"
     with subprocess.Popen(command(str(listed), "--out", str(out)), cwd=ROOT, env=os.environ, stderr=subprocess.DEVNULL) as process:
-        end = time.monotonic() + 40
+        end = time.monotonic() + 100
         while not fault.hits and time.monotonic() < end:
             time.sleep(0.02)
         assert "Another scan" in refused(capsys, listed, "--out", out)

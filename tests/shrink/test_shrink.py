@@ -356,14 +356,14 @@ def test_killed_in_the_middle(tmp_path: Path, hub: LocalHub, caplog: pytest.LogC
     """A signal that can be caught leaves nothing at all; after SIGKILL the next run removes what has another, hidden name, and says so."""
     folder = sample_folder("tiny-bf16-as-fp32")
     hub.add("org/wide", {path.name: path.read_bytes() for path in folder.iterdir()})
-    hub.fault(Fault("tokenizer.json", times=None, delay=60))
+    hub.fault(Fault("tokenizer.json", times=None, delay=200))
     for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)):
         command = [sys.executable, "-m", "analyzers", "shrink", "org/wide", "--out", str(tmp_path / "out")]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             while not list(tmp_path.glob(".out.*.part/out/model.safetensors")) and process.poll() is None:
                 time.sleep(0.02)
             process.send_signal(number)
-            _, err = process.communicate(timeout=200)
+            _, err = process.communicate(timeout=150)
         assert process.returncode == status and not (tmp_path / "out").exists()
         if number != signal.SIGKILL:
             assert err == {130: "interrupted\n", 143: "terminated\n"}[status] and not list(tmp_path.iterdir())

@@ -27,6 +27,7 @@ def assert_right(rows: Sequence[Accuracy]) -> None:
             assert row.bias is not None and abs(row.bias) <= BIAS[row.kind], row
 
 
+@pytest.mark.exhaustive
 def test_a_few_samples_of_rare_large_values() -> None:
     simulation = simulated("one value in a hundred, a hundred times as large", 3)
     held = simulation.held()

@@ -188,8 +188,6 @@ def test_more_than_the_page_reads(tmp_path: Path) -> None:
 
 @pytest.fixture
 def sides(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> LocalHub:
-    monkeypatch.setattr(limits, "HUB_TIMEOUT_SECONDS", 1)
-    monkeypatch.setattr(limits, "HUB_WAIT_SECONDS", 1)
     monkeypatch.setattr("analyzers.checkpoints.hub_transfers.HUB_ATTEMPTS", 2)
     monkeypatch.setattr(hub_transfers, "_BACKOFF_SECONDS", 0.02)
     base = model()
@@ -249,7 +247,7 @@ def test_the_first_side_is_told_when_both_fail(sides: LocalHub) -> None:
 
 @pytest.mark.parametrize("where", ["/api/models/org/tuned", "/org/tuned/resolve"])
 def test_stopped_while_headers_or_weights_are_waited_for(where: str, sides: LocalHub) -> None:
-    waiting = sides.fault(Fault(where, times=None, delay=60))
+    waiting = sides.fault(Fault(where, times=None, delay=200))
     stream = analyze(SparsityRequest(base="org/base", tuned=("org/tuned",), mode="exact"))
     next(stream)
     while not waiting.hits:
@@ -257,7 +255,7 @@ def test_stopped_while_headers_or_weights_are_waited_for(where: str, sides: Loca
     start = time.monotonic()
     next(stream)
     stream.close()  # type: ignore[attr-defined]
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 150  # before the Hub answers
 
 
 def test_nothing_stays_open(tmp_path: Path) -> None:

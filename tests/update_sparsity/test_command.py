@@ -204,12 +204,12 @@ def test_interrupted(where: str, hub: LocalHub) -> None:
     base = model()
     hub.add("org/base", {"model.safetensors": save(base)})
     hub.add("org/tuned", {"model.safetensors": save(updated(base))})
-    fault = hub.fault(Fault(where, times=None, delay=90))
+    fault = hub.fault(Fault(where, times=None, delay=200))
     arguments = [sys.executable, "-m", "analyzers", "sparsity", "org/base", "org/tuned", "--exact"]
     with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 100
         while not fault.hits and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)  # before the Hub answers
+        out, err = process.communicate(timeout=150)  # before the Hub answers
     assert (process.returncode, out, err) == (130, "", "interrupted\n")

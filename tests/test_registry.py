@@ -8,6 +8,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+
 from analyzers import ANALYZERS
 from analyzers.command_line import Parser, request_of
 from analyzers.errors import InvalidRequest

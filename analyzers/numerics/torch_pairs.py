@@ -76,9 +76,9 @@ class DevicePairs:
 
     def _add_waiting(self) -> None:
         """Count the different pairs: together, since a hundred operations on few of them take as long as on many."""
-        together = [self._torch.cat(each).split(_AT_ONCE) for each in zip(*self._waiting, strict=True)]
+        together: list[Any] = [self._torch.cat(each) for each in zip(*self._waiting, strict=True)]
         self._waiting = []
-        for keys, times in zip(*together, strict=True):
+        for keys, times in zip(*(part.split(_AT_ONCE) for part in together), strict=True):
             self._add(self._fp32(0, keys >> 16), self._fp32(1, keys), times)
 
     def _add(self, base: Any, tuned: Any, times: Any) -> None:

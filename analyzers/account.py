@@ -1,16 +1,14 @@
 """The account of a report, which says what it reaches and what it leaves out: as tables, and as lines for a terminal."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 from analyzers.base import Report
+from analyzers.columns import Column, Table
 from analyzers.coverage import CLASSES, Class, Counted, Coverage, LeftOut, NotRead
 from analyzers.formatting import NOTHING, count, plural, share, size
-from analyzers.tables import table
 from analyzers.terminal import columns, not_read
-
-if TYPE_CHECKING:
-    import pandas
 
 NAMES: dict[Class, str] = {
     "compared": "compared",
@@ -27,27 +25,35 @@ NAMES: dict[Class, str] = {
 _SHOWN = 10
 
 
-def coverage_tables(coverage: Sequence[Coverage]) -> "dict[str, pandas.DataFrame]":
-    """``coverage`` (a row per checkpoint: its share, and tensors, parameters and bytes of each class), ``left_out``, ``files_not_read``."""
-    parts = ({"checkpoint": each.ref, **part.model_dump()} for each in coverage for part in each.left_out)
-    files = ({"checkpoint": each.ref, **file.model_dump()} for each in coverage for file in each.files_not_read)
-    classes = [f"{name}_{field}" for name in CLASSES for field in Counted.model_fields]
-    return {
-        "coverage": table(map(_row, coverage), "checkpoint", "share", "whole", "parameters", "covered", *classes),
-        "left_out": table(parts, "checkpoint", *LeftOut.model_fields),
-        "files_not_read": table(files, "checkpoint", *NotRead.model_fields),
-    }
+def _count(name: str, field: str) -> Column:
+    """Tensors, parameters or bytes of a class; 0 if a checkpoint has nothing in it."""
+    return Column(f"{name}_{field}", value=lambda row: getattr(row.classes.get(name), field, 0))
 
 
-def _row(coverage: Coverage) -> dict[str, object]:
-    nothing = Counted(tensors=0, parameters=0, bytes=0)
-    counts = {name: coverage.classes.get(name, nothing).model_dump() for name in NAMES}
-    return {
-        "checkpoint": coverage.ref,
-        "whole": coverage.whole,
-        **coverage.model_dump(include={"share", "parameters", "covered"}),
-        **{f"{name}_{field}": value for name, counted in counts.items() for field, value in counted.items()},
-    }
+def _parts(field: str) -> Callable[[Any], Iterator[dict[str, Any]]]:
+    """The rows of a list of each checkpoint, with its name."""
+    return lambda report: ({"checkpoint": each.ref, **vars(part)} for each in report.coverage for part in getattr(each, field))
+
+
+# In files: a row for each checkpoint, with its share and the counts of each class; the parts left out; the files that were not read.
+COVERAGE = (
+    Table(
+        "coverage",
+        lambda report: report.coverage,
+        (
+            Column("checkpoint", value="ref"),
+            *map(Column, ("share", "whole", "parameters", "covered")),
+            *(_count(name, field) for name in CLASSES for field in Counted.model_fields),
+        ),
+    ),
+    Table("left_out", _parts("left_out"), files=("checkpoint", *LeftOut.model_fields)),
+    Table("files_not_read", _parts("files_not_read"), files=("checkpoint", *NotRead.model_fields)),
+)
+
+
+def coverage_tables(coverage: Any) -> dict[str, Any]:
+    """The tables of `COVERAGE`."""
+    return {table.key: table.frame(SimpleNamespace(coverage=coverage)) for table in COVERAGE}
 
 
 def class_rows(coverage: Coverage) -> list[tuple[str, str, str, str, str]]:

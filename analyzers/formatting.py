@@ -3,12 +3,9 @@
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from analyzers.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from analyzers.data import Interval
 
 _PARAMETERS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -66,9 +63,9 @@ def share(value: float | None) -> str:
     return f"{percent:.3g}%"
 
 
-def between(interval: "Interval | None") -> str:
-    """An interval of shares: ``12% to 14.5%``."""
-    return NOTHING if interval is None else f"{share(interval.low)} to {share(interval.high)}"
+def between(interval: Any) -> str:
+    """An interval of shares, of whatever has ``low`` and ``high``: ``12% to 14.5%``."""
+    return NOTHING if interval is None or interval.low is None else f"{share(interval.low)} to {share(interval.high)}"
 
 
 def magnitude(value: float | None) -> str:

@@ -25,11 +25,12 @@ ANALYZER_PARTS = {
     "outside_json": {"limits"},
     "data": set[str](),
     "base": {"coverage", "data", "errors", "extras", "formatting", "limits", "terminal"},
-    "formatting": {"data", "errors"},
+    "columns": {"extras", "formatting", "terminal"},
+    "formatting": {"errors"},
     "coverage": {"data", "formatting"},
     "tables": {"base", "data", "limits", "terminal", "whole_files"},
     "terminal": {"formatting"},
-    "account": {"base", "coverage", "data", "formatting", "tables", "terminal"},
+    "account": {"base", "columns", "coverage", "data", "formatting", "terminal"},
     "markdown": {"terminal"},
     "watched": set[str](),
     "whole_files": {"terminal"},
@@ -67,6 +68,7 @@ _FOR_TOOLS = {
 RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS}
 _FOR_CHECK = {
     "account",
+    "columns",
     "coverage",
     "dtype_detection",
     "extras",

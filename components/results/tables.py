@@ -1,0 +1,81 @@
+"""Draws the tables of reports on the page and in documents; sortable ones are sorted and searched by exact values."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from analyzers.columns import Table
+from components.text.markup import table
+from components.text.plain_text import shown
+
+if TYPE_CHECKING:
+    import gradio as gr
+
+# Maximum length of a cell of a sortable table; the downloads have the whole.
+_LONGEST = 600
+
+
+def listed(declared: Table, report: Any, rows: Iterable[Any] | None = None, caption: str = "", stacked: bool = True) -> str:
+    """A table as HTML; empty if it has no rows.
+
+    rows: those shown, by default all. stacked: on a narrow screen the cells of a row are stacked.
+    """
+    columns = declared.shown(report, "page")
+    cells = [[column.text_of(row) for column in columns] for row in (declared.rows(report) if rows is None else rows)]
+    numeric = frozenset(index for index, column in enumerate(columns) if column.text is not None)
+    return table([column.title for column in columns], cells, numeric, caption, stacked=stacked) if cells else ""
+
+
+class Sortable:
+    """A sortable table on the page, most important columns first: about 1,100 pixels are visible on a 1280-pixel screen.
+
+    name: element id.
+    """
+
+    def __init__(self, declared: Table, name: str) -> None:
+        self.label = declared.title
+        self._declared = declared
+        self._name = name
+        self._columns = declared.shown(None, "page")
+
+    def build(self) -> "gr.Dataframe":
+        """An empty table. Call inside a page."""
+        import gradio as gr  # imported late: the command line uses only the rows
+
+        numeric = ", ".join(f'[data-heading="{i}"]' for i, column in enumerate(self._columns) if column.text is not None)
+        style = f"<style>#{self._name} th:is({numeric}) .header-content {{ justify-content: flex-end; }}</style>"
+        gr.HTML(style, elem_classes="m-plain m-style")
+        return gr.Dataframe(
+            headers=[column.title for column in self._columns],
+            datatype=["str" if column.text is None else "number" for column in self._columns],  # "auto" does not promise to escape text
+            column_widths=[f"{column.width}px" for column in self._columns],
+            interactive=False,
+            label=self.label,
+            show_label=False,
+            show_search="search",
+            max_height=520,
+            buttons=[],
+            elem_id=self._name,
+            elem_classes="m-rows",
+        )
+
+    def value(self, report: Any) -> dict[str, Any]:
+        """The table's value on the page; without a report that of an empty table."""
+        rows = [] if report is None else list(self._declared.rows(report))
+        style = ["text-align: right" if column.text is not None else "" for column in self._columns]
+        values = [[column.value_of(row) for column in self._columns] for row in rows]
+        return {
+            "headers": [column.title for column in self._columns],
+            "data": [[shown(value, _LONGEST) if isinstance(value, str) else value for value in row] for row in values],
+            "metadata": {
+                "display_value": [[shown(column.text_of(row), _LONGEST) for column in self._columns] for row in rows],
+                "styling": [style for _ in rows],
+            },
+        }
+
+    def nothing(self) -> dict[str, Any]:
+        """The value of an empty table."""
+        return self.value(None)
+
+    def html(self, report: Any) -> str:
+        """The same rows for a document."""
+        return listed(self._declared, report, stacked=False)

@@ -19,7 +19,8 @@ class Column:
     key: its name in files, and the field of a row that it holds, unless ``value`` names another (``interval.low``: a field of a field) or
     computes it. title: its heading for people; a column without a title is only in files. text: formats a number for people; a column
     without it holds text. cell: what people read of a row if the value alone does not say. only: where it is shown, by default on the page
-    and in a terminal. width: in pixels, in a sortable table of the page.
+    and in a terminal. width: in pixels, in a sortable table of the page; by
+    default that of the title.
     """
 
     key: str
@@ -28,7 +29,7 @@ class Column:
     value: str | Callable[[Any], Any] = ""
     cell: Callable[[Any], str] | None = None
     only: Literal["", "page", "terminal"] = ""
-    width: int = 110
+    width: int = 0
 
     def value_of(self, row: Any) -> Any:
         """What files hold and what is sorted by: None if it is unknown, as if a field on the way to it is None or a mapping lacks it."""
@@ -45,6 +46,11 @@ class Column:
             return self.cell(row)
         value = self.value_of(row)
         return NOTHING if value is None else self.text(value) if self.text is not None else str(value)
+
+
+def formatted(text: Callable[[Any], str], **titles: str) -> tuple[Column, ...]:
+    """Columns of numbers of one format: the field and the title of each."""
+    return tuple(Column(key, title, text) for key, title in titles.items())
 
 
 def shape_column(key: str, title: str) -> Column:

@@ -65,7 +65,12 @@ def share(value: float | None) -> str:
 
 def between(interval: Any) -> str:
     """An interval of shares, of whatever has ``low`` and ``high``: ``12% to 14.5%``."""
-    return NOTHING if interval is None or interval.low is None else f"{share(interval.low)} to {share(interval.high)}"
+    return NOTHING if interval is None else ends(interval.low, interval.high)
+
+
+def ends(low: float | None, high: float | None) -> str:
+    """An interval of shares from its ends."""
+    return NOTHING if low is None or high is None else f"{share(low)} to {share(high)}"
 
 
 def magnitude(value: float | None) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from analyzers.columns import Column, Table
+from analyzers.columns import Column, Table, formatted
 from analyzers.formatting import NOTHING, between, count, magnitude, share
 from analyzers.gradient_conflict.published import PublishedRow, comparable, published
 from analyzers.gradient_conflict.report import ConflictReport
@@ -26,10 +26,10 @@ _EXCERPT = 600
 _NAMES = {"topk": "top-k FFN", "original": "original"}
 
 _FFN = Column("ffn", "FFN", cell=lambda row: _NAMES[row["ffn"]])
-_LAYER = Column("layer", "Layer", str, cell=lambda row: "model" if row["layer"] is None else f"{row['layer']}", width=84)
-_CONFLICT = Column("conflict_rate", "Conflict", share, width=92)
-_SIMILARITY = Column("magnitude_similarity", "Similarity", magnitude, width=98)
-_COSINE = Column("mean_cosine", "Mean cosine", magnitude, width=112)
+_LAYER = Column("layer", "Layer", str, cell=lambda row: "model" if row["layer"] is None else f"{row['layer']}")
+_CONFLICT = Column("conflict_rate", "Conflict", share)
+_SIMILARITY = Column("magnitude_similarity", "Similarity", magnitude)
+_COSINE = Column("mean_cosine", "Mean cosine", magnitude)
 _INTERVAL = Column("low", "95% interval", share, "interval.low", cell=lambda row: between(row["interval"]), width=150)
 _HIGH = Column("high", value="interval.high")
 
@@ -73,16 +73,14 @@ _COLUMNS = (
     _CONFLICT,
     _INTERVAL,
     _HIGH,
-    Column("undecided_low", "Numerically undecided", share, "undecided.low", cell=lambda row: between(row["undecided"]), width=172),
+    Column("undecided_low", "Numerically undecided", share, "undecided.low", cell=lambda row: between(row["undecided"])),
     Column("undecided_high", value="undecided.high"),
     _SIMILARITY,
     _COSINE,
-    Column("whole_conflict_rate", "Whole layer", share, "whole.conflict_rate", width=104),
-    Column("conflict_rate_historic", "Rate as published", share, width=138),
+    Column("whole_conflict_rate", "Whole layer", share, "whole.conflict_rate"),
+    Column("conflict_rate_historic", "Rate as published", share),
     Column("magnitude_similarity_historic"),
-    Column("pairs", "Pairs", count),
-    Column("neurons", "Units", count, width=84),
-    Column("dead", "Without gradient", count, width=138),
+    *formatted(count, pairs="Pairs", neurons="Units", dead="Without gradient"),
     *(Column(name, value=name.replace("_", ".", 1)) for name in _WHOLE[1:]),
 )
 
@@ -116,7 +114,7 @@ def _blocks(report: ConflictReport) -> Iterator[dict[str, Any]]:
                 yield {"ffn": row["ffn"], "layer": row["layer"], "block": title, **vars(rates)}
 
 
-BLOCKS = Table("", _blocks, (_LAYER, _FFN, Column("block", "Block", width=104), *_COLUMNS), title="Layers and blocks")
+BLOCKS = Table("", _blocks, (_LAYER, _FFN, Column("block", "Block"), *_COLUMNS), title="Layers and blocks")
 
 
 def _differences(report: ConflictReport) -> Iterator[dict[str, Any]]:
@@ -144,8 +142,7 @@ DIFFERENCES = Table(
     _differences,
     (
         _LAYER,
-        Column("topk", "Top-k", share),
-        Column("original", "Original", share),
+        *formatted(share, topk="Top-k", original="Original"),
         Column("conflict_rate", "Difference", points),
         replace(_INTERVAL, cell=_points_between),
         Column("magnitude_similarity", "Similarity", _signed),
@@ -192,18 +189,15 @@ SAMPLES = Table(
     "samples",
     _samples,
     (
-        Column("sample", "Sample", str, width=82),
+        Column("sample", "Sample", str),
         Column("excerpt", "Text", only="page", width=420),
-        Column("share", "Share", share, width=84),
-        Column("cosine_to_rest", "Cosine to the rest", magnitude, width=138),
-        Column("leave_one_out_cosine", "Mean without it", magnitude, width=128),
-        Column("neurons_led", "Largest in units", share, width=130),
-        Column("loss", "Loss", magnitude, width=80),
-        Column("norm", "Norm", magnitude, width=92),
-        Column("tokens", "Tokens", count, width=82),
-        Column("answer_tokens", "Answer tokens", count, width=118),
-        Column("truncated", "Truncated", cell=lambda row: "yes" if row["truncated"] else "no", width=96),
-        Column("row", "Row", str, width=82),
+        Column("share", "Share", share),
+        *formatted(magnitude, cosine_to_rest="Cosine to the rest", leave_one_out_cosine="Mean without it"),
+        Column("neurons_led", "Largest in units", share),
+        *formatted(magnitude, loss="Loss", norm="Norm"),
+        *formatted(count, tokens="Tokens", answer_tokens="Answer tokens"),
+        Column("truncated", "Truncated", cell=lambda row: "yes" if row["truncated"] else "no"),
+        Column("row", "Row", str),
         Column("start", "Text", only="terminal", cell=lambda row: " ".join(_cut(row["excerpt"], 60).split())),
     ),
     files=("ffn", *SampleDominance.model_fields, "row", "loss", "tokens", "answer_start", "truncated", "text"),
@@ -231,15 +225,15 @@ NEURONS = Table(
     _neurons,
     (
         Column("name", "Neuron", width=190),
-        Column("among", "Most or least", width=112),
+        Column("among", "Most or least"),
         _CONFLICT,
         _SIMILARITY,
         _COSINE,
-        Column("mean_activation", "Mean |activation|", magnitude, width=142),
-        Column("top_sample", "Top sample", str, width=108),
-        Column("top_share", "Its share", share, width=92),
-        Column("effective_samples", "Effective samples", magnitude, width=148),
-        Column("pairs", "Pairs", count, width=84),
+        Column("mean_activation", "Mean |activation|", magnitude),
+        Column("top_sample", "Top sample", str),
+        Column("top_share", "Its share", share),
+        Column("effective_samples", "Effective samples", magnitude),
+        Column("pairs", "Pairs", count),
         _FFN,
     ),
     title="Most and least conflicted neurons",
@@ -322,12 +316,8 @@ WEIGHTS = Table(
         _LAYER,
         *_ffn(report),
         Column("weights", "Weights", count),
-        Column("conflict", "Opposite signs", share),
-        Column("agreement", "Agreement", share),
-        Column("snr", "Signal to noise", magnitude),
-        Column("noise_floor", "Without a signal", magnitude),
-        Column("snr_p50", "Median weight", magnitude),
-        Column("snr_p90", "90th percentile", magnitude),
+        *formatted(share, conflict="Opposite signs", agreement="Agreement"),
+        *formatted(magnitude, snr="Signal to noise", noise_floor="Without a signal", snr_p50="Median weight", snr_p90="90th percentile"),
     ),
     files=("ffn", *LayerWeights.model_fields),
 )

@@ -5,16 +5,16 @@ from typing import Any
 
 from analyzers.account import COVERAGE
 from analyzers.checkpoints import ROLES
-from analyzers.columns import Column, Table, shape_column
+from analyzers.columns import Column, Table, formatted, shape_column
 from analyzers.data import Interval
 from analyzers.formatting import NOTHING, between, count, magnitude, share
 from analyzers.terminal import bar
 from analyzers.update_sparsity.magnitudes import Bin, Energy, RelativeSummary, UlpBin
 from analyzers.update_sparsity.report import Overlap, RoleRow, SparsityReport, Spectrum, TensorRow
 
-_NORM = Column("relative_norm", "|update| / |base|", share, width=136)
-_PROBE = Column("probe_sparsity", "By the probe", share, width=116)
-_FACTS = (Column("layers", "Layers", count), Column("tensors", "Tensors", count), Column("parameters", "Parameters", count))
+_NORM = Column("relative_norm", "|update| / |base|", share)
+_PROBE = Column("probe_sparsity", "By the probe", share)
+_FACTS = formatted(count, layers="Layers", tensors="Tensors", parameters="Parameters")
 
 
 def _summary(report: SparsityReport) -> Iterator[dict[str, Any]]:
@@ -69,11 +69,7 @@ ROLE_SPREAD = Table(
     (
         Column("role", "Role"),
         Column("measured", "Measured"),
-        Column("sparsity", "Sparsity", share),
-        Column("mean", "Mean of tensors", share),
-        Column("std", "Std", share),
-        Column("min", "Least sparse tensor", share),
-        Column("max", "Most sparse", share),
+        *formatted(share, sparsity="Sparsity", mean="Mean of tensors", std="Std", min="Least sparse tensor", max="Most sparse"),
         _NORM,
         *_FACTS,
     ),
@@ -95,13 +91,17 @@ BY_LAYER = Table(
 )
 
 
-def _read(key: str, title: str, text: Callable[[Any], str], width: int, unread: str = NOTHING) -> Column:
+def _read(key: str, title: str, text: Callable[[Any], str], unread: str = NOTHING) -> Column:
     """A column that has a value where values of the tensor were read."""
-    return Column(key, title, text, width=width, cell=lambda row: text(getattr(row, key)) if row.values_read else unread)
+    return Column(key, title, text, cell=lambda row: text(getattr(row, key)) if row.values_read else unread)
 
 
 def _dtypes(row: TensorRow) -> str:
     return row.dtype if row.dtype == row.tuned_dtype else f"{row.dtype} → {row.tuned_dtype}"
+
+
+def _tuned_name(row: TensorRow) -> str:
+    return "the same" if row.tuned_name == row.name else row.tuned_name
 
 
 TENSORS = Table(
@@ -109,24 +109,17 @@ TENSORS = Table(
     lambda report: report.tensors,
     (
         Column("name", "Name", width=318, cell=lambda row: row.name if row.tensors == 1 else f"{row.name} ({row.tensors:,} tensors)"),
-        Column("role", "Role", width=98),
-        _read("sparsity", "Sparsity", share, 92, "not read"),
+        Column("role", "Role"),
+        _read("sparsity", "Sparsity", share, "not read"),
         _PROBE,
-        Column("changed_rows", "Rows changed", share, width=120),
-        Column("changed_columns", "Columns changed", share, width=140),
+        *formatted(share, changed_rows="Rows changed", changed_columns="Columns changed"),
         _NORM,
-        _read("num_changed", "Changed", count, 104),
-        Column("max_update", "Largest update", magnitude, width=124),
-        Column("update_norm", "|update|", magnitude),
-        _read("swallowed", "Lost to rounding", count, 124),
+        _read("num_changed", "Changed", count),
+        *formatted(magnitude, max_update="Largest update", update_norm="|update|"),
+        _read("swallowed", "Lost to rounding", count),
         Column("dtype", "Dtypes", cell=_dtypes),
         shape_column("shape", "Shape"),
-        Column(
-            "tuned_name",
-            "In the tuned checkpoint",
-            width=318,
-            cell=lambda row: "the same" if row.tuned_name == row.name else row.tuned_name,
-        ),
+        Column("tuned_name", "In the tuned checkpoint", width=318, cell=_tuned_name),
     ),
     files=TensorRow.model_fields,
     title="Tensors",
@@ -152,8 +145,7 @@ MAGNITUDES = Table(
         Column("count", "Values", count),
         *map(_size, ("mean", "std", "min", "p25", "p50"), ("Mean", "Std", "Smallest", "25%", "Median")),
         *map(_size, ("p75", "p90", "p99", "max"), ("75%", "90%", "99%", "Largest")),
-        Column("below_2_minus_8", "Below 2^-8", share),
-        Column("below_2_minus_7", "Below 2^-7", share),
+        *formatted(share, below_2_minus_8="Below 2^-8", below_2_minus_7="Below 2^-7"),
     ),
     files=("update", "over", *RelativeSummary.model_fields),
 )
@@ -279,17 +271,11 @@ SPECTRAL = Table(
     (
         Column("name", "Matrix", width=318),
         shape_column("shape", "Shape"),
-        Column("k", "k", count, width=70),
-        Column("stable_rank", "Stable rank", magnitude, width=123),
-        Column("effective_rank", "Effective rank", magnitude, width=144),
-        Column("nss", "Spectral drift", magnitude, width=144),
-        Column("largest_angle_left", "Angle, left", _degrees, width=123),
-        Column("mean_angle_left", "Mean, left", _degrees, width=116),
-        Column("largest_angle_right", "Angle, right", _degrees, width=130),
-        Column("mean_angle_right", "Mean, right", _degrees, width=123),
-        Column("principal_overlap", "In principal mask", share, width=165),
-        Column("low_magnitude_overlap", "In low-magnitude mask", share, width=193),
-        Column("mask_share", "By chance", share),
+        Column("k", "k", count),
+        *formatted(magnitude, stable_rank="Stable rank", effective_rank="Effective rank", nss="Spectral drift"),
+        *formatted(_degrees, largest_angle_left="Angle, left", mean_angle_left="Mean, left"),
+        *formatted(_degrees, largest_angle_right="Angle, right", mean_angle_right="Mean, right"),
+        *formatted(share, principal_overlap="In principal mask", low_magnitude_overlap="In low-magnitude mask", mask_share="By chance"),
     ),
     files=Spectrum.model_fields,
     title="Singular values and subspaces",

@@ -118,7 +118,7 @@ _TABS: tuple[Tab[ConflictReport], ...] = (
             Plot("Conflict rate by layer", plots.rates),
             Said(captions.similarity),
             Plot("Similarity by layer", plots.similarity),
-            Piece(lambda report: listed(DIFFERENCES, report, caption=DIFFERENCES.title) + notes(report.notes)),
+            Piece(lambda report: listed(DIFFERENCES, report) + notes(report.notes)),
             Said(captions.layers),
             Rows(Sortable(BLOCKS, "m-layers-table")),
         ],

@@ -6,10 +6,10 @@ import gradio as gr
 
 from analyzers import limits
 from analyzers.base import Progress
+from analyzers.exit_feedback.columns import cosine
 from analyzers.exit_feedback.signals import EXACT, METHODS, NULL, SIGNALS
 from components.exit.form import Form, form
 from components.exit.result import RESULT
-from components.exit.text import cosine
 from components.forms.fields import Fields, build_choice, build_dtype, build_model_fields, build_number, build_text, build_tooltips
 from components.running.analysis_page import AnalysisPage
 from components.running.progress import Meter, listed

@@ -12,17 +12,20 @@ if TYPE_CHECKING:
 
 # Maximum length of a cell of a sortable table; the downloads have the whole.
 _LONGEST = 600
+# A table of more columns is set in smaller type.
+_FEW = 7
 
 
-def listed(declared: Table, report: Any, rows: Iterable[Any] | None = None, caption: str = "", stacked: bool = True) -> str:
+def listed(declared: Table, report: Any, rows: Iterable[Any] | None = None, caption: str | None = None, stacked: bool = True) -> str:
     """A table as HTML; empty if it has no rows.
 
-    rows: those shown, by default all. stacked: on a narrow screen the cells of a row are stacked.
+    rows: those shown, by default all. caption: by default its title. stacked: on a narrow screen the cells of a row are stacked.
     """
     columns = declared.shown(report, "page")
     cells = [[column.text_of(row) for column in columns] for row in (declared.rows(report) if rows is None else rows)]
     numeric = frozenset(index for index, column in enumerate(columns) if column.text is not None)
-    return table([column.title for column in columns], cells, numeric, caption, stacked=stacked) if cells else ""
+    above = declared.title if caption is None else caption
+    return table([column.title for column in columns], cells, numeric, above, stacked=stacked, dense=len(columns) > _FEW) if cells else ""
 
 
 class Sortable:
@@ -47,7 +50,7 @@ class Sortable:
         return gr.Dataframe(
             headers=[column.title for column in self._columns],
             datatype=["str" if column.text is None else "number" for column in self._columns],  # "auto" does not promise to escape text
-            column_widths=[f"{column.width}px" for column in self._columns],
+            column_widths=[f"{column.width or 44 + 7 * len(column.title)}px" for column in self._columns],
             interactive=False,
             label=self.label,
             show_label=False,
@@ -78,4 +81,4 @@ class Sortable:
 
     def html(self, report: Any) -> str:
         """The same rows for a document."""
-        return listed(self._declared, report, stacked=False)
+        return listed(self._declared, report, caption="", stacked=False)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from analyzers.columns import Table
+from analyzers.formatting import powers
 from components.text.markup import table
 from components.text.plain_text import shown
 
@@ -25,7 +26,7 @@ def listed(declared: Table, report: Any, rows: Iterable[Any] | None = None, capt
     cells = [[column.text_of(row) for column in columns] for row in (declared.rows(report) if rows is None else rows)]
     numeric = frozenset(index for index, column in enumerate(columns) if column.text is not None)
     above = declared.title if caption is None else caption
-    return table([column.title for column in columns], cells, numeric, above, stacked=stacked, dense=len(columns) > _FEW) if cells else ""
+    return table([powers(column.title) for column in columns], cells, numeric, above, stacked=stacked, dense=len(columns) > _FEW) if cells else ""
 
 
 class Sortable:

@@ -11,6 +11,7 @@ from analyzers.exit_feedback import ExitProgress, ExitReport
 from analyzers.exit_feedback.columns import BY_LAYER, BY_LOSS, COST, ENERGY, SEEDS, SIGNALS, SWEEP
 from analyzers.exit_feedback.results import OverSeeds
 from analyzers.exit_feedback.text import statement
+from analyzers.formatting import powers
 from components.exit import text
 from components.exit.methods import methods
 from components.exit.page import SignalMeter
@@ -20,7 +21,6 @@ from components.results.downloads import tables_zip
 from components.results.export import document
 from components.results.tables import Sortable, listed
 from components.site import addresses
-from components.text.plain_text import powers
 from tests.components.exit_reports import at_a_glance, exit_report, hostile_exit_report
 from tests.components.markup import rows_of, text_of
 from tests.components.reports import HOSTILE

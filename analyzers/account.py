@@ -1,7 +1,6 @@
 """The account of a report, which says what it reaches and what it leaves out: as tables, and as lines for a terminal."""
 
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 from analyzers.base import Report
@@ -49,11 +48,6 @@ COVERAGE = (
     Table("left_out", _parts("left_out"), files=("checkpoint", *LeftOut.model_fields)),
     Table("files_not_read", _parts("files_not_read"), files=("checkpoint", *NotRead.model_fields)),
 )
-
-
-def coverage_tables(coverage: Any) -> dict[str, Any]:
-    """The tables of `COVERAGE`."""
-    return {table.key: table.frame(SimpleNamespace(coverage=coverage)) for table in COVERAGE}
 
 
 def class_rows(coverage: Coverage) -> list[tuple[str, str, str, str, str]]:

@@ -180,12 +180,7 @@ class Report(Data):
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """The report's tables by name, as the analyzer's `columns.TABLES` declares them. ``summary`` has one row."""
-        try:
-            declared = self._module("columns").TABLES
-        except ModuleNotFoundError:
-            found: dict[str, pandas.DataFrame] = self._module("tables").tables(self)
-            return found
-        return {table.key: table.frame(self) for table in declared}
+        return {table.key: table.frame(self) for table in self._module("columns").TABLES}
 
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
         """`tables` with a row for every tensor, if this object came from the analyzer; a report read from JSON may have fewer."""

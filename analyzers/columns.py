@@ -20,7 +20,7 @@ class Column:
     computes it. title: its heading for people; a column without a title is only in files. text: formats a number for people; a column
     without it holds text. cell: what people read of a row if the value alone does not say. only: where it is shown, by default on the page
     and in a terminal. width: in pixels, in a sortable table of the page; by
-    default that of the title.
+    default that of the title. longest: characters of a cell there.
     """
 
     key: str
@@ -30,6 +30,7 @@ class Column:
     cell: Callable[[Any], str] | None = None
     only: Literal["", "page", "terminal"] = ""
     width: int = 0
+    longest: int = 160
 
     def value_of(self, row: Any) -> Any:
         """What files hold and what is sorted by: None if it is unknown, as if a field on the way to it is None or a mapping lacks it."""

@@ -190,7 +190,7 @@ SAMPLES = Table(
     _samples,
     (
         Column("sample", "Sample", str),
-        Column("excerpt", "Text", only="page", width=420),
+        Column("excerpt", "Text", only="page", width=420, longest=_EXCERPT),
         Column("share", "Share", share),
         *formatted(magnitude, cosine_to_rest="Cosine to the rest", leave_one_out_cosine="Mean without it"),
         Column("neurons_led", "Largest in units", share),

@@ -67,8 +67,7 @@ ROLE_SPREAD = Table(
     "",
     _spread,
     (
-        Column("role", "Role"),
-        Column("measured", "Measured"),
+        Column("role", "Role", cell=lambda row: f"{row['role']}, {row['measured']}"),
         *formatted(share, sparsity="Sparsity", mean="Mean of tensors", std="Std", min="Least sparse tensor", max="Most sparse"),
         _NORM,
         *_FACTS,

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from analyzers.dtype_detection.columns import QUANTIZATION, TENSORS
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import suggestions
+from analyzers.dtype_detection.columns import QUANTIZATION, TENSORS
 from components.dtype import text
 from components.dtype.form import command, permalink
 from components.dtype.tables import evidence, headroom, overview, still
@@ -12,8 +12,8 @@ from components.dtype.text import DISPUTED, inferred, lineage_answer, outranks, 
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models
 from components.results.coverage import COVERAGE
-from components.results.tables import Sortable
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.results.tables import Sortable
 from components.site import addresses, archive
 from components.text import numbers
 from components.text.headline import about_sample, answered, card, tiles

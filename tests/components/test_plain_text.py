@@ -1,6 +1,5 @@
 """Text from outside: seen as it is, in one line, of bounded length, and never HTML."""
 
-from analyzers.formatting import powers
 import unicodedata
 
 import pytest
@@ -8,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.dtype_detection.columns import TENSORS
-from components.results.tables import Sortable, listed
+from analyzers.formatting import powers
 from components.dtype.result import passport
 from components.dtype.several import document
 from components.dtype.tables import Outcome, comparison, evidence
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models
+from components.results.tables import Sortable
 from components.text.plain_text import html, shown
 from tests.components.reports import report
 

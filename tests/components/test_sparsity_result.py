@@ -122,14 +122,14 @@ def test_long_lists_end_and_say_how_long_they_are() -> None:
 
 def test_roles_and_sizes_are_all_there() -> None:
     report = sparsity_report()
-    shown = [row[:7] for row in rows_of(tables.roles(report))]
+    shown = [row[:6] for row in rows_of(tables.roles(report))]
     assert shown[::2] == [
-        ["embedding", "bf16", "95%", "95%", "2%", "95%", "95%"],
-        ["attention", "bf16", "70%", "70%", "2%", "50%", "80%"],
-        ["mlp", "bf16", "72%", "72%", "2%", "69%", "75%"],
-        ["norm", "bf16", "100%", "100%", "2%", "100%", "100%"],
+        ["embedding, bf16", "95%", "95%", "2%", "95%", "95%"],
+        ["attention, bf16", "70%", "70%", "2%", "50%", "80%"],
+        ["mlp, bf16", "72%", "72%", "2%", "69%", "75%"],
+        ["norm, bf16", "100%", "100%", "2%", "100%", "100%"],
     ]
-    assert shown[3] == ["attention", "probe", "70%", "68%", "1%", "45%", "85%"]
+    assert shown[3] == ["attention, probe", "70%", "68%", "1%", "45%", "85%"]
     sizes = rows_of(tables.sizes(report))
     assert sizes[3] == ["Relative, changed", "425,000", "1%", "2%", "0.5%", "4%", "5%", "6%", "7%", "8%", "9%", "0%", "25%"]
     assert [row[-2:] for row in sizes[1:3]] == [["–", "–"], ["70%", "80%"]]

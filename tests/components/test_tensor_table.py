@@ -1,9 +1,9 @@
 """The table of tensors: exact values to sort by, readable ones to read, and nothing where nothing was read."""
 
 from analyzers.dtype_detection.columns import TENSORS
-from components.results.tables import Sortable, listed
 from components.dtype.tables import representable
 from components.dtype.text import tensors as about_tensors
+from components.results.tables import Sortable
 from tests.components.reports import hostile_report, report
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from analyzers.base import Report
-from analyzers.columns import Column, Table
+from analyzers.columns import Column, Table, formatted
 from analyzers.coverage import CLASSES, Class, Counted, Coverage, LeftOut, NotRead
 from analyzers.formatting import NOTHING, count, plural, share, size
 from analyzers.terminal import columns, not_read
@@ -34,6 +34,24 @@ def _parts(field: str) -> Callable[[Any], Iterator[dict[str, Any]]]:
     return lambda report: ({"checkpoint": each.ref, **vars(part)} for each in report.coverage for part in getattr(each, field))
 
 
+LEFT_OUT = Table(
+    "left_out",
+    _parts("left_out"),
+    (Column("what", "What"), *formatted(count, tensors="Tensors", parameters="Parameters"), Column("why", "Why")),
+    files=("checkpoint", *LeftOut.model_fields),
+    title="Left out",
+)
+NOT_READ = Table(
+    "files_not_read",
+    _parts("files_not_read"),
+    (
+        Column("path", "File"),
+        Column("alternative", "What it is", cell=lambda row: "a copy, by its name" if row["alternative"] else "may hold weights"),
+        Column("why", "Why"),
+    ),
+    files=("checkpoint", *NotRead.model_fields),
+    title="Files not read",
+)
 # In files: a row for each checkpoint, with its share and the counts of each class; the parts left out; the files that were not read.
 COVERAGE = (
     Table(
@@ -45,8 +63,8 @@ COVERAGE = (
             *(_count(name, field) for name in CLASSES for field in Counted.model_fields),
         ),
     ),
-    Table("left_out", _parts("left_out"), files=("checkpoint", *LeftOut.model_fields)),
-    Table("files_not_read", _parts("files_not_read"), files=("checkpoint", *NotRead.model_fields)),
+    LEFT_OUT,
+    NOT_READ,
 )
 
 

@@ -54,6 +54,14 @@ def formatted(text: Callable[[Any], str], **titles: str) -> tuple[Column, ...]:
     return tuple(Column(key, title, text) for key, title in titles.items())
 
 
+def _tensor_name(row: Any) -> str:
+    return row.name if row.tensors == 1 else f"{row.name} ({row.tensors:,} tensors)"
+
+
+# The name of a row on tensors, which may cover several.
+TENSOR_NAME = Column("name", "Name", width=318, cell=_tensor_name)
+
+
 def shape_column(key: str, title: str) -> Column:
     """The shape of a tensor: ``2x3`` in files, ``2 x 3`` for people."""
 

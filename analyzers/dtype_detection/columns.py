@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from analyzers.account import COVERAGE
-from analyzers.columns import Column, Table, formatted, shape_column
+from analyzers.columns import TENSOR_NAME, Column, Table, formatted, shape_column
 from analyzers.data import Interval
 from analyzers.dtype_detection.advice import between
 from analyzers.dtype_detection.report import (
@@ -84,7 +84,7 @@ TENSORS = Table(
     "tensors",
     lambda report: report.tensors,
     (
-        Column("name", "Name", width=318, cell=lambda row: row.name if row.tensors == 1 else f"{row.name} ({row.tensors:,} tensors)"),
+        TENSOR_NAME,
         Column("verdict", "Lineage", value="lineage.verdict", cell=_verdict, width=152),
         *formatted(magnitude, abs_max="Largest", norm="Norm"),
         _count("zero", "Zeros"),

@@ -5,7 +5,7 @@ from typing import Any
 
 from analyzers.account import COVERAGE
 from analyzers.checkpoints import ROLES
-from analyzers.columns import Column, Table, formatted, shape_column
+from analyzers.columns import TENSOR_NAME, Column, Table, formatted, shape_column
 from analyzers.data import Interval
 from analyzers.formatting import NOTHING, between, count, magnitude, share
 from analyzers.terminal import bar
@@ -107,7 +107,7 @@ TENSORS = Table(
     "tensors",
     lambda report: report.tensors,
     (
-        Column("name", "Name", width=318, cell=lambda row: row.name if row.tensors == 1 else f"{row.name} ({row.tensors:,} tensors)"),
+        TENSOR_NAME,
         Column("role", "Role"),
         _read("sparsity", "Sparsity", share, "not read"),
         _PROBE,

@@ -1,9 +1,10 @@
 """Tables, each declared once as a list of columns: terminal, page, documents, CSV and Parquet draw the same declaration."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from analyzers.data import Data
 from analyzers.extras import extras_explained
 from analyzers.formatting import NOTHING
 from analyzers.terminal import columns
@@ -19,8 +20,7 @@ class Column:
     key: its name in files, and the field of a row that it holds, unless ``value`` names another (``interval.low``: a field of a field) or
     computes it. title: its heading for people; a column without a title is only in files. text: formats a number for people; a column
     without it holds text. cell: what people read of a row if the value alone does not say. only: where it is shown, by default on the page
-    and in a terminal. width: in pixels, in a sortable table of the page; by
-    default that of the title. longest: characters of a cell there.
+    and in a terminal. width: in pixels, in a sortable table of the page; by default that of the title. longest: characters of a cell there.
     """
 
     key: str
@@ -33,12 +33,12 @@ class Column:
     longest: int = 160
 
     def value_of(self, row: Any) -> Any:
-        """What files hold and what is sorted by: None if it is unknown, as if a field on the way to it is None or a mapping lacks it."""
+        """What files hold and what is sorted by: None if it is unknown, as if a field on the way to it is None or a dict lacks it."""
         if callable(self.value):
             return self.value(row)
         for name in (self.value or self.key).split("."):
             if row is not None:
-                row = row.get(name) if isinstance(row, Mapping) else getattr(row, name)
+                row = row.get(name) if isinstance(row, dict) else getattr(row, name)
         return row
 
     def text_of(self, row: Any) -> str:
@@ -72,13 +72,18 @@ def shape_column(key: str, title: str) -> Column:
     return Column(key, title, value=lambda row: written(row, "x"), cell=lambda row: written(row, " x ") or NOTHING)
 
 
+def _plain(value: Any) -> Any:
+    """A record as a dict; anything else as it is."""
+    return value.model_dump() if isinstance(value, Data) else value
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table of a report.
 
-    key: its name as a file. rows: of a report; objects or mappings. columns: in the order in which people read them; a function if they
+    key: its name as a file. rows: of a report; objects or dicts. columns: in the order in which people read them; a function if they
     depend on the report. files: the columns of files, by default all in the same order; one that is not declared is the field of its name.
-    Without columns and files, files have every item of the rows, which are mappings. title: its name on the page and in a terminal.
+    Without columns and files, files have every item of the rows, which are dicts. title: its name on the page and in a terminal.
     """
 
     key: str
@@ -103,7 +108,7 @@ class Table:
         declared = {column.key: column for column in self.columns_of(report)}
         held = [declared.get(name) or Column(name) for name in self.files or declared]
         rows = self.rows(report)
-        lines = [{column.key: column.value_of(row) for column in held} for row in rows] if held else list(rows)
+        lines = [{column.key: _plain(column.value_of(row)) for column in held} for row in rows] if held else list(rows)
         return pandas.DataFrame(lines, columns=[column.key for column in held] or None)
 
     def lines(self, report: Any, rows: Iterable[Any] | None = None) -> list[str]:

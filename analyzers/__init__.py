@@ -18,7 +18,7 @@ class Analyzer:
 
     name: the command, the API endpoint, the key in the library and the address of its page. question: what it answers, for ``--help``.
     package: exports ``analyze``, ``NameRequest`` and ``NameReport``. Its modules: ``command``, the options of the command line; for its
-    reports ``sentences`` (``headline``, ``next_step``), ``tables`` (``tables``, as pandas) and ``text`` (``one``, for a terminal).
+    reports ``sentences`` (``headline``, ``next_step``), ``columns`` (``TABLES``) and ``text`` (``one``, for a terminal).
     title, short: of its page, on a wide and on a narrow screen. home: its page is the app's first.
     components: the package, by default ``components.name``, with the modules ``form`` (as typed, as a link, as a command, for programs, the
     ``COST`` of a run), ``page``, ``result`` (the layout of the page and of documents) and ``methods``.
@@ -63,7 +63,7 @@ class Analyzer:
         return version
 
     def module(self, name: str) -> Any:
-        """Import a module of the package: "command", "sentences", "tables" or "text"."""
+        """Import a module of the package: "command", "sentences", "columns" or "text"."""
         return import_module(f"{self.package}.{name}")
 
     def component(self, name: str) -> Any:

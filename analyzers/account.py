@@ -1,16 +1,13 @@
 """Shows the account of a report, what it covers and what it leaves out, as tables and as lines for a terminal."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from analyzers.base import Report
+from analyzers.columns import Column, Table, formatted
 from analyzers.coverage import CLASSES, Class, Counted, Coverage, LeftOut, NotRead
 from analyzers.formatting import NOTHING, count, plural, share, size
-from analyzers.tables import table
 from analyzers.terminal import columns, not_read
-
-if TYPE_CHECKING:
-    import pandas
 
 NAMES: dict[Class, str] = {
     "compared": "compared",
@@ -27,30 +24,48 @@ NAMES: dict[Class, str] = {
 _SHOWN = 10
 
 
-def coverage_tables(coverage: Sequence[Coverage]) -> "dict[str, pandas.DataFrame]":
-    """Return the tables ``coverage``, ``left_out`` and ``files_not_read``.
-
-    ``coverage`` has a row per checkpoint: share, and tensors, parameters, bytes of each class.
-    """
-    parts = ({"checkpoint": each.ref, **part.model_dump()} for each in coverage for part in each.left_out)
-    files = ({"checkpoint": each.ref, **file.model_dump()} for each in coverage for file in each.files_not_read)
-    classes = [f"{name}_{field}" for name in CLASSES for field in Counted.model_fields]
-    return {
-        "coverage": table(map(_row, coverage), "checkpoint", "share", "whole", "parameters", "covered", *classes),
-        "left_out": table(parts, "checkpoint", *LeftOut.model_fields),
-        "files_not_read": table(files, "checkpoint", *NotRead.model_fields),
-    }
+def _count(name: str, field: str) -> Column:
+    """Tensors, parameters or bytes of a class; 0 if a checkpoint has nothing in it."""
+    return Column(f"{name}_{field}", value=lambda row: getattr(row.classes.get(name), field, 0))
 
 
-def _row(coverage: Coverage) -> dict[str, object]:
-    nothing = Counted(tensors=0, parameters=0, bytes=0)
-    counts = {name: coverage.classes.get(name, nothing).model_dump() for name in NAMES}
-    return {
-        "checkpoint": coverage.ref,
-        "whole": coverage.whole,
-        **coverage.model_dump(include={"share", "parameters", "covered"}),
-        **{f"{name}_{field}": value for name, counted in counts.items() for field, value in counted.items()},
-    }
+def _parts(field: str) -> Callable[[Any], Iterator[dict[str, Any]]]:
+    """The rows of a list of each checkpoint, with its name."""
+    return lambda report: ({"checkpoint": each.ref, **vars(part)} for each in report.coverage for part in getattr(each, field))
+
+
+LEFT_OUT = Table(
+    "left_out",
+    _parts("left_out"),
+    (Column("what", "What"), *formatted(count, tensors="Tensors", parameters="Parameters"), Column("why", "Why")),
+    files=("checkpoint", *LeftOut.model_fields),
+    title="Left out",
+)
+NOT_READ = Table(
+    "files_not_read",
+    _parts("files_not_read"),
+    (
+        Column("path", "File"),
+        Column("alternative", "What it is", cell=lambda row: "a copy, by its name" if row["alternative"] else "may hold weights"),
+        Column("why", "Why"),
+    ),
+    files=("checkpoint", *NotRead.model_fields),
+    title="Files not read",
+)
+# In files: a row for each checkpoint, with its share and the counts of each class; the parts left out; the files that were not read.
+COVERAGE = (
+    Table(
+        "coverage",
+        lambda report: report.coverage,
+        (
+            Column("checkpoint", value="ref"),
+            *map(Column, ("share", "whole", "parameters", "covered")),
+            *(_count(name, field) for name in CLASSES for field in Counted.model_fields),
+        ),
+    ),
+    LEFT_OUT,
+    NOT_READ,
+)
 
 
 def class_rows(coverage: Coverage) -> list[tuple[str, str, str, str, str]]:

@@ -183,9 +183,8 @@ class Report(Data):
         return {"model": vars(self)["checkpoint"].ref}
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
-        """The report's tables by name, as the analyzer's `tables.tables` lists them. ``summary`` has one row."""
-        found: dict[str, pandas.DataFrame] = self._module("tables").tables(self)
-        return found
+        """The report's tables by name, as the analyzer's `columns.TABLES` declares them. ``summary`` has one row."""
+        return {table.key: table.frame(self) for table in self._module("columns").TABLES}
 
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
         """`tables` with a row for every tensor, if this object came from the analyzer; a report read from JSON may have fewer."""

@@ -3,17 +3,16 @@
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from analyzers.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from analyzers.data import Interval
 
 _PARAMETERS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _BYTE_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_POWER = re.compile(r"(?<![\w.])(2|10)\^(-?\d+)")
+_EXPONENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-])0*(\d+)(?!\w)")
 NOTHING = "–"
 
 
@@ -66,9 +65,14 @@ def share(value: float | None) -> str:
     return f"{percent:.3g}%"
 
 
-def between(interval: "Interval | None") -> str:
-    """Format an interval of shares: ``12% to 14.5%``."""
-    return NOTHING if interval is None else f"{share(interval.low)} to {share(interval.high)}"
+def between(interval: Any) -> str:
+    """Format an interval of shares, of whatever has ``low`` and ``high``: ``12% to 14.5%``."""
+    return NOTHING if interval is None else ends(interval.low, interval.high)
+
+
+def ends(low: float | None, high: float | None) -> str:
+    """An interval of shares from its ends."""
+    return NOTHING if low is None or high is None else f"{share(low)} to {share(high)}"
 
 
 def magnitude(value: float | None) -> str:
@@ -86,6 +90,13 @@ def magnitude(value: float | None) -> str:
 def power(exponent: int, base: int = 2) -> str:
     """Format a power with a superscript exponent: ``2⁻¹⁴``."""
     return f"{base}{str(exponent).translate(_SUPERSCRIPTS)}"
+
+
+def powers(text: str) -> str:
+    """Normalize the numbers in a trusted sentence: ``2^-18`` becomes 2⁻¹⁸, ``3.727e+05`` 3.727e5, ``fp8_e4m3`` fp8 e4m3."""
+    text = _POWER.sub(lambda found: found[1] + found[2].translate(_SUPERSCRIPTS), text)
+    text = _EXPONENT.sub(lambda found: f"{found[1]}e{'-' if found[2] == '-' else ''}{found[3]}", text)
+    return re.sub(r"\bfp8_(e4m3|e5m2)\b", r"fp8 \1", text)
 
 
 def shape(axes: Sequence[int], scalar: str = NOTHING) -> str:

@@ -1,12 +1,11 @@
-"""Reports as pandas tables and CSV files."""
+"""Tables of reports as CSV and Parquet files."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analyzers import limits
 from analyzers.base import Report
-from analyzers.data import Data
 from analyzers.terminal import printable
 from analyzers.whole_files import whole
 
@@ -15,18 +14,6 @@ if TYPE_CHECKING:
 
 # A spreadsheet evaluates text that begins like this as a formula, or hides the apostrophe.
 _LEADS = ("=", "+", "-", "@", "'")
-
-
-def frame(rows: Sequence[Any], kind: type[Data]) -> "pandas.DataFrame":
-    """One line per row and a column per field of ``kind``, even if there are no rows."""
-    return table((row.model_dump() for row in rows), *kind.model_fields)
-
-
-def table(lines: Iterable[Mapping[str, Any]], *columns: str) -> "pandas.DataFrame":
-    """One line per mapping and these columns, even if there are no lines."""
-    import pandas
-
-    return pandas.DataFrame(list(lines), columns=list(columns))
 
 
 def write_csv(reports: Sequence[Report], folder: Path) -> None:

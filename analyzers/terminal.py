@@ -12,13 +12,11 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
-from analyzers.formatting import listed, plural, size
-from analyzers.formatting import magnitude as number
+from analyzers.formatting import listed, plural
 from analyzers.formatting import share as percent
 
 __all__ = [
-    "bar", "columns", "fitted", "joined", "not_read", "number", "percent", "plural", "print_line", "printable", "printable_json", "size",
-    "some_files",
+    "bar", "columns", "fitted", "joined", "not_read", "percent", "plural", "print_line", "printable", "printable_json", "some_files",
 ]  # fmt: skip
 
 # A last cell shorter than _SENTENCE is not wrapped; in less space than that, lines are indented by _INDENT only.

@@ -1,14 +1,16 @@
 """The report as text for a terminal."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from analyzers.account import coverage_lines
-from analyzers.dtype_detection.advice import WEIGHT_ONLY, between, ignored, readings, suggestions
+from analyzers.dtype_detection.advice import WEIGHT_ONLY, ignored, readings, suggestions
+from analyzers.dtype_detection.columns import EVIDENCE, MODELS, QUANTIZATION_ROLES, TENSORS
 from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.readings import step_name
-from analyzers.dtype_detection.report import DtypeReport, Evidence
+from analyzers.dtype_detection.report import DtypeReport
 from analyzers.dtype_detection.sentences import claimed, fp16_answer
-from analyzers.formatting import NOTHING, magnitude, plural, shape, share, size
+from analyzers.formatting import magnitude, plural, share, size
 from analyzers.terminal import columns
 
 
@@ -50,7 +52,7 @@ def one(report: DtypeReport) -> list[str]:
         "",
         *columns(rows),
         "",
-        *_evidence(lineage.evidence),
+        *EVIDENCE.lines(report),
         "",
         f"|w| from {magnitude(extremes.abs_min)} (nonzero {magnitude(extremes.abs_min_nonzero)}) to {magnitude(extremes.abs_max)}{least}; "
         f"norms from {magnitude(extremes.norm_min)} to {magnitude(extremes.norm_max)}",
@@ -79,14 +81,8 @@ def _movable(report: DtypeReport) -> list[str]:
 
 
 def _quantization(report: DtypeReport) -> list[str]:
-    if not report.quantization_roles:
-        return []
-    rows: list[tuple[str, ...]] = [("Rounded to", "Role", "Error", "95% interval", "SQNR, dB", "Exact")]
-    rows += [
-        (row.format, row.role, share(row.rms_rel), between(row), magnitude(row.sqnr_db), share(row.exact))
-        for row in report.quantization_roles
-    ]
-    return [*columns(rows, right=(2, 3, 4, 5)), *ignored(report), WEIGHT_ONLY, ""]
+    rows = QUANTIZATION_ROLES.lines(report)
+    return [*rows, *ignored(report), WEIGHT_ONLY, ""] if rows else []
 
 
 def _suggestions(report: DtypeReport) -> list[str]:
@@ -94,52 +90,12 @@ def _suggestions(report: DtypeReport) -> list[str]:
     return ["What you could do:", *columns([(f"  {each.advice}", each.command) for each in found]), ""] if found else []
 
 
-def _evidence(found: Sequence[Evidence]) -> list[str]:
-    """A line for each test, with the stored dtype if there are several."""
-    rows = [("Test", "Stored", "Tested", "Exceptions", "By chance", "Conclusion")]
-    rows += [(e.question, e.stored, plural(e.tested, e.unit[:-1]), f"{e.exceptions:,}", share(e.chance), e.conclusion) for e in found]
-    if len({e.stored for e in found}) > 1:
-        return columns(rows, right=(2, 3, 4))
-    return columns([(question, *rest) for question, _, *rest in rows], right=(1, 2, 3))
-
-
 def several(reports: Sequence[DtypeReport]) -> list[str]:
-    """One row per model. A column says how much was read where that is not all of each."""
-    rows: list[tuple[str, ...]] = [
-        ("Model", "Parameters", "Stored", "Passed through", "Trained in", "Basis", "fp16", "abs min", "abs max", "norm min", "norm max")
-    ]
-    rows += [
-        (
-            r.checkpoint.ref,
-            f"{r.checkpoint.parameters:,}",
-            " ".join(row.dtype for row in r.storage),
-            " ".join(r.lineage.passed_through) or r.lineage.verdict,
-            r.training.verdict,
-            r.training.basis,
-            fp16_answer(r.fp16_risk.level, r.whole and r.extremes.exact),
-            *map(magnitude, (r.extremes.abs_min, r.extremes.abs_max, r.extremes.norm_min, r.extremes.norm_max)),
-        )
-        for r in reports
-    ]
-    if not all(r.whole for r in reports):
-        rows = [(*row, reach) for row, reach in zip(rows, ("Coverage", *(r.short_reach() or "all" for r in reports)), strict=True)]
-    return columns(rows, right=(1, 7, 8, 9, 10))
+    """One row per model. The last column says how much was read where that is not all of each."""
+    whole = all(report.whole for report in reports)
+    return (replace(MODELS, columns=MODELS.shown(None, "terminal")[:-1]) if whole else MODELS).lines(None, reports)
 
 
 def tensors(report: DtypeReport) -> list[str]:
     """One line per tensor, also where the report aggregates them."""
-    rows: list[tuple[str, ...]] = [
-        ("Tensor", "Dtype", "Shape", "Lineage", "abs min", "nonzero min", "abs max", "Norm", "Zeros", "NaN", "Inf")
-    ]
-    rows += [
-        (
-            row.name,
-            row.dtype,
-            shape(row.shape),
-            row.lineage.verdict if row.values_read else "not read",
-            *map(magnitude, (row.abs_min, row.abs_min_nonzero, row.abs_max, row.norm)),
-            *(f"{count:,}" if row.values_read else NOTHING for count in (row.zero, row.nan, row.inf)),
-        )
-        for row in report.full_rows()
-    ]
-    return columns(rows, right=tuple(range(4, 11)))
+    return TENSORS.lines(report, report.full_rows())

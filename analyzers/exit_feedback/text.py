@@ -3,11 +3,12 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from analyzers.exit_feedback.results import CostRow, Distribution, Exact, Head, Inputs, Method, OverSeeds
+from analyzers.exit_feedback.columns import BY_LAYER, COST, ENERGY, SEEDS, SIGNALS, SWEPT
+from analyzers.exit_feedback.results import CostRow, Exact, Head, Inputs, Method, OverSeeds
 from analyzers.exit_feedback.sentences import closest
-from analyzers.exit_feedback.signals import CEILINGS, EXACT, NULL, RANDOM
+from analyzers.exit_feedback.signals import CEILINGS, EXACT, RANDOM
 from analyzers.language_models.given_tokens import sample_notes
-from analyzers.terminal import columns, number, percent, plural, size
+from analyzers.terminal import percent, plural
 
 if TYPE_CHECKING:
     from analyzers.exit_feedback.report import ExitReport
@@ -121,65 +122,10 @@ def one(report: "ExitReport") -> list[str]:
         *report.answer_lines(),
         *filter(None, [report.cost.statement]),
     ]
-    tables = {
-        "At the head": _methods,
-        "Over seeds": _seeds,
-        "Logit lens": _layers,
-        "Sweep": _sweep,
-        "Cost": _cost,
-    }
-    for title, table in tables.items():
-        heading, *rows = table(report)
-        if rows:
-            lines += ["", f"{title}:", *columns([heading, *rows], right=tuple(range(1, len(heading))))]
+    for table in (SIGNALS, ENERGY, SEEDS, BY_LAYER, SWEPT, COST):
+        rows = table.lines(report)
+        lines += ["", *rows] if rows else []
     return [*lines, "", *report.notes, f"report {report.id}"]
-
-
-def _methods(report: "ExitReport") -> Iterator[tuple[str, ...]]:
-    yield ("Signal", "Cosine", "10%", "50%", "90%", "Total", "Norm ratio", "Best scale", "Along h", "Before the norm", "Along x")
-    for name, method in report.methods.items():
-        inner = method.before_norm
-        cells = (*_spread(method.cosine), *map(number, (method.total_cosine, method.norm_ratio, method.best_scale)))
-        yield (name, *cells, _energy_share(method.parallel_energy), _mean(inner.cosine), _energy_share(inner.parallel_energy))
-    exact = report.exact
-    yield ("exact", *["1"] * 7, _energy_share(exact.parallel_energy), "1", _energy_share(exact.parallel_energy_before_norm))
-
-
-def _seeds(report: "ExitReport") -> Iterator[tuple[str, ...]]:
-    yield ("Signal", "Seeds", "Mean cosine", "Standard error")
-    for name, over in [*((name, method.over_seeds) for name, method in report.methods.items()), (NULL, report.null)]:
-        if over is not None:
-            yield (name, str(len(over.values)), _digits(over.mean), number(over.standard_error))
-
-
-def _layers(report: "ExitReport") -> Iterator[tuple[str, ...]]:
-    yield ("Layer", "Loss", *report.methods)
-    for layer in sorted({row.layer for row in report.layers}):
-        rows = {row.method: row for row in report.layers if row.layer == layer}
-        yield (str(layer), f"{next(iter(rows.values())).loss:.3f}", *(_mean(rows[name].cosine) for name in report.methods))
-
-
-def _sweep(report: "ExitReport") -> Iterator[tuple[str, ...]]:
-    """Means over seeds."""
-    yield ("Signal", "Setting", "Value", "Seeds", "Mean cosine", "Total")
-    by_setting: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
-    for row in report.sweep:
-        if row.parameter != "seed" and row.cosine is not None:
-            by_setting.setdefault((row.method, row.parameter, row.value), []).append((row.cosine.mean, row.total_cosine or 0.0))
-    for (method, parameter, value), rows in by_setting.items():
-        means = (sum(cosines) / len(rows) for cosines in zip(*rows, strict=True))
-        yield (method, parameter, f"{value:,}", str(len(rows)), *map(_digits, means))
-
-
-def _cost(report: "ExitReport") -> Iterator[tuple[str, ...]]:
-    yield ("Signal", "Form", "Milliseconds", "Memory", "Time vs fastest exact", "Memory vs that")
-    for row in report.cost.rows:
-        ratios = (_digits(row.time_ratio, 2), _digits(row.memory_ratio, 2))
-        yield (row.method, row.form, f"{1000 * row.seconds:.3g}", size(row.peak_bytes), *ratios)
-
-
-def _spread(cosine: Distribution | None) -> Iterable[str]:
-    return ["-"] * 4 if cosine is None else map(_digits, (cosine.mean, cosine.p10, cosine.p50, cosine.p90))
 
 
 def _energy_share(value: float | None) -> str:
@@ -187,11 +133,3 @@ def _energy_share(value: float | None) -> str:
     if value is not None and 0 < value < _RESOLVED:
         return f"< {percent(_RESOLVED)}"
     return f"> {percent(1 - _RESOLVED)}" if value is not None and 1 - _RESOLVED < value < 1 else percent(value)
-
-
-def _mean(cosine: Distribution | None) -> str:
-    return _digits(cosine.mean if cosine else None)
-
-
-def _digits(value: float | None, decimals: int = 3) -> str:
-    return "-" if value is None else f"{value:.{decimals}f}"

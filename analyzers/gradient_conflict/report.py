@@ -161,5 +161,5 @@ class ConflictReport(Measurement, Report):
         """`tables`, with a row for every unit in ``neurons`` where this object is the one that the command line's analysis made."""
         found = self.tables()
         if self._neurons:
-            found["neurons"] = self._module("tables").neurons({ffn: table.frame() for ffn, table in self._neurons.items()})
+            found["neurons"] = self._module("columns").neurons({ffn: table.frame() for ffn, table in self._neurons.items()})
         return found

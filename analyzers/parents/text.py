@@ -1,10 +1,10 @@
 """The report as text for a terminal."""
 
 from analyzers.account import coverage_lines
-from analyzers.formatting import NOTHING, magnitude, plural, share, size
-from analyzers.parents.conversion_text import damage_first, faithful_sentence, layer_runs, relation
+from analyzers.formatting import magnitude, plural, share, size
+from analyzers.parents.columns import CANDIDATES, CONVERSION, PARENTS
+from analyzers.parents.conversion_text import damage_first, faithful_sentence, layer_runs
 from analyzers.parents.report import FAITHFUL, ParentsReport
-from analyzers.terminal import columns
 
 # Candidates and layers that are shown.
 _SHOWN = 20
@@ -21,7 +21,7 @@ def one(report: ParentsReport) -> list[str]:
         "",
         *(f"{'Proof' if each.proof else 'Inference'}: {each.text}" for each in report.evidence),
         "",
-        *_candidates(report),
+        *CANDIDATES.lines(report, report.candidates[:_SHOWN]),
     ]
     for part in (_fit(report), _moved(report), _conversion(report), report.notes):
         lines += ["", *part] if part else []
@@ -29,62 +29,25 @@ def one(report: ParentsReport) -> list[str]:
     return [*lines, f"report {report.id}"]
 
 
-def _candidates(report: ParentsReport) -> list[str]:
-    rows: list[tuple[str, ...]] = [("Candidate", "Compared", "Equal", "By chance", "|X-P|/|P|", "Cosine", "By chance")]
-    rows += [
-        (
-            row.ref,
-            f"{row.compared:,}",
-            share(row.equal_share),
-            share(row.equal_by_chance),
-            magnitude(row.distance),
-            magnitude(row.cosine),
-            f"0 +- {magnitude(row.cosine_null)}" if row.cosine_null else NOTHING,
-        )
-        for row in report.candidates[:_SHOWN]
-    ]
-    return columns(rows, right=(1, 2, 3, 4, 5, 6))
-
-
 def _fit(report: ParentsReport) -> list[str]:
     fit = report.fit
     if fit is None:
         return []
-    rows: list[tuple[str, ...]] = [("Weight", "Exact between" if fit.weights_by == "exact-values" else "95% interval", "Of")]
-    rows += [
-        (_weight(each.weight), f"{_weight(each.low)} to {_weight(each.high)}", " or ".join((each.ref, *each.alike))) for each in fit.parents
-    ]
     exact = (
         f"{share(fit.exact_share)} exact (by chance {share(fit.exact_by_chance)})" if fit.exact_share is not None else "exactness unknown"
     )
     return [
-        *columns(rows, right=(0,)),
+        *PARENTS.lines(report),
         f"Residual {magnitude(fit.residual)} of the norm, rounding alone {magnitude(fit.rounding)}; {exact}; "
         f"condition {magnitude(fit.condition)}",
     ]
 
 
-def _weight(value: float) -> str:
-    """To four decimals, never -0."""
-    return f"{round(value, 4) + 0.0:.4f}" if abs(value) < 1e6 else "unknown"
-
-
 def _conversion(report: ParentsReport) -> list[str]:
     """How many tensors are the source's, then those that are not."""
     broken = [row for row in damage_first(report.conversion) if row.relation not in FAITHFUL]
-    rows: list[tuple[str, ...]] = [("Tensor", "Source", "Relation", "Exceptions", "Note")]
-    rows += [
-        (
-            row.name,
-            ", ".join(row.sources) or NOTHING,
-            relation(row),
-            f"{row.exceptions:,} of {row.values:,}",
-            row.note,
-        )
-        for row in broken[:_SHOWN]
-    ]
     lines = [f"How each tensor got here: {faithful_sentence(report.conversion)}"] if report.conversion else []
-    lines += columns(rows, right=(3,)) if broken else []
+    lines += CONVERSION.lines(report, broken[:_SHOWN])
     return [*lines, *([f"and {plural(len(broken) - _SHOWN, 'more tensor')}"] if len(broken) > _SHOWN else [])]
 
 

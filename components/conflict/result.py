@@ -1,13 +1,16 @@
 """The result of gradient conflict: the headline with its tiles, and the tabs below."""
 
+from functools import partial
+
+from analyzers.gradient_conflict.columns import BATCHES, BLOCKS, DECILES, DIFFERENCES, NEURONS, RAN_SAMPLES, WEIGHTS, points
 from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.gradient_conflict.summaries import Measurement
-from components.conflict import tables
 from components.conflict.form import command, permalink
-from components.conflict.tables import LAYERS, NEURONS, SAMPLES
-from components.conflict.text import as_it_is, captions, change, has_neurons, inputs, points, undecided, unit, units
+from components.conflict.tables import published
+from components.conflict.text import as_it_is, captions, change, has_neurons, inputs, unit, units
 from components.plots import gradient_conflict as plots
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.results.tables import Sortable, listed
 from components.text import numbers
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.markup import notes, tag
@@ -45,7 +48,8 @@ def _undecided(report: ConflictReport) -> str:
     share = model.undecided.share
     if share is None or share <= TRUSTED:
         return ""
-    said = f"In {report.dtype} the rate is numerically undecided from {undecided(model)}: run the model in float32 to narrow it."
+    bounds = numbers.between(model.undecided)
+    said = f"In {report.dtype} the rate is numerically undecided from {bounds}: run the model in float32 to narrow it."
     return f'<p class="m-left-out">{html(said, 300)}</p>'
 
 
@@ -114,9 +118,9 @@ _TABS: tuple[Tab[ConflictReport], ...] = (
             Plot("Conflict rate by layer", plots.rates),
             Said(captions.similarity),
             Plot("Similarity by layer", plots.similarity),
-            Piece(lambda report: tables.differences(report) + notes(report.notes)),
+            Piece(lambda report: listed(DIFFERENCES, report) + notes(report.notes)),
             Said(captions.layers),
-            Rows(LAYERS),
+            Rows(Sortable(BLOCKS, "m-layers-table")),
         ],
     ),
     Tab(
@@ -127,29 +131,33 @@ _TABS: tuple[Tab[ConflictReport], ...] = (
             Said(captions.dominance),
             Plot("Share of each sample", plots.dominance),
             Said(captions.samples),
-            Rows(SAMPLES),
+            Rows(Sortable(RAN_SAMPLES, "m-samples-table")),
         ],
     ),
     Tab(
         "Neurons",
         [
             Said(captions.neurons),
-            Rows(NEURONS),
+            Rows(Sortable(NEURONS, "m-neurons-table")),
             Said(captions.neuron_cosines),
             Plot("Cosines between samples in one neuron", plots.neurons),
         ],
         when=has_neurons,
     ),
-    Tab("Batches", [Said(captions.batches), Plot("Conflict by batch size", plots.batches), Piece(tables.batches)]),
+    Tab("Batches", [Said(captions.batches), Plot("Conflict by batch size", plots.batches), Piece(partial(listed, BATCHES))]),
     Tab(
         "Activation",
-        [Said(captions.deciles), Plot("Conflict by activation", plots.deciles), Piece(tables.deciles)],
+        [Said(captions.deciles), Plot("Conflict by activation", plots.deciles), Piece(partial(listed, DECILES))],
         when=lambda report: bool(report.deciles),
     ),
-    Tab("Weights", [Said(captions.weights), Piece(tables.weights, folded="Weights")], when=lambda report: report.weights is not None),
+    Tab(
+        "Weights",
+        [Said(captions.weights), Piece(partial(listed, WEIGHTS), folded="Weights")],
+        when=lambda report: report.weights is not None,
+    ),
     Tab(
         "Published",
-        [Said(captions.published), Plot("Published conflict rates", plots.published), Piece(tables.published, folded="Published layers")],
+        [Said(captions.published), Plot("Published conflict rates", plots.published), Piece(published, folded="Published layers")],
     ),
 )
 RESULT = Layout("Gradient conflict", model_name, headline, permalink, command, _TABS)

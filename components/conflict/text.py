@@ -1,13 +1,11 @@
 """What the page calls units, FFNs and samples, and the captions; plain text."""
 
 from collections.abc import Callable
-from itertools import takewhile
 
 from analyzers.gradient_conflict.report import ConflictReport
-from analyzers.gradient_conflict.summaries import Measurement, NeuronCosines, NeuronRow, Rates
+from analyzers.gradient_conflict.summaries import Measurement
 from components.text import numbers
 from components.text.names import source_name
-from components.text.plain_text import shown
 from components.text.render import Sentences
 
 TOPK, ORIGINAL = "top-k FFN", "original FFN"
@@ -38,12 +36,6 @@ def units(report: ConflictReport) -> str:
     return "neurons" if report.ffn.unit == "ffn" else "rows of attention projections"
 
 
-def unit_name(row: "NeuronRow | NeuronCosines") -> str:
-    """One unit, by where it is: layer, expert or projection, and number."""
-    within = f", expert {row.expert}" if row.expert is not None else f", {row.block}" if row.block is not None else ""
-    return f"Layer {row.layer}{within}, {'neuron' if row.block is None else 'row'} {row.neuron}"
-
-
 def sides(report: ConflictReport) -> list[tuple[str, Measurement]]:
     """The measurements, each with its name: top-k and original, or without top-k the only one, named after its units."""
     if report.original is None:
@@ -62,30 +54,9 @@ def change(report: ConflictReport, value: Callable[[Measurement], str]) -> str:
     return before if report.original is None else f"{before} → {value(report)} with top-k"
 
 
-def excerpts(report: ConflictReport, longest: int = _EXCERPT) -> list[str]:
-    """The beginning of each sample's text, without the words that all of them begin with."""
-    texts = [sample.text for sample in report.samples]
-    ends = zip(min(texts), max(texts), strict=False)  # a prefix of the first and last in sorted order is one of all
-    common = min(texts)[: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))] if len({*texts}) > 1 else ""
-    start = max(common.rfind(" "), common.rfind("\n")) + 1
-    left = [text[start:].strip() for text in texts]
-    return [shown(text if len(text) <= longest else text[: longest - 1] + "…", longest) for text in left]
-
-
 def has_neurons(report: ConflictReport) -> bool:
     """Whether single neurons can be shown: some have enough pairs of samples, and the report is not of version 1."""
     return report.neurons is not None and bool(report.neurons.cosines)
-
-
-def undecided(rates: Rates) -> str:
-    """The range within which rounding leaves the rate undecided, or a dash."""
-    low, high = rates.undecided.low, rates.undecided.high
-    return numbers.NOTHING if low is None or high is None else f"{numbers.share(low)} to {numbers.share(high)}"
-
-
-def points(difference: float | None) -> str:
-    """A difference of two shares, in percentage points."""
-    return numbers.NOTHING if difference is None else f"{100 * difference:+.2g} points"
 
 
 def _departures(report: ConflictReport) -> list[str]:

@@ -12,11 +12,11 @@ from analyzers.dtype_detection.lineage import SET_ASIDE
 from analyzers.dtype_detection.proofs import QUICK_BUDGET, proofs
 from analyzers.dtype_detection.relatives import NEAR, answered, confidence
 from analyzers.dtype_detection.trials import claims, copies, trials
+from analyzers.formatting import powers
 from components.plots.dtype_detection import reliability
 from components.results.standalone import figure
 from components.text import numbers
 from components.text.markup import table
-from components.text.plain_text import powers
 from components.text.render import render
 
 _COVERAGE = Path(numerics.__file__).parent / "interval_coverage.json"

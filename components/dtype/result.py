@@ -4,15 +4,17 @@ from typing import Any
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import suggestions
+from analyzers.dtype_detection.columns import QUANTIZATION, TENSORS
 from components.dtype import text
 from components.dtype.form import permalink
-from components.dtype.tables import QUANTIZATION, TENSORS, evidence, headroom, overview, still
+from components.dtype.tables import evidence, headroom, overview, still
 from components.dtype.text import DISPUTED, inferred, lineage_answer, outranks, risk, stored_answer, summary, trained_answer
 from components.forms.form import command
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models
 from components.results.coverage import COVERAGE
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.results.tables import Sortable
 from components.site import addresses, archive
 from components.text import numbers
 from components.text.headline import about_sample, answered, card, tiles
@@ -122,10 +124,14 @@ _TABS: tuple[Tab[DtypeReport], ...] = (
         [Said(text.movable), Plot("Weights that a step can move", plots.movable), Piece(still)],
         lambda report: bool(report.movable),
     ),
-    Tab("Quantization", [Said(text.quantization), Piece(headroom), Rows(QUANTIZATION)], lambda report: bool(report.quantization_roles)),
+    Tab(
+        "Quantization",
+        [Said(text.quantization), Piece(headroom), Rows(Sortable(QUANTIZATION, "m-quantization"))],
+        lambda report: bool(report.quantization_roles),
+    ),
     Tab("Layers", [Said(text.layers), Plot("Largest magnitude by layer", plots.layers, _drawable)]),
     Tab("Among models", [Said(text.among), Plot("Among models of known training precision", lambda report: among_models([report]))]),
-    Tab("Tensors", [Said(text.tensors), Rows(TENSORS)]),
+    Tab("Tensors", [Said(text.tensors), Rows(Sortable(TENSORS, "m-tensors"))]),
     COVERAGE,
 )
 RESULT = Layout(

@@ -1,24 +1,23 @@
-"""The evidence below the tiles: bit-pattern tests, magnitudes, representable shares, notes; and the table of tensors."""
+"""The evidence below the tiles: bit-pattern tests, magnitudes, representable shares, notes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from analyzers.data import Interval
 from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.advice import between, ignored, untouched
-from analyzers.dtype_detection.report import TensorRow
+from analyzers.dtype_detection.advice import ignored, untouched
+from analyzers.dtype_detection.columns import EVIDENCE, QUANTIZATION_ROLES
 from analyzers.tensor_words import format_name
 from components.dtype.form import permalink
 from components.dtype.text import answers
 from components.forms.form import as_read
 from components.plots.several_models import FIGURES
 from components.results import standalone
-from components.results.data_table import Column, DataTable, optional
+from components.results.tables import listed
 from components.text import numbers
 from components.text.markup import caption, notes, table
-from components.text.names import tensor_name
-from components.text.plain_text import powers, shown
+from components.text.plain_text import shown
 from components.text.render import render
 
 _BUFFERS_SHOWN = 20
@@ -38,39 +37,11 @@ def still(report: DtypeReport) -> str:
 
 def headroom(report: DtypeReport) -> str:
     """The errors of each format by role, and the modules to leave unquantized."""
-    rows = [
-        (
-            row.format,
-            row.role,
-            numbers.share(row.rms_rel),
-            between(row),
-            numbers.magnitude(row.sqnr_db),
-            numbers.share(row.exact),
-        )
-        for row in report.quantization_roles
-    ]
-    errors = table(("Format", "Role", "Error", "95% interval", "SQNR, dB", "Exact"), rows, frozenset({2, 3, 4, 5}), stacked=True)
-    return f'<div class="m-card">{errors}{notes(ignored(report))}</div>'
+    return f'<div class="m-card">{listed(QUANTIZATION_ROLES, report)}{notes(ignored(report))}</div>'
 
 
 def _questions(report: DtypeReport) -> str:
-    if not report.lineage.evidence:
-        return '<p class="m-say">There is nothing to test: the selection has no plain floats.</p>'
-    rows = [
-        (
-            powers(item.question),
-            item.stored,
-            numbers.plural(item.tested, item.unit.removesuffix("s")),
-            numbers.count(item.exceptions),
-            numbers.share(item.chance),
-            powers(item.conclusion),
-        )
-        for item in report.lineage.evidence
-    ]
-    titles = ("Test", "Stored", "Tested", "Exceptions", "By chance", "Conclusion")
-    if len({item.stored for item in report.lineage.evidence}) > 1:
-        return table(titles, rows, frozenset({2, 3, 4}), stacked=True)
-    return table((titles[0], *titles[2:]), [(row[0], *row[2:]) for row in rows], frozenset({1, 2, 3}), stacked=True)
+    return listed(EVIDENCE, report) or '<p class="m-say">There is nothing to test: the selection has no plain floats.</p>'
 
 
 def _parts(report: DtypeReport) -> str:
@@ -143,40 +114,6 @@ def representable(report: DtypeReport) -> str:
 def _row(name: str, share: float | None, interval: Interval | None) -> dict[str, Any]:
     bounds = None if interval is None else (numbers.share(interval.low), numbers.share(interval.high))
     return {"name": name, "value": share, "share": numbers.share(share), "bounds": bounds}
-
-
-def _shape(row: TensorRow) -> str:
-    return shown(numbers.shape(row.shape), 60)
-
-
-def _seen(name: str) -> Callable[[TensorRow], int | None]:
-    """A count, where values of the tensor were read."""
-    return lambda row: getattr(row, name) if row.values_read > 0 else None
-
-
-_COLUMNS = (
-    Column("Name", 318, tensor_name),
-    Column("Lineage", 152, lambda row: row.lineage.verdict, read=lambda row: row.lineage.verdict if row.values_read else "not read"),
-    Column("Largest", 84, "abs_max", numbers.magnitude),
-    Column("Norm", 84, "norm", numbers.magnitude),
-    Column("Zeros", 80, _seen("zero"), optional(numbers.count)),
-    Column("Fossil rows", 114, _seen("fossil_rows"), optional(numbers.count)),
-    Column("Dtype", 78, "dtype"),
-    Column("Shape", 112, _shape),
-    Column("Smallest > 0", 112, "abs_min_nonzero", numbers.magnitude),
-    Column("Role", 100, "role"),
-)
-_ERRORS = (
-    Column("Name", 318, lambda row: shown(row.name, 200)),
-    Column("Format", 100, "format"),
-    Column("Error", 90, "rms_rel", numbers.share),
-    Column("SQNR, dB", 100, "sqnr_db", numbers.magnitude),
-    Column("Exact", 90, "exact", numbers.share),
-    Column("Saturated", 100, "saturated", numbers.share),
-    Column("Role", 100, "role"),
-)
-QUANTIZATION: DataTable[DtypeReport] = DataTable("Quantized tensors", "m-quantization", _ERRORS, lambda report: report.quantization)
-TENSORS: DataTable[DtypeReport] = DataTable("Tensors", "m-tensors", _COLUMNS, lambda report: report.tensors)
 
 
 @dataclass(frozen=True, slots=True)

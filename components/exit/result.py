@@ -1,14 +1,17 @@
 """The result of exit feedback: the headline with its tiles, and the tabs below."""
 
+from functools import partial
+
+from analyzers.exit_feedback.columns import BY_LAYER, BY_LOSS, COST, ENERGY, SEEDS, SIGNALS, SWEEP, cosine, settings, spread
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, RANDOM
-from components.exit import tables, text
-from components.exit.tables import SWEEP
-from components.exit.text import captions, cosine, data_name, give_or_take, settings, several_layers, spread, too_few, was_swept
+from components.exit import text
+from components.exit.text import captions, data_name, give_or_take, several_layers, too_few, was_swept
 from components.forms.form import command, permalink
 from components.plots import exit_feedback as plots
 from components.plots.exit_sweep import sweep
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.results.tables import Sortable, listed
 from components.text import numbers
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.legend import legend
@@ -51,7 +54,7 @@ def _closest(report: ExitReport) -> str:
     if not cosines:
         return cannot_tell("Closest to exact", "No token has an exact gradient.")
     name, best = max((free or cosines).items(), key=lambda each: each[1].mean)
-    given = settings(report, name)
+    given = settings(report.methods[name].settings)
     body = (
         f"Mean cosine {cosine(best.mean)} with the exact gradient, {spread(best)} for 80% of tokens"
         f"{f', with {given}' if given != numbers.NOTHING else ''}."
@@ -101,7 +104,7 @@ _TABS: tuple[Tab[ExitReport], ...] = (
         [
             Said(captions.at_head),
             Plot("Cosines at the head", plots.at_head),
-            Piece(lambda report: tables.signals(report) + tables.seeds(report)),
+            Piece(lambda report: listed(SIGNALS, report) + listed(SEEDS, report)),
             Said(captions.before_norm),
             Plot("Cosines before the final norm", plots.before_norm),
             Piece(lambda report: notes([captions.inputs(report), *report.notes])),
@@ -109,7 +112,11 @@ _TABS: tuple[Tab[ExitReport], ...] = (
     ),
     Tab(
         "Sweep",
-        [Said(captions.sweep, text.sweep_legend), Plot("Cosine against rank, k and anchors", sweep), Rows(SWEEP)],
+        [
+            Said(captions.sweep, text.sweep_legend),
+            Plot("Cosine against rank, k and anchors", sweep),
+            Rows(Sortable(SWEEP, "m-sweep-table")),
+        ],
         when=was_swept,
     ),
     Tab(
@@ -117,7 +124,7 @@ _TABS: tuple[Tab[ExitReport], ...] = (
         [
             Said(captions.energy, lambda _: legend(plots.SIDES, lines=False)),
             Plot("Energy along the hidden state", plots.energy),
-            Piece(tables.energy, folded="Along and orthogonal"),
+            Piece(partial(listed, ENERGY), folded="Along and orthogonal"),
         ],
     ),
     Tab(
@@ -125,12 +132,16 @@ _TABS: tuple[Tab[ExitReport], ...] = (
         [
             Said(captions.loss_bins, text.signal_legend),
             Plot("Cosine by loss", plots.loss_bins),
-            Piece(tables.loss_bins, folded="Cosines by loss"),
+            Piece(partial(listed, BY_LOSS), folded="Cosines by loss"),
         ],
     ),
     Tab(
         "By layer",
-        [Said(captions.layers, text.signal_legend), Plot("Cosine by layer", plots.layers), Piece(tables.layers, folded="Cosines by layer")],
+        [
+            Said(captions.layers, text.signal_legend),
+            Plot("Cosine by layer", plots.layers),
+            Piece(partial(listed, BY_LAYER), folded="Cosines by layer"),
+        ],
         when=several_layers,
     ),
     Tab(
@@ -140,7 +151,7 @@ _TABS: tuple[Tab[ExitReport], ...] = (
             Plot("Time of loss and gradients", plots.seconds),
             Said(captions.memory),
             Plot("Memory of loss and gradients", plots.memory),
-            Piece(tables.cost, folded="Time and memory"),
+            Piece(partial(listed, COST), folded="Time and memory"),
         ],
     ),
 )

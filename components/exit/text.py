@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
+from analyzers.exit_feedback.columns import cosine
 from analyzers.exit_feedback.report import ExitReport
-from analyzers.exit_feedback.results import Distribution, OverSeeds
+from analyzers.exit_feedback.results import OverSeeds
 from analyzers.exit_feedback.signals import EXACT, NULL
 from components.text import numbers
 from components.text.legend import legend
@@ -15,7 +16,6 @@ _STYLES = {
     "dense": 0, "hybrid": 8, "parallel": 1, "parallel_gold": 3, "parallel_topmass": 4, "span": 2, "svd": 6, "true_rows": 7,
     EXACT: 5, NULL: 23,
 }  # fmt: skip
-_LABELS = {"rank_exact": "exact", "topk_by": "top-k by", "residual": "lambda", "mass_threshold": "mass"}
 _OURS = {"builtin": "the built-in text"}
 
 
@@ -34,14 +34,6 @@ def data_name(report: ExitReport, pinned: bool = False) -> str:
     return source_name(report.inputs.source, _OURS, report.inputs.commit if pinned else None)
 
 
-def settings(report: ExitReport, name: str) -> str:
-    """The settings of a signal, apart from its seed: ``rank 32, k 8``; a dash where it has none."""
-    hidden = ("seed", "fresh", "rank_tail")
-    given = {key: value for key, value in report.methods[name].settings.items() if value is not None and key not in hidden}
-    shown = [f"{_LABELS.get(key, key)} {value if isinstance(value, str) else f'{value:,g}'}" for key, value in given.items()]
-    return ", ".join(shown) or numbers.NOTHING
-
-
 def several_layers(report: ExitReport) -> bool:
     """Whether layers other than the last were measured."""
     return len({row.layer for row in report.layers}) > 1
@@ -52,24 +44,9 @@ def was_swept(report: ExitReport) -> bool:
     return any(row.parameter != "seed" for row in report.sweep)
 
 
-def cosine(value: float | None) -> str:
-    """Three decimals: ``0.860``, ``-0.018``."""
-    return numbers.NOTHING if value is None else f"{value:.3f}".replace("-0.000", "0.000")
-
-
 def give_or_take(value: float, error: float | None) -> str:
     """A mean of cosines and its standard error: ``0.005 ± 0.004``."""
     return cosine(value) if error is None else f"{cosine(value)} ± {error:.3f}" if error >= 0.001 else f"{cosine(value)} ± {error:.1g}"
-
-
-def mean(found: Distribution | None) -> str:
-    """The mean of cosines."""
-    return cosine(None if found is None else found.mean)
-
-
-def spread(found: Distribution | None) -> str:
-    """The tenth and the ninetieth percentile."""
-    return numbers.NOTHING if found is None else f"{cosine(found.p10)} to {cosine(found.p90)}"
 
 
 def random_codes(report: ExitReport) -> str:

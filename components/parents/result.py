@@ -1,13 +1,17 @@
 """The result of parents: the headline with its tiles, and the tabs below."""
 
+from functools import partial
+
+from analyzers.parents.columns import BY_LAYER, CANDIDATES, EVIDENCE, PARENTS
 from analyzers.parents.conversion_text import faithful_sentence
 from analyzers.parents.markdown import markdown
 from analyzers.parents.report import Candidate, ParentsReport
 from components.forms.form import command, permalink
-from components.parents import tables
+from components.parents.tables import CONVERSIONS, layer_map
 from components.plots import parents as plots
 from components.results.coverage import COVERAGE
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.results.tables import listed
 from components.site import addresses
 from components.text import numbers
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
@@ -110,15 +114,15 @@ RESULT: Layout[ParentsReport] = Layout(
     permalink,
     command,
     (
-        Tab("Ancestry", [Said(ANCESTRY), Plot("Ancestry", plots.ancestry), Piece(tables.evidence)]),
+        Tab("Ancestry", [Said(ANCESTRY), Plot("Ancestry", plots.ancestry), Piece(partial(listed, EVIDENCE))]),
         Tab(
             "Layer map",
-            [Said(LAYERS), Plot("Layers and their parents", plots.layer_map), Piece(tables.layer_map)],
+            [Said(LAYERS), Plot("Layers and their parents", plots.layer_map), Piece(layer_map)],
             when=lambda report: bool(report.layer_map),
         ),
         Tab(
             "How each tensor got here",
-            [Said(lambda report: f"{faithful_sentence(report.conversion)} {CONVERSION}"), Rows(tables.CONVERSION)],
+            [Said(lambda report: f"{faithful_sentence(report.conversion)} {CONVERSION}"), Rows(CONVERSIONS)],
             when=lambda report: bool(report.conversion),
         ),
         Tab(
@@ -126,12 +130,12 @@ RESULT: Layout[ParentsReport] = Layout(
             [
                 Said(lambda report: WEIGHTS + (AVERAGES if report.fit is not None and report.fit.sparse is not None else "")),
                 Plot("Weights per layer", plots.layers, when=_has_layers),
-                Piece(tables.weights),
-                Piece(tables.layers, folded="Layers"),
+                Piece(partial(listed, PARENTS)),
+                Piece(partial(listed, BY_LAYER), folded="Layers"),
             ],
             when=lambda report: report.fit is not None,
         ),
-        Tab("Candidates", [Piece(tables.candidates)]),
+        Tab("Candidates", [Piece(partial(listed, CANDIDATES))]),
         COVERAGE,
     ),
     related=families,

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
+from analyzers.exit_feedback.columns import cosine, mean, spread
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.results import Alignment, Distribution
 from analyzers.exit_feedback.signals import EXACT
-from components.exit.text import cosine, mean, spread, style
+from components.exit.text import style
 from components.plots.marks import line, mark_rows, marked, shortened
 from components.plots.style import LIMIT, exactly, layout, text
 from components.text import numbers

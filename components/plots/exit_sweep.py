@@ -9,9 +9,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from analyzers.exit_feedback.columns import cosine, settings
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import NULL, RANDOM
-from components.exit.text import cosine, settings, style
+from components.exit.text import style
 from components.plots.exit_feedback import signal_line
 from components.plots.marks import error_bars, marked
 from components.plots.style import layout, text
@@ -101,7 +102,7 @@ def _level(report: ExitReport, found: Swept, x: Sequence[float]) -> list[go.Scat
     for name, method in report.methods.items():
         if name in found or name in RANDOM or method.cosine is None:
             continue
-        hover = f"{text(settings(report, name))}<br>mean cosine {cosine(method.cosine.mean)}"
+        hover = f"{text(settings(report.methods[name].settings))}<br>mean cosine {cosine(method.cosine.mean)}"
         thin = {"color": marked(style(name))["color"], "dash": marked(style(name))["dash"], "width": 1.3}
         drawn.append(signal_line(name, x, [method.cosine.mean] * len(x), hover, mode="lines", line=thin))
     return drawn

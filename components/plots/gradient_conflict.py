@@ -9,8 +9,9 @@ from typing import Any
 import plotly.graph_objects as go
 
 from analyzers.data import Interval
+from analyzers.gradient_conflict.columns import excerpts, unit_name
 from analyzers.gradient_conflict.report import ConflictReport
-from components.conflict.text import excerpts, sides, unit_name
+from components.conflict.text import sides
 from components.plots.marks import COLOUR_BAR, error_bars, line, marked, only_value, say_only, square
 from components.plots.style import COLOURS, GREY, LIMIT, exactly, label, layout, legend, text
 from components.text import numbers

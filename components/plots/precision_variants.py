@@ -8,13 +8,12 @@ from statistics import median
 
 import plotly.graph_objects as go
 
+from analyzers.precision_variants.columns import kinds, short_layer
 from analyzers.precision_variants.report import PrecisionReport
 from analyzers.precision_variants.results import ParameterKind, TensorError
 from analyzers.precision_variants.text import layer_name
 from components.plots.marks import Series, line, log_figure, mark_rows
 from components.plots.style import LIMIT, exactly, label, layout, level, text
-from components.precision.tables import kinds
-from components.precision.text import short_layer
 from components.text import numbers
 
 
@@ -112,7 +111,9 @@ DIFFERENCES = ("mean |d|", "max |d|", "|bias|")
 
 def parameters(report: PrecisionReport) -> go.Figure:
     """A row per kind of parameter, a mark per variant: rms_rel of its gradients, in percent."""
-    return _rows({name: {row.kind: percent(row) for row in each.parameter_kinds} for name, each in report.variants.items()}, kinds(report))
+    return _rows(
+        {name: {row.kind: percent(row) for row in each.parameter_kinds} for name, each in report.variants.items()}, list(kinds(report))
+    )
 
 
 def inside(report: PrecisionReport) -> go.Figure:

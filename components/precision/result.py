@@ -1,16 +1,18 @@
 """The result of precision variants: the headline with its tiles, and the tabs below."""
 
 from collections.abc import Callable
+from functools import partial
 
+from analyzers.precision_variants.columns import BACKWARD, FORWARD, HEADROOM, LOGPROBS, PARAMETERS, SETTINGS, of_reference, within_layer
 from analyzers.precision_variants.report import PrecisionReport
 from analyzers.precision_variants.results import Headroom, Variant
 from analyzers.precision_variants.text import layer_name
 from components.plots import precision_variants as plots
-from components.precision import tables
 from components.precision.form import command, permalink
-from components.precision.tables import TENSORS, left_out
-from components.precision.text import captions, data_name, within_layer
+from components.precision.tables import LARGEST, left_out
+from components.precision.text import captions, data_name
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.results.tables import listed
 from components.text import numbers
 from components.text.headline import FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.legend import legend
@@ -122,10 +124,10 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
         [
             Said(captions.forward, _named),
             Plot("Error by depth, forward", plots.forward),
-            Piece(tables.forward),
+            Piece(partial(listed, FORWARD)),
             Said(captions.backward, _named),
             Plot("Error by depth, backward", plots.backward),
-            Piece(lambda report: tables.backward(report) + notes(report.notes)),
+            Piece(lambda report: listed(BACKWARD, report) + notes(report.notes)),
         ],
     ),
     Tab(
@@ -133,7 +135,7 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
         [
             Said(captions.headroom, lambda _: legend(plots.SIDES)),
             Plot("Headroom by layer", plots.headroom),
-            Piece(tables.headroom, folded="Headroom by layer"),
+            Piece(lambda report: listed(HEADROOM, report, of_reference(report)), folded="Headroom by layer"),
         ],
     ),
     Tab(
@@ -141,7 +143,7 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
         [
             Said(captions.parameters, _marks),
             Plot("Error of gradients by kind of parameter", plots.parameters),
-            Piece(tables.parameters, folded="Kinds of parameters"),
+            Piece(partial(listed, PARAMETERS), folded="Kinds of parameters"),
         ],
     ),
     Tab(
@@ -149,7 +151,7 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
         [
             Said(captions.logprobs, lambda _: legend(plots.DIFFERENCES, lines=False)),
             Plot("Differences of log-probabilities", plots.logprobs),
-            Piece(tables.logprobs),
+            Piece(partial(listed, LOGPROBS)),
         ],
     ),
     Tab(
@@ -165,10 +167,10 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "Tensors",
         [
-            Piece(tables.settings, folded="Variants"),
+            Piece(partial(listed, SETTINGS), folded="Variants"),
             Said(captions.inputs),
             Said(lambda report: captions.tensors(left_out(report))),
-            Rows(TENSORS),
+            Rows(LARGEST),
         ],
     ),
 )

@@ -1,9 +1,9 @@
 """Names and captions of precision variants; plain text."""
 
 import math
-import re
 from collections.abc import Iterator
 
+from analyzers.precision_variants.columns import within_layer
 from analyzers.precision_variants.report import PrecisionReport
 from analyzers.precision_variants.results import TensorError
 from analyzers.precision_variants.text import layer_name
@@ -35,35 +35,12 @@ PRESETS = {
     "fp16_fp32_all_parts": "fp16 linear layers and embeddings, everything else in fp32, full-precision reductions",
     "fp16_autocast": "fp32 weights under torch.autocast to fp16",
 }
-KINDS = {
-    "hidden": "hidden state",
-    "hidden_grad": "hidden gradient",
-    "logits": "logits",
-    "logits_grad": "logits gradient",
-    "parameter_grad": "parameter gradient",
-    "logprob": "log-probability",
-    "loss": "loss",
-    "inside": "module output",
-    "inside_grad": "module gradient",
-}
 _OURS = {"builtin": "the built-in text", "text": "your text", "random": "random tokens"}
-_IN_LAYER = re.compile(r".*?\.\d+\.(?=\D)")
 
 
 def data_name(report: PrecisionReport, pinned: bool = False) -> str:
     """The source of the tokens, ``pinned`` with the commit of a dataset."""
     return source_name(report.inputs.source, _OURS, report.inputs.commit if pinned else None)
-
-
-def within_layer(name: str) -> str:
-    """The name of a module or parameter without that of its layer; the full name outside layers."""
-    prefix = _IN_LAYER.match(name)
-    return name[prefix.end() :] if prefix else name
-
-
-def short_layer(layer: int, layers: int) -> str:
-    """A short name for axes and columns."""
-    return "emb." if layer < 0 else "head" if layer >= layers else str(layer)
 
 
 def _rows(report: PrecisionReport, kinds: list[str]) -> Iterator[TensorError]:

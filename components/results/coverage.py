@@ -1,15 +1,16 @@
 """Renders the tab Coverage: for each checkpoint, what was covered, what was left out and why, and which files were not read."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from analyzers.account import class_rows, covered
+from analyzers.account import LEFT_OUT, NOT_READ, class_rows, covered
 from analyzers.base import Report
+from analyzers.columns import Table
 from analyzers.coverage import Coverage
-from analyzers.formatting import NOTHING
+from analyzers.data import Data
 from components.results.layout import Piece, Tab
-from components.text import numbers
+from components.results.tables import listed
 from components.text.markup import caption, table
-from components.text.plain_text import shown
 from components.text.render import macros
 
 _PARTS = macros("results/templates/coverage.html")
@@ -35,36 +36,14 @@ def accounts(report: Report) -> str:
 def _account(coverage: Coverage, open_: bool, verb: str) -> str:
     titles = ("Class", "Tensors", "Parameters", "Share", "Bytes")
     classes = "" if coverage.whole else table(titles, class_rows(coverage), frozenset(range(1, 5)), stacked=True)
-    return str(_PARTS.account(coverage, open_, covered(coverage, verb), classes, _left_out(coverage), _files(coverage)))
+    parts = _first(LEFT_OUT, coverage.left_out), _first(NOT_READ, coverage.files_not_read)
+    return str(_PARTS.account(coverage, open_, covered(coverage, verb), classes, *parts))
 
 
-def _left_out(coverage: Coverage) -> str:
-    rows = [
-        (shown(each.what), numbers.count(each.tensors), _known(each.parameters), shown(each.why, 500))
-        for each in coverage.left_out[:_LISTED]
-    ]
-    titles = ("What", "Tensors", "Parameters", "Why")
-    return table(titles, rows, frozenset({1, 2}), _more("Left out", len(coverage.left_out)), stacked=True) if rows else ""
-
-
-def _known(parameters: int | None) -> str:
-    return NOTHING if parameters is None else numbers.count(parameters)
-
-
-def _files(coverage: Coverage) -> str:
-    rows = [
-        (shown(each.path), "a copy, by its name" if each.alternative else "may hold weights", shown(each.why, 500))
-        for each in coverage.files_not_read[:_LISTED]
-    ]
-    return (
-        table(("File", "What it is", "Why"), rows, caption=_more("Files not read", len(coverage.files_not_read)), stacked=True)
-        if rows
-        else ""
-    )
-
-
-def _more(name: str, count: int) -> str:
-    return f"{name} ({count:,}, the first {_LISTED} listed here)" if count > _LISTED else name
+def _first(declared: Table, parts: Sequence[Data]) -> str:
+    """The first rows of a table, and how many there are."""
+    more = f" ({len(parts):,}, the first {_LISTED} listed here)" if len(parts) > _LISTED else ""
+    return listed(declared, None, map(vars, parts[:_LISTED]), f"{declared.title}{more}")
 
 
 COVERAGE: Tab[Any] = Tab("Coverage", [Piece(accounts)], when=lambda report: bool(coverages(report)))

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from analyzers.base import Report
 from components.results import standalone
-from components.results.data_table import DataTable
+from components.results.tables import Sortable
 from components.text.markup import caption
 
 _Report = TypeVar("_Report", bound=Report)
@@ -49,7 +49,7 @@ class Plot(Generic[_Report]):
 class Rows(Generic[_Report]):
     """A table with sorting and search."""
 
-    table: DataTable[_Report]
+    table: Sortable
 
 
 Part = Said[_Report] | Piece[_Report] | Plot[_Report] | Rows[_Report]

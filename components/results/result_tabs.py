@@ -96,6 +96,6 @@ def _content(part: Part[_Report], report: _Report | None) -> Any:
             drawn = None if report is None else part.draw(report)
             return gr.update(value=drawn, visible=part.when(report)) if part.when and report is not None else gr.update(value=drawn)
         case Rows():
-            return part.table.nothing() if report is None else part.table.value(report)
+            return part.table.value(report)
         case Said() | Piece():
             return "" if report is None else part.html(report)

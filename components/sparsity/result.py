@@ -1,6 +1,9 @@
 """The result of update sparsity: the headline with its tiles, and the tabs below."""
 
+from functools import partial
+
 from analyzers.coverage import unseen
+from analyzers.update_sparsity.columns import SPECTRAL, TENSORS, TRAJECTORY
 from analyzers.update_sparsity.published import rank
 from analyzers.update_sparsity.report import SparsityReport
 from components.forms.form import command, permalink
@@ -8,8 +11,9 @@ from components.plots import update_sparsity as plots
 from components.plots.sparsity_steps import overlap, steps
 from components.results.coverage import COVERAGE
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.results.tables import Sortable, listed
 from components.sparsity import tables
-from components.sparsity.tables import SPECTRAL, TENSORS, matching
+from components.sparsity.tables import matching
 from components.sparsity.text import base_name, captions, read_whole, tuned_names
 from components.text import numbers
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, short, tiles
@@ -147,7 +151,7 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
         [
             Said(captions.steps),
             Plot("Sparsity by checkpoint", steps),
-            Piece(tables.trajectory),
+            Piece(partial(listed, TRAJECTORY)),
             Said(captions.overlap),
             Plot("Overlap of the changed weights", overlap),
         ],
@@ -161,9 +165,9 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
             Piece(tables.among_published, folded="Published fine-tunes"),
         ],
     ),
-    Tab("Tensors", [Said(captions.tensors), Rows(TENSORS)]),
+    Tab("Tensors", [Said(captions.tensors), Rows(Sortable(TENSORS, "m-tensors"))]),
     Tab("Matching", [Piece(matching, folded="Matching of the tensors")]),
     COVERAGE,
-    Tab("Spectral", [Said(captions.spectral), Rows(SPECTRAL)], when=lambda report: bool(report.spectral)),
+    Tab("Spectral", [Said(captions.spectral), Rows(Sortable(SPECTRAL, "m-spectral"))], when=lambda report: bool(report.spectral)),
 )
 RESULT = Layout("Update sparsity", _pair_name, headline, permalink, command, _TABS)

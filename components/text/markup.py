@@ -31,12 +31,14 @@ def table(
     caption: str = "",
     marked: frozenset[int] = frozenset(),
     stacked: bool = False,
+    dense: bool = False,
 ) -> str:
     """Render a table of plain text; ``numeric`` columns are right-aligned, ``marked`` rows are highlighted. Names are not truncated.
 
-    On a narrow screen the table scrolls; a ``stacked`` table lists the cells of a row vertically, each with its title.
+    On a narrow screen the table scrolls; a ``stacked`` table lists the cells of a row vertically, each with its title. A
+    ``dense`` one is set in smaller type.
     """
-    return str(_PIECES.table(titles, rows, numeric, caption, marked, stacked))
+    return str(_PIECES.table(titles, rows, numeric, caption, marked, stacked, dense))
 
 
 def cited(text: str, named: str = "Source: ") -> str:

@@ -19,12 +19,6 @@ def commit(checkpoint: CheckpointFacts) -> str:
     return "" if checkpoint.ref.startswith("sample:") else shown(checkpoint.commit[:7])
 
 
-def tensor_name(row: Any) -> str:
-    """Return the name of a row in a table of tensors, which may cover several tensors."""
-    name = shown(row.name)
-    return name if row.tensors == 1 else f"{name} ({row.tensors:,} tensors)"
-
-
 def source_name(source: str, ours: Mapping[str, str], pinned: str | None = None) -> str:
     """Return the source of a text: its name in ``ours``, or the dataset; with its abbreviated commit if ``pinned`` is given."""
     if source in ours:

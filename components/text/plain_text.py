@@ -3,13 +3,12 @@
 import re
 from html import escape
 
+from analyzers.formatting import powers
 from analyzers.terminal import printable
 
 # Longest name in a table row; the downloads have the full name.
 LONGEST = 160
 LONGEST_SENTENCE = 2_000
-_POWER = re.compile(r"(?<![\w.])(2|10)\^(-?\d+)")
-_EXPONENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-])0*(\d+)(?!\w)")
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _NORMAL = {superscript: plain for plain, superscript in _SUPERSCRIPTS.items()}
 
@@ -37,13 +36,6 @@ def ascii_only(text: str) -> str:
 def html(text: str, longest: int = LONGEST) -> str:
     """Escape `shown` text: for HTML, inside elements and quoted attributes, and for Plotly."""
     return escape(shown(text, longest))
-
-
-def powers(text: str) -> str:
-    """Normalize the numbers in a trusted sentence: ``2^-18`` becomes 2⁻¹⁸, ``3.727e+05`` 3.727e5, ``fp8_e4m3`` fp8 e4m3."""
-    text = _POWER.sub(lambda found: found[1] + found[2].translate(_SUPERSCRIPTS), text)
-    text = _EXPONENT.sub(lambda found: f"{found[1]}e{'-' if found[2] == '-' else ''}{found[3]}", text)
-    return re.sub(r"\bfp8_(e4m3|e5m2)\b", r"fp8 \1", text)
 
 
 def prose(text: str) -> str:

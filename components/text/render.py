@@ -57,4 +57,4 @@ def _shown(text: str, longest: int = plain_text.LONGEST) -> str:
 
 def _prose(text: str) -> str:
     """Return a sentence of an analyzer with normalized numbers and the length limit of a sentence."""
-    return _shown(plain_text.powers(str(text)), plain_text.LONGEST_SENTENCE)
+    return _shown(numbers.powers(str(text)), plain_text.LONGEST_SENTENCE)

@@ -11,16 +11,17 @@ import pytest
 
 from analyzers.base import Progress
 from analyzers.gradient_conflict import ConflictReport
+from analyzers.gradient_conflict.columns import BATCHES, BLOCKS, DECILES, DIFFERENCES, NEURONS, RAN_SAMPLES, WEIGHTS, excerpts
 from analyzers.gradient_conflict.published import published
 from analyzers.gradient_conflict.rates import TAU
 from analyzers.gradient_conflict.report import LayerRate, MeasuredProgress
 from components.conflict import methods, tables
 from components.conflict.page import LayerMeter
 from components.conflict.result import headline
-from components.conflict.tables import LAYERS, NEURONS, SAMPLES
-from components.conflict.text import captions, excerpts
+from components.conflict.text import captions
 from components.results.downloads import tables_zip
 from components.results.export import document
+from components.results.tables import Sortable, listed
 from components.running import progress
 from tests.components.conflict_reports import conflict_report, hostile_conflict_report, top_k
 from tests.components.markup import rows_of, text_of
@@ -85,44 +86,44 @@ def test_the_headline_never_says_more_than_is_known() -> None:
 
 def test_layers_and_blocks_sort_by_exact_values_and_read_in_few_digits() -> None:
     found = top_k()
-    table = LAYERS.value(found)
+    table = Sortable(BLOCKS, "m-layers-table").value(found)
     assert [row[:3] for row in table["data"][:7]] == [
-        ["model", "top-k FFN", block] for block in ("all", "gate", "up", "down", "gate+up", "gate+down", "up+down")
+        [None, "topk", block] for block in ("all", "gate", "up", "down", "gate+up", "gate+down", "up+down")
     ]
     assert len(table["data"]) == 2 * 5 * 7
     exact = dict(zip(table["headers"], table["data"][7], strict=True))
     read = dict(zip(table["headers"], table["metadata"]["display_value"][7], strict=True))
     last = found.layers[0]
-    assert (exact["Layer"], exact["Conflict"], exact["Units"]) == ("3", last.conflict_rate, last.neurons)
+    assert (exact["Layer"], exact["Conflict"], exact["Units"]) == (3, last.conflict_rate, last.neurons)
     assert read["Conflict"] == f"{100 * (last.conflict_rate or 0):.3g}%"
-    attention = LAYERS.value(conflict_report(unit="attention"))
+    attention = Sortable(BLOCKS, "m-layers-table").value(conflict_report(unit="attention"))
     assert [row[2] for row in attention["data"][:5]] == ["all", "q", "k", "v", "o"]
-    assert len(rows_of(LAYERS.html(found))) == len(table["data"])
+    assert len(rows_of(listed(BLOCKS, found))) == len(table["data"])
 
 
 def test_samples_are_shown_as_they_were_run() -> None:
     found = conflict_report()
-    table = SAMPLES.value(found)
+    table = Sortable(RAN_SAMPLES, "m-samples-table").value(found)
     for line, sample in zip(table["data"], found.samples, strict=True):
         row = dict(zip(table["headers"], line, strict=True))
         assert row["Text"] == " ".join(sample.text.split("\n")).strip() or row["Text"].endswith("…")
         assert (row["Tokens"], row["Loss"]) == (len(sample.token_ids or ()), sample.loss)
         assert row["Answer tokens"] == len(sample.token_ids or ()) - (sample.answer_start or 0)
-    assert len(rows_of(SAMPLES.html(found))) == 8
+    assert len(rows_of(listed(RAN_SAMPLES, found))) == 8
     assert f"{found.data.tokens:,} tokens" in captions.samples(found)
 
 
 def test_the_most_and_the_least_conflicted_neurons_are_listed() -> None:
     found = top_k()
-    table = NEURONS.value(found)
+    table = Sortable(NEURONS, "m-neurons-table").value(found)
     assert found.neurons is not None and found.original is not None and found.original.neurons is not None
-    assert len(table["data"]) == 2 * 400 == len(rows_of(NEURONS.html(found)))
+    assert len(table["data"]) == 2 * 400 == len(rows_of(listed(NEURONS, found)))
     first = dict(zip(table["headers"], table["data"][0], strict=True))
     row = found.neurons.most[0]
-    assert first["Neuron"] == f"Layer {row.layer}, neuron {row.neuron}" and first["FFN"] == "top-k FFN" and first["Most or least"] == "most"
+    assert first["Neuron"] == f"Layer {row.layer}, neuron {row.neuron}" and first["FFN"] == "topk" and first["Most or least"] == "most"
     assert (first["Conflict"], first["Top sample"], first["Its share"]) == (row.conflict_rate, row.top_sample, row.top_share)
     assert "The most and the least conflicted of 640 neurons" in captions.neurons(found)
-    attention = NEURONS.value(conflict_report(unit="attention"))
+    attention = Sortable(NEURONS, "m-neurons-table").value(conflict_report(unit="attention"))
     assert all(re.fullmatch(r"Layer \d, [qkvo], row \d+", row[0]) for row in attention["data"])
 
 
@@ -139,7 +140,7 @@ def test_dominance_of_a_neuron_is_compared_in_sentence_and_table() -> None:
     before = sum(row.neuron_effective_samples or 0 for row in found.original.layers) / 4
     assert f"the effective sample size from {before:.3g} to {after:.3g}." in found.statement
     assert ("one sample dominates more" in found.statement) == (after < before)
-    cells = rows_of(tables.differences(found))[1]
+    cells = rows_of(listed(DIFFERENCES, found))[1]
     assert cells[-1] == f"{found.differences[1].neuron_effective_samples:+.2g}" and cells[-2].endswith("points")
     assert "dominance does not clearly change" in conflict_report(ffn="topk", topk=1.0).statement
 
@@ -148,23 +149,23 @@ def test_excerpts_leave_out_what_all_samples_begin_with() -> None:
     found = conflict_report(samples=3)
     texts = [f"Below is a task.\n\n### Task:\n{word} it." for word in ("Show", "Sort", "Tell")]
     samples = tuple(each.model_copy(update={"text": text}) for each, text in zip(found.samples, texts, strict=True))
-    assert excerpts(found.model_copy(update={"samples": samples})) == ["Show it.", "Sort it.", "Tell it."]
+    assert excerpts(found.model_copy(update={"samples": samples}), 64) == ["Show it.", "Sort it.", "Tell it."]
     same = tuple(each.model_copy(update={"text": "Same text."}) for each in found.samples)
-    assert excerpts(found.model_copy(update={"samples": same})) == ["Same text."] * 3
+    assert excerpts(found.model_copy(update={"samples": same}), 64) == ["Same text."] * 3
 
 
 def test_tables_have_every_row() -> None:
     found = top_k()
-    assert [row[0] for row in rows_of(tables.differences(found))] == ["Model", "Layer 3", "Layer 2", "Layer 1", "Layer 0"]
-    assert tables.differences(conflict_report()) == ""
-    assert [row[0] for row in rows_of(tables.batches(conflict_report()))] == ["1 sample", "2 samples", "4 samples"]
-    assert len(rows_of(tables.deciles(found))) == 20 and tables.deciles(conflict_report(unit="attention")) == ""
-    assert len(rows_of(tables.weights(found))) == 10 and tables.weights(conflict_report(weights=False)) == ""
+    assert [row[0] for row in rows_of(listed(DIFFERENCES, found))] == ["model", "3", "2", "1", "0"]
+    assert listed(DIFFERENCES, conflict_report()) == ""
+    assert [row[0] for row in rows_of(listed(BATCHES, conflict_report()))] == ["1", "2", "4"]
+    assert len(rows_of(listed(DECILES, found))) == 20 and listed(DECILES, conflict_report(unit="attention")) == ""
+    assert len(rows_of(listed(WEIGHTS, found))) == 10 and listed(WEIGHTS, conflict_report(weights=False)) == ""
 
 
 def test_the_published_layers_stand_beside_a_run_of_that_model_only() -> None:
     rows = rows_of(tables.published(conflict_report()))
-    assert len(rows) == len(published()) == 32 and len(rows[0]) == 3 and (rows[31][0], rows[31][2]) == ("Layer 31", "–")
+    assert len(rows) == len(published()) == 32 and len(rows[0]) == 3 and (rows[31][0], rows[31][2]) == ("31", "–")
     assert "differs in the model, the top-k FFN, the data" in captions.published(conflict_report())
     assert "differs in the samples and the template, so" in captions.published(as_published(template="plain", seed=1))
     found = as_published()
@@ -200,7 +201,7 @@ def test_the_time_left_is_that_of_the_work_at_hand(monkeypatch: pytest.MonkeyPat
 def test_text_from_outside_stays_text() -> None:
     hostile = hostile_conflict_report()
     own = re.sub(r"<script>.*?</script>", "", document([conflict_report(), hostile]), flags=re.DOTALL)
-    for html in (headline(hostile), SAMPLES.html(hostile), f"<p>{captions.samples(hostile)}</p>", own):
+    for html in (headline(hostile), listed(RAN_SAMPLES, hostile), f"<p>{captions.samples(hostile)}</p>", own):
         assert "<img" not in html or html.startswith("<p>")  # a caption is plain text, escaped where it meets HTML
         assert "\u202e" not in html
     assert "&lt;img" in own and "&lt;img" in headline(hostile)

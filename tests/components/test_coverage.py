@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from analyzers import check, dtype_detection, parents, update_sparsity
-from analyzers.account import coverage_tables, missed
+from analyzers.account import COVERAGE, missed
 from analyzers.base import Report
 from analyzers.check import CheckReport
 from analyzers.check.text import markdown as check_markdown
@@ -205,15 +205,15 @@ def test_badges_and_lists_say_that_a_passport_is_of_a_sample(passport: DtypeRepo
         assert f"weights fit, {said}" in text_of(listed(MODELS, library.models(Query(text=f"org/m{number}"))))
 
 
-def test_the_account_is_a_table_of_every_report(four: dict[str, Report]) -> None:
+def test_the_account_is_a_table_of_every_report(four: dict[str, Report], passport: DtypeReport) -> None:
     for report in four.values():
         found = report.tables()
         row = found["coverage"].iloc[0]
         assert row["share"] == 0.25 and row["tied_tensors"] == 1 and row["unmatched_parameters"] == 750_000 and not row["whole"]
         assert found["left_out"].iloc[0]["why"] == "of another shape" and found["files_not_read"].empty
         assert found["summary"].iloc[0]["coverage"] == 0.25
-    empty = coverage_tables(())
-    assert all(table.empty and len(table.columns) for table in empty.values())
+    empty = [table.frame(passport.model_copy(update={"coverage": ()})) for table in COVERAGE]
+    assert all(table.empty and len(table.columns) for table in empty)
 
 
 def test_a_scan_has_the_share_and_none_for_reports_without_an_account(passport: DtypeReport) -> None:

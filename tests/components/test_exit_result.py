@@ -8,18 +8,19 @@ import pytest
 
 from analyzers.base import Progress
 from analyzers.exit_feedback import ExitProgress, ExitReport
+from analyzers.exit_feedback.columns import BY_LAYER, BY_LOSS, COST, ENERGY, SEEDS, SIGNALS, SWEEP
 from analyzers.exit_feedback.results import OverSeeds
 from analyzers.exit_feedback.text import statement
-from components.exit import tables, text
+from analyzers.formatting import powers
+from components.exit import text
 from components.exit.methods import methods
 from components.exit.page import SignalMeter
 from components.exit.result import headline
-from components.exit.tables import SWEEP
 from components.exit.text import captions
 from components.results.downloads import tables_zip
 from components.results.export import document
+from components.results.tables import Sortable, listed
 from components.site import addresses
-from components.text.plain_text import powers
 from tests.components.exit_reports import at_a_glance, exit_report, hostile_exit_report
 from tests.components.markup import rows_of, text_of
 from tests.components.reports import HOSTILE
@@ -93,40 +94,39 @@ def test_the_headline_says_what_there_is_not() -> None:
 def test_tables_have_every_row() -> None:
     found = exit_report()
     names = list(found.methods)
-    assert [row[0] for row in rows_of(tables.signals(found))] == names
-    assert [row[0] for row in rows_of(tables.energy(found))] == ["exact", *names]
-    assert [row[0] for row in rows_of(tables.seeds(found))] == ["dense", "hybrid", "parallel_gold", "parallel_topmass", "fresh_codes"]
-    assert tables.seeds(at_a_glance()) == ""
-    assert [row[0] for row in rows_of(tables.loss_bins(found))] == [*names, "Exact gradient's energy"]
-    assert [row[0] for row in rows_of(tables.layers(found))] == ["Layer 3", "Layer 0"]
-    cost = rows_of(tables.cost(found))
-    assert [row[0] for row in cost] == ["exact", *names]
-    fastest = 2 if found.cost.exact_form == "whole" else 6
-    assert cost[0][fastest] == cost[0][fastest + 2] == "1.00"
-    signals = dict(zip(names, rows_of(tables.signals(found)), strict=True))
+    assert [row[0] for row in rows_of(listed(SIGNALS, found))] == names
+    assert [row[0] for row in rows_of(listed(ENERGY, found))] == ["exact", *names]
+    assert [row[0] for row in rows_of(listed(SEEDS, found))] == ["dense", "hybrid", "parallel_gold", "parallel_topmass", "fresh_codes"]
+    assert listed(SEEDS, at_a_glance()) == ""
+    assert [row[0] for row in rows_of(listed(BY_LOSS, found))] == [*names, "Exact gradient's energy"]
+    assert [row[0] for row in rows_of(listed(BY_LAYER, found))] == ["3", "0"]
+    cost = rows_of(listed(COST, found))
+    assert [row[0] for row in cost] == [row.method for row in found.cost.rows]
+    assert ["1.00", "1.00"] in [[row[3], row[5]] for row in cost if row[:2] == ["exact", found.cost.exact_form]]
+    signals = dict(zip(names, rows_of(listed(SIGNALS, found)), strict=True))
     assert signals["span"][1] == f"{found.methods['span'].cosine.mean:.3f}"  # type: ignore[union-attr]
-    assert signals["hybrid"][8] == "rank 32, exact 8, k 8, top-k by value, alpha 1"
-    assert signals["parallel_topmass"][8] == "rank 32, lambda 0.1, mass 0.95" and signals["parallel"][8] == "–"
+    assert signals["hybrid"][9] == "rank 32, exact 8, k 8, top-k by value, alpha 1"
+    assert signals["parallel_topmass"][9] == "rank 32, lambda 0.1, mass 0.95" and signals["parallel"][9] == "–"
 
 
 def test_along_and_across_are_told_without_a_row_of_nines() -> None:
-    rows = {row[0]: row[1:] for row in rows_of(tables.energy(exit_report()))}
+    rows = {row[0]: row[1:] for row in rows_of(listed(ENERGY, exit_report()))}
     assert rows["parallel"][:2] == ["100%", "0%"]
     assert rows["exact"][3] == "> 99.99%" and float(rows["exact"][0].removesuffix("%")) > 0.1
 
 
 def test_the_sweep_sorts_by_exact_values_and_reads_in_few_digits() -> None:
     found = exit_report()
-    table = SWEEP.value(found)
-    assert len(table["data"]) == len(found.sweep) == len(rows_of(SWEEP.html(found)))
+    table = Sortable(SWEEP, "m-sweep-table").value(found)
+    assert len(table["data"]) == len(found.sweep) == len(rows_of(listed(SWEEP, found)))
     assert [row[1] for row in table["data"]].index("seed") == sum(row.parameter != "seed" for row in found.sweep)
     exact = dict(zip(table["headers"], table["data"][0], strict=True))
     read = dict(zip(table["headers"], table["metadata"]["display_value"][0], strict=True))
     first = next(row for row in found.sweep if row.parameter != "seed")
     assert first.cosine is not None
-    assert (exact["Mean cosine"], exact["Value"], exact["Kind"]) == (first.cosine.mean, first.value, "signal")
+    assert (exact["Mean cosine"], exact["Value"], read["Kind"]) == (first.cosine.mean, first.value, "signal")
     assert read["Mean cosine"] == f"{first.cosine.mean:.3f}".replace("-0.000", "0.000")
-    assert {row[-1] for row in table["data"]} == {"signal", "ceiling", "null"}
+    assert {row[-1] for row in table["metadata"]["display_value"]} == {"signal", "ceiling", "null"}
 
 
 def test_legends_name_what_is_drawn() -> None:
@@ -149,8 +149,7 @@ def test_progress_shows_what_each_signal_reached() -> None:
 def test_text_from_outside_stays_text() -> None:
     hostile = hostile_exit_report()
     own = re.sub(r"<script>.*?</script>", "", document([exit_report(), hostile]), flags=re.DOTALL)
-    listed = (tables.signals, tables.cost, SWEEP.html)
-    for html in (headline(hostile), *(make(hostile) for make in listed), own):
+    for html in (headline(hostile), *(listed(table, hostile) for table in (SIGNALS, COST, SWEEP)), own):
         assert "<img" not in html and "\u202e" not in html
     assert "&lt;img" in own and "&lt;img" in headline(hostile)
     assert HOSTILE in hostile.summary  # plain text: escaped where it meets HTML

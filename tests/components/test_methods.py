@@ -11,10 +11,10 @@ from analyzers import ANALYZERS
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.evidence import TESTS
 from analyzers.dtype_detection.trials import trials
+from analyzers.formatting import powers
 from analyzers.limits import SETTINGS
 from components.plots.dtype_detection import reliability
 from components.site.methods_page import GENERAL, content, methods_page
-from components.text.plain_text import powers
 
 FOUND = fitted().evaluation.out_of_fold
 TRUTH = [row.precision for row in FOUND]

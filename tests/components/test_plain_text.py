@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzers.dtype_detection.columns import TENSORS
+from analyzers.formatting import powers
 from components.dtype.result import passport
 from components.dtype.several import document
-from components.dtype.tables import TENSORS, Outcome, comparison, evidence
+from components.dtype.tables import Outcome, comparison, evidence
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models
-from components.text.plain_text import html, powers, shown
+from components.results.tables import Sortable
+from components.text.plain_text import html, shown
 from tests.components.reports import report
 
 BIDI = "org/\u202egnp.exe\u2066\u200b"
@@ -80,7 +83,7 @@ def test_no_hidden_character_reaches_the_page() -> None:
         passport(hostile),
         evidence(hostile),
         comparison([BIDI, BIDI, BIDI], [Outcome(BIDI, hostile), Outcome(BIDI, error=BIDI)]),
-        str(TENSORS.value(hostile)),
+        str(Sortable(TENSORS, "m-tensors").value(hostile)),
         str(plots.layers(hostile).to_plotly_json()),
         str(among_models([hostile]).to_plotly_json()),
         document([Outcome(BIDI, hostile), Outcome(BIDI, error=BIDI)]).alone().split("<script>")[0],

@@ -10,15 +10,16 @@ import pytest
 from analyzers import limits
 from analyzers.base import Progress
 from analyzers.precision_variants import PrecisionReport, VariantProgress
+from analyzers.precision_variants.columns import BACKWARD, FORWARD, HEADROOM, LOGPROBS, PARAMETERS, SETTINGS, of_reference
 from components.plots.marks import marked
-from components.precision import tables
 from components.precision.methods import methods
 from components.precision.page import VariantMeter
 from components.precision.result import headline
-from components.precision.tables import TENSORS, left_out
+from components.precision.tables import LARGEST, left_out
 from components.precision.text import PRESETS, captions
 from components.results.downloads import tables_zip
 from components.results.export import document
+from components.results.tables import listed
 from components.text.legend import legend
 from tests.components.markup import rows_of, text_of
 from tests.components.precision_reports import hostile_precision_report, overflowing, precision_report
@@ -67,7 +68,7 @@ def test_an_overflow_is_named_and_nothing_is_said_of_numbers_that_are_not() -> N
 
 def test_a_column_has_as_many_decimals_as_its_smallest_value_needs() -> None:
     found = precision_report()
-    rows = {row[0]: row[1:] for row in rows_of(tables.forward(found))}
+    rows = {row[0]: row[1:] for row in rows_of(listed(FORWARD, found))}
     assert list(rows) == list(found.variants)
     assert {*rows["fp32"]} == {"0"}
     for column, field in ((1, "mid_median"), (2, "mid_max"), (3, "logits"), (4, "head")):
@@ -75,41 +76,41 @@ def test_a_column_has_as_many_decimals_as_its_smallest_value_needs() -> None:
         assert len({len(cell.partition(".")[2]) for cell in cells}) == 1
         assert min(len(cell.replace(".", "").lstrip("0")) for cell in cells) == 2
         assert float(rows["bf16"][column]) == pytest.approx(100 * getattr(found.variants["bf16"].summary, field), rel=0.05)
-    backward = {row[0]: row[1:] for row in rows_of(tables.backward(found))}
+    backward = {row[0]: row[1:] for row in rows_of(listed(BACKWARD, found))}
     assert backward["fp16"][-1] == "2¹⁶" and backward["bf16"][-1] == "–"
-    assert {*rows_of(tables.forward(overflowing()))[1][2:]} == {"–"}
-    assert rows_of(tables.backward(overflowing()))[1][-2:] == ["none", "–"]  # a policy gradient: loss scale, clipped
+    assert {*rows_of(listed(FORWARD, overflowing()))[1][2:]} == {"–"}
+    assert rows_of(listed(BACKWARD, overflowing()))[1][-2:] == ["none", "–"]  # a policy gradient: loss scale, clipped
 
 
 def test_tables_have_every_row() -> None:
     found = precision_report()
-    assert [row[:2] for row in rows_of(tables.settings(found))][-1] == ["mine", "dtype=bf16, fp32=norms"]
-    assert [row[0] for row in rows_of(tables.headroom(found))] == ["emb.", "0", "1", "2", "3", "head"]
-    assert [row[0] for row in rows_of(tables.parameters(found))] == [row.kind for row in found.variants["bf16"].parameter_kinds]
-    assert [row[0] for row in rows_of(tables.logprobs(found))] == list(found.variants)
-    over = rows_of(tables.settings(overflowing()))[1]
+    assert [row[:2] for row in rows_of(listed(SETTINGS, found))][-1] == ["mine", "dtype=bf16, fp32=norms"]
+    assert [row[0] for row in rows_of(listed(HEADROOM, found, of_reference(found)))] == ["emb.", "0", "1", "2", "3", "head"]
+    assert [row[0] for row in rows_of(listed(PARAMETERS, found))] == [row.kind for row in found.variants["bf16"].parameter_kinds]
+    assert [row[0] for row in rows_of(listed(LOGPROBS, found))] == list(found.variants)
+    over = rows_of(listed(SETTINGS, overflowing()))[1]
     assert over[3] == "1: mlp.up_proj" and over[4] == "logits"
-    (layer,) = [row for row in rows_of(tables.headroom(overflowing())) if row[0] == "1"]
+    (layer,) = [row for row in rows_of(listed(HEADROOM, overflowing(), of_reference(overflowing()))) if row[0] == "1"]
     assert float(layer[1]) < 0 and layer[2].endswith(" in mlp.up_proj") and layer[6].endswith(" in mlp.up_proj.weight")
 
 
 def test_tensors_sort_by_exact_values_and_read_in_few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     found = precision_report()
-    table = TENSORS.value(found)
+    table = LARGEST.value(found)
     rows = [(name, row) for name, variant in found.variants.items() for row in variant.tensors]
-    assert len(table["data"]) == len(rows) == len(rows_of(TENSORS.html(found)))
+    assert len(table["data"]) == len(rows) == len(rows_of(LARGEST.html(found)))
     for line, (name, row) in zip(table["data"], rows, strict=True):
         exact = dict(zip(table["headers"], line, strict=True))
         assert exact["Max error"] == row.max_rel and exact["Shape"] == "x".join(map(str, row.shape or ()))
         assert (exact["Variant"], exact["Layer"], exact["Error"], exact["Residual"]) == (name, row.layer, row.rms_rel, row.residual)
     monkeypatch.setattr(limits, "REPORT_TENSORS", 40)
     assert left_out(found) == len(rows) - 40
-    kept = TENSORS.value(found)["data"]
+    kept = LARGEST.value(found)["data"]
     assert len(kept) == 40
     largest = sorted((row.rms_rel or 0 for _, row in rows), reverse=True)[:40]
     assert sorted((line[5] for line in kept), reverse=True) == largest
     assert f"{len(rows) - 40} rows" in captions.tensors(left_out(found)) and "rows" not in captions.tensors(0)
-    assert all(line[5] is None for line in TENSORS.value(overflowing())["data"][:40])
+    assert all(line[5] is None for line in LARGEST.value(overflowing())["data"][:40])
 
 
 def test_figures_say_what_stands_at_their_edges() -> None:
@@ -151,10 +152,16 @@ def test_progress_lists_what_ran_and_what_runs() -> None:
 def test_text_from_outside_stays_text() -> None:
     hostile = hostile_precision_report()
     own = re.sub(r"<script>.*?</script>", "", document([precision_report(), hostile]), flags=re.DOTALL)
-    for html in (headline(hostile), TENSORS.html(hostile), tables.headroom(hostile), tables.settings(hostile), own):
+    for html in (
+        headline(hostile),
+        LARGEST.html(hostile),
+        listed(HEADROOM, hostile, of_reference(hostile)),
+        listed(SETTINGS, hostile),
+        own,
+    ):
         assert "<img" not in html and "\u202e" not in html
     assert "&lt;img" in own and "&lt;img" in headline(hostile)
-    assert "\u202e" not in str(TENSORS.value(hostile)) and "x" * 1_000 not in own
+    assert "\u202e" not in str(LARGEST.value(hostile)) and "x" * 1_000 not in own
     assert HOSTILE in hostile.summary  # plain text: escaped where it meets HTML
     assert not re.search(r"""(src|@import|url)\s*[=(]\s*["']?(https?:)?//""", own)
     archive = zipfile.ZipFile(BytesIO(tables_zip([hostile])))

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from analyzers.update_sparsity.columns import SPECTRAL, TENSORS, TRAJECTORY
 from analyzers.update_sparsity.published import published
 from components.results.downloads import file_name, tables_zip
 from components.results.export import document
+from components.results.tables import Sortable, listed
 from components.sparsity import tables
 from components.sparsity.result import headline
-from components.sparsity.tables import SPECTRAL, TENSORS, matching
+from components.sparsity.tables import matching
 from components.sparsity.text import captions
 from tests.components.markup import rows_of, text_of
 from tests.components.reports import HOSTILE
@@ -120,18 +122,18 @@ def test_long_lists_end_and_say_how_long_they_are() -> None:
 
 def test_roles_and_sizes_are_all_there() -> None:
     report = sparsity_report()
-    shown = [row[:7] for row in rows_of(tables.roles(report))]
+    shown = [row[:6] for row in rows_of(tables.roles(report))]
     assert shown[::2] == [
-        ["embedding", "bf16", "95%", "95%", "2%", "95%", "95%"],
-        ["attention", "bf16", "70%", "70%", "2%", "50%", "80%"],
-        ["mlp", "bf16", "72%", "72%", "2%", "69%", "75%"],
-        ["norm", "bf16", "100%", "100%", "2%", "100%", "100%"],
+        ["embedding, bf16", "95%", "95%", "2%", "95%", "95%"],
+        ["attention, bf16", "70%", "70%", "2%", "50%", "80%"],
+        ["mlp, bf16", "72%", "72%", "2%", "69%", "75%"],
+        ["norm, bf16", "100%", "100%", "2%", "100%", "100%"],
     ]
-    assert shown[3] == ["attention", "probe", "70%", "68%", "1%", "45%", "85%"]
+    assert shown[3] == ["attention, probe", "70%", "68%", "1%", "45%", "85%"]
     sizes = rows_of(tables.sizes(report))
-    assert sizes[3] == ["Relative, changed", "425,000", "1%", "2%", "0.5%", "4%", "5%", "6%", "7%", "8%", "9%"]
-    assert sizes[4:6] == [["All", "70%", "80%"], ["Changed", "0%", "25%"]]
-    assert sizes[6:] == [["Largest 0.1%", "10%"], ["Largest 1%", "40%"], ["Largest 5%", "80%"]]
+    assert sizes[3] == ["Relative, changed", "425,000", "1%", "2%", "0.5%", "4%", "5%", "6%", "7%", "8%", "9%", "0%", "25%"]
+    assert [row[-2:] for row in sizes[1:3]] == [["–", "–"], ["70%", "80%"]]
+    assert sizes[4:] == [["Largest 0.1%", "10%", "–"], ["Largest 1%", "40%", "–"], ["Largest 5%", "80%", "–"]]
     assert "estimated for all" in tables.sizes(sampled_report())
 
 
@@ -146,17 +148,17 @@ def test_this_pair_stands_among_the_published_by_its_sparsity() -> None:
 
 
 def test_checkpoints_of_a_trajectory_are_numbered_and_pinned() -> None:
-    rows = rows_of(tables.trajectory(sparsity_report(**trajectory(3))))
+    rows = rows_of(listed(TRAJECTORY, sparsity_report(**trajectory(3))))
     assert [row[0] for row in rows] == [f"{i}. org/tuned@step-{i} @ 0000000" for i in (1, 2, 3)]
     assert rows[0][1:3] == ["95%", "95%"]
-    assert tables.trajectory(sparsity_report()) == ""
+    assert listed(TRAJECTORY, sparsity_report()) == ""
 
 
 def test_tensors_and_matrices_sort_by_exact_values_and_read_in_few_digits() -> None:
     unread = {"values_read": 0, "sparsity": None, "num_changed": 0, "changed_rows": None}
     mixed = tensor("a", 0, "mlp", tuned_name="model.a", tuned_dtype="F32", sparsity=0.123456)
     report = sparsity_report(tensors=[mixed, tensor("b", None, "embedding", **unread)], spectral=[spectrum()])
-    table = TENSORS.value(report)
+    table = Sortable(TENSORS, "m-tensors").value(report)
     exact, read = (
         [dict(zip(table["headers"], row, strict=True)) for row in rows] for rows in (table["data"], table["metadata"]["display_value"])
     )
@@ -170,7 +172,7 @@ def test_tensors_and_matrices_sort_by_exact_values_and_read_in_few_digits() -> N
     )
     assert "2 tensors compared." in captions.tensors(report)
     assert "one row for each layer and role" in captions.tensors(sparsity_report(tensors_aggregated=True))
-    matrices = SPECTRAL.value(report)
+    matrices = Sortable(SPECTRAL, "m-spectral").value(report)
     named = dict(zip(matrices["headers"], matrices["metadata"]["display_value"][0], strict=True))
     assert (named["Stable rank"], named["Angle, left"], named["In principal mask"], named["In low-magnitude mask"]) == (
         "1.5",
@@ -188,7 +190,7 @@ def test_text_from_outside_stays_text() -> None:
         headline(hostile),
         matching(hostile),
         tables.roles(hostile),
-        tables.trajectory(hostile),
+        listed(TRAJECTORY, hostile),
         tables.among_published(hostile),
         own,
     ):

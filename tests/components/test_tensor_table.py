@@ -1,7 +1,9 @@
 """The table of tensors: exact values to sort by, readable ones to read, and nothing where nothing was read."""
 
-from components.dtype.tables import TENSORS, representable
+from analyzers.dtype_detection.columns import TENSORS
+from components.dtype.tables import representable
 from components.dtype.text import tensors as about_tensors
+from components.results.tables import Sortable
 from tests.components.reports import hostile_report, report
 
 
@@ -11,18 +13,20 @@ def _unread() -> dict[str, object]:
 
 
 def test_values_are_exact_and_what_is_read_is_short() -> None:
-    table = TENSORS.value(report())
+    table = Sortable(TENSORS, "m-tensors").value(report())
     columns = {name: index for index, name in enumerate(table["headers"])}
     exact, read = table["data"][0], table["metadata"]["display_value"][0]
     assert (exact[columns["Smallest > 0"]], read[columns["Smallest > 0"]]) == (3e-7, "3.00e-7")
     assert (exact[columns["Norm"]], read[columns["Norm"]]) == (12.25, "12.2")
     styles = table["metadata"]["styling"][0]
-    assert [name for name in columns if "right" in styles[columns[name]]] == ["Largest", "Norm", "Zeros", "Fossil rows", "Smallest > 0"]
+    assert [name for name in columns if "right" in styles[columns[name]]] == [
+        "Largest", "Norm", "Zeros", "Fossil rows", "Smallest > 0", "Smallest", "NaN", "Infinite",
+    ]  # fmt: skip
     assert list(columns)[:2] == ["Name", "Lineage"]
 
 
 def test_a_tensor_that_was_not_read_shows_no_counts() -> None:
-    table = TENSORS.value(report(tensors=[_unread()]))
+    table = Sortable(TENSORS, "m-tensors").value(report(tensors=[_unread()]))
     row = dict(zip(table["headers"], table["metadata"]["display_value"][0], strict=True))
     assert (row["Zeros"], row["Fossil rows"], row["Largest"], row["Lineage"]) == ("–", "–", "–", "not read")
 

@@ -1,11 +1,15 @@
 """The result of the toy analyzer."""
 
+from functools import partial
+
 from components.forms.form import command, permalink
-from components.results.layout import Layout, Said, Tab
+from components.results.layout import Layout, Piece, Said, Tab
+from components.results.tables import listed
 from components.text.headline import card
 from components.text.markup import head
 from components.text.plain_text import html
 from tests.toy import ToyReport
+from tests.toy.columns import COUNT
 
 
 def headline(report: ToyReport, links: bool) -> str:
@@ -19,5 +23,5 @@ RESULT: Layout[ToyReport] = Layout(
     headline=headline,
     permalink=permalink,
     command=command,
-    tabs=(Tab("Count", [Said(lambda report: f"It has {report.tensors} tensors.")]),),
+    tabs=(Tab("Count", [Said(lambda report: f"It has {report.tensors} tensors."), Piece(partial(listed, COUNT))]),),
 )

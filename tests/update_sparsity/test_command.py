@@ -82,16 +82,23 @@ def test_a_line_for_each_pair_of_tensors(tmp_path: Path, capsys: pytest.CaptureF
     one, other = pair(tmp_path, base, tuned)
     status, out, err = command(capsys, str(one), str(other), "--exact", "--tensors")
     assert (status, err) == (0, "")
-    table = [re.split(r" {2,}", line) for line in out[out.index("\nTensor  ") :].strip().splitlines()]
+    table = [re.split(r" {2,}", line) for line in out[out.index("\nName  ") :].strip().splitlines()]
     assert [row[0] for row in table[1:]] == list(base)
     for i, (name, row) in enumerate(zip(base, table[1:], strict=True)):
         update = tuned[name].double() - base[name].double()
         cells = dict(zip(table[0], row, strict=True))
-        assert (cells["Dtype"], cells["Shape"], cells["Changed"], cells["Lost"]) == ("BF16", "8 x 16", str(i), "0")
+        assert (cells["Dtypes"], cells["Shape"], cells["Changed"], cells["Lost to rounding"]) == ("BF16", "8 x 16", str(i), "0")
         assert float(cells["Largest update"]) == pytest.approx(float(update.abs().max()), rel=5e-3)
-        assert float(cells["|D|"]) == pytest.approx(float(update.norm()), rel=5e-3)
-        assert float(cells["|D|/|W|"]) == pytest.approx(float(update.norm() / base[name].double().norm()), rel=5e-3)
-        for title, share in (("Sparsity", 1 - i / 128), ("Probe", 1 - i / 128), ("Rows", i / 8), ("Columns", float(i > 0) / 16)):
+        assert float(cells["|update|"]) == pytest.approx(float(update.norm()), rel=5e-3)
+        assert float(cells["|update| / |base|"].rstrip("%")) == pytest.approx(
+            100 * float(update.norm() / base[name].double().norm()), rel=5e-3
+        )
+        for title, share in (
+            ("Sparsity", 1 - i / 128),
+            ("By the probe", 1 - i / 128),
+            ("Rows changed", i / 8),
+            ("Columns changed", float(i > 0) / 16),
+        ):
             assert float(cells[title].rstrip("%")) == pytest.approx(100 * share, rel=5e-3)
 
 

@@ -1,0 +1,33 @@
+"""The tables of check."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from analyzers.account import COVERAGE
+from analyzers.check.report import LEVELS, CheckReport, Finding
+from analyzers.columns import Column, Table
+
+
+def _summary(report: CheckReport) -> Iterator[dict[str, Any]]:
+    yield {
+        "model": report.checkpoint.ref,
+        "commit": report.checkpoint.commit[:12],
+        "base": report.base.ref if report.base else None,
+        **{f"{level}_findings": report.count(level) for level in LEVELS[::-1]},
+        "bytes": report.checkpoint.bytes,
+        "saving_bytes": report.saving_bytes,
+        "coverage": report.covered_share,
+    }
+
+
+TABLES = (
+    Table("summary", _summary),
+    # with the number of tensors in place of their names
+    Table(
+        "findings",
+        lambda report: report.findings,
+        (Column("tensors", value=lambda row: len(row.tensors)),),
+        files=Finding.model_fields,
+    ),
+    *COVERAGE,
+)

@@ -1,0 +1,280 @@
+"""The tables of exit feedback."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from analyzers.columns import Column, Table, formatted
+from analyzers.exit_feedback.results import HISTOGRAM_BINS, Alignment, CostRow, Distribution, LayerRow, LossBin, SweepRow
+from analyzers.exit_feedback.signals import EXACT, NULL
+from analyzers.formatting import NOTHING, count, magnitude, share, size
+
+if TYPE_CHECKING:
+    from analyzers.exit_feedback.report import ExitReport
+
+_OVER = ("seeds", "mean_over_seeds", "standard_error")
+_SETTINGS = ("rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha", "residual", "mass_threshold", "anchors", "seed")
+_LABELS = {"rank_exact": "exact", "topk_by": "top-k by", "residual": "lambda", "mass_threshold": "mass"}
+# A share above this is shown as a bound; the rest says more.
+_NEARLY = 0.9999
+
+
+def cosine(value: float | None) -> str:
+    """Three decimals: ``0.860``, ``-0.018``."""
+    return NOTHING if value is None else f"{value:.3f}".replace("-0.000", "0.000")
+
+
+def mean(found: Distribution | None) -> str:
+    """The mean of cosines."""
+    return cosine(None if found is None else found.mean)
+
+
+def spread(found: Distribution | None) -> str:
+    """The tenth and the ninetieth percentile."""
+    return NOTHING if found is None else f"{cosine(found.p10)} to {cosine(found.p90)}"
+
+
+def settings(given: Any) -> str:
+    """The settings of a signal, apart from its seed: ``rank 32, k 8``; a dash if it has none."""
+    hidden = ("seed", "fresh", "rank_tail")
+    named = {_LABELS.get(key, key): value for key, value in given.items() if value is not None and key not in hidden}
+    return ", ".join(f"{name} {value if isinstance(value, str) else f'{value:,g}'}" for name, value in named.items()) or NOTHING
+
+
+def _files(*fields: str) -> tuple[str, ...]:
+    """Names in files: four for the distribution of a cosine."""
+    spreads = {name: [f"{name}_{part}" for part in Distribution.model_fields] for name in ("cosine", "before_norm_cosine")}
+    return tuple(name for field in fields for name in spreads.get(field, [field]))
+
+
+_COSINES = (
+    Column("cosine_mean", "Mean cosine", cosine, "cosine.mean"),
+    Column("cosine_p10", "80% of tokens", cosine, "cosine.p10", cell=lambda row: spread(Column("cosine").value_of(row)), width=146),
+    Column("cosine_p50", "Median", cosine, "cosine.p50"),
+    Column("cosine_p90", value="cosine.p90"),
+    Column("total_cosine", "Total cosine", cosine),
+    *formatted(magnitude, norm_ratio="Norm ratio", best_scale="Best scale"),
+)
+
+
+def _sides(report: "ExitReport") -> Iterator[tuple[str, str, Alignment]]:
+    for name, method in report.methods.items():
+        yield name, "head", method
+        yield name, "before norm", method.before_norm
+
+
+def _methods(report: "ExitReport") -> Iterator[dict[str, Any]]:
+    for name, at, alignment in _sides(report):
+        row = {"method": name, "at": at, **vars(alignment)}
+        if at == "head":
+            row |= report.methods[name].settings
+            if over := report.methods[name].over_seeds:
+                row |= dict(zip(_OVER, (len(over.values), over.mean, over.standard_error), strict=True))
+        yield row
+
+
+METHODS = Table(
+    "methods",
+    _methods,
+    (
+        Column("method", "Signal", width=150),
+        *_COSINES,
+        Column("before_norm", "Before the norm", cosine, "before_norm.cosine.mean"),
+        Column("inner_ratio", "Norm ratio", magnitude, "before_norm.norm_ratio"),
+        Column("settings", "Settings", cell=lambda row: settings(row["settings"])),
+    ),
+    files=("method", "at", *_files("cosine"), *(name for name in Alignment.model_fields if name not in ("cosine", "histogram")),
+           *_OVER, *_SETTINGS, "seconds", "peak_bytes"),
+)  # fmt: skip
+# For people: at the head alone, with what it becomes before the norm.
+SIGNALS = replace(METHODS, rows=lambda report: [row for row in _methods(report) if row["at"] == "head"])
+
+
+def _seeds(report: "ExitReport") -> Iterator[dict[str, Any]]:
+    """The null last."""
+    for name, over in [*((name, method.over_seeds) for name, method in report.methods.items()), (NULL, report.null)]:
+        if over is not None:
+            yield {"method": name, **vars(over)}
+
+
+SEEDS = Table(
+    "",
+    _seeds,
+    (
+        Column("method", "Random codes"),
+        Column("seeds", "Seeds", count, lambda row: len(row["values"])),
+        Column("mean", "Mean cosine", cosine),
+        Column("standard_error", "Standard error", lambda error: f"{error:.2g}"),
+        Column("values", "Range", str, cell=lambda row: f"{cosine(min(row['values']))} to {cosine(max(row['values']))}"),
+    ),
+    title="Draws of random codes on this frozen model",
+)
+
+
+def _energy(report: "ExitReport") -> Iterator[dict[str, Any]]:
+    exact = report.exact
+    yield {"method": EXACT, "head": exact.parallel_energy, "before_norm": exact.parallel_energy_before_norm}
+    for name, method in report.methods.items():
+        yield {"method": name, "head": method.parallel_energy, "before_norm": method.before_norm.parallel_energy}
+
+
+def _along(energy: float) -> str:
+    return share(round(energy, 12))
+
+
+def _orthogonal(energy: float) -> str:
+    """Without digits of rounding noise."""
+    rest = 1 - round(energy, 12)
+    return f"> {100 * _NEARLY:g}%" if _NEARLY < rest < 1 else share(rest)
+
+
+ENERGY = Table(
+    "",
+    _energy,
+    (
+        Column("method", "Gradient"),
+        Column("head", "Along, at the head", _along),
+        Column("head_rest", "Orthogonal", _orthogonal, "head"),
+        Column("before_norm", "Along, before the norm", _along),
+        Column("before_norm_rest", "Orthogonal", _orthogonal, "before_norm"),
+    ),
+)
+
+
+def _loss_bins(report: "ExitReport") -> Iterator[dict[str, Any]]:
+    for name, method in report.methods.items():
+        yield from ({"method": name, **vars(row)} for row in method.loss_bins)
+
+
+def _by_loss(report: "ExitReport") -> Iterator[dict[str, Any]]:
+    for name, method in report.methods.items():
+        yield {"method": name, **{f"{row.low}": mean(row.cosine) for row in method.loss_bins}}
+    bins = next((method.loss_bins for method in report.methods.values()), ())
+    yield {"method": "Exact gradient's energy", **{f"{row.low}": share(row.exact_energy) for row in bins}}
+
+
+BY_LOSS = Table(
+    "",
+    _by_loss,
+    lambda report: (
+        Column("method", "Mean cosine"),
+        *(
+            Column(f"{row.low}", f"Loss {row.low:.2g} to {row.high:.2g}", str)
+            for row in next((method.loss_bins for method in report.methods.values()), ())
+        ),
+    ),
+)
+
+
+def _by_layer(report: "ExitReport") -> Iterator[dict[str, Any]]:
+    """The last layer first."""
+    for layer in sorted({row.layer for row in report.layers}, reverse=True):
+        rows = [row for row in report.layers if row.layer == layer]
+        yield {**vars(rows[0]), **{row.method: row.cosine and row.cosine.mean for row in rows}}
+
+
+BY_LAYER = Table(
+    "",
+    _by_layer,
+    lambda report: (
+        Column("layer", "Logit lens, layer", str),
+        Column("loss", "Loss", lambda loss: f"{loss:.3f}"),
+        Column("exact_parallel_energy", "Exact: along h", share),
+        *(Column(name, name, cosine) for name in report.methods),
+    ),
+)
+
+
+def _histogram(report: "ExitReport") -> Iterator[dict[str, Any]]:
+    edges = [-1 + 2 * edge / HISTOGRAM_BINS for edge in range(HISTOGRAM_BINS + 1)]
+    for name, at, alignment in _sides(report):
+        for low, high, tokens in zip(edges, edges[1:], alignment.histogram, strict=False):
+            yield {"method": name, "at": at, "low": low, "high": high, "tokens": tokens}
+
+
+# Rows of settings first, then those of seeds.
+SWEEP = Table(
+    "sweep",
+    lambda report: sorted(report.sweep, key=lambda row: row.parameter == "seed"),
+    (
+        Column("method", "Signal", width=150),
+        Column("parameter", "Setting"),
+        Column("value", "Value", count),
+        Column("seed", "Seed", str),
+        *_COSINES,
+        Column("kind", "Kind", value=lambda row: "ceiling" if row.ceiling else "null" if row.null else "signal"),
+    ),
+    files=_files(*SweepRow.model_fields),
+    title="Sweep",
+)
+
+
+def _swept(report: "ExitReport") -> Iterator[dict[str, Any]]:
+    by_setting: dict[tuple[str, str, int], list[SweepRow]] = {}
+    for row in report.sweep:
+        if row.parameter != "seed" and row.cosine is not None:
+            by_setting.setdefault((row.method, row.parameter, row.value), []).append(row)
+    for rows in by_setting.values():
+        means = {
+            "mean": sum(row.cosine.mean for row in rows if row.cosine) / len(rows),
+            "total": sum(row.total_cosine or 0.0 for row in rows) / len(rows),
+        }
+        yield {**vars(rows[0]), "seeds": len(rows), **means}
+
+
+# For a terminal: means over seeds.
+SWEPT = Table(
+    "",
+    _swept,
+    (
+        *SWEEP.columns[:3],  # type: ignore[index]
+        Column("seeds", "Seeds", count),
+        *formatted(cosine, mean="Mean cosine", total="Total cosine"),
+    ),
+    title="Sweep",
+)
+COST = Table(
+    "cost",
+    lambda report: report.cost.rows,
+    (
+        Column("method", "Gradient"),
+        Column("form", "Form"),
+        Column("seconds", "Time", lambda seconds: f"{1e3 * seconds:.3g} ms"),
+        Column("time_ratio", "Time vs exact", lambda ratio: f"{ratio:.2f}"),
+        Column("peak_bytes", "Memory", size),
+        Column("memory_ratio", "Memory vs exact", lambda ratio: f"{ratio:.2f}"),
+    ),
+    files=CostRow.model_fields,
+    title="Cost, relative to the fastest run of the exact gradient",
+)
+
+
+def _summary(report: "ExitReport") -> Iterator[dict[str, Any]]:
+    """The cosines of the methods in columns of their own."""
+    yield {
+        "model": report.checkpoint.ref,
+        "commit": report.checkpoint.commit[:12],
+        "vocabulary": report.head.vocabulary,
+        "width": report.head.width,
+        "data": report.inputs.source,
+        "samples": report.inputs.samples,
+        "measured": report.inputs.measured,
+        "dtype": report.dtype,
+        "loss": report.exact.loss,
+        "exact_parallel_energy": report.exact.parallel_energy,
+        "exact_parallel_energy_before_norm": report.exact.parallel_energy_before_norm,
+        **{f"cosine_{name}": method.cosine.mean if method.cosine else None for name, method in report.methods.items()},
+        "statement": report.statement,
+    }
+
+
+_BEFORE_NORM = tuple(Column(f"before_norm_cosine_{part}", value=f"before_norm_cosine.{part}") for part in Distribution.model_fields)
+TABLES = (
+    Table("summary", _summary),
+    METHODS,
+    Table("loss_bins", _loss_bins, _COSINES, files=("method", *(n for n in LossBin.model_fields if n != "cosine"), *_files("cosine"))),
+    Table("histogram", _histogram, files=("method", "at", "low", "high", "tokens")),
+    Table("layers", lambda report: report.layers, (*_COSINES, *_BEFORE_NORM), files=_files(*LayerRow.model_fields)),
+    replace(SWEEP, rows=lambda report: report.sweep),
+    COST,
+)

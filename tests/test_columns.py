@@ -1,0 +1,68 @@
+"""A column is declared once: what is added to a table of an analyzer is everywhere where the table is."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from analyzers import ANALYZERS
+from analyzers.columns import Column, Table
+from analyzers.data import Interval
+from analyzers.formatting import size
+from analyzers.tables import write_csv
+from components.results.layout import Piece
+from components.results.tables import Sortable
+from tests.components.markup import rows_of, text_of
+from tests.toy import ENTRY, ToyReport, ToyRequest, analyze, columns
+from tests.toy.result import RESULT
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch) -> ToyReport:
+    monkeypatch.setitem(ANALYZERS, "toy", ENTRY)
+    (made,) = (item for item in analyze(ToyRequest(model="sample:tiny-bf16")) if isinstance(item, ToyReport))
+    return made
+
+
+def test_a_column_declared_in_one_place_is_on_the_page_in_a_terminal_in_files_and_in_documents(
+    report: ToyReport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shown = size(report.checkpoint.bytes)
+    assert shown not in report.text()
+    monkeypatch.setattr(columns, "COLUMNS", [*columns.COLUMNS, Column("bytes", "Size", size, "checkpoint.bytes")])
+    (page,) = (part.html(report) for tab in RESULT.tabs for part in tab.parts if isinstance(part, Piece))
+    assert "Size" in text_of(page) and rows_of(page) == [[report.checkpoint.ref, "38", shown]]
+    heading, row = report.lines()[-2:]
+    assert heading.endswith("Size") and row.endswith(shown)
+    for document in (report.to_html(), report._repr_html_()):
+        assert "Size" in document and shown in document
+    write_csv([report], tmp_path)
+    with (tmp_path / "summary.csv").open(newline="") as file:
+        assert list(csv.DictReader(file)) == [{"model": report.checkpoint.ref, "tensors": "38", "bytes": str(report.checkpoint.bytes)}]
+    assert report.tables()["summary"].to_dict("records")[0]["bytes"] == report.checkpoint.bytes
+
+
+def test_a_column_says_what_is_unknown_and_where_it_is_shown() -> None:
+    table = Table(
+        "rates",
+        lambda report: report,
+        (
+            Column("name", "Name"),
+            Column("low", "95% interval", str, "interval.low"),
+            Column("long", "Long", only="page"),
+            Column("secret"),
+        ),
+        files=("name", "secret", "low", "more"),
+        title="Rates",
+    )
+    rows = [{"name": "\x1b[31m", "interval": None, "long": "x" * 500, "secret": 1, "more": 2}]
+    assert table.lines(rows) == ["Rates:", "Name          95% interval", "<U+001B>[31m             –"]
+    assert table.frame(rows).to_dict("records") == [{"name": "\x1b[31m", "secret": 1, "low": None, "more": 2}]
+    interval = Interval(estimate=0.5, low=0.25, high=0.75)
+    assert table.frame([{"interval": interval, "more": interval}]).iloc[0]["low"] == 0.25
+    assert table.frame([{"interval": interval, "more": interval}]).iloc[0]["more"] == interval.model_dump()
+    assert table.frame([]).empty and list(table.frame([])) == ["name", "secret", "low", "more"] and table.lines([]) == []
+    value = Sortable(table, "rates").value(rows)
+    assert value["headers"] == ["Name", "95% interval", "Long"]
+    name, low, long = value["data"][0]
+    assert (name, low, len(long)) == ("<U+001B>[31m", None, 160)

@@ -2,8 +2,8 @@
 
 
 def main() -> None:
-    """Serve the pages: `components.launch`, imported here only, because the process of every analysis imports the main module again."""
-    from components import launch
+    """Serve the pages: `components.server.launch`, imported here, because the process of every analysis imports the main module again."""
+    from components.server import launch
 
     launch.main()
 

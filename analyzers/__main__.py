@@ -31,13 +31,13 @@ TOOLS: Tools = {
 
 
 def _write_html(reports: Any, path: Any) -> None:
-    from components.results.export import write_html
+    from components.results.html_documents import write_html
 
     write_html(reports, path)
 
 
 def _contribute(reports: Any, dataset: str) -> str:
-    from components.site.archive import contribute
+    from components.site.stored_results import contribute
 
     return contribute(reports, dataset)
 

@@ -19,11 +19,11 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 
 from analyzers import limits
 from analyzers.coverage import Coverage
-from analyzers.data import Data
 from analyzers.errors import InvalidRequest, LimitExceeded, MissingExtra
 from analyzers.extras import extras_explained
 from analyzers.formatting import parse_bytes, plural, size
 from analyzers.options import Option
+from analyzers.records import Record
 from analyzers.terminal import joined, printable
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MAX_BUDGET_BYTES = 4_000_000_000  # The largest sample in quick mode; exact mode reads everything.
 
 
-class Progress(Data):
+class Progress(Record):
     """``done`` of ``total``, counted in ``unit`` ("bytes", "tensors", "samples")."""
 
     done: int
@@ -42,7 +42,7 @@ class Progress(Data):
     note: str = ""
 
 
-class Request(Data):
+class Request(Record):
     """The input of an analyzer. Validates everything: page, command line, API and MCP all use it."""
 
 
@@ -117,7 +117,7 @@ def check_size(nbytes: int, largest: int | None, instead: str = "quick mode, or 
         raise LimitExceeded(f"This would read {size(nbytes)}; the limit here is {size(largest)}. Use {instead}.")
 
 
-class CheckpointFacts(Data):
+class CheckpointFacts(Record):
     """A checkpoint as a whole. ``parameters`` excludes buffers; ``bytes`` and ``files`` count its weights."""
 
     ref: str
@@ -130,7 +130,7 @@ class CheckpointFacts(Data):
     quantization: str | None
 
 
-class Environment(Data):
+class Environment(Record):
     """The software and hardware of a run; not part of a report's id or of its equality."""
 
     python: str
@@ -139,7 +139,7 @@ class Environment(Data):
     libraries: dict[str, str]
 
 
-class Timing(Data):
+class Timing(Record):
     """Duration of a run; not part of a report's id or of its equality.
 
     seconds: in all; reading_seconds: reading and processing weights; bytes_per_second: of that time.
@@ -163,7 +163,7 @@ class NextStep(NamedTuple):
     model: str
 
 
-class Report(Data):
+class Report(Record):
     """The result of an analyzer. ``id`` is the content address of the resolved request (see `content_id`)."""
 
     # What an analyzer does with the weights that its answer covers.

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from analyzers.data import Data
 from analyzers.extras import extras_explained
 from analyzers.formatting import NOTHING
+from analyzers.records import Record
 from analyzers.terminal import columns
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def shape_column(key: str, title: str) -> Column:
 
 def _plain(value: Any) -> Any:
     """A record as a dict; anything else as it is."""
-    return value.model_dump() if isinstance(value, Data) else value
+    return value.model_dump() if isinstance(value, Record) else value
 
 
 @dataclass(frozen=True, slots=True)

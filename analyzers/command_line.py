@@ -135,14 +135,14 @@ def described(request: type[Request], name: str) -> str:
     return said[:1].lower() + said[1:].removesuffix(".")
 
 
-def given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+def given_options(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
     """The options of these names that are given."""
     return {name: value for name in names if (value := getattr(options, name, None)) is not None}
 
 
 def request_of(kind: type[RequestT], options: argparse.Namespace, **fields: Any) -> RequestT:
     """The request with these fields and the options that are given. Raises InvalidRequest."""
-    asked = given(options, kind.model_fields) | fields
+    asked = given_options(options, kind.model_fields) | fields
     listed = {name: parse(kind, name, value) for name, value in asked.items() if isinstance(value, str) and is_list(kind, name)}
     try:
         return kind(**asked | listed)

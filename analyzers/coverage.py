@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from analyzers.data import Data
 from analyzers.formatting import plural, share
+from analyzers.records import Record
 
 # compared: with another checkpoint; read: without one. The other classes are left out of the answer; tied copies and buffers are no loss.
 CLASSES = ("compared", "read", "tied", "buffer", "adapter", "unmatched", "undecoded", "excluded", "empty")
@@ -18,7 +18,7 @@ def unseen(blocks: int, most: float | None) -> str:
     return f"none in the {plural(blocks, 'block')} read{bound}"
 
 
-class Counted(Data):
+class Counted(Record):
     """The tensors of a class, their elements and their bytes in the files."""
 
     tensors: int
@@ -26,7 +26,7 @@ class Counted(Data):
     bytes: int
 
 
-class LeftOut(Data):
+class LeftOut(Record):
     """Tensors of one kind that the answer does not cover. what: names them; parameters: null if unknown; why: the reason."""
 
     what: str
@@ -35,7 +35,7 @@ class LeftOut(Data):
     why: str
 
 
-class NotRead(Data):
+class NotRead(Record):
     """A file that may hold weights and was not read. alternative: by its name it repeats weights that were read; not compared."""
 
     path: str
@@ -43,7 +43,7 @@ class NotRead(Data):
     alternative: bool = False
 
 
-class Coverage(Data):
+class Coverage(Record):
     """The account of one checkpoint: ``classes`` add up to the elements and bytes of its headers.
 
     parameters: elements of all stored tensors; covered: those that were compared, or read, or in quick mode sampled; a tensor that is

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers import limits
+from analyzers.atomic_files import replacing
 from analyzers.base import Report
 from analyzers.terminal import printable
-from analyzers.whole_files import whole
 
 if TYPE_CHECKING:
     import pandas
@@ -35,10 +35,10 @@ def write_csv(reports: Sequence[Report], folder: Path) -> None:
                 gathered.setdefault(name, []).append(table)
     for name, parts in gathered.items():
         rows = pandas.concat(parts, ignore_index=True)
-        with whole(folder / f"{name}.csv") as file:
+        with replacing(folder / f"{name}.csv") as file:
             safe_text(rows).to_csv(file, index=False)
         if name in ("tensors", "neurons") and len(rows) > limits.REPORT_TENSORS:
-            with whole(folder / f"{name}.parquet") as file:
+            with replacing(folder / f"{name}.parquet") as file:
                 rows.to_parquet(file, index=False)
 
 

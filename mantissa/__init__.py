@@ -4,7 +4,7 @@ report = mantissa.dtype("org/model")
 report.summary, report.tables()["tensors"], report.plot("spectrum")
 """
 
-from mantissa.shadowing import check_packages
+from mantissa.package_shadowing import check_packages
 
 check_packages()
 

@@ -258,8 +258,8 @@ def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
     Raises InvalidRequest for anything but a report, and for one of another version of Mantissa; LimitExceeded for a larger file.
     """
     from analyzers.errors import InvalidRequest
-    from analyzers.outside_json import parse_json, parse_model
     from analyzers.terminal import printable
+    from analyzers.untrusted_json import parse_json, parse_model
 
     try:
         text = _read_bounded(Path(source)) if isinstance(source, os.PathLike) else source
@@ -318,7 +318,7 @@ def _ask(
 
 def _answer(items: Iterator[Any], name: str, stream: bool, progress: bool) -> Any:
     if progress:
-        from mantissa.progress import with_bar
+        from mantissa.progress_bar import with_bar
 
         items = with_bar(items, name)
     if stream:
@@ -350,8 +350,8 @@ def _of_batches(model: Any, batches: Iterable[Any], loss: Any, options: Mapping[
     if loss is not None and not callable(loss):
         raise InvalidRequest("With batches, loss is a function of model and batch that returns a scalar tensor.")
     request, access = _asked("conflict", {"model": model}, options, False, None)
-    from analyzers.gradient_conflict.given_batches import analyze_batches
-    from mantissa.held import unwrapped
+    from analyzers.gradient_conflict.caller_batches import analyze_batches
+    from mantissa.models_in_memory import unwrapped
 
     return analyze_batches(request, unwrapped(model), batches, loss, access)
 
@@ -392,9 +392,9 @@ def _named(model: Any, memory: dict[str, Any], tokenizer: Any) -> Any:
         raise InvalidReference(
             f"A model is a reference, a path, a module of torch or a state dict, not of the type {type(model).__name__}."
         )
-    from mantissa.held import held, unwrapped
+    from mantissa.models_in_memory import in_memory, unwrapped
 
     name = "state-dict" if isinstance(model, Mapping) else type(unwrapped(model)).__name__
-    repository = held(f"{name}-{len(memory) + 1}" if f"memory:{name}" in memory else name, model, tokenizer)
+    repository = in_memory(f"{name}-{len(memory) + 1}" if f"memory:{name}" in memory else name, model, tokenizer)
     memory[repository.ref] = repository
     return repository.ref

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
 from analyzers.base import Progress, Request, Timing, WeightsRequest, content_id, environment, request_error
-from analyzers.data import Data
 from analyzers.options import describe
+from analyzers.records import Record
 
 plain = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), max_size=5)
 
@@ -66,7 +66,7 @@ class _Asked(Request):
     name: str = ""
 
 
-class _Nested(Data):
+class _Nested(Record):
     inner: tuple[_Asked, ...]
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from analyzers import ANALYZERS
 from analyzers.columns import Column, Table
-from analyzers.data import Interval
 from analyzers.formatting import size
+from analyzers.records import Interval
 from analyzers.tables import write_csv
 from components.results.layout import Piece
 from components.results.tables import Sortable
-from tests.components.markup import rows_of, text_of
+from tests.components.html_text import rows_of, text_of
 from tests.toy import ENTRY, ToyReport, ToyRequest, analyze, columns
 from tests.toy.result import RESULT
 

@@ -463,7 +463,7 @@ def test_bad_commands(arguments: Sequence[str], capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(?:a|aa)+$"])
 def test_endless_filters(pattern: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzers.checkpoints.filters.FILTER_SECONDS", 0.5)
+    monkeypatch.setattr("analyzers.checkpoints.tensor_names.filters.FILTER_SECONDS", 0.5)
     folder = write(tmp_path, {"a" * 3000 + "!": normal(8, 8)})
     status, out, err = in_process(capsys, f"{folder}", "--include", pattern)
     assert (status, out) == (2, "") and "takes more than" in one_line(err)
@@ -513,7 +513,7 @@ def test_each_fault_is_one_sentence_in_time(hub: LocalHub) -> None:
         mine = API + repo if fault.pattern == API else f"{repo}/resolve/.*model.safetensors"
         hub.fault(replace(fault, pattern=mine))
         repositories[repo] = name
-    environ = os.environ | IMPATIENT | {"PATCHED": "analyzers.checkpoints.hub_transfers.HUB_MIN_BYTES_PER_SECOND=1000000"}
+    environ = os.environ | IMPATIENT | {"PATCHED": "analyzers.checkpoints.hub.transfers.HUB_MIN_BYTES_PER_SECOND=1000000"}
     started = []
     for first in range(3):
         names = list(repositories)[first::3]

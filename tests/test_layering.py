@@ -22,67 +22,67 @@ ANALYZER_PARTS = {
     "errors": set[str](),
     "extras": {"errors"},
     "limits": {"errors"},
-    "outside_json": {"limits"},
-    "data": set[str](),
+    "untrusted_json": {"limits"},
+    "records": set[str](),
     "options": {"errors"},
-    "base": {"coverage", "data", "errors", "extras", "formatting", "limits", "options", "terminal"},
-    "columns": {"data", "extras", "formatting", "terminal"},
+    "base": {"coverage", "records", "errors", "extras", "formatting", "limits", "options", "terminal"},
+    "columns": {"records", "extras", "formatting", "terminal"},
     "formatting": {"errors"},
-    "coverage": {"data", "formatting"},
-    "tables": {"base", "limits", "terminal", "whole_files"},
+    "coverage": {"records", "formatting"},
+    "tables": {"base", "limits", "terminal", "atomic_files"},
     "terminal": {"formatting"},
     "tensor_words": set[str](),
-    "account": {"base", "columns", "coverage", "data", "formatting", "terminal"},
+    "coverage_tables": {"base", "columns", "coverage", "records", "formatting", "terminal"},
     "markdown": {"terminal"},
-    "watched": set[str](),
-    "whole_files": {"terminal"},
+    "thread_calls": set[str](),
+    "atomic_files": {"terminal"},
     "command_line": {"base", "errors", "formatting", "limits", "options", "tables", "terminal"},
     "numerics": {"errors", "limits"},
     "checkpoints": {
         "base",
         "coverage",
-        "data",
+        "records",
         "errors",
         "formatting",
         "limits",
         "numerics",
-        "outside_json",
+        "untrusted_json",
         "tensor_words",
         "terminal",
-        "watched",
+        "thread_calls",
     },
     "language_models": {
         "base",
-        "data",
+        "records",
         "errors",
         "formatting",
         "limits",
         "checkpoints",
         "numerics",
         "options",
-        "outside_json",
+        "untrusted_json",
         "terminal",
-        "whole_files",
+        "atomic_files",
     },
 }
 # Tools use an analyzer, or act on what one finds. They are not analyzers, and no analyzer imports them but check, which turns the reports
 # of others into findings, counts what shrink would save, and asks transformers, in a process of `language_models`, what it would load.
 _FOR_TOOLS = {
     "base",
-    "data",
+    "records",
     "errors",
     "formatting",
     "limits",
     "checkpoints",
     "numerics",
     "command_line",
-    "outside_json",
+    "untrusted_json",
     "terminal",
-    "whole_files",
+    "atomic_files",
 }
 RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS}
 _FOR_CHECK = {
-    "account",
+    "coverage_tables",
     "columns",
     "coverage",
     "dtype_detection",
@@ -101,8 +101,8 @@ ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it reaches up, and only inside functions.
 # A report is drawn by the components that the registry names for it.
 EXCEPTIONS = {
-    ("analyzers.__main__", "components.results.export"),
-    ("analyzers.__main__", "components.site.archive"),
+    ("analyzers.__main__", "components.results.html_documents"),
+    ("analyzers.__main__", "components.site.stored_results"),
     ("analyzers.__main__", "components.library.pull_request"),
     ("analyzers.base", "analyzers"),
 }
@@ -126,7 +126,7 @@ LIBRARIES = {
     "httpx2": Library(eagerly=("analyzers.checkpoints.hub",), lazily=("components.library",)),
     "huggingface_hub": Library(eagerly=("analyzers.checkpoints.hub", "components.library")),
     "pandas": Library(eagerly=("components",), lazily=("analyzers",)),
-    "pyarrow": Library(lazily=("analyzers.scan", "analyzers.language_models.rows", "components.library")),
+    "pyarrow": Library(lazily=("analyzers.scan", "analyzers.language_models.data_rows", "components.library")),
     "plotly": Library(eagerly=("components",)),
     "spaces": Library(eagerly=("app", "components")),
     "sklearn": Library(eagerly=("analyzers.dtype_detection.fit_classifier",)),
@@ -136,7 +136,7 @@ LIBRARIES = {
             "analyzers.gradient_conflict",
             "analyzers.precision_variants",
             "analyzers.exit_feedback",
-            "mantissa.held",
+            "mantissa.models_in_memory",
             "mantissa.training",
         ),
         lazily=(
@@ -242,9 +242,7 @@ def library_breach(found: Import) -> str | None:
     library = LIBRARIES.get(found.target.split(".")[0])
     if library is None or found.types_only:
         return None
-    # The Hub's side of checkpoints is several modules: hub.py and hub_*.py.
-    module = "analyzers.checkpoints.hub" if found.module.startswith("analyzers.checkpoints.hub_") else found.module
-    if within(module, *library.eagerly) or (found.lazy and within(module, *library.lazily)):
+    if within(found.module, *library.eagerly) or (found.lazy and within(found.module, *library.lazily)):
         return None
     later = " (inside a function: also {})".format(", ".join(library.lazily)) if library.lazily else ""
     return f"only these may: {', '.join(library.eagerly) or 'none'}{later}"
@@ -334,8 +332,8 @@ def test_the_command_line_loads_nothing_heavy() -> None:
         ("analyzers.base", "import components.pages", "never back"),
         ("components.forms.links", "import app", "never back"),
         ("components.forms.links", "def f():\n    from tests import hub", "never back"),
-        ("analyzers.__main__", "from components.results import export", "allowed only inside a function"),
-        ("analyzers.command_line", "def f():\n    from components.results import export", "never back"),
+        ("analyzers.__main__", "from components.results import html_documents", "allowed only inside a function"),
+        ("analyzers.command_line", "def f():\n    from components.results import html_documents", "never back"),
         ("analyzers.__main__", "def f():\n    from components import pages", "never back"),
         ("analyzers.dtype_detection.lineage", "from analyzers.update_sparsity import swallowed", "analyzers.dtype_detection may import"),
         ("analyzers.dtype_detection.lineage", "from analyzers import update_sparsity", "analyzers.dtype_detection may import"),
@@ -346,8 +344,16 @@ def test_the_command_line_loads_nothing_heavy() -> None:
         ("analyzers.scan.tables", "import pyarrow", "only these may"),
         ("analyzers.numerics.count_kernels", "from analyzers import base", "analyzers.numerics may import"),
         ("analyzers.numerics.count_kernels", "from analyzers.checkpoints.tensor import Tensor", "analyzers.numerics may import"),
-        ("analyzers.checkpoints.sample", "def f():\n    from analyzers.language_models import load", "analyzers.checkpoints may import"),
-        ("analyzers.checkpoints.sample", "if TYPE_CHECKING:\n    import analyzers.dtype_detection", "analyzers.checkpoints may import"),
+        (
+            "analyzers.checkpoints.reading.sample",
+            "def f():\n    from analyzers.language_models import load",
+            "analyzers.checkpoints may import",
+        ),
+        (
+            "analyzers.checkpoints.reading.sample",
+            "if TYPE_CHECKING:\n    import analyzers.dtype_detection",
+            "analyzers.checkpoints may import",
+        ),
         ("analyzers.limits", "import analyzers.base", "analyzers.limits may import"),
         ("analyzers.checkpoints.local", "import huggingface_hub", "only these may"),
         ("analyzers.checkpoints.hubbub", "def f():\n    import huggingface_hub", "only these may"),
@@ -367,7 +373,14 @@ def test_the_command_line_loads_nothing_heavy() -> None:
     ],
 )
 def test_a_breach_is_found(module: str, source: str, message: str) -> None:
-    names = ["app", "components.results.export", "components.pages", "analyzers.base", "analyzers.update_sparsity", "analyzers.scan"]
+    names = [
+        "app",
+        "components.results.html_documents",
+        "components.pages",
+        "analyzers.base",
+        "analyzers.update_sparsity",
+        "analyzers.scan",
+    ]
     others = dict.fromkeys(names, "")
     breaches = violations({**others, module: source})
     assert any(breach.startswith(f"{module}:") and message in breach for breach in breaches), breaches
@@ -382,7 +395,7 @@ def test_a_breach_is_found(module: str, source: str, message: str) -> None:
     ],
 )
 def test_a_circle_is_found(second: str) -> None:
-    sources = {"analyzers.parents.analyze": "from .fit import fit", "analyzers.parents.fit": second}
+    sources = {"analyzers.parents.analyze": "from .least_squares import fit", "analyzers.parents.least_squares": second}
     (breach,) = violations(sources)
     assert "analyzers.parents.analyze" in breach and "in a circle" in breach
 
@@ -403,9 +416,9 @@ def test_a_heavy_library_is_found_through_other_modules() -> None:
     ("module", "source"),
     [
         ("app", "import gradio\nfrom components import pages\nfrom analyzers import limits"),
-        ("components.plots.dtype_detection", "import plotly.graph_objects as go\nfrom analyzers.numerics import formats"),
+        ("components.dtype.plots", "import plotly.graph_objects as go\nfrom analyzers.numerics import formats"),
         ("components.library.store", "from huggingface_hub import HfApi"),
-        ("analyzers.__main__", "def f():\n    from components.results import export"),
+        ("analyzers.__main__", "def f():\n    from components.results import html_documents"),
         ("analyzers.__main__", "def f():\n    import analyzers.dtype_detection"),
         ("analyzers.dtype_detection.report", "if TYPE_CHECKING:\n    import pandas\nfrom analyzers import base, errors, limits"),
         ("analyzers.dtype_detection.columns", "def f():\n    import pandas"),
@@ -413,11 +426,13 @@ def test_a_heavy_library_is_found_through_other_modules() -> None:
         ("analyzers.scan.worker", "from analyzers.dtype_detection import analyze\ndef f():\n    import pyarrow"),
         ("analyzers.numerics.device", "def f():\n    import torch"),
         ("analyzers.checkpoints.hub", "import huggingface_hub"),
-        ("analyzers.checkpoints.hub_session", "import huggingface_hub"),
+        ("analyzers.checkpoints.hub.session", "import huggingface_hub"),
         ("analyzers.numerics.torch_kernels", "def f():\n    import torch"),
         ("analyzers.language_models.load", "import torch, transformers\ndef f():\n    from accelerate import PartialState"),
     ],
 )
 def test_what_is_allowed_passes(module: str, source: str) -> None:
-    others = dict.fromkeys(["components.results.export", "components.pages", "analyzers.base", "analyzers.errors", "analyzers.limits"], "")
+    others = dict.fromkeys(
+        ["components.results.html_documents", "components.pages", "analyzers.base", "analyzers.errors", "analyzers.limits"], ""
+    )
     assert violations({**others, module: source}) == []

@@ -22,7 +22,7 @@ from analyzers.checkpoints import Access
 from analyzers.terminal import fitted, joined, printable, printable_json
 from components.check.result import RESULT
 from components.results.downloads import file_of
-from components.results.share import summary
+from components.results.share import share_summary
 from mantissa.commands import COMMANDS
 from tests.dtype_detection.checkpoints import normal, write
 
@@ -222,7 +222,7 @@ def test_the_page_shows_and_writes_no_name_that_forges_or_hides(sources: Sources
         assert CheckReport.model_validate_json(text) == report
         archive = ZipFile(BytesIO(file_of(report, "zip").content))
         written = [text, *(archive.read(name).decode() for name in archive.namelist())]
-        texts = [RESULT.headline(report, True), summary(report), report.summary, report.text(), joined(markdown(report)), *written]
+        texts = [RESULT.headline(report, True), share_summary(report), report.summary, report.text(), joined(markdown(report)), *written]
         assert not any(odd(text) or list(commands(text)) for text in texts)
 
 

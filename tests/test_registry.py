@@ -21,7 +21,7 @@ from tests.toy.form import filled, request
 ROOT = Path(__file__).parents[1]
 _SHARED = (
     *("app.py", "analyzers/__main__.py", "analyzers/command_line.py"),
-    *(f"components/{name}" for name in ("api", "forms", "look", "pages", "results", "running", "site", "text")),
+    *(f"components/{name}" for name in ("api", "forms", "appearance", "results", "running", "server", "site", "text")),
 )
 
 
@@ -47,11 +47,11 @@ def test_nothing_but_the_registry_names_an_analyzer() -> None:
     naming = {str(path.relative_to(ROOT)): found for path in files if (found := _named(path.read_text(encoding="utf-8")))}
     # The facts of passports that lists are filtered by, the reports of scans, the badges, and the page of families.
     assert naming == {
-        "components/api/library.py": {"dtype"},
+        "components/api/library_endpoints.py": {"dtype"},
         "components/site/embed.py": {"dtype", "check"},
-        "components/site/scans.py": {"dtype"},
+        "components/site/scan_import.py": {"dtype"},
         "components/site/badges.py": {"check"},
-        "components/site/routes.py": {"check", "parents"},
+        "components/server/routes.py": {"check", "parents"},
     }
     assert _named("from components.conflict import form") == {"conflict"} and _named("import analyzers.exit_feedback.report") == {"exit"}
 

@@ -5,19 +5,19 @@ from contextlib import ExitStack, closing
 from time import perf_counter
 
 from analyzers.base import Progress, Timing, check_size, content_id, environment
-from analyzers.check.base_findings import against_base, base_mismatch, dropped_layers
-from analyzers.check.findings import RULES, Facts, of_files
+from analyzers.check.base_rules import against_base, base_mismatch, dropped_layers
 from analyzers.check.loads import applies, judge
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
+from analyzers.check.rules import RULES, Facts, file_rules
 from analyzers.checkpoints import Access, Checkpoint, RelaidCopies, open_checkpoint, parse_reference, read_coverage
-from analyzers.checkpoints.adapters import is_adapter
+from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.coverage import Coverage
 from analyzers.dtype_detection import DtypeRequest, Inspection
 from analyzers.errors import MantissaError, UnsupportedWeights
-from analyzers.language_models.loading import LoadingOracle
+from analyzers.language_models.load_report import LoadingOracle
 from analyzers.parents import ParentsReport, ParentsRequest
 from analyzers.parents import analyze as analyze_parents
-from analyzers.parents.card import base_models
+from analyzers.parents.model_card import base_models
 from analyzers.shrink import NothingToShrink, Planned, make_plan
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity import analyze as analyze_sparsity
@@ -96,7 +96,7 @@ def _alone(
             raise
         notes += [*checkpoint.notes, f"No values were judged: {error}"]
         coverage = read_coverage(checkpoint, checkpoint.tensors, (), ())
-        return list(of_files(checkpoint, coverage)), coverage
+        return list(file_rules(checkpoint, coverage)), coverage
     with inspection:
         report = yield from inspection.run()
         notes += report.notes
@@ -106,7 +106,7 @@ def _alone(
             yield Progress(done=step.bytes_read, total=step.bytes_read, unit="bytes", note="comparing what is stored in two layouts")
         facts = Facts(checkpoint, report, inspection.results, plan, copies.found)
         found = [each for rule in RULES for each in rule(facts)]
-        return [*found, *of_files(checkpoint, report.coverage[0])], report.coverage[0]
+        return [*found, *file_rules(checkpoint, report.coverage[0])], report.coverage[0]
 
 
 def _plan(checkpoint: Checkpoint, notes: list[str]) -> Generator[Progress, None, list[Planned]]:

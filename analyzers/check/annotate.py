@@ -11,8 +11,8 @@ from pathlib import Path
 from analyzers.check.report import CheckReport, Level
 from analyzers.check.text import markdown, names
 from analyzers.command_line import print_text
-from analyzers.outside_json import parse_model
 from analyzers.terminal import joined, printable
+from analyzers.untrusted_json import parse_model
 
 _COMMANDS: dict[Level, str] = {"error": "error", "warning": "warning", "info": "notice"}
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from analyzers.account import COVERAGE
 from analyzers.check.report import LEVELS, CheckReport, Finding
 from analyzers.columns import Column, Table
+from analyzers.coverage_tables import COVERAGE
 
 
 def _summary(report: CheckReport) -> Iterator[dict[str, Any]]:

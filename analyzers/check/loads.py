@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analyzers.check.files import another_format, generation_settings, look_for_files
-from analyzers.check.findings import finding
+from analyzers.check.loads_files import another_format, find_missing_files, generation_settings
+from analyzers.check.loads_structure import compare_layers, compare_with_configuration
 from analyzers.check.report import Finding
-from analyzers.check.structure import compare_layers, compare_with_configuration
+from analyzers.check.rules import finding
 from analyzers.checkpoints import Checkpoint, Tensor, quoted
 from analyzers.errors import MantissaError, UnsupportedWeights
 from analyzers.formatting import listed, plural, share
-from analyzers.language_models.loading import Loading, LoadingOracle, loaded_tensors
+from analyzers.language_models.load_report import LoadingOracle, LoadReport, loaded_tensors
 
 _GATHER = "A sharded run saves this where its parameters were not gathered first: save it again with all of them."
 
@@ -27,13 +27,13 @@ def applies(checkpoint: Checkpoint) -> bool:
 
 def judge(
     checkpoint: Checkpoint, oracle: LoadingOracle | None, notes: list[str], unjudged: list[str]
-) -> tuple[Loading | None, list[Finding]]:
+) -> tuple[LoadReport | None, list[Finding]]:
     """Ask transformers how it loads the checkpoint, and turn the answer into findings.
 
     oracle: None if transformers cannot judge the checkpoint; notes: receives the class that was judged instead of the named one; unjudged:
     receives what was not judged, and why. Returns transformers' report, None if there is none, and the findings.
     """
-    found, why = look_for_files(checkpoint)
+    found, why = find_missing_files(checkpoint)
     if why:
         unjudged.append(f"Whether transformers would load it was not judged: {why}")
     if oracle is None:
@@ -66,7 +66,7 @@ def judge(
     return loading, found
 
 
-def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: Loading) -> Iterator[Finding]:
+def loads(config: Mapping[str, Any], tensors: Sequence[Tensor], loading: LoadReport) -> Iterator[Finding]:
     """Turn the report of transformers' loader into findings."""
     model = loading.model
     if loading.by_config:
@@ -111,7 +111,7 @@ def empty(tensors: Sequence[Tensor]) -> Iterator[Finding]:
         yield finding("empty", "error", "Tensors without values", detail, names)
 
 
-def _missing(config: Mapping[str, Any], loading: Loading) -> Finding:
+def _missing(config: Mapping[str, Any], loading: LoadReport) -> Finding:
     said = []
     if loading.missing:
         said.append(
@@ -129,7 +129,7 @@ def _missing(config: Mapping[str, Any], loading: Loading) -> Finding:
     return finding("loads", "error", "Weights are missing", " ".join(said), [*loading.missing, *loading.buffers])
 
 
-def _unexpected(tensors: Sequence[Tensor], loading: Loading) -> Finding:
+def _unexpected(tensors: Sequence[Tensor], loading: LoadReport) -> Finding:
     ignored = _stored(loading.unexpected, tensors)
     elements, every = sum(tensor.elements for tensor in ignored), sum(tensor.elements for tensor in tensors)
     # Names are those after transformers' renaming, which need not lead back to the stored ones.

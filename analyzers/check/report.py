@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from analyzers.base import CheckpointFacts, Reference, Report, Request
 from analyzers.coverage import Coverage
-from analyzers.data import Data
+from analyzers.records import Record
 
 # Raised whenever the same request would give another result
 ANALYSIS_VERSION = 4
@@ -58,7 +58,7 @@ class CheckRequest(Request):
         return self
 
 
-class Finding(Data):
+class Finding(Record):
     """One finding.
 
     title: the fault; detail: the numbers, and the remedy; saving_bytes: bytes that the remedy saves; tensors: names of the tensors at

@@ -1,8 +1,8 @@
 """The report as text for a terminal, and as Markdown."""
 
 from analyzers import markdown as md
-from analyzers.account import coverage_lines
 from analyzers.check.report import CheckReport, Finding
+from analyzers.coverage_tables import coverage_lines
 
 _NAMED = 5
 

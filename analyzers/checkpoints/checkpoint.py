@@ -10,23 +10,23 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from analyzers import limits
-from analyzers.checkpoints.adapters import adapter_note, is_adapter
-from analyzers.checkpoints.content import is_recognized, read_any_header
 from analyzers.checkpoints.file_tensors import count_once, file_tensors
-from analyzers.checkpoints.header import Header, Omitted
-from analyzers.checkpoints.layout import SkippedFile, WeightFiles, is_weights, select_weights, single_file
+from analyzers.checkpoints.formats.recognition import is_recognized, read_any_header
+from analyzers.checkpoints.formats.safetensors_header import Header, Omitted
 from analyzers.checkpoints.local import LocalFile, LocalRepository
-from analyzers.checkpoints.not_read import notes_on
 from analyzers.checkpoints.opening import open_repository
-from analyzers.checkpoints.outside_index import add_outside
-from analyzers.checkpoints.quantization import quantization
+from analyzers.checkpoints.quantization.description import quantization
+from analyzers.checkpoints.quantization.scales import pair_scales
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
-from analyzers.checkpoints.scales import pair_scales
 from analyzers.checkpoints.tensor import Tensor
-from analyzers.checkpoints.unknown_files import unknown_files
+from analyzers.checkpoints.tensor_names.adapters import adapter_note, is_adapter
+from analyzers.checkpoints.weight_files.not_read import notes_on
+from analyzers.checkpoints.weight_files.outside_index import add_outside
+from analyzers.checkpoints.weight_files.selection import SkippedFile, WeightFiles, is_weights, select_weights, single_file
+from analyzers.checkpoints.weight_files.unknown_files import unknown_files
 from analyzers.errors import CheckpointError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
-from analyzers.outside_json import InvalidJson, JsonTooLarge, parse_json
+from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 
 if TYPE_CHECKING:
     from analyzers.base import CheckpointFacts
@@ -43,7 +43,7 @@ class Checkpoint:
 
     ref, commit, public: see `Repository`; files: the open weight files; tensors: sorted by name with embedded numbers compared
     numerically, across files and formats, each tied tensor once; config: the unchecked contents of config.json, None if it is
-    missing or unreadable; quantization: the quantization method, None for unquantized weights (`names.quantization`);
+    missing or unreadable; quantization: the quantization method, None for unquantized weights (`description.quantization`);
     notes: remarks for the reader; parallel_reads: the number of concurrent reads the source benefits from; aliases: tensors of the same
     memory as one of ``tensors``, which counts for them; not_read: files that may hold weights and were not read, with the reason;
     omitted: tensors of ``files`` that are not read; outside_index: files that were read and that the index of their folder does not name;

@@ -5,12 +5,12 @@ from collections import Counter
 from itertools import chain
 from math import prod
 
-from analyzers.checkpoints.header import Header
-from analyzers.checkpoints.layout import GGUF, SAFETENSORS, WeightFiles, WeightSet
-from analyzers.checkpoints.names import is_buffer, layer, role
+from analyzers.checkpoints.formats.safetensors_header import Header
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
-from analyzers.checkpoints.weight_names import file_name, stem
+from analyzers.checkpoints.tensor_names.roles import is_buffer, layer, role
+from analyzers.checkpoints.weight_files.file_names import file_name, stem
+from analyzers.checkpoints.weight_files.selection import GGUF, SAFETENSORS, WeightFiles, WeightSet
 from analyzers.errors import InvalidCheckpoint
 from analyzers.terminal import plural, some_files
 

@@ -14,11 +14,11 @@ from itertools import islice
 from pathlib import Path
 
 from analyzers import limits
-from analyzers.checkpoints.components import MODULES, PIPELINE
-from analyzers.checkpoints.gguf_files import parts
-from analyzers.checkpoints.layout import GGUF, SAFETENSORS, SkippedFile, is_index, is_weights
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
+from analyzers.checkpoints.weight_files.component_folders import MODULES, PIPELINE
+from analyzers.checkpoints.weight_files.gguf_choice import numbered_parts
+from analyzers.checkpoints.weight_files.selection import GGUF, SAFETENSORS, SkippedFile, is_index, is_weights
 from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidCheckpoint, LimitExceeded
 from analyzers.terminal import printable
 
@@ -206,7 +206,7 @@ class LocalRepository:
 
     def _with_parts(self, name: str) -> dict[str, os.stat_result]:
         """Return the named file and, for a GGUF file, the other parts that are next to it, in order."""
-        names = parts(name)[1] if name.endswith(GGUF) else [name]
+        names = numbered_parts(name)[1] if name.endswith(GGUF) else [name]
         return {each: (self.folder / each).stat() for each in names if each == name or (self.folder / each).is_file()}
 
     def _scan(self) -> dict[str, os.stat_result]:

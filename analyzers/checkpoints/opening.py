@@ -41,14 +41,14 @@ def open_repository(text: str, access: Access) -> tuple[Repository, str]:
 def open_hub_or_cache(
     name: str, revision: str | None, access: Access, kind: Literal["models", "datasets"] = "models"
 ) -> tuple[Repository, str]:
-    """Open a repository like `hub.open_hub`.
+    """Open a repository like `hub_repository.open_hub`.
 
     If the Hub is unreachable and ``access`` is local, opens the cached snapshot and returns a sentence that says so.
 
-    Raises as `hub.open_hub` does.
+    Raises as `hub_repository.open_hub` does.
     """
     # Local import: the Hub's client takes 0.2 s to import, and samples and local files do not need it.
-    from analyzers.checkpoints.hub import cached_snapshot, open_hub
+    from analyzers.checkpoints.hub.hub_repository import cached_snapshot, open_hub
 
     try:
         return open_hub(name, revision, access, kind), ""

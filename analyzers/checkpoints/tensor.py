@@ -36,8 +36,8 @@ class Tensor:
     """One tensor of a checkpoint.
 
     file: index into ``Checkpoint.files``; offset: absolute byte offset of its first element in that file; nbytes: bytes of its elements.
-    role: embedding, attention, mlp, expert, router, norm, head or other (`names.role`). layer: the number of the block it belongs to, if
-    its name has one. buffer: True if it is not a trained parameter (`names.is_buffer`). scale: its scales, if it has any; holds_scales:
+    role: embedding, attention, mlp, expert, router, norm, head or other (`roles.role`). layer: the number of the block it belongs to, if
+    its name has one. buffer: True if it is not a trained parameter (`roles.is_buffer`). scale: its scales, if it has any; holds_scales:
     True if it contains the scales of other tensors, and so is not a parameter (`scales.pair_scales`). strides: elements from one index of
     an axis to the next, at least 0, of a view that is not contiguous and row-major (`elements.read_elements`), else None.
     """

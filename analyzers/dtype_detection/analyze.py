@@ -26,13 +26,13 @@ from analyzers.dtype_detection.collect import (
     unseen_share,
 )  # fmt: skip
 from analyzers.dtype_detection.count import IN_PLACE, Counted, SpanCounter
-from analyzers.dtype_detection.labels import Label, labels
+from analyzers.dtype_detection.labelled_models import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
-from analyzers.dtype_detection.quantize import Slabs, headroom, measure
-from analyzers.dtype_detection.quantize import plan as plan_slabs
-from analyzers.dtype_detection.readings import entropy, movable
+from analyzers.dtype_detection.notes import LEAST_EXPONENT, fp16_risk, notes, unread
+from analyzers.dtype_detection.quantization_headroom import Slabs, headroom, measure
+from analyzers.dtype_detection.quantization_headroom import plan as plan_slabs
 from analyzers.dtype_detection.report import ANALYSIS_VERSION, BufferRow, DtypeReport, DtypeRequest, Exponent, Untouched
-from analyzers.dtype_detection.statistics import (
+from analyzers.dtype_detection.statistics import (  # fmt: skip
     FORMATS,
     UNREAD,
     TensorResult,
@@ -40,11 +40,11 @@ from analyzers.dtype_detection.statistics import (
     extremes,
     layer_rows,
     share_counts,
+    summed,
     tensor_row,
-    together,
-)  # fmt: skip
-from analyzers.dtype_detection.training import infer_training
-from analyzers.dtype_detection.words import LEAST_EXPONENT, fp16_risk, notes, unread
+)
+from analyzers.dtype_detection.trainability import entropy, movable
+from analyzers.dtype_detection.training_precision import infer_training
 from analyzers.numerics.device import Device, choose_device
 
 
@@ -176,7 +176,7 @@ class Inspection:
         found = merge(chosen.floats, partials)
         self.results = results = in_order(found, chosen.floats)
         read = [r for r in results if r.statistics.tallies.values_read]
-        whole = together([r.statistics for r in read])
+        whole = summed([r.statistics for r in read])
         parameters: dict[str, int] = {}
         for tensor in chosen.parameters:
             if tensor.has_values or not tensor.bits:  # blocks of GGUF are weights too, though their values are not decoded

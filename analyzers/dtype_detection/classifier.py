@@ -7,7 +7,7 @@ tell apart has
 
 where r is the share left to the precisions that they cannot: those have a single family among the labelled models (fp32), so models that
 resemble it may as well share that family's own recipe. They keep their share of the families. `fit_classifier` makes the file and
-`evaluation` measures its accuracy.
+`classifier_evaluation` measures its accuracy.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ from functools import cache, cached_property
 from math import dist, exp, isfinite, log10
 from typing import Literal
 
-from analyzers.data import Data
-from analyzers.dtype_detection.evaluation import Alternative, Evaluation
-from analyzers.dtype_detection.labels import REFERENCE, Example, Magnitude
+from analyzers.dtype_detection.classifier_evaluation import Alternative, Evaluation
+from analyzers.dtype_detection.labelled_models import REFERENCE, Example, Magnitude
+from analyzers.records import Record
 
 Reason = Literal["clear", "unclear", "unsupported", "unlearned"]
 
@@ -29,7 +29,7 @@ FLOOR = 1e-14
 CONFIDENT = 0.9
 
 
-class Feature(Data):
+class Feature(Record):
     """One magnitude. mean, scale: of its log10; weights: of its standardised log10, by precision."""
 
     name: Magnitude
@@ -55,7 +55,7 @@ class Estimate:
     distance: float
 
 
-class Classifier(Data):
+class Classifier(Record):
     """Coefficients of the classifier, and the models they were fitted on.
 
     intercepts: for the precisions that magnitudes tell apart. rates: shares of the families, with one family added to each precision.
@@ -110,7 +110,7 @@ class Classifier(Data):
         return Estimate(likeliest, found, "clear", nearest, distance)
 
 
-class Fit(Data):
+class Fit(Record):
     """Content of reference/classifier.json.
 
     command: the command that writes the file. versions: of the software that fitted it. penalty: C, the inverse strength of the L2 penalty;

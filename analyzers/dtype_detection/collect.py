@@ -13,16 +13,16 @@ from typing import Self, TypeVar
 import numpy as np
 
 from analyzers.checkpoints import Checkpoint, Plan, Span, Tensor, select
-from analyzers.checkpoints.adapters import is_adapter, is_adapter_parameter
-from analyzers.checkpoints.names import INTEGER_DTYPES
-from analyzers.checkpoints.quantization import describe_quantization, storage_note
-from analyzers.data import Interval
+from analyzers.checkpoints.quantization.description import describe_quantization, storage_note
+from analyzers.checkpoints.tensor_names.adapters import is_adapter, is_adapter_parameter
+from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
 from analyzers.dtype_detection.count import Counted
-from analyzers.dtype_detection.readings import Pool
 from analyzers.dtype_detection.report import DtypeRequest, Storage
 from analyzers.dtype_detection.statistics import EMPTY, SHARES, UNREAD, TensorResult, tensor_result
+from analyzers.dtype_detection.trainability import Pool
 from analyzers.errors import NoWeights, UnsupportedWeights
 from analyzers.numerics.intervals import Blocks
+from analyzers.records import Interval
 from analyzers.terminal import not_read
 
 K = TypeVar("K")

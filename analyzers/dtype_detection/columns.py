@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from analyzers.account import COVERAGE
 from analyzers.columns import TENSOR_NAME, Column, Table, formatted, shape_column
-from analyzers.data import Interval
+from analyzers.coverage_tables import COVERAGE
 from analyzers.dtype_detection.advice import between
 from analyzers.dtype_detection.report import (
     BufferRow,
@@ -24,6 +23,7 @@ from analyzers.dtype_detection.report import (
 )
 from analyzers.dtype_detection.sentences import fp16_answer
 from analyzers.formatting import NOTHING, count, magnitude, plural, powers, share
+from analyzers.records import Interval
 
 _EXTREMES = [name for name in Extremes.model_fields if name != "exact"]
 # A row for each model.

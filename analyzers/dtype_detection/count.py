@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Chunk, Span, Tensor, row_length
 from analyzers.numerics import Accumulator, BitHistogram
 from analyzers.numerics.bins import NARROW
+from analyzers.numerics.few_significands import RUN, RUN_COUNTS, runs_of_few_significands
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
-from analyzers.numerics.runs import RUN, RUN_COUNTS, runs_of_few_significands
 
 # (mantissa, exponent) bits of the dtypes whose runs of neighbours are examined for a scaled fp8 grid
 _FIELDS = {"F64": (52, 11), "F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
@@ -35,8 +35,8 @@ ROW_EVIDENCE = {"F32": 8, "F16": 10}
 class Counted:
     """Counts of some elements of one tensor, or of several tensors; `together` merges them (associative, commutative).
 
-    runs: (RUN_COUNTS,) counts of the kinds of runs of 128 neighbours, see `numerics.runs`. exact_rows: ancestor format -> number of rows
-    exact in it throughout (for fp16: and not exact in bf16).
+    runs: (RUN_COUNTS,) counts of the kinds of runs of 128 neighbours, see `numerics.few_significands`. exact_rows: ancestor format ->
+    number of rows exact in it throughout (for fp16: and not exact in bf16).
     """
 
     histogram: BitHistogram

@@ -19,8 +19,7 @@ from analyzers import formatting
 from analyzers.dtype_detection.report import Evidence
 from analyzers.numerics import BF16, FP16, BinGroups, BitHistogram, bins
 from analyzers.numerics.bins import bin_count
-from analyzers.numerics.formats import FP32
-from analyzers.numerics.runs import (
+from analyzers.numerics.few_significands import (
     ALL_E2M1,
     DULL,
     FEW_4,
@@ -35,6 +34,7 @@ from analyzers.numerics.runs import (
     TELLING_4,
     TELLING_8,
 )
+from analyzers.numerics.formats import FP32
 
 # A proof needs odds below 10^-9, so that none of a million tensors passes by accident, and 8 different values.
 PROOF_LOG10 = -9.0
@@ -270,7 +270,7 @@ def _last_bit(test: Test, dtype: str) -> NDArray[np.bool_]:
 
 
 def run_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
-    """Apply the fp8 test to the counts of `numerics.runs` for values ``stored`` in a dtype. None if no run could be tested.
+    """Apply the fp8 test to the counts of `numerics.few_significands` for values ``stored`` in a dtype. None if no run could be tested.
 
     Two mantissa bits (E5M2) leave at most 4 significands in any run, three (E4M3 and its FNUZ form) at most 8. Only telling runs prove
     anything: integers and 4- and 6-bit floats have few significands too.
@@ -297,7 +297,8 @@ def run_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
 
 
 def block_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
-    """Apply the fp4 test to the counts of `numerics.runs`. None if most blocks of 16 are off the grid, as those of native weights are.
+    """Apply the fp4 test to the counts of `numerics.few_significands`. None if most blocks of 16 are off the grid, as those of native
+    weights are.
 
     Ternary weights and integers of 2 and 3 bits are on the grid too, but never reach from t to 12 t; neither do the 4-bit floats of
     bitsandbytes, whose smallest value differs; longer integers take 5 or 7 steps. The format is mxfp4 if t is a power of two that

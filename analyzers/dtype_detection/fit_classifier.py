@@ -25,13 +25,13 @@ import sklearn  # type: ignore[import-untyped]
 from sklearn import config_context
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
+from analyzers.atomic_files import replacing
 from analyzers.dtype_detection.classifier import FITTED, FLOOR, Classifier, Estimate, Feature, Fit
-from analyzers.dtype_detection.evaluation import Alternative, OutOfFold, evaluate, likeliest_correct, log_loss
-from analyzers.dtype_detection.labels import CLASSES, LABELS, MAGNITUDES, Example, Magnitude, examples
-from analyzers.dtype_detection.rule import best_thresholds, rule, rule_correct
+from analyzers.dtype_detection.classifier_evaluation import Alternative, OutOfFold, evaluate, likeliest_correct, log_loss
+from analyzers.dtype_detection.labelled_models import CLASSES, LABELS, MAGNITUDES, Example, Magnitude, examples
+from analyzers.dtype_detection.rule_of_thumb import best_thresholds, rule, rule_correct
 from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.terminal import print_line
-from analyzers.whole_files import whole
 
 COMMAND = "python -m analyzers.dtype_detection.fit_classifier"
 
@@ -214,7 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         found = fit_all(options.labels)
-        with whole(options.out) as file:
+        with replacing(options.out) as file:
             file.write_text(json.dumps(found.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
     except MantissaError as error:
         print_line(str(error))

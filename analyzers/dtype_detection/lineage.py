@@ -23,7 +23,7 @@ from analyzers.dtype_detection.evidence import (
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
 from analyzers.formatting import plural
 from analyzers.numerics import FP16, BitHistogram, bins
-from analyzers.numerics.runs import DULL, FIXED_BF16, FIXED_FP16, FIXED_FP32, MANY, TELLING_8
+from analyzers.numerics.few_significands import DULL, FIXED_BF16, FIXED_FP16, FIXED_FP32, MANY, TELLING_8
 
 FORMAT_OF = {
     "F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8_e4m3", "F8_E5M2": "fp8_e5m2",
@@ -70,9 +70,9 @@ def judge(
 ) -> Judgement:
     """Judge the values of one dtype.
 
-    values: their histogram; runs: (RUN_COUNTS,), see `numerics.runs`; exact_rows: ancestor -> number of rows exact in it, which are fossils
-    if the rest is not. parts: judgements of the single tensors that ``values`` pools: each tensor may have its own grid, so the odds are no
-    better than the product of theirs.
+    values: their histogram; runs: (RUN_COUNTS,), see `numerics.few_significands`; exact_rows: ancestor -> number of rows exact in it, which
+    are fossils if the rest is not. parts: judgements of the single tensors that ``values`` pools: each tensor may have its own grid, so the
+    odds are no better than the product of theirs.
     """
     dtype, of_runs = values.dtype, runs.tolist()
     informative, counts = count_tested(values)

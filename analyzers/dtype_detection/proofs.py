@@ -3,15 +3,15 @@
 from functools import cache
 from pathlib import Path
 
-from analyzers.data import Data
-from analyzers.dtype_detection.labels import rows_of
+from analyzers.dtype_detection.labelled_models import rows_of
+from analyzers.records import Record
 
 PROOFS = Path(__file__).parent / "reference" / "proofs.csv"
 # Bytes that quick mode may read in the measurement
 QUICK_BUDGET = 100_000
 
 
-class Proofs(Data):
+class Proofs(Record):
     """Number of ``draws`` checkpoints for which an ancestor is proven, of the whole or of any tensor, in exact and in quick mode.
 
     what: the kind of native values, or the formats that normal values passed through; values: number of values in a copy, None for native

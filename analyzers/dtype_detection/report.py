@@ -11,8 +11,8 @@ from pydantic import Field, field_validator
 
 from analyzers.base import CheckpointFacts, Reference, WeightsReport, WeightsRequest
 from analyzers.coverage import Coverage
-from analyzers.data import Data, Interval
 from analyzers.options import Option
+from analyzers.records import Interval, Record
 
 Verdict = Literal[
     "native",
@@ -58,7 +58,7 @@ class DtypeRequest(WeightsRequest):
         return tuple(name for name in get_args(QuantizationFormat) if name in quantize)
 
 
-class Storage(Data):
+class Storage(Record):
     """Tensors stored in one dtype: its safetensors name, MXFP4 or NVFP4, or a quantized type of GGUF.
 
     Scales count as tensors and bytes, not as parameters. note: explains dtypes other than plain floats.
@@ -71,7 +71,7 @@ class Storage(Data):
     note: str = ""
 
 
-class Extremes(Data):
+class Extremes(Record):
     """Extremes over all selected parameters, of finite values only.
 
     abs_min counts zeros; norms are Frobenius norms per tensor, without zero norms. exact: False in quick mode, in which magnitudes are
@@ -86,7 +86,7 @@ class Extremes(Data):
     exact: bool
 
 
-class Counts(Data):
+class Counts(Record):
     """Counts among the values read.
 
     fp16_overflow: finite, |x| >= 65520; fp16_underflow: 0 < |x| <= 2^-25; fp16_subnormal: between that and 2^-14.
@@ -100,7 +100,7 @@ class Counts(Data):
     fp16_subnormal: int
 
 
-class Representable(Data):
+class Representable(Record):
     """Share of the finite nonzero values that each format holds exactly."""
 
     fp16: float | None
@@ -122,7 +122,7 @@ class Evidence:
     dataclass, because it takes a tenth of the memory of a model: a checkpoint may have 90,000 tensors.
     """
 
-    __pydantic_config__ = Data.model_config
+    __pydantic_config__ = Record.model_config
 
     test: str
     question: str
@@ -139,7 +139,7 @@ class Evidence:
     conclusion: str
 
 
-class Part(Data):
+class Part(Record):
     """Tensors and parameters with one lineage verdict."""
 
     verdict: Verdict
@@ -147,7 +147,7 @@ class Part(Data):
     parameters: int
 
 
-class Lineage(Data):
+class Lineage(Record):
     """Formats that the stored values have provably passed through.
 
     stored: the dtype of most parameters; passed_through: proven ancestors, without the stored format; parts: the tensors by their own
@@ -164,7 +164,7 @@ class Lineage(Data):
     statement: str
 
 
-class Training(Data):
+class Training(Record):
     """Precision in which the model was trained: an inference, or a label.
 
     verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided". ``probabilities`` sum to 1, or are empty. basis "family": that
@@ -178,21 +178,21 @@ class Training(Data):
     source: str | None
 
 
-class Fp16Risk(Data):
+class Fp16Risk(Record):
     """Risk of a cast of the weights to fp16. Says nothing about activations."""
 
     level: RiskLevel
     reasons: tuple[str, ...]
 
 
-class Exponent(Data):
+class Exponent(Record):
     """Number ``count`` of the values read with a magnitude in [2^exponent, 2^(exponent+1))."""
 
     exponent: int
     count: int
 
 
-class Movable(Data):
+class Movable(Record):
     """Movement that training in ``format`` alone, without fp32 master weights, still allows, by the size of its steps.
 
     frozen: share of the finite weights, rounded to the format, for which w + step and w - step both round (to nearest even) back to w;
@@ -209,7 +209,7 @@ class Movable(Data):
     statement: str
 
 
-class Untouched(Data):
+class Untouched(Record):
     """A tensor all of whose values read are one constant, or a norm or bias with at least half of them exactly at 1 or 0.
 
     share: of the values read that equal ``value``.
@@ -221,7 +221,7 @@ class Untouched(Data):
     share: float
 
 
-class Entropy(Data):
+class Entropy(Record):
     """Shannon entropy of single weights in the dtype of most of them, the limit for a lossless coder that looks at one weight at a time.
 
     bits_per_weight: of the stored pattern, out of ``stored_bits``; null for 32- and 64-bit floats. high_half_bits: of the upper 16 bits,
@@ -235,7 +235,7 @@ class Entropy(Data):
     exponent_bits: float
 
 
-class QuantizationError(Data):
+class QuantizationError(Record):
     """Error of rounding finite values to ``format``.
 
     rms_rel: |rounded - x| / |x| (Frobenius norms); null if all are zero. sqnr_db: -20 log10 of rms_rel; null if nothing is lost. exact:
@@ -271,7 +271,7 @@ class QuantizationRole(QuantizationError):
     blocks: int | None = None
 
 
-class TensorLineage(Data):
+class TensorLineage(Record):
     """Lineage of one tensor."""
 
     verdict: Verdict
@@ -279,7 +279,7 @@ class TensorLineage(Data):
     evidence: tuple[Evidence, ...]
 
 
-class TensorRow(Data):
+class TensorRow(Record):
     """One tensor; in very large checkpoints all tensors of one layer, role and dtype (``tensors`` of them, shape empty).
 
     norm: scaled up if the tensor was read in part (values_read < parameters). fossil_rows: rows all of whose values are exact in a narrower
@@ -309,7 +309,7 @@ class TensorRow(Data):
     fossil_rows: int
 
 
-class LayerRow(Data):
+class LayerRow(Record):
     """All tensors of one layer and role together; ``layer`` is null for tensors outside the layers."""
 
     layer: int | None
@@ -321,7 +321,7 @@ class LayerRow(Data):
     rms: float | None
 
 
-class BufferRow(Data):
+class BufferRow(Record):
     """A stored tensor that is not a parameter: listed, and excluded from everything else."""
 
     name: str

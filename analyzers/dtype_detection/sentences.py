@@ -27,11 +27,11 @@ def _trained(report: "DtypeReport") -> str:
         return f"Probably trained in {training.verdict} (inferred)."
     if report.outdated and training.verdict != "undecided":
         return "An older version of the analysis inferred the training precision: run it again."
-    why = f" {untold(report.lineage)}" if training.basis in ("classifier", "lineage") else ""
+    why = f" {undecided(report.lineage)}" if training.basis in ("classifier", "lineage") else ""
     return f"The training precision cannot be told from the weights.{why}"
 
 
-def untold(lineage: "Lineage") -> str:
+def undecided(lineage: "Lineage") -> str:
     """Say in a sentence why the stored values do not tell how they were trained."""
     own = dtype_name(lineage.stored)
     held = own if lineage.verdict == "mixed" or not lineage.passed_through else format_name(lineage.passed_through[-1])

@@ -12,8 +12,8 @@ from analyzers.base import finite
 from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.lineage import Judgement, judge
-from analyzers.dtype_detection.readings import untouched
 from analyzers.dtype_detection.report import Counts, Evidence, Extremes, LayerRow, Representable, TensorLineage, TensorRow
+from analyzers.dtype_detection.trainability import untouched
 from analyzers.numerics import BinGroups, BitHistogram, bins, sqrt_of
 from analyzers.tensor_words import layer_name
 
@@ -99,7 +99,7 @@ def statistics(values: BitHistogram, elements: int) -> Statistics:
     return Statistics(tallies, abs_min, abs_min_nonzero, abs_max, square)
 
 
-def together(parts: Sequence[Statistics]) -> Statistics:
+def summed(parts: Sequence[Statistics]) -> Statistics:
     """Combine the statistics of several tensors."""
     squares = [p.square for p in parts if p.square is not None]
     return Statistics(
@@ -113,7 +113,7 @@ def together(parts: Sequence[Statistics]) -> Statistics:
 
 @dataclass(frozen=True, slots=True)
 class TensorResult:
-    """One tensor with its statistics, its own lineage, and the answer of `readings.untouched`."""
+    """One tensor with its statistics, its own lineage, and the answer of `trainability.untouched`."""
 
     tensor: Tensor
     statistics: Statistics
@@ -121,7 +121,7 @@ class TensorResult:
     untouched: tuple[float, float] | None
 
 
-EMPTY = together(())
+EMPTY = summed(())
 UNREAD = Judgement("undecided", (), ())
 
 
@@ -138,7 +138,7 @@ def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:
     parts = [r.statistics for r in results if r.statistics.square is not None]
     norms = [norm for part in parts if (norm := part.norm) != 0]
     known = [norm for norm in norms if norm is not None]
-    whole = together(parts)
+    whole = summed(parts)
     return Extremes(
         abs_min=whole.abs_min,
         abs_min_nonzero=whole.abs_min_nonzero,
@@ -167,7 +167,7 @@ def aggregate_rows(results: Sequence[TensorResult]) -> Iterator[TensorRow]:
             evidence=_sum_evidence(group),
         )
         read = [r for r in group if r.statistics.tallies.values_read]
-        whole = together([r.statistics for r in read])
+        whole = summed([r.statistics for r in read])
         if whole.square is not None:  # scaled from the tensors read to the whole group
             scale = Fraction(sum(r.tensor.elements for r in group), sum(r.tensor.elements for r in read))
             whole = replace(whole, square=whole.square * scale)
@@ -232,7 +232,7 @@ def layer_rows(results: Sequence[TensorResult]) -> Iterator[LayerRow]:
     groups = _grouped(results, lambda t: (t.layer is None, t.layer or 0, t.role))
     for _, group in sorted(groups.items()):
         read = [r for r in group if r.statistics.square is not None]
-        whole = together([r.statistics for r in read])
+        whole = summed([r.statistics for r in read])
         parameters = sum(r.tensor.elements for r in read)
         yield LayerRow(
             layer=group[0].tensor.layer,

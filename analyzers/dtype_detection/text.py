@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analyzers.account import coverage_lines
+from analyzers.coverage_tables import coverage_lines
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, ignored, readings, suggestions
 from analyzers.dtype_detection.columns import EVIDENCE, MODELS, QUANTIZATION_ROLES, TENSORS
 from analyzers.dtype_detection.lineage import FORMAT_OF
-from analyzers.dtype_detection.readings import step_name
 from analyzers.dtype_detection.report import DtypeReport
 from analyzers.dtype_detection.sentences import claimed, fp16_answer
+from analyzers.dtype_detection.trainability import step_name
 from analyzers.formatting import magnitude, plural, share, size
 from analyzers.terminal import columns
 

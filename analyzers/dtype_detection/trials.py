@@ -5,9 +5,9 @@ Only extremes of their weights are kept, in reference/trials.csv, with their ori
 
 from functools import cache
 
-from analyzers.data import Data
 from analyzers.dtype_detection.classifier import fitted
-from analyzers.dtype_detection.labels import Example, labelled_extremes, magnitudes, precision_of, rows_of
+from analyzers.dtype_detection.labelled_models import Example, labelled_extremes, magnitudes, precision_of, rows_of
+from analyzers.records import Record
 
 
 class Trial(Example):
@@ -29,7 +29,7 @@ class Trial(Example):
         return name, 0.0 if found.reason == "unsupported" else found.probabilities[name]
 
 
-class Claims(Data):
+class Claims(Record):
     """Claims about ``models``: the number answered, and the right answers among them."""
 
     models: int

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from analyzers.exit_feedback.points import Point
-from analyzers.exit_feedback.results import (
+from analyzers.exit_feedback.measured_points import Point
+from analyzers.exit_feedback.measurements import (
     HISTOGRAM_BINS,
     LOSS_BINS,
     Alignment,

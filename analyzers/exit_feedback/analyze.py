@@ -24,26 +24,26 @@ def analyze(
     """
     # Imported here, so that forms can read the names of signals, and other models use the heads, without all of this.
     from analyzers.checkpoints import Access
-    from analyzers.exit_feedback.work import Work
-    from analyzers.language_models.data import instruction_pairs
-    from analyzers.language_models.failures import explained
+    from analyzers.exit_feedback.pipeline import Pipeline
+    from analyzers.language_models.instruction_data import instruction_pairs
     from analyzers.language_models.load import open_model
+    from analyzers.language_models.model_failures import explaining_failures
 
     start = perf_counter()
     access = access or Access()
     yield Progress(done=0, total=0, unit="steps", note="reading model and text")
     settings: Any = request.model_dump(include={"dtype", "device", "offload"})
-    with explained(), open_model(request.model, access, **settings, lent=lent) as opened:
+    with explaining_failures(), open_model(request.model, access, **settings, lent=lent) as opened:
         text = request.instructions() if request.token_ids else instruction_pairs(request.data, access, request.samples)
-        work = Work.of(request, opened, text)
-        work.check(opened, largest)
+        pipeline = Pipeline.of(request, opened, text)
+        pipeline.check(opened, largest)
         yield from opened.fetch()
         if lent:
             return
         model = opened.load()
         reading = perf_counter()
-        states, head = yield from work.run(model)
+        states, head = yield from pipeline.run(model)
         del model
-        results = yield from work.measure(head, states)
+        results = yield from pipeline.measure(head, states)
         now = perf_counter()
-        yield work.report(opened, results, Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None))
+        yield pipeline.report(opened, results, Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyzers.columns import Column, Table, formatted
-from analyzers.exit_feedback.results import HISTOGRAM_BINS, Alignment, CostRow, Distribution, LayerRow, LossBin, SweepRow
+from analyzers.exit_feedback.measurements import HISTOGRAM_BINS, Alignment, CostRow, Distribution, LayerRow, LossBin, SweepRow
 from analyzers.exit_feedback.signals import EXACT, NULL
 from analyzers.formatting import NOTHING, count, magnitude, share, size
 

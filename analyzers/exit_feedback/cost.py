@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_leaves
 
 from analyzers.exit_feedback.heads import FeedbackHead, SpanHead
 from analyzers.exit_feedback.measure import Signals, Tokens, groups, head_bytes, rows_at_once
+from analyzers.exit_feedback.measured_points import Point
+from analyzers.exit_feedback.measurements import CostRow, Form
 from analyzers.exit_feedback.model_head import ModelHead
-from analyzers.exit_feedback.points import Point
-from analyzers.exit_feedback.results import CostRow, Form
 
 
 class AllocationMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from analyzers.exit_feedback.alignment import Measured, products
 from analyzers.exit_feedback.heads import FeedbackHead, HeadSettings, SpanHead, SvdHead, build_head
+from analyzers.exit_feedback.measured_points import Point
 from analyzers.exit_feedback.model_head import ModelHead
-from analyzers.exit_feedback.points import Point
 from analyzers.exit_feedback.signals import EXACT
 
 EXIT_LOGITS_BYTES = 64 << 20  # Logits of exit feedback at a time; about six times as much is added.

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from analyzers.checkpoints import quoted
 from analyzers.errors import UnknownArchitecture
-from analyzers.language_models.failures import not_finite, running
 from analyzers.language_models.ffn import decoder_layers, text_config
-from analyzers.language_models.head import LogitMap, unknown_logits
+from analyzers.language_models.lm_head import LogitMap, unknown_logits
+from analyzers.language_models.model_failures import not_finite, running
 
 # Attributes of a decoder that hold the norm after the last layer, and the projection that may follow it.
 _NORMS = ("norm", "ln_f", "norm_f", "final_layer_norm", "final_layernorm", "embedding_norm", "layer_norm")

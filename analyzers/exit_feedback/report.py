@@ -5,17 +5,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from analyzers.base import CheckpointFacts, Progress, Report
+from analyzers.exit_feedback.measurements import Cost, Exact, Head, Inputs, LayerRow, Method, OverSeeds, SweepRow  # fmt: skip
 from analyzers.exit_feedback.request import ExitRequest
-from analyzers.exit_feedback.results import (
-    Cost,
-    Exact,
-    Head,
-    Inputs,
-    LayerRow,
-    Method,
-    OverSeeds,
-    SweepRow,
-)  # fmt: skip
 
 Stage = Literal["model", "methods", "layers", "sweep", "cost"]
 

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.exit_feedback.signals import METHODS, MethodName, TopkBy, rank_conflict
-from analyzers.language_models.given_tokens import DataName, Device, Dtype, TokensRequest
+from analyzers.language_models.model_request import DataName, Device, Dtype, ModelRequest
 from analyzers.options import Option
 
 # Raised whenever the same request would give another result.
@@ -25,10 +25,10 @@ _LIMITS = {
 }
 
 
-class ExitRequest(TokensRequest):
+class ExitRequest(ModelRequest):
     """Which model, which signals, on what.
 
-    Settings of signals are those of `signals.HeadSettings`. token_ids with answer_starts (`TokensRequest`) take the place of data.
+    Settings of signals are those of `signals.HeadSettings`. token_ids with answer_starts (`ModelRequest`) take the place of data.
     """
 
     methods: Annotated[

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from analyzers.base import NextStep
-from analyzers.exit_feedback.results import Method
+from analyzers.exit_feedback.measurements import Method
 from analyzers.exit_feedback.signals import CEILINGS
 
 if TYPE_CHECKING:

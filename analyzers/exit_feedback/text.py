@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analyzers.exit_feedback.columns import BY_LAYER, COST, ENERGY, SEEDS, SIGNALS, SWEPT
-from analyzers.exit_feedback.results import CostRow, Exact, Head, Inputs, Method, OverSeeds
+from analyzers.exit_feedback.measurements import CostRow, Exact, Head, Inputs, Method, OverSeeds
 from analyzers.exit_feedback.sentences import closest
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, RANDOM
-from analyzers.language_models.given_tokens import sample_notes
+from analyzers.language_models.model_request import sample_notes
 from analyzers.terminal import percent, plural
 
 if TYPE_CHECKING:

@@ -23,21 +23,21 @@ def analyze(
     """
     # Imported here, so that forms and endpoints can read the request without torch.
     from analyzers.checkpoints import Access
-    from analyzers.gradient_conflict.work import CHECKED, Work, text_of
-    from analyzers.language_models.failures import explained
-    from analyzers.language_models.grouping import tokens
-    from analyzers.language_models.head import check_logits
+    from analyzers.gradient_conflict.pipeline import CHECKED, Pipeline, text_of
+    from analyzers.language_models.length_groups import tokens
+    from analyzers.language_models.lm_head import check_logits
     from analyzers.language_models.load import check_work, open_model
+    from analyzers.language_models.model_failures import explaining_failures
 
     start = perf_counter()
     access = access or Access()
     yield Progress(done=0, total=0, unit="layers", note="reading model and text")
     text = text_of(request, access)
     settings: Any = request.model_dump(include={"dtype", "device", "attention", "offload"})
-    with explained(), open_model(request.model, access, **settings, lent=lent) as opened:
-        work = Work.of(request, opened, text)
+    with explaining_failures(), open_model(request.model, access, **settings, lent=lent) as opened:
+        pipeline = Pipeline.of(request, opened, text)
         passes = 1 if request.ffn == "original" else 2
-        run_tokens = tokens(opened.groups(work.batch), work.batch.lengths)
+        run_tokens = tokens(opened.groups(pipeline.batch), pipeline.batch.lengths)
         check_work(opened, passes * run_tokens, largest, "fewer or shorter samples, a smaller model")
         yield from opened.fetch()
         if lent:
@@ -45,14 +45,14 @@ def analyze(
         model = opened.load()
         reading = perf_counter()
         topk = None
-        check_logits(model, work.batch.token_ids[:1, :CHECKED])
-        original = yield from work.measure(model, {}, 0)
+        check_logits(model, pipeline.batch.token_ids[:1, :CHECKED])
+        original = yield from pipeline.measure(model, {}, 0)
         if request.ffn == "topk":
-            topk = yield from work.measure(model, dict.fromkeys(work.converted, work.mask), work.layers + work.measured)
+            topk = yield from pipeline.measure(model, dict.fromkeys(pipeline.converted, pipeline.mask), pipeline.layers + pipeline.measured)
         del model
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
-        report = work.report(opened, text, original, topk, timing)
+        report = pipeline.report(opened, text, original, topk, timing)
         if access.local:  # for --csv; a server has no use for the rows of all units
             sides = {request.ffn: topk or original} | ({"original": original} if topk is not None else {})
             report.keep_neurons({ffn: side.collected.neurons for ffn, side in sides.items()})

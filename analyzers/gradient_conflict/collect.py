@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from analyzers import limits
-from analyzers.gradient_conflict.batches import BatchSums, partitions
-from analyzers.gradient_conflict.deciles import Deciles
+from analyzers.gradient_conflict.activity_deciles import Deciles
 from analyzers.gradient_conflict.grams import Group, Plan, Products, Route, groups, plan
 from analyzers.gradient_conflict.neurons import NeuronTable
-from analyzers.gradient_conflict.pairs import FloatArray, Pairs, PairSums, Thresholds, packed
+from analyzers.gradient_conflict.random_batches import BatchSums, partitions
 from analyzers.gradient_conflict.request import COMBINED_BLOCKS
-from analyzers.gradient_conflict.weights import WeightSums
+from analyzers.gradient_conflict.sample_pairs import FloatArray, Pairs, PairSums, Thresholds, packed
+from analyzers.gradient_conflict.weight_signs import WeightSums
 from analyzers.language_models.layer_capture import LayerCapture
 
 ALL = "all"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_fields, add_outputs, given, request_of, write_one
+from analyzers.command_line import Parser, add_fields, add_outputs, given_options, request_of, write_one
 from analyzers.errors import InvalidRequest
 from analyzers.gradient_conflict.request import TOPK_OPTIONS, ConflictRequest
 from analyzers.language_models.bounded_process import prepare
@@ -25,7 +25,7 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure, and write the one report."""
     prepare()
-    idle = next(iter(given(options, TOPK_OPTIONS)), None)
+    idle = next(iter(given_options(options, TOPK_OPTIONS)), None)
     if idle is not None and options.ffn != "topk":
         raise InvalidRequest(f"--{idle.replace('_', '-')} concerns a top-k FFN only: add --ffn topk.")
     request = request_of(ConflictRequest, options)

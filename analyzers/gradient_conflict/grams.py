@@ -16,10 +16,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from analyzers.gradient_conflict.scaling import Scaling, scaled
-from analyzers.gradient_conflict.weights import WeightSums
-from analyzers.language_models.failures import not_finite
+from analyzers.gradient_conflict.gradient_scaling import Scaling, scaled
+from analyzers.gradient_conflict.weight_signs import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture
+from analyzers.language_models.model_failures import not_finite
 
 Route = Literal["direct", "tokens"]
 

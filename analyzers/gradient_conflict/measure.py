@@ -9,12 +9,12 @@ import numpy as np
 
 from analyzers import limits
 from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings, UnitSums
-from analyzers.gradient_conflict.pairs import FloatArray, Thresholds
 from analyzers.gradient_conflict.rates import cosines, difference_interval, dominance, pair_share, rates, rounded, whole
 from analyzers.gradient_conflict.report import Difference, LayerRate, TopK, Units, Work
 from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS, ConflictRequest
+from analyzers.gradient_conflict.sample_pairs import FloatArray, Thresholds
 from analyzers.gradient_conflict.summaries import Cosines, Dominance, LayerCosines, LayerRow, LayerWeights, Measurement, ModelRow, Weights
-from analyzers.gradient_conflict.weights import WeightSums
+from analyzers.gradient_conflict.weight_signs import WeightSums
 
 # A GPU has less cache for its speed than a CPU: the same chunk would keep it waiting for orders.
 _GPU_CHUNKS = 8

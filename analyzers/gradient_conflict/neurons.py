@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from analyzers import limits
-from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, FloatArray, Pairs
 from analyzers.gradient_conflict.rates import rounded
+from analyzers.gradient_conflict.sample_pairs import SMALLEST_SQUARE, FloatArray, Pairs
 from analyzers.gradient_conflict.summaries import NeuronCosines, NeuronRow, Neurons
 
 if TYPE_CHECKING:

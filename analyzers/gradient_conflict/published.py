@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyzers.data import Data
 from analyzers.gradient_conflict.request import ConflictRequest
+from analyzers.records import Record
 
 if TYPE_CHECKING:
     from analyzers.gradient_conflict.report import ConflictReport
@@ -38,7 +38,7 @@ MIRRORS = frozenset({SETTING["model"], "NousResearch/Llama-2-7b-hf"})
 _TABLE = Path(__file__).parent / "reference" / "gradient_conflict_llama2_7b_topk.csv"
 
 
-class PublishedRow(Data):
+class PublishedRow(Record):
     """One layer; a similarity of NaN in the source is null."""
 
     layer: int

@@ -1,7 +1,7 @@
 """From sums over units to rates, with the range that rounding leaves open and 95 % intervals by the delete-one jackknife.
 
 Pairs of samples are not independent, samples are: each is left out in turn, with all of its pairs.
-Axes: S samples, P pairs of them (`pairs`). gram: (S, S) float64, symmetric: the Gram matrix of a layer, or of the model, whose units
+Axes: S samples, P pairs of them (`sample_pairs`). gram: (S, S) float64, symmetric: the Gram matrix of a layer, or of the model, whose units
 together are one gradient per sample.
 """
 
@@ -9,11 +9,11 @@ import math
 
 import numpy as np
 
-from analyzers.data import Interval
-from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, FloatArray, PairSums, Thresholds
-from analyzers.gradient_conflict.scaling import LARGEST
+from analyzers.gradient_conflict.gradient_scaling import LARGEST
+from analyzers.gradient_conflict.sample_pairs import SMALLEST_SQUARE, FloatArray, PairSums, Thresholds
 from analyzers.gradient_conflict.summaries import Rates, SampleDominance, Undecided, Whole
 from analyzers.numerics import student_t
+from analyzers.records import Interval
 
 # Error of the cosines of gradients where the model ran in this format; in bfloat16 most cosines of unrelated pairs are smaller.
 TAU = {"float64": 1e-9, "float32": 1e-3, "float16": 5e-3, "bfloat16": 2e-2}

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import PrivateAttr
 
 from analyzers.base import CheckpointFacts, Progress, Report
-from analyzers.data import Data, Interval
 from analyzers.gradient_conflict.request import ConflictRequest, Selection
 from analyzers.gradient_conflict.summaries import Measurement
-from analyzers.language_models.templates import Template
+from analyzers.language_models.prompt_templates import Template
+from analyzers.records import Interval, Record
 
 if TYPE_CHECKING:
     import pandas
@@ -28,7 +28,7 @@ BATCHES = "batches"
 """What reports call the source of the caller's own batches."""
 
 
-class LayerRate(Data):
+class LayerRate(Record):
     """The conflict rate of one layer, as in `Rates`."""
 
     layer: int
@@ -41,7 +41,7 @@ class MeasuredProgress(Progress):
     rates: tuple[LayerRate, ...]
 
 
-class Sample(Data):
+class Sample(Record):
     """One sample as it was run: anyone can recompute the report from the tokens. answer_start: index of the answer's first token;
     truncated: it was longer; loss: mean over its answer tokens, or their sum if that was asked for, of the FFN asked for. row: which row
     of the data it is, counted from 0 through all files (null in reports of version 1). A batch of the caller
@@ -56,7 +56,7 @@ class Sample(Data):
     row: int | None = None
 
 
-class DataFacts(Data):
+class DataFacts(Record):
     """Where the samples come from. commit: of a Hub dataset, the hash of a file or of given pairs; null for the built-in text, and for
     "batches" of the caller, which also have no tokens.
 
@@ -74,7 +74,7 @@ class DataFacts(Data):
     template: Template | None = None
 
 
-class TopK(Data):
+class TopK(Record):
     """A top-k FFN. layers: those converted; kept: mean share of the neurons a token keeps in them; of
     the tokens of each sample but the last."""
 
@@ -85,7 +85,7 @@ class TopK(Data):
     kept: float
 
 
-class Units(Data):
+class Units(Record):
     """The measured units. blocks: the parts of a unit's gradient; neurons: units in all layers; experts: of a layer, null without.
     topk: of the FFN asked for, null for the original.
     """
@@ -99,7 +99,7 @@ class Units(Data):
     topk: TopK | None
 
 
-class Difference(Data):
+class Difference(Record):
     """Top-k minus original, in one layer or (null) the model, with the paired 95 % jackknife interval of the rate's difference.
 
     neuron_top_share, neuron_effective_samples: as in `ModelRow`, the change of dominance (null in reports of version 1).
@@ -113,7 +113,7 @@ class Difference(Data):
     neuron_effective_samples: float | None = None
 
 
-class Work(Data):
+class Work(Record):
     """The work for the Gram matrices. flops, bytes: of the matrix products; direct, tokens: blocks of layers on each route (per-sample
     gradients, or products between tokens).
     """

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.data import Data
-from analyzers.language_models.given_tokens import Attention, DataName, Device, Dtype, TokensRequest
-from analyzers.language_models.row_choice import Choice
-from analyzers.language_models.templates import Template
+from analyzers.language_models.model_request import Attention, DataName, Device, Dtype, ModelRequest
+from analyzers.language_models.prompt_templates import Template
+from analyzers.language_models.row_selection import RowSelection
 from analyzers.options import Option
+from analyzers.records import Record
 
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 
@@ -26,7 +26,7 @@ TOPK_OPTIONS = ("topk", "topk_share", "topk_layers", "select")
 ATTENTION_BLOCKS = ("q", "q_a", "q_b", "g", "k", "v", "kv_a", "kv_b", "o")
 
 
-class TextPair(Data):
+class TextPair(Record):
     """One instruction with its answer. input: the text that the instruction is about, may be empty."""
 
     instruction: str = Field(min_length=1, max_length=limits.PAIR_CHARACTERS)
@@ -34,8 +34,8 @@ class TextPair(Data):
     output: str = Field(min_length=1, max_length=limits.PAIR_CHARACTERS)
 
 
-class ConflictRequest(TokensRequest):
-    """Which model, on what text, and which gradients. pairs, or token_ids with answer_starts (`TokensRequest`), take the place of data."""
+class ConflictRequest(ModelRequest):
+    """Which model, on what text, and which gradients. pairs, or token_ids with answer_starts (`ModelRequest`), take the place of data."""
 
     data: DataName = "builtin"
     pairs: Annotated[tuple[TextPair, ...], Option(command=False)] = Field(
@@ -107,8 +107,8 @@ class ConflictRequest(TokensRequest):
     seed: Annotated[int, Option(info="Of the choice of samples, halves and batches.")] = Field(
         default=0, ge=0, lt=2**63, strict=True, description="Seed of the choice of samples, and of their halves and batches."
     )
-    choice: Annotated[Choice, Option("Which samples", "Of all rows of the data.", names=("at random, by the seed", "the first"))] = Field(
-        default="random", description="Which samples: random, chosen by seed among all rows, or the first rows."
+    choice: Annotated[RowSelection, Option("Which samples", "Of all rows of the data.", names=("at random, by the seed", "the first"))] = (
+        Field(default="random", description="Which samples: random, chosen by seed among all rows, or the first rows.")
     )
     template: Annotated[
         Template,

@@ -3,10 +3,10 @@
 Part of the report (`analyzers.gradient_conflict.report`), which says what units, pairs and shares are.
 """
 
-from analyzers.data import Data, Interval
+from analyzers.records import Interval, Record
 
 
-class Undecided(Data):
+class Undecided(Record):
     """The range that rounding leaves open: the share of pairs with a cosine below gamma - tau (``low``) and below gamma + tau (``high``).
 
     The rate lies between them. share: high - low.
@@ -17,7 +17,7 @@ class Undecided(Data):
     share: float | None
 
 
-class Rates(Data):
+class Rates(Record):
     """Over all units and their pairs together; interval: 95 %, by a delete-one jackknife over samples.
 
     pairs: (unit, pair of samples) counted. conflict_rate: share with cos < gamma. conflict_rate_historic: the published rule:
@@ -37,7 +37,7 @@ class Rates(Data):
     mean_cosine: float | None
 
 
-class Whole(Data):
+class Whole(Record):
     """All units of a layer, or of the model, as one gradient per sample. noise_scale: tr(covariance) / |mean gradient|^2, both unbiased
     (McCandlish et al., arXiv 1812.06162): the batch size at which noise and signal are equal; null where the signal is not above 0.
     top_share: of sum |g_s|^2, the largest sample's; effective_samples: (sum |g|^2)^2 / sum |g|^4; diversity: sum |g_s|^2 / |sum g_s|^2
@@ -92,7 +92,7 @@ class LayerRow(ModelRow):
     layer: int
 
 
-class SampleDominance(Data):
+class SampleDominance(Record):
     """One sample in the whole model's gradient. norm: |g_s|; share: of sum |g|^2; leave_one_out_cosine: of the mean gradient with the
     mean without this sample; cosine_to_rest: of g_s with the mean of the others; neurons_led: share of the units in which its norm is the
     largest.
@@ -106,7 +106,7 @@ class SampleDominance(Data):
     neurons_led: float | None
 
 
-class Dominance(Data):
+class Dominance(Record):
     """Does one sample dominate? Of the whole model's gradient as in `Whole`; neuron_top_share, neuron_effective_samples: means over units.
 
     top_sample: with the largest share.
@@ -121,7 +121,7 @@ class Dominance(Data):
     samples: tuple[SampleDominance, ...]
 
 
-class BatchRow(Data):
+class BatchRow(Record):
     """Samples averaged in random batches of ``batch_size``, ``batches`` in each of ``draws`` draws; batches of a draw share no sample.
 
     Rates between batches as in `Rates` (units; whatever the floor, which is one of single samples) and `Whole` (whole model).
@@ -136,7 +136,7 @@ class BatchRow(Data):
     whole_mean_cosine: float | None
 
 
-class DecileRow(Data):
+class DecileRow(Record):
     """A tenth of the neurons of every layer, by mean |activation| on one half of the samples; rates are between the other half's.
 
     decile: 1 has the least active. mean_activation: over those neurons and the half's tokens, but for the last of each sample, which
@@ -152,7 +152,7 @@ class DecileRow(Data):
     magnitude_similarity: float | None
 
 
-class WeightRates(Data):
+class WeightRates(Record):
     """Weight by weight: over samples N+ of whose gradients are positive and N- negative there.
 
     weights: how many; counted: with N+ + N- >= 2. conflict: mean over those of N+ N- / C(N+ + N-, 2), the share of pairs of opposite sign;
@@ -184,14 +184,14 @@ class Weights(WeightRates):
     layers: tuple[LayerWeights, ...]
 
 
-class LayerCosines(Data):
+class LayerCosines(Record):
     """(S, S) cosines between whole-layer gradients; null where a sample's gradient is zero."""
 
     layer: int
     values: tuple[tuple[float | None, ...], ...]
 
 
-class Cosines(Data):
+class Cosines(Record):
     """Between samples: of the whole model's gradients (S, S), and per layer, empty where that would be more than
     `limits.REPORT_COSINES` numbers. To six digits after the point.
     """
@@ -200,7 +200,7 @@ class Cosines(Data):
     layers: tuple[LayerCosines, ...]
 
 
-class NeuronRow(Data):
+class NeuronRow(Record):
     """One unit, as in `Rates` and `Dominance`. expert: null without experts; block: of an attention projection, null for FFN neurons;
     neuron: its row there, counted from 0. mean_activation: mean |activation| over all tokens but the last of each sample; null for
     attention. top_sample: the sample with the largest norm, ``top_share`` its share of sum |g|^2; null for a unit without gradients.
@@ -220,7 +220,7 @@ class NeuronRow(Data):
     effective_samples: float | None
 
 
-class NeuronCosines(Data):
+class NeuronCosines(Record):
     """(S, S) cosines between the samples' gradients of one unit, to four digits; null where a gradient is zero or below the floor."""
 
     layer: int
@@ -230,7 +230,7 @@ class NeuronCosines(Data):
     values: tuple[tuple[float | None, ...], ...]
 
 
-class Neurons(Data):
+class Neurons(Record):
     """Unit by unit. total: how many units; ranked: those in which at least half of all pairs of samples count.
 
     most, least: of the ranked units, those with the highest and the lowest conflict rate, then by mean cosine; at most
@@ -244,7 +244,7 @@ class Neurons(Data):
     cosines: tuple[NeuronCosines, ...]
 
 
-class Measurement(Data):
+class Measurement(Record):
     """The answers for one kind of FFN. layers: from the last to the first. deciles: empty for attention, and with fewer than 4 samples;
     weights: null where they were not asked for; neurons: null in reports of version 1.
     """

@@ -10,7 +10,7 @@ from analyzers.gradient_conflict.report import ConflictReport, DataFacts, Differ
 from analyzers.gradient_conflict.request import ConflictRequest
 from analyzers.gradient_conflict.sentences import CHANCE, described, sample_words
 from analyzers.gradient_conflict.summaries import Measurement
-from analyzers.language_models.given_tokens import sample_notes
+from analyzers.language_models.model_request import sample_notes
 from analyzers.tensor_words import layer_range
 from analyzers.terminal import percent, plural
 

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-from analyzers.language_models.failures import not_finite, running
 from analyzers.language_models.ffn import FFN, decoder_layers
-from analyzers.language_models.grouping import groups
-from analyzers.language_models.head import losses_and_gradient
 from analyzers.language_models.layer_capture import LayerCapture, LayerGradients, Places, capture_dense, capture_experts, merged
+from analyzers.language_models.layer_hooks import Mask, Recording, Units, replaced_forward
+from analyzers.language_models.length_groups import length_groups
+from analyzers.language_models.lm_head import losses_and_gradient
+from analyzers.language_models.model_failures import not_finite, running
 from analyzers.language_models.prompts import Batch
-from analyzers.language_models.recording import Mask, Recording, Units, replaced_forward
 
 Loss = Literal["mean", "sum"]
 AtLayer = Callable[[int], None]
@@ -190,7 +190,7 @@ class PartedRun:
 
 def _groups(model: nn.Module, batch: Batch, most: int | None) -> list[list[int]]:
     """Split samples into groups that run together. most: tokens per group, including padding (at least one sample's)."""
-    every = groups(model, batch.lengths, batch.token_ids.device.type)
+    every = length_groups(model, batch.lengths, batch.token_ids.device.type)
     if most is None:
         return every
     smaller = []
@@ -226,7 +226,7 @@ def run(
     """Run a frozen causal language model on a batch; iterate over the result for the inputs and gradients of each of ``units``.
 
     The loss is the sum over samples of the "mean" or "sum" of the cross-entropy over their answer tokens. Padding does not affect any
-    result, and is limited by grouping samples of similar length (`grouping`).
+    result, and is limited by grouping samples of similar length (`length_groups`).
     units: from `ffn_layers` or `attention_projections`. checkpointing: save only the layer inputs and recompute each layer in the backward
     pass, for a few samples at a time or, if ``whole``, for all that run together: the same bits as without.
     masks: per layer, for its FFNs: called with gate, up and their product, (.., F) each; returns the input of down. gate is taken after its

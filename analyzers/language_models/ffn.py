@@ -1,4 +1,4 @@
-"""Locates a model's neurons: its FFNs, experts and attention projections, found by the names in `families`."""
+"""Locates a model's neurons: its FFNs, experts and attention projections, found by the names in `module_names`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from analyzers.checkpoints import quoted
 from analyzers.errors import UnknownArchitecture
-from analyzers.language_models.families import FAMILIES, AttentionNames, Family, FFNNames, Rows
+from analyzers.language_models.module_names import FAMILIES, AttentionNames, Family, FFNNames, Rows
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -81,7 +81,7 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 
 
 def unknown_family(kind: str) -> UnknownArchitecture:
-    """Return the error for model types that belong to no family in `families`."""
+    """Return the error for model types that belong to no family in `module_names`."""
     known = ", ".join(FAMILIES)
     return UnknownArchitecture(f"Models of the type {quoted(kind)} are not supported: their layers are not known. Supported are {known}.")
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from analyzers.language_models.ffn import FFN, Attention
+from analyzers.language_models.layer_hooks import Routed, gate_and_up
 from analyzers.language_models.prompts import Batch
-from analyzers.language_models.recording import Routed, gate_and_up
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -17,18 +17,19 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
+from analyzers.atomic_files import temporary_folder
 from analyzers.base import Progress
 from analyzers.checkpoints import Access, Checkpoint, MemoryRepository, open_checkpoint, parse_reference, quoted
 from analyzers.checkpoints.tensor import Tensor as Stored
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded, ModelTooLarge
 from analyzers.formatting import size
-from analyzers.language_models.as_loaded import as_loaded, compute_buffers
 from analyzers.language_models.bounded_process import prepare
-from analyzers.language_models.configuration import outline
-from analyzers.language_models.failures import explained, is_out_of_memory
 from analyzers.language_models.ffn import ffn_layers, text_config
-from analyzers.language_models.grouping import groups, padded
-from analyzers.language_models.memory import activation_bytes, available_bytes, offloaded_bytes, place, too_large, weight_bytes
+from analyzers.language_models.length_groups import length_groups, padded
+from analyzers.language_models.loaded_dtypes import compute_buffers, loaded_dtypes
+from analyzers.language_models.memory_needs import activation_bytes, available_bytes, offloaded_bytes, place, too_large, weight_bytes
+from analyzers.language_models.model_failures import explaining_failures, is_out_of_memory
+from analyzers.language_models.model_outline import outline
 from analyzers.language_models.offload import StoredTensors, read_layer_by_layer, stored_tensors
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
@@ -36,7 +37,6 @@ from analyzers.language_models.tokenizer import Tokenizer, load_tokenizer
 from analyzers.language_models.weight_folder import WeightFolder
 from analyzers.numerics.device import Device, choose_device
 from analyzers.terminal import plural
-from analyzers.whole_files import scratch
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Lower bound on the speed of a GPU relative to a CPU.
@@ -145,8 +145,8 @@ class OpenModel(ExitStack):
         return min(self._free()) - self._needs
 
     def groups(self, batch: Batch) -> list[list[int]]:
-        """Group the samples that run together, see `grouping.groups`."""
-        return groups(self.outline, batch.lengths, self.runs_on)
+        """Group the samples that run together, see `length_groups.length_groups`."""
+        return length_groups(self.outline, batch.lengths, self.runs_on)
 
     def fetch(self) -> Iterator[Progress]:
         """Download the weights, unless they are samples or local folders.
@@ -182,7 +182,7 @@ class OpenModel(ExitStack):
             model = cast(Any, type(self.outline))._from_config(self.outline.config, dtype=_DTYPES[self.dtype], **self._implementations())
             return cast(nn.Module, model)
 
-    @explained()
+    @explaining_failures()
     def load(self) -> nn.Module:
         """Load the model in evaluation mode, weights frozen, on its device or devices; call after `check` and `fetch`.
 
@@ -225,7 +225,7 @@ class OpenModel(ExitStack):
         with torch.device("meta"):
             model: Any = self._initialized()
         compute_buffers(model)
-        described, dtypes = model.state_dict(), as_loaded(self.outline, _DTYPES[self.dtype]).dtypes
+        described, dtypes = model.state_dict(), loaded_dtypes(self.outline, _DTYPES[self.dtype]).dtypes
         # The language model inside a multimodal one has the same tensors under another prefix.
         named = {(name if name in described else name.replace("language_model.", "")): each for name, each in held.tensors.items()}
         given = {name: each.value for name, each in named.items() if name in described}
@@ -250,7 +250,7 @@ class OpenModel(ExitStack):
             model = cast(nn.Module, dispatch_model(model, cast(Any, places)))
         return model.eval().requires_grad_(False)
 
-    @explained()
+    @explaining_failures()
     def initialize(self, seed: int) -> nn.Module:
         """Return the model with random initial weights, the same on every device, otherwise like `load`; call after `check`."""
         return self._placed(self._initialized(seed))
@@ -312,7 +312,7 @@ def open_model(
     with ExitStack() as stack:
         chosen = _device(device)
         checkpoint = stack.enter_context(open_checkpoint(text, access, weights=weights))
-        folder = stack.enter_context(scratch())
+        folder = stack.enter_context(temporary_folder())
         stored = WeightFolder(checkpoint, folder, _local(text, access), access.token) if weights else None
         stack.enter_context(_quiet())
         runs_on: Device = "cuda" if lent else chosen

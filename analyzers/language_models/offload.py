@@ -14,8 +14,8 @@ from transformers import PreTrainedModel
 
 from analyzers.checkpoints import RangeFile
 from analyzers.checkpoints.tensor import Tensor as Stored
-from analyzers.language_models.as_loaded import compute_buffers
 from analyzers.language_models.ffn import decoder_layers
+from analyzers.language_models.loaded_dtypes import compute_buffers
 
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from analyzers.checkpoints import quoted
 from analyzers.errors import InvalidCheckpoint, InvalidData
 from analyzers.language_models.builtin_text import Pair
-from analyzers.language_models.templates import LaidOut, Template, lay_out, resolved
+from analyzers.language_models.prompt_templates import LaidOut, Template, lay_out, resolved
 from analyzers.language_models.tokenizer import Tokenizer
 
 IGNORED = -100
@@ -48,14 +48,15 @@ class Batch:
 
 
 def encode(tokenizer: Tokenizer, pairs: Sequence[Pair], max_length: int, template: Template = "auto") -> list[Encoded]:
-    """Tokenize each pair, formatted by ``template`` (`templates.lay_out`); appends the end of text unless a chat template wrote the text.
+    """Tokenize each pair, formatted by ``template`` (`prompt_templates.lay_out`); appends the end of text unless a chat template wrote the
+    text.
 
     Prompt and answer are tokenized as one text. A token belongs to the answer if any of its characters does; with the Alpaca templates, as
     in their source, if its index is at least the number of tokens of the prompt alone. A sample of more than ``max_length`` tokens (at
     least 2) is truncated: the answer at its end, to what fits after the prompt or half of ``max_length``, whichever is more; the prompt at
     its start.
     Raises InvalidData for a sample whose answer has no tokens, with its index (from 0) and source location; InvalidCheckpoint for a
-    tokenizer without offsets; and the errors of `templates.resolved`, `templates.lay_out` and the methods of `Tokenizer`.
+    tokenizer without offsets; and the errors of `prompt_templates.resolved`, `prompt_templates.lay_out` and the methods of `Tokenizer`.
     """
     if not tokenizer.tells_offsets:
         raise InvalidCheckpoint("The tokenizer does not report which characters a token covers: it has no readable tokenizer.json.")

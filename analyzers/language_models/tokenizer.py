@@ -11,7 +11,7 @@ from analyzers import limits
 from analyzers.checkpoints import LocalRepository, MemoryRepository, Repository, quoted, read_range
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded
 from analyzers.language_models.bounded_process import ProgramFailed, open_bounded
-from analyzers.outside_json import InvalidJson, JsonTooLarge, parse_json
+from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig

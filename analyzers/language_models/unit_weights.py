@@ -7,9 +7,9 @@ from typing import Any, Literal, cast
 from torch import Tensor, nn
 
 from analyzers.errors import UnknownArchitecture, UnsupportedWeights
-from analyzers.language_models.families import FAMILIES
 from analyzers.language_models.ffn import FFN, Attention, Linear, attention_projections, decoder_layers, ffn_layers
-from analyzers.language_models.recording import gate_and_up
+from analyzers.language_models.layer_hooks import gate_and_up
+from analyzers.language_models.module_names import FAMILIES
 
 View = Callable[[Tensor], Tensor]
 _NAMES = {(family.ffn.gate, family.ffn.up, family.ffn.down) for family in FAMILIES.values() if family.ffn.gate != family.ffn.up}

@@ -35,7 +35,7 @@ class WeightFolder:
         sizes = {file.path: file.size for file in self._checkpoint.files}
         place = self._folder
         if self._checkpoint.public:
-            from analyzers.checkpoints.hub_download import cache_folder, cached
+            from analyzers.checkpoints.hub.shared_cache import cache_folder, cached
 
             place = cache_folder()
             sizes = {path: size for path, size in sizes.items() if cached(self._checkpoint.ref, self._checkpoint.commit, path) is None}
@@ -61,7 +61,7 @@ class WeightFolder:
         return [LocalFile(self._folder / self._name(number), file.path, file.size) for number, file in enumerate(self._checkpoint.files)]
 
     def _download(self) -> Iterator[int]:
-        from analyzers.checkpoints.hub_download import download
+        from analyzers.checkpoints.hub.shared_cache import download
 
         sizes = {file.path: file.size for file in self._checkpoint.files}
         yield from download(self._checkpoint.ref, self._checkpoint.commit, sizes, self._token)
@@ -93,7 +93,7 @@ class WeightFolder:
     def _source(self, file: RangeFile) -> Path:
         if self._local is not None:
             return self._local / file.path
-        from analyzers.checkpoints.hub_download import cached
+        from analyzers.checkpoints.hub.shared_cache import cached
 
         found = cached(self._checkpoint.ref, self._checkpoint.commit, file.path)
         assert found is not None

@@ -24,7 +24,7 @@ from analyzers.numerics.pair_kernels import (
     count_pairs,
     count_values,
 )  # fmt: skip
-from analyzers.numerics.pair_tables import PairCounts, PairTables
+from analyzers.numerics.pair_statistics import PairCounts, PairTables
 
 _own = threading.local()
 _NO_JOINT = np.zeros(0, dtype=np.int64)

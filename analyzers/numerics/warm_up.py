@@ -5,11 +5,11 @@ import numpy as np
 from analyzers.numerics.accumulator import Accumulator
 from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.decode_kernels import decode
-from analyzers.numerics.pair_tables import PairTables
+from analyzers.numerics.few_significands import RUN_COUNTS, runs_of_few_significands
+from analyzers.numerics.pair_statistics import PairTables
 from analyzers.numerics.pairs import PairCounter
 from analyzers.numerics.quantize_kernels import rounding_error
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
-from analyzers.numerics.runs import RUN_COUNTS, runs_of_few_significands
 
 
 def warm_up() -> None:

@@ -19,7 +19,7 @@ from analyzers.checkpoints import (
     align,
     base_coverage,
     canonical_names,
-    form_words,
+    layout_words,
     remaining_budget,
     repeated,
     stream,
@@ -30,10 +30,10 @@ from analyzers.errors import InvalidRequest
 from analyzers.formatting import plural
 from analyzers.parents.candidates import Opened, open_all, side_names
 from analyzers.parents.collect import Collector, Layer, Sums
+from analyzers.parents.combination import Fitted
 from analyzers.parents.conversion import Examination
 from analyzers.parents.count import Chance, Counter, is_matrix
-from analyzers.parents.difference import Differences, measure
-from analyzers.parents.fitted import Fitted
+from analyzers.parents.difference_rank import Differences, measure
 from analyzers.parents.notes import Compared, notes
 from analyzers.parents.proof import Monotone, is_step_function
 from analyzers.parents.report import (
@@ -49,8 +49,8 @@ from analyzers.parents.report import (
     ParentsRequest,
     Verdict,
 )
-from analyzers.parents.rows import candidate_row, fit_rows
-from analyzers.parents.stack import Stack, exact_stack, fitted_stack
+from analyzers.parents.report_rows import candidate_row, fit_rows
+from analyzers.parents.stacked_layers import Stack, exact_stack, fitted_stack
 from analyzers.parents.verdict import RELATED_LAYER, Facts, is_odd, judge, related
 
 # Most candidates that are fitted together; if there are more, the best in a small sample are chosen.
@@ -368,7 +368,7 @@ class _Search:
             list(self._conversion()),
             read.sums.constant(self._alignment),
             [adapter_rank(self._sides[number].tensors) for number in (0, best)],
-            form_words(self._alignment.unmatched[read.numbers.index(best)]) if best in read.numbers else [],
+            layout_words(self._alignment.unmatched[read.numbers.index(best)]) if best in read.numbers else [],
             lost,
             self._unseen(),
         )

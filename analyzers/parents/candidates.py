@@ -8,7 +8,7 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.checkpoints import Access, Checkpoint, check_side, open_sides
 from analyzers.errors import InvalidRequest, MantissaError
-from analyzers.parents.card import base_models
+from analyzers.parents.model_card import base_models
 from analyzers.parents.report import ParentsRequest, Source
 
 

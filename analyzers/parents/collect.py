@@ -214,7 +214,7 @@ def cosine_null(pairs: Floats) -> float | None:
 
 
 def agreement(pairs: Floats) -> float | None:
-    """Compute the agreement of centred signs (`count.signs`): S.T without their structure (`structure.unstructured`), over |S
+    """Compute the agreement of centred signs (`count.signs`): S.T without their structure (`shared_structure.without_structure`), over |S
 
     T|.
     """
@@ -222,7 +222,7 @@ def agreement(pairs: Floats) -> float | None:
 
 
 def shared(pairs: Floats) -> float | None:
-    """Compute the agreement including the structure of signs (`structure.unstructured`)."""
+    """Compute the agreement including the structure of signs (`shared_structure.without_structure`)."""
     return _normalised(pairs[11], pairs[7:10])
 
 

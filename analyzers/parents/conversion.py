@@ -32,7 +32,7 @@ _ALIKE = 0.98
 
 
 @dataclass(slots=True)
-class Found:
+class TensorOrigin:
     """The result of reading a tensor X and its source P again. moments: n, X.X, X.P, P.P over values that are finite on both sides.
 
     rows: equal rows from the first on; equal_rows: all equal rows; broken: values that are finite in P only; low, high: extremes of X.
@@ -63,7 +63,7 @@ class Examination:
         self._alignment, self._column, self._stepwise = alignment, column, stepwise
         self._counts = {name: counts[column].tolist() for name, counts in tensors.items()}
         self._moments = {name: sums[column] for name, sums in moments.items()}
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, TensorOrigin] = {}
         self._swapped: dict[str, str] = {}
 
     @property
@@ -102,7 +102,7 @@ class Examination:
         equal = self._counts[group.base.name][-1] / number
         return bool(cosine > _TRAINED and not scaled and zeroed <= number / 100 and not (equal > 0.3 and cosine < 0.999))
 
-    def examine(self, sides: Sequence[Checkpoint], names: Sequence[str], readers: Sequence[Reader]) -> Iterator[Step[Found]]:
+    def examine(self, sides: Sequence[Checkpoint], names: Sequence[str], readers: Sequence[Reader]) -> Iterator[Step[TensorOrigin]]:
         """Read again the tensors that may be damaged; yield the steps of the stream. Each argument lists the model and the candidate."""
         spans = []
         for group in [group for group in self.pieces if self._relation(group)[0] == "differs"][:_EXAMINED]:
@@ -213,11 +213,11 @@ def _elements(group: Group, column: int) -> int:
     return 0 if tuned is None else tuned.elements
 
 
-def _look(span: Span, chunks: Iterator[Chunk]) -> Found:
+def _look(span: Span, chunks: Iterator[Chunk]) -> TensorOrigin:
     """Compare X and P, row by row."""
     x_side, p_side = span.sides
     assert x_side is not None and p_side is not None
-    found, row = Found(), x_side.shape[-1] if len(x_side.shape) > 1 else 1
+    found, row = TensorOrigin(), x_side.shape[-1] if len(x_side.shape) > 1 else 1
     kept = 0
     for chunk in chunks:
         x, p = (values_of(np.asarray(codes), side.counted_as) for codes, side in zip(chunk.sides, (x_side, p_side), strict=True))
@@ -237,7 +237,7 @@ def _look(span: Span, chunks: Iterator[Chunk]) -> Found:
     return found
 
 
-def _count_rows(found: Found, same: NDArray[np.bool_], row: int) -> None:
+def _count_rows(found: TensorOrigin, same: NDArray[np.bool_], row: int) -> None:
     """Count whole rows of a chunk: chunks hold whole rows if a row fits into a chunk."""
     if same.size % row:
         return

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Alignment, Chunk, Span
 from analyzers.numerics.conversions import values_of
 from analyzers.parents.rounding import THROUGH, Floats, Ints, equal_as_cast, rounded, rounding_error
-from analyzers.parents.structure import unstructured
+from analyzers.parents.shared_structure import without_structure
 
 BLOCK = 4096
 GROUPS = 32
@@ -25,7 +25,8 @@ GROUPS = 32
 RUN = 128
 SHORT_RUN = 32
 # Sums per candidate: number of values, of values equal in bf16, X.X, X.P, P.P, zeros in X only, sum of (x p)^2; for centred signs
-# (`signs`): S.S, S.T without structure (`unstructured`), T.T, sum of (s t)^2 without structure, S.T; numbers equal as cast (`THROUGH`).
+# (`signs`): S.S, S.T without structure (`without_structure`), T.T, sum of (s t)^2 without structure, S.T; numbers equal as cast
+# (`THROUGH`).
 PAIR_SUMS = 12 + len(THROUGH)
 SQUARES = [6, 10]
 _PATTERNS = 1 << 16
@@ -165,7 +166,7 @@ class Counter:
         smooth = is_smooth(directions[0], values.shape[1] // width)
         first = number // (_PIECE // BLOCK)
         chosen = not smooth and (first == 0 or first % self._stride == 0)
-        cleaned = [unstructured(each, width) for each in directions] if chosen else []
+        cleaned = [without_structure(each, width) for each in directions] if chosen else []
         for row, i in enumerate(holders, 1):
             both = usable[0] & usable[row]
             x, p = (values[0], values[row]) if both.all() else (values[0, both], values[row, both])

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from analyzers.checkpoints import Checkpoint, Unmatched, account_notes, layout_notes
-from analyzers.parents.fitted import Fitted
+from analyzers.parents.combination import Fitted
 from analyzers.parents.report import Candidate
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.parents.count import SHORT_RUN
-from analyzers.parents.feasible import arithmetic_error, closest
+from analyzers.parents.feasible_weights import arithmetic_error, closest
 from analyzers.parents.rounding import Floats, rounded, rounds
 
 # Weights are tried at multiples of GRID, and where the values confine them.
@@ -33,8 +33,8 @@ def equal(values: Floats, parents: Floats, weights: Floats, dtype: str, stored: 
 def exact_weights(some: Floats, start: Floats, dtype: str) -> tuple[Floats, bool]:
     """Find the weights near ``start``, and the arithmetic (`equal`), for which most of ``some[0]`` equals the combination of ``some[1:]``.
 
-    Tries the weights closest to all slabs (`feasible.closest`), and the nearest multiples of ``GRID``, which win ties: between siblings,
-    many weights may give the same values.
+    Tries the weights closest to all slabs (`feasible_weights.closest`), and the nearest multiples of ``GRID``, which win ties: between
+    siblings, many weights may give the same values.
     """
     some = some[:, :: max(1, some.shape[1] // _TRIED_ON)]
     tried = []

@@ -13,8 +13,8 @@ from pydantic import Field, field_validator, model_validator
 from analyzers import limits
 from analyzers.base import CheckpointFacts, Reference, Report, WeightsRequest
 from analyzers.coverage import Coverage
-from analyzers.data import Data, Interval
 from analyzers.options import Option
+from analyzers.records import Interval, Record
 
 # Raised whenever the same request would give a different result.
 ANALYSIS_VERSION = 6
@@ -57,7 +57,7 @@ class ParentsRequest(WeightsRequest):
         return self
 
 
-class Candidate(Data):
+class Candidate(Record):
     """A candidate P, the best first. All but ``ref`` to ``parameters`` is null where nothing of it has the shape of the model's matrices.
 
     source: "named" in the request, the model's "card", or the "library" of the app. compared: values. equal_share: of values equal in bf16;
@@ -94,7 +94,7 @@ class Candidate(Data):
     cosine_interval: tuple[float, float] | None = None
 
 
-class Parent(Data):
+class Parent(Record):
     """The weight a_i of a parent in the fit, with its interval.
 
     alike: candidates so close to it that only the sum of their weights is known.
@@ -107,7 +107,7 @@ class Parent(Data):
     alike: tuple[str, ...] = ()
 
 
-class LayerFit(Data):
+class LayerFit(Record):
     """The fit in one layer (null: outside the layers).
 
     weights, low, high: in the order of the fit's parents, by exact values if ``exact_share`` is at least 0.99, as in `Fit`. values: number
@@ -123,7 +123,7 @@ class LayerFit(Data):
     exact_share: float | None
 
 
-class SparseUpdate(Data):
+class SparseUpdate(Record):
     """The update of a parent in a merge of sparse updates: multiplied by ``factor``, in a share ``kept`` of the values."""
 
     ref: str
@@ -131,7 +131,7 @@ class SparseUpdate(Data):
     kept: float
 
 
-class SparseMerge(Data):
+class SparseMerge(Record):
     """X = B + sum of c_i (P_i - B), with each update in only some of the values, and possibly the mean of several updates in one value.
 
     exact_share: share of values that equal some choice of updates, rounded to X's dtype; exact_by_chance: the same share with the updates
@@ -145,7 +145,7 @@ class SparseMerge(Data):
     method: Literal["DARE", "TIES"] | None
 
 
-class Fit(Data):
+class Fit(Record):
     """X = sum of a_i P_i over all matrices and per layer.
 
     weights_by: "least-squares", with 95% intervals; or "exact-values", if at least 99% of the values equal the combination at the same
@@ -175,7 +175,7 @@ class Fit(Data):
     layers: tuple[LayerFit, ...]
 
 
-class MovedLayer(Data):
+class MovedLayer(Record):
     """A layer of the model whose weights match layer ``source`` of a candidate; null: tensors outside the layers.
 
     equal_share: share of its values read that are equal in bf16; null if not counted.
@@ -187,7 +187,7 @@ class MovedLayer(Data):
     equal_share: float | None = None
 
 
-class Difference(Data):
+class Difference(Record):
     """The difference X - P for the best candidate, in the first rows of some matrices.
 
     rank: number of singular values above the rounding noise.
@@ -202,7 +202,7 @@ class Difference(Data):
     tensors: tuple[str, ...]
 
 
-class Conversion(Data):
+class Conversion(Record):
     """Relation of a tensor of the model to the best candidate.
 
     sources: the candidate's tensors, with the part of each in brackets; empty if none matches. form: the layout in which they match ("as
@@ -223,7 +223,7 @@ class Conversion(Data):
     note: str = ""
 
 
-class Evidence(Data):
+class Evidence(Record):
     """A reason for the verdict. proof: the evidence is bits that no unrelated weights would have; otherwise it is inferred."""
 
     proof: bool

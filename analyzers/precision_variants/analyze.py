@@ -23,18 +23,20 @@ def analyze(
     """
     # Imported here, so that forms can read presets without torch.
     from analyzers.checkpoints import Access
-    from analyzers.language_models.failures import explained
     from analyzers.language_models.load import check_work, open_model
-    from analyzers.precision_variants.work import Work, kept_bytes, reference_device
+    from analyzers.language_models.model_failures import explaining_failures
+    from analyzers.precision_variants.pipeline import Pipeline, kept_bytes, reference_device
 
     start = perf_counter()
     access = access or Access()
     yield Progress(done=0, total=0, unit="layers", note="reading model and text")
     settings: Any = {**request.model_dump(include={"device", "attention", "offload"}), "dtype": "float32", "lent": lent}
-    with explained(), open_model(request.model, access, **settings, weights=not request.random_init) as opened:
-        work = Work.of(request, opened, access)
-        check_work(opened, work.runs * work.batch.token_ids.numel(), largest, "fewer variants, fewer or shorter sequences, a smaller model")
-        device = reference_device(opened, work.batch, request.inside)
+    with explaining_failures(), open_model(request.model, access, **settings, weights=not request.random_init) as opened:
+        pipeline = Pipeline.of(request, opened, access)
+        check_work(
+            opened, pipeline.runs * pipeline.batch.token_ids.numel(), largest, "fewer variants, fewer or shorter sequences, a smaller model"
+        )
+        device = reference_device(opened, pipeline.batch, request.inside)
         kept = kept_bytes(opened)
         if lent:
             if not request.random_init:
@@ -46,9 +48,9 @@ def analyze(
             yield from opened.fetch()
             model = opened.load()
         reading = perf_counter()
-        measured = work.measurement(model, device, kept)
-        reference, variants = yield from work.run(measured)
+        measured = pipeline.measurement(model, device, kept)
+        reference, variants = yield from pipeline.run(measured)
         del model
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
-        yield work.report(opened, measured, reference, variants, timing)
+        yield pipeline.report(opened, measured, reference, variants, timing)

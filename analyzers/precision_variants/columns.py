@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.columns import Column, Table, formatted, shape_column
 from analyzers.formatting import NOTHING, count, ends, magnitude, power, share
-from analyzers.precision_variants.results import Headroom, Logprobs, ParameterKind, Summary, TensorError
+from analyzers.precision_variants.measurements import Headroom, Logprobs, ParameterKind, Summary, TensorError
 
 if TYPE_CHECKING:
     from analyzers.precision_variants.report import PrecisionReport

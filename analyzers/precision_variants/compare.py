@@ -17,10 +17,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from analyzers.atomic_files import temporary_folder
+from analyzers.precision_variants.measurements import Kind, TensorError
 from analyzers.precision_variants.reductions import FloatArray, chunk_of, totals
-from analyzers.precision_variants.results import Kind, TensorError
-from analyzers.precision_variants.run import Captured
-from analyzers.whole_files import scratch
+from analyzers.precision_variants.staged_pass import Captured
 
 
 class Fit(NamedTuple):
@@ -152,7 +152,7 @@ class TensorFiles:
     def __init__(self) -> None:
         kept = ExitStack()
         finalize(self, kept.close)
-        self._folder = kept.enter_context(scratch())
+        self._folder = kept.enter_context(temporary_folder())
         self._paths: dict[Key, str] = {}
 
     def __setitem__(self, key: Key, tensor: Tensor) -> None:

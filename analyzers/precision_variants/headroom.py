@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from analyzers.precision_variants.measurements import Direction, Headroom, Overflow
 from analyzers.precision_variants.reductions import largest, read
-from analyzers.precision_variants.results import Direction, Headroom, Overflow
 
 FP16_MAX = 65504.0
 # Values from here on round to infinity, smaller ones to 65504.

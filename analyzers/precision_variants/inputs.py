@@ -11,8 +11,8 @@ from analyzers import limits
 from analyzers.checkpoints import Access, LocalRepository, quoted, read_range
 from analyzers.errors import InvalidData, LimitExceeded
 from analyzers.language_models.builtin_text import Pair
-from analyzers.language_models.data import instruction_pairs
 from analyzers.language_models.ffn import text_config
+from analyzers.language_models.instruction_data import instruction_pairs
 from analyzers.language_models.load import OpenModel
 from analyzers.language_models.prompts import encode
 from analyzers.language_models.tokenizer import Tokenizer

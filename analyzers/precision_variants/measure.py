@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from analyzers.errors import InvalidCheckpoint, InvalidData
-from analyzers.language_models.failures import explained
-from analyzers.precision_variants.anatomy import Anatomy
+from analyzers.language_models.model_failures import explaining_failures
 from analyzers.precision_variants.compare import Comparison, Stored
 from analyzers.precision_variants.headroom import FP16_MAX, Peaks, fp16_overflow, headroom
 from analyzers.precision_variants.losses import Objective
+from analyzers.precision_variants.measurements import Passes, Reference, Variant
+from analyzers.precision_variants.model_parts import ModelParts
 from analyzers.precision_variants.report import VariantProgress
-from analyzers.precision_variants.results import Passes, Reference, Variant
-from analyzers.precision_variants.run import Captured, Run, RunOptions
+from analyzers.precision_variants.staged_pass import Captured, PassOptions, StagedPass
 from analyzers.precision_variants.summary import logprobs, parameter_kinds, rows, summary
+from analyzers.precision_variants.variant_weights import STORED, Rounding
 from analyzers.precision_variants.variants import Settings, described
-from analyzers.precision_variants.weights import STORED, Rounding
 
 REFERENCE = "reference"
 
@@ -27,11 +27,11 @@ REFERENCE = "reference"
 @dataclass(slots=True)
 class Measurement:
     """Runs of one model over token_ids (S, L + 1). attention: the reference's implementation; objective: the loss; reference_device: see
-    `reference.Stored`; runs: the number of runs to come, for the progress; kept: see `RunOptions`;
+    `reference.Stored`; runs: the number of runs to come, for the progress; kept: see `PassOptions`;
     disagreements: largest difference of a log-probability between references, by the attention implementation of the second.
     """
 
-    anatomy: Anatomy
+    anatomy: ModelParts
     token_ids: Tensor
     attention: str
     objective: Objective
@@ -59,8 +59,10 @@ class Measurement:
         Raises InvalidCheckpoint where values are not finite, InvalidData where old log-probabilities leave no gradient.
         """
         stored = Stored(self.reference_device, len(self.token_ids))
-        run = Run(self.anatomy, self.token_ids, RunOptions(Settings(), attention or self.attention, rounding, self.inside, self.kept))
-        with explained(REFERENCE):
+        run = StagedPass(
+            self.anatomy, self.token_ids, PassOptions(Settings(), attention or self.attention, rounding, self.inside, self.kept)
+        )
+        with explaining_failures(REFERENCE):
             for captured in run.forward():
                 stored.store(captured)
                 yield from self._step(REFERENCE, captured)
@@ -96,9 +98,9 @@ class Measurement:
         self, name: str, settings: Settings, attention: str, rounding: Rounding, stored: Stored
     ) -> Generator[VariantProgress, None, Variant]:
         """Run a variant and compare it with ``stored``. Raises InvalidRequest for an operation this machine does not support."""
-        run = Run(self.anatomy, self.token_ids, RunOptions(settings, attention, rounding, self.inside, self.kept))
+        run = StagedPass(self.anatomy, self.token_ids, PassOptions(settings, attention, rounding, self.inside, self.kept))
         forward = Comparison(stored)
-        with explained(name):
+        with explaining_failures(name):
             for captured in run.forward():
                 forward.add(captured)
                 yield from self._step(name, captured)

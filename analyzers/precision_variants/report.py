@@ -3,8 +3,8 @@
 from typing import Literal
 
 from analyzers.base import CheckpointFacts, Progress, Report
+from analyzers.precision_variants.measurements import Inputs, Passes, Reference, Variant
 from analyzers.precision_variants.request import PrecisionRequest
-from analyzers.precision_variants.results import Inputs, Passes, Reference, Variant
 
 
 class VariantProgress(Progress):

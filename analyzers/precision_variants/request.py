@@ -7,10 +7,10 @@ from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.errors import InvalidData
-from analyzers.language_models.given_tokens import Device, TokensRequest
+from analyzers.language_models.model_request import Device, ModelRequest
 from analyzers.options import Option
-from analyzers.outside_json import InvalidJson, parse_json
 from analyzers.precision_variants.variants import DEFAULT, PRESETS, Settings, parse_variant
+from analyzers.untrusted_json import InvalidJson, parse_json
 
 Loss = Literal["ce", "gspo", "grpo"]
 
@@ -65,10 +65,10 @@ def _clips(side: int) -> str:
 ANALYSIS_VERSION = 3
 
 
-class PrecisionRequest(TokensRequest):
+class PrecisionRequest(ModelRequest):
     """Which model, in which variants, on which tokens.
 
-    A variant of one's own is ``name: key=value,...`` (`variants.parse_variant`). text, or token_ids, equally long rows (`TokensRequest`),
+    A variant of one's own is ``name: key=value,...`` (`variants.parse_variant`). text, or token_ids, equally long rows (`ModelRequest`),
     take the place of data; every token but the first of a row is predicted. The losses are `losses.gspo` and `losses.grpo`, the latter
     without KL penalty; without old_logprobs, which are natural logarithms, the ratios of the reference are 1. pre_rounded leaves the
     rounding error of the computation alone.

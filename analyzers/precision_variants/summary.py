@@ -10,9 +10,9 @@ from torch import Tensor
 
 from analyzers import limits
 from analyzers.precision_variants.compare import Compared, Sums, sums
+from analyzers.precision_variants.measurements import Kind, Logprobs, ParameterKind, Summary, TensorError
 from analyzers.precision_variants.reductions import totals
 from analyzers.precision_variants.request import CLIP
-from analyzers.precision_variants.results import Kind, Logprobs, ParameterKind, Summary, TensorError
 
 _IN_LAYER = re.compile(r".*?\.\d+\.(.+)")
 

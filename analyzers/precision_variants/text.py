@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.formatting import listed
 from analyzers.precision_variants.columns import BACKWARD, FORWARD, HEADROOM, SETTINGS, TENSORS, of_reference
-from analyzers.precision_variants.results import Inputs, Reference, Summary, Variant
+from analyzers.precision_variants.measurements import Inputs, Reference, Summary, Variant
 from analyzers.precision_variants.sentences import PART_NAMES
 from analyzers.precision_variants.variants import PARTS, Settings
 from analyzers.terminal import plural

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import model_validator
 
-from analyzers.data import Data
+from analyzers.records import Record
 
 Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
 Part = Literal["residual", "lm_head", "norms", "router", "softmax"]
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}", re.ASCII)
 _KEYS = ("dtype", "fp32", "autocast", "attention", "reductions", "weights", "round")
 
 
-class Settings(Data):
+class Settings(Record):
     """How a variant runs; everything else is as in the reference.
 
     dtype: of weights and computation, as ``from_pretrained(dtype=...)`` loads the model: it keeps some parameters and buffers in fp32.

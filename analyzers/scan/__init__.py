@@ -4,9 +4,9 @@ Runs dtype detection on each checkpoint of a list. A scan may be killed at any p
 number of processes.
 """
 
-from analyzers.scan.folder import JOURNAL
 from analyzers.scan.journal import Journal
 from analyzers.scan.request import ScanRequest
 from analyzers.scan.run import Summary, scan
+from analyzers.scan.scan_folder import JOURNAL
 
 __all__ = ["JOURNAL", "Journal", "ScanRequest", "Summary", "scan"]

@@ -13,7 +13,7 @@ from analyzers import limits
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from analyzers.errors import InvalidRequest, ProcessLost
 from analyzers.scan.journal import Outcome
-from analyzers.scan.work import Task
+from analyzers.scan.tasks import Task
 
 LOCAL = "local"
 _CONNECT_SECONDS = 30

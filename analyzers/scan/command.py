@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from analyzers.base import WeightsRequest, request_error
-from analyzers.command_line import SAMPLING, Parser, add_fields, given, print_json, print_lines
+from analyzers.command_line import SAMPLING, Parser, add_fields, given_options, print_json, print_lines
 from analyzers.errors import InvalidRequest
 from analyzers.terminal import plural
 
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         raise InvalidRequest("--out is empty: name the folder to write to.")
     try:
         request = ScanRequest.of(
-            options.list, given(options, SAMPLING), limit=options.limit, device=options.device, jobs=options.jobs, dask=options.dask
+            options.list, given_options(options, SAMPLING), limit=options.limit, device=options.device, jobs=options.jobs, dask=options.dask
         )
     except ValidationError as error:
         raise request_error(error) from None

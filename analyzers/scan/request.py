@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from analyzers import limits
 from analyzers.base import Request
-from analyzers.checkpoints.filters import compile_filter
+from analyzers.checkpoints.tensor_names.filters import compile_filter
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.numerics.device import Device
 

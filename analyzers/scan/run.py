@@ -11,17 +11,17 @@ from threading import Event
 
 from analyzers import limits
 from analyzers.checkpoints import Access
-from analyzers.checkpoints.workers import work_through
+from analyzers.checkpoints.reading.worker_threads import work_through
 from analyzers.errors import InvalidRequest
 from analyzers.numerics.device import choose_device
 from analyzers.scan.cluster import scan_on_cluster
-from analyzers.scan.folder import ScanFolder
 from analyzers.scan.journal import Journal, Outcome
 from analyzers.scan.listing import Listed, read_list
 from analyzers.scan.ranks import Rank
 from analyzers.scan.request import ScanRequest
+from analyzers.scan.scan_folder import ScanFolder
 from analyzers.scan.tables import CHECKPOINTS, TENSORS
-from analyzers.scan.work import ACCESS, Task
+from analyzers.scan.tasks import ACCESS, Task
 from analyzers.terminal import plural, print_line
 
 # Seconds between two lines of progress if standard error is not a terminal.
@@ -130,7 +130,7 @@ def _summary(listed: list[Listed], folder: ScanFolder, work: tuple[int, int], wr
 
 def _ask_hub(kind: str, text: str, limit: int) -> list[str]:
     # Local import: a scan of samples and local paths does not need the Hub's client.
-    from analyzers.checkpoints.hub import list_models
+    from analyzers.checkpoints.hub.hub_repository import list_models
 
     return list_models(kind, text, limit, Access(token=ACCESS.token))
 

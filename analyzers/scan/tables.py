@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from analyzers.dtype_detection.labels import PRECISIONS
+from analyzers.atomic_files import replacing
+from analyzers.dtype_detection.labelled_models import PRECISIONS
 from analyzers.dtype_detection.report import Counts, Extremes, Representable
-from analyzers.outside_json import parse_json
 from analyzers.scan.journal import Journal
 from analyzers.scan.listing import Listed
-from analyzers.whole_files import whole
+from analyzers.untrusted_json import parse_json
 
 CHECKPOINTS, TENSORS = "checkpoints.parquet", "tensors.parquet"
 
@@ -103,7 +103,7 @@ def _table(path: Path, columns: Sequence[tuple[str, str]], group: int) -> Iterat
     import pyarrow.parquet
 
     schema = pyarrow.schema(columns)
-    with whole(path) as file, pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+    with replacing(path) as file, pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         table = _Table(writer, schema, group)
         yield table
         table.write()

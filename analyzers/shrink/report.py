@@ -5,10 +5,10 @@ from typing import Self
 from pydantic import Field
 
 from analyzers.checkpoints import Checkpoint
-from analyzers.data import Data
+from analyzers.records import Record
 
 
-class ShrunkTensor(Data):
+class ShrunkTensor(Record):
     """One tensor. from, to: its dtype before and after; to is null for a copy of a tied weight, which is left out."""
 
     name: str
@@ -16,7 +16,7 @@ class ShrunkTensor(Data):
     to: str | None
 
 
-class ShrinkReport(Data):
+class ShrinkReport(Record):
     """The result of a shrink.
 
     bytes_before, bytes_after: bytes of all tensors. config_dtype: dtype in the new config.json. written: files that differ from the

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from analyzers.base import Progress
 from analyzers.checkpoints import Access, Checkpoint, LocalRepository, open_checkpoint, quoted
-from analyzers.checkpoints.weight_names import SAFETENSORS
+from analyzers.checkpoints.weight_files.file_names import SAFETENSORS
 from analyzers.errors import InvalidRequest
 from analyzers.formatting import plural
 from analyzers.numerics.narrowing import WIDE_DTYPES
-from analyzers.shrink.folder import Folder
+from analyzers.shrink.output_folder import Folder
 from analyzers.shrink.plan import NothingToShrink, Planned, Target, make_plan
 from analyzers.shrink.report import ShrinkReport, ShrunkTensor
 from analyzers.terminal import some_files

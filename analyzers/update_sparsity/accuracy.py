@@ -4,12 +4,12 @@ import csv
 from functools import cache
 from pathlib import Path
 
-from analyzers.data import Data
+from analyzers.records import Record
 
 ACCURACY = Path(__file__).parent / "reference" / "accuracy.csv"
 
 
-class Accuracy(Data):
+class Accuracy(Record):
     """Accuracy of the estimates of one kind, over ``seeds`` samples of an update of one structure.
 
     estimates: their number; given: share of them, over all samples, that have an interval; held: share of these intervals that hold the

@@ -22,17 +22,17 @@ from analyzers.checkpoints import (
     tuned_coverage,
 )
 from analyzers.coverage import Coverage
-from analyzers.data import Interval
 from analyzers.numerics import PairTables
 from analyzers.numerics.device import Device, choose_device
+from analyzers.records import Interval
 from analyzers.update_sparsity.collect import Collector
 from analyzers.update_sparsity.count import Comparer
-from analyzers.update_sparsity.matrices import Matrices, decompose
+from analyzers.update_sparsity.decomposed_matrices import Matrices, decompose
+from analyzers.update_sparsity.notes import notes, statement, unmatched
 from analyzers.update_sparsity.report import ANALYSIS_VERSION, Probe, SparsityReport, SparsityRequest, Spectrum, Swallowed, TrajectoryRow
-from analyzers.update_sparsity.rows import aggregate_rows, energy, layer_rows, magnitudes, role_rows, tensor_row, ulp_histogram
-from analyzers.update_sparsity.sides import check_alignment, side_names
+from analyzers.update_sparsity.report_rows import aggregate_rows, energy, layer_rows, magnitudes, role_rows, tensor_row, ulp_histogram
+from analyzers.update_sparsity.side_names import check_alignment, side_names
 from analyzers.update_sparsity.statistics import total, weigh_pairs
-from analyzers.update_sparsity.words import notes, statement, unmatched
 
 
 def analyze(request: SparsityRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | SparsityReport]:

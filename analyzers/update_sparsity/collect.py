@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from analyzers.checkpoints import ROLES, Alignment, Plan, Span
-from analyzers.data import Interval
-from analyzers.numerics import ChangedPlaces, PairCounts, PairTables
+from analyzers.numerics import ChangedPositions, PairCounts, PairTables
 from analyzers.numerics.intervals import Blocks
+from analyzers.records import Interval
 from analyzers.update_sparsity.count import Counted
 from analyzers.update_sparsity.estimates import Magnitudes, energy_intervals, size_intervals
-from analyzers.update_sparsity.rows import TOPS
+from analyzers.update_sparsity.report_rows import TOPS
 from analyzers.update_sparsity.statistics import Pair, Places
 from analyzers.update_sparsity.trajectory import Trajectory
 
@@ -58,7 +58,7 @@ class Collector:
         self._plan = plan
         self._spans_left = Counter(span.tensor.name for span in plan.spans)
         self._counts: dict[str, PairCounts] = {}
-        self._places: dict[str, ChangedPlaces] = {}
+        self._places: dict[str, ChangedPositions] = {}
         self._finished: dict[str, Places] = {}
         self._blocks: dict[tuple[str, int], _Block] = {}
         self._tables: dict[int, PairTables] = {}

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from analyzers.account import COVERAGE
 from analyzers.checkpoints import ROLES
 from analyzers.columns import TENSOR_NAME, Column, Table, formatted, shape_column
-from analyzers.data import Interval
+from analyzers.coverage_tables import COVERAGE
 from analyzers.formatting import NOTHING, between, count, magnitude, share
+from analyzers.records import Interval
 from analyzers.terminal import bar
 from analyzers.update_sparsity.magnitudes import Bin, Energy, RelativeSummary, UlpBin
 from analyzers.update_sparsity.report import Overlap, RoleRow, SparsityReport, Spectrum, TensorRow

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Chunk, Span, Tensor
-from analyzers.numerics import ChangedPlaces, PairCounter, PairCounts, PairTables, intersections
-from analyzers.numerics.pair_tables import TakenTables
+from analyzers.numerics import ChangedPositions, PairCounter, PairCounts, PairTables, intersections
+from analyzers.numerics.pair_statistics import TakenTables
 
 IntArray = NDArray[np.int64]
 
@@ -31,7 +31,7 @@ class Counted:
 
     against: list[PairCounts]
     steps: list[PairCounts]
-    places: ChangedPlaces | None
+    places: ChangedPositions | None
     overlap: IntArray | None
     tables: TakenTables | None = None
 
@@ -109,14 +109,14 @@ class Comparer:
         tables: PairTables = self._mine.tables
         return tables
 
-    def _places_of(self, last: Tensor | None) -> ChangedPlaces | None:
+    def _places_of(self, last: Tensor | None) -> ChangedPositions | None:
         """Return counters for the rows and columns of a matrix that was not cut.
 
         Rows run along the last axis; the axes before it are flattened.
         """
         if not self._exact or last is None or len(last.shape) < 2 or not last.elements:
             return None
-        return ChangedPlaces(prod(last.shape[:-1]), last.shape[-1])
+        return ChangedPositions(prod(last.shape[:-1]), last.shape[-1])
 
 
 def segments(codes: Sequence[Any]) -> Iterator[tuple[list[Any], list[int]]]:

@@ -1,9 +1,9 @@
 """Fields of the report on the magnitudes of updates. Field names are the JSON contract; fields may be added, never renamed."""
 
-from analyzers.data import Data
+from analyzers.records import Record
 
 
-class Summary(Data):
+class Summary(Record):
     """Summary of a distribution over pairs of finite values.
 
     Mean, std (of the population) and max are exact up to rounding; percentiles and min are within 1%, and exactly 0 if the true value is.
@@ -24,7 +24,7 @@ class Summary(Data):
     max: float | None
 
 
-class Bin(Data):
+class Bin(Record):
     """A bin with ``count`` elements read, of which ``changed`` changed, whose value lies in [low, high); edges have float32 precision.
 
     share, changed_share: of all compared pairs of finite values, zeros included; null in reports made before they were added.
@@ -62,7 +62,7 @@ class Relative(RelativeSummary):
     histogram: tuple[Bin, ...]
 
 
-class Magnitudes(Data):
+class Magnitudes(Record):
     """Magnitudes of the updates. nonfinite: excluded pairs, with a NaN or an infinity on either side."""
 
     absolute: Absolute
@@ -70,7 +70,7 @@ class Magnitudes(Data):
     nonfinite: int
 
 
-class UlpBin(Data):
+class UlpBin(Record):
     """Pairs of finite values read whose bf16 values are ``low`` to ``high`` (inclusive) bf16 ULPs apart; 0 is unchanged.
 
     share: of all compared pairs of finite values; null in reports made before it was added.
@@ -87,7 +87,7 @@ class UlpBin(Data):
         return self.low >= 1 << 14
 
 
-class Energy(Data):
+class Energy(Record):
     """Share ``energy`` of the update's sum of squares in the largest updates, which are the share ``top`` of all compared elements."""
 
     top: float

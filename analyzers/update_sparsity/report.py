@@ -16,8 +16,8 @@ from pydantic import Field, field_validator
 from analyzers import limits
 from analyzers.base import REFERENCE, CheckpointFacts, WeightsReport, WeightsRequest
 from analyzers.coverage import Coverage
-from analyzers.data import Data, Interval
 from analyzers.options import Option
+from analyzers.records import Interval, Record
 from analyzers.update_sparsity.magnitudes import Energy, Magnitudes, UlpBin
 
 # Raised whenever the same request would give another result
@@ -55,14 +55,14 @@ class SparsityRequest(WeightsRequest):
         return eta
 
 
-class Probe(Data):
+class Probe(Record):
     """Changes by the eta probe on stored values."""
 
     sparsity: float | None
     num_changed: int
 
 
-class Swallowed(Data):
+class Swallowed(Record):
     """Stored values that differ although their bf16 values do not. share: of all compared.
 
     meaningful: False if the two sides are stored in different dtypes: the count is then of conversions, not of updates.
@@ -73,7 +73,7 @@ class Swallowed(Data):
     meaningful: bool
 
 
-class RoleRow(Data):
+class RoleRow(Record):
     """All tensors of one role.
 
     sparsity: of all their elements together; mean, std, min, max: over the sparsities of the tensors. In quick mode these four are null
@@ -99,7 +99,7 @@ class RoleRow(Data):
     relative_norm: float | None
 
 
-class LayerRow(Data):
+class LayerRow(Record):
     """One layer. layer: null for tensors outside the layers; roles: role -> sparsity of its tensors in this layer.
 
     low, high: a 95% interval of sparsity, in quick mode only; null also in reports made before they were added.
@@ -117,7 +117,7 @@ class LayerRow(Data):
     roles: dict[str, float | None]
 
 
-class TensorRow(Data):
+class TensorRow(Record):
     """One pair of tensors; in very large checkpoints all pairs of one layer, role and dtypes (``tensors`` of them, shape empty).
 
     name: in the base; tuned_name: in the tuned checkpoint. dtype, tuned_dtype: as stored. shape, parameters: of the compared part (of a
@@ -149,7 +149,7 @@ class TensorRow(Data):
     relative_norm: float | None
 
 
-class NamedTensor(Data):
+class NamedTensor(Record):
     """A tensor that only one side has, or that holds no floats."""
 
     name: str
@@ -157,7 +157,7 @@ class NamedTensor(Data):
     dtype: str
 
 
-class Renamed(Data):
+class Renamed(Record):
     """A pair of tensors compared under different names."""
 
     name: str
@@ -190,14 +190,14 @@ class Relaid(Renamed):
     agree: bool
 
 
-class MovedLayer(Data):
+class MovedLayer(Record):
     """A layer of the base whose content is in layer ``tuned_layer`` of the tuned checkpoint, or in none (null)."""
 
     layer: int
     tuned_layer: int | None
 
 
-class Unmatched(Data):
+class Unmatched(Record):
     """Tensors that are not compared, or not one to one, with the last tuned checkpoint.
 
     Lists end after `limits.REPORT_TENSORS` entries; ``counts`` has the full numbers. missing: only in the base; extra: only in the tuned
@@ -219,7 +219,7 @@ class Unmatched(Data):
     extra_parameters: int
 
 
-class Step(Data):
+class Step(Record):
     """Changes since the checkpoint before; for the first tuned checkpoint since the base."""
 
     sparsity: float | None
@@ -227,7 +227,7 @@ class Step(Data):
     probe: Probe
 
 
-class TrajectoryRow(Data):
+class TrajectoryRow(Record):
     """One tuned checkpoint against the base. Its fields are those that the report has for the last one."""
 
     ref: str
@@ -245,7 +245,7 @@ class TrajectoryRow(Data):
     step: Step
 
 
-class Overlap(Data):
+class Overlap(Record):
     """Elements changed in trajectory[first] and in trajectory[second], both against the base.
 
     jaccard: shared / either; independent: pq/(p+q-pq), which is what independent changes would give.
@@ -259,7 +259,7 @@ class Overlap(Data):
     independent: float | None
 
 
-class Spectrum(Data):
+class Spectrum(Record):
     """Measures of one matrix W (base), W+ (tuned), and D = W+ - W, in float64 or float32 arithmetic.
 
     stable_rank: |D|_F^2 / |D|_2^2; effective_rank: exp of the entropy of D's normalised singular values; nss: |s(W+) - s(W)| / |s(W)| over

@@ -11,7 +11,7 @@ from math import prod
 
 from analyzers.base import finite
 from analyzers.checkpoints import Tensor
-from analyzers.numerics import ChangedPlaces, PairCounts, sqrt_of
+from analyzers.numerics import ChangedPositions, PairCounts, sqrt_of
 from analyzers.numerics.histogram import FP64_LARGEST
 
 Number = Fraction | int
@@ -27,7 +27,7 @@ class Places:
     changed_columns: int
 
     @classmethod
-    def of(cls, counted: ChangedPlaces) -> "Places":
+    def of(cls, counted: ChangedPositions) -> "Places":
         """Summarize the counters of a complete matrix."""
         columns = counted.changed_columns
         return cls(counted.rows, counted.changed_rows, 0 if columns is None else counted.columns, columns or 0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from analyzers.account import coverage_lines
+from analyzers.coverage_tables import coverage_lines
 from analyzers.formatting import magnitude, plural, shape, share, size
 from analyzers.terminal import columns
 from analyzers.update_sparsity.columns import BY_LAYER, BY_ROLE, ENERGY, MAGNITUDES, ROLE_SPREAD, SPECTRAL, TENSORS, TRAJECTORY, ULPS

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from analyzers.base import CheckpointFacts
 from analyzers.checkpoints import ROLES
-from analyzers.data import Interval
 from analyzers.numerics import PairCounts
+from analyzers.records import Interval
 from analyzers.update_sparsity.count import Counted
 from analyzers.update_sparsity.report import Overlap, Probe, Step, Swallowed, TrajectoryRow
 from analyzers.update_sparsity.statistics import Number, Weighed, total, weigh

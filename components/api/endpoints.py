@@ -14,8 +14,8 @@ from analyzers import ANALYZERS, Analyzer, limits
 from analyzers.base import Progress, Report
 from analyzers.errors import InvalidRequest
 from analyzers.options import describe, offered
-from components.api.answers import Endpoint, one_sentence, register
 from components.api.parameters import REQUIRED, Parameters, named_arguments, parameters, with_parameters
+from components.api.registration import Endpoint, one_sentence, register
 from components.forms.form import validated_json
 from components.running.jobs import job, kind_of, sentence
 from components.site import addresses
@@ -86,7 +86,7 @@ def in_short(report: Report) -> dict[str, Any]:
         "headline": addresses.layout(report.analyzer).summary(report),
         "facts": facts,
         "notes": getattr(report, "notes", ()),
-        "page": addresses.again(report),
+        "page": addresses.recompute(report),
     }
 
 

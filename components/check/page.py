@@ -6,8 +6,8 @@ import gradio as gr
 
 from analyzers.check.report import CheckRequest
 from components.check.result import RESULT
+from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.fields import Fields, build_busy, build_buttons, build_examples, build_rest
-from components.forms.picker import build_picker, wire_search
 from components.running.analysis_page import AnalysisPage
 
 # Label of each example button, and what it types.

@@ -4,12 +4,12 @@ from analyzers.check.report import CheckReport, Level
 from analyzers.check.text import markdown
 from components.check import tables
 from components.forms.form import command, permalink
-from components.results.coverage import COVERAGE
-from components.results.layout import Layout, Piece, Said, Tab
+from components.results.coverage_tab import COVERAGE
+from components.results.layout import Caption, Layout, Piece, Tab
 from components.text import numbers
+from components.text.display_names import model_name
 from components.text.headline import FACT, about_sample, answer, answered, card, model_head, tiles
 from components.text.markup import notes
-from components.text.names import model_name
 from components.text.plain_text import shown
 
 _LEVELS: dict[Level, str] = {"error": "Errors", "warning": "Warnings", "info": "For information"}
@@ -67,7 +67,7 @@ RESULT: Layout[CheckReport] = Layout(
     (
         Tab(
             "Findings",
-            [Piece(tables.findings), Said("What was looked for. The rules about a base need one to compare with."), Piece(tables.rules)],
+            [Piece(tables.findings), Caption("What was looked for. The rules about a base need one to compare with."), Piece(tables.rules)],
         ),
         COVERAGE,
     ),

@@ -7,8 +7,8 @@ from typing import Any
 from analyzers import limits
 from analyzers.errors import InvalidData, LimitExceeded
 from analyzers.gradient_conflict import TOPK_OPTIONS, ConflictRequest
-from analyzers.language_models.data import pair_of
-from analyzers.outside_json import InvalidJson, parse_json
+from analyzers.language_models.instruction_data import pair_of
+from analyzers.untrusted_json import InvalidJson, parse_json
 from components.forms import form as forms
 from components.forms.form import Query, Typed
 

@@ -5,16 +5,16 @@ from functools import partial
 from analyzers.gradient_conflict.columns import BATCHES, BLOCKS, DECILES, DIFFERENCES, NEURONS, RAN_SAMPLES, WEIGHTS, points
 from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.gradient_conflict.summaries import Measurement
+from components.conflict import plots
 from components.conflict.form import command, permalink
 from components.conflict.tables import published
 from components.conflict.text import as_it_is, captions, change, has_neurons, inputs, unit, units
-from components.plots import gradient_conflict as plots
-from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import Sortable, listed
 from components.text import numbers
+from components.text.display_names import model_name
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.markup import notes, tag
-from components.text.names import model_name
 from components.text.plain_text import html
 
 
@@ -114,50 +114,50 @@ _TABS: tuple[Tab[ConflictReport], ...] = (
     Tab(
         "Layers",
         [
-            Said(captions.rates),
+            Caption(captions.rates),
             Plot("Conflict rate by layer", plots.rates),
-            Said(captions.similarity),
+            Caption(captions.similarity),
             Plot("Similarity by layer", plots.similarity),
             Piece(lambda report: listed(DIFFERENCES, report) + notes(report.notes)),
-            Said(captions.layers),
+            Caption(captions.layers),
             Rows(Sortable(BLOCKS, "m-layers-table")),
         ],
     ),
     Tab(
         "Samples",
         [
-            Said(captions.cosines),
+            Caption(captions.cosines),
             Plot("Cosines between samples", plots.cosines),
-            Said(captions.dominance),
+            Caption(captions.dominance),
             Plot("Share of each sample", plots.dominance),
-            Said(captions.samples),
+            Caption(captions.samples),
             Rows(Sortable(RAN_SAMPLES, "m-samples-table")),
         ],
     ),
     Tab(
         "Neurons",
         [
-            Said(captions.neurons),
+            Caption(captions.neurons),
             Rows(Sortable(NEURONS, "m-neurons-table")),
-            Said(captions.neuron_cosines),
+            Caption(captions.neuron_cosines),
             Plot("Cosines between samples in one neuron", plots.neurons),
         ],
         when=has_neurons,
     ),
-    Tab("Batches", [Said(captions.batches), Plot("Conflict by batch size", plots.batches), Piece(partial(listed, BATCHES))]),
+    Tab("Batches", [Caption(captions.batches), Plot("Conflict by batch size", plots.batches), Piece(partial(listed, BATCHES))]),
     Tab(
         "Activation",
-        [Said(captions.deciles), Plot("Conflict by activation", plots.deciles), Piece(partial(listed, DECILES))],
+        [Caption(captions.deciles), Plot("Conflict by activation", plots.deciles), Piece(partial(listed, DECILES))],
         when=lambda report: bool(report.deciles),
     ),
     Tab(
         "Weights",
-        [Said(captions.weights), Piece(partial(listed, WEIGHTS), folded="Weights")],
+        [Caption(captions.weights), Piece(partial(listed, WEIGHTS), folded="Weights")],
         when=lambda report: report.weights is not None,
     ),
     Tab(
         "Published",
-        [Said(captions.published), Plot("Published conflict rates", plots.published), Piece(published, folded="Published layers")],
+        [Caption(captions.published), Plot("Published conflict rates", plots.published), Piece(published, folded="Published layers")],
     ),
 )
 RESULT = Layout("Gradient conflict", model_name, headline, permalink, command, _TABS)

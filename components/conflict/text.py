@@ -5,7 +5,7 @@ from collections.abc import Callable
 from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.gradient_conflict.summaries import Measurement
 from components.text import numbers
-from components.text.names import source_name
+from components.text.display_names import source_name
 from components.text.render import Sentences
 
 TOPK, ORIGINAL = "top-k FFN", "original FFN"

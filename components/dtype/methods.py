@@ -7,14 +7,14 @@ from typing import Any
 from analyzers import numerics
 from analyzers.dtype_detection.classifier import CONFIDENT, Fit, fitted
 from analyzers.dtype_detection.evidence import PROOF_BINADES, PROOF_BLOCKS, PROOF_DISTINCT, PROOF_LOG10, PROOF_RUNS, TESTS
-from analyzers.dtype_detection.labels import labels
+from analyzers.dtype_detection.labelled_models import labels
 from analyzers.dtype_detection.lineage import SET_ASIDE
 from analyzers.dtype_detection.proofs import QUICK_BUDGET, proofs
-from analyzers.dtype_detection.relatives import NEAR, answered, confidence
+from analyzers.dtype_detection.similar_models import NEAR, answered, confidence
 from analyzers.dtype_detection.trials import claims, copies, trials
 from analyzers.formatting import powers
-from components.plots.dtype_detection import reliability
-from components.results.standalone import figure
+from components.dtype.plots import reliability
+from components.results.self_contained_page import figure
 from components.text import numbers
 from components.text.markup import table
 from components.text.render import render

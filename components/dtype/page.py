@@ -9,10 +9,10 @@ import gradio as gr
 
 from analyzers.base import Progress, Request
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from components.dtype.comparison import Batch, Comparison, opened_report, permalink
 from components.dtype.first_screen import first_screen
 from components.dtype.form import requests
 from components.dtype.result import RESULT
-from components.dtype.several import Batch, Several, opened, permalink
 from components.dtype.tables import Outcome
 from components.forms.fields import QUIET, READING, Controls, build_model_fields, build_rows
 from components.forms.form import Typed
@@ -21,10 +21,10 @@ from components.results.layout import Layout
 from components.results.share import Share
 from components.running.analysis_page import AnalysisPage
 from components.running.jobs import job, sentence
+from components.running.page_runs import PageRuns, Updates, failed_status, status
 from components.running.progress import Meter
-from components.running.runs import Runs, Updates, failed, status
-from components.site.archive import STORED
 from components.site.identity import client_of
+from components.site.stored_results import STORED
 
 _LABEL = "Model id (org/name) or sample:tiny-bf16; several separated by commas or spaces"
 _THREE = "sample:tiny-fp32, sample:tiny-bf16-as-fp32, sample:tiny-overflow"
@@ -46,14 +46,14 @@ _SHOW_RESULT = (
 )
 
 
-class PassportRuns(Runs):
-    """`Runs` that also update ``several`` and the session's ``batch``."""
+class PassportRuns(PageRuns):
+    """`PageRuns` that also update ``several`` and the session's ``batch``."""
 
     def __init__(
         self, controls: Controls, status: gr.HTML, layout: Layout[DtypeReport], meter: type[Meter], request: Callable[[Typed], Request]
     ) -> None:
         self._batch = gr.State()
-        self._several = Several()
+        self._several = Comparison()
         super().__init__(controls, status, layout, meter, request)
 
     def state(self) -> list[Any]:
@@ -108,7 +108,7 @@ class PassportRuns(Runs):
         if any(outcome.report for outcome in batch.outcomes):
             done = status(batch.summary(), permalink(batch.outcomes, batch.requests[0]))
         else:
-            done = failed(f"None of the {len(batch.requests)} models could be read; the table says why.")
+            done = failed_status(f"None of the {len(batch.requests)} models could be read; the table says why.")
         yield {self.status: done, **self._several.end(batch), **self.controls.busy(False)}
 
     def stopped(self, batch: Batch | None = None) -> Updates:
@@ -123,17 +123,17 @@ class PassportRuns(Runs):
         try:
             return self._several.end(batch) if batch is not None and batch.outcomes else {self.status: gr.skip()}
         except Exception as error:
-            return {self.status: failed(sentence(error))}
+            return {self.status: failed_status(sentence(error))}
 
     def open(self, batch: Batch | None, request: gr.Request, event: gr.EventData) -> Updates:
         """Show the full result of the clicked table row below the table."""
-        held = opened(batch, event)
+        held = opened_report(batch, event)
         if held is None:
             return {self.status: gr.skip()}
         try:
             return self.result.show(held.report(client_of(request)), held)
         except Exception as error:
-            return {self.status: failed(sentence(error))}
+            return {self.status: failed_status(sentence(error))}
 
 
 def _build_options() -> dict[str, Any]:

@@ -5,17 +5,16 @@ from typing import Any
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import suggestions
 from analyzers.dtype_detection.columns import QUANTIZATION, TENSORS
-from components.dtype import text
+from components.dtype import plots, text
 from components.dtype.form import permalink
+from components.dtype.labelled_models_plot import among_models
 from components.dtype.tables import evidence, headroom, overview, still
 from components.dtype.text import DISPUTED, inferred, lineage_answer, outranks, risk, stored_answer, summary, trained_answer
 from components.forms.form import command
-from components.plots import dtype_detection as plots
-from components.plots.among_models import among_models
-from components.results.coverage import COVERAGE
-from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.results.coverage_tab import COVERAGE
+from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import Sortable
-from components.site import addresses, archive
+from components.site import addresses, stored_results
 from components.text import numbers
 from components.text.headline import about_sample, answered, card, tiles
 from components.text.markup import cited, head, tag, tile
@@ -85,7 +84,7 @@ def _safe_in_fp16(report: DtypeReport) -> str:
 
 def trained_in(report: DtypeReport, links: bool = True) -> str:
     """The tile. links: include a link to the library, which works only on the app's pages."""
-    found = archive.consensus(report.checkpoint.ref)
+    found = stored_results.consensus(report.checkpoint.ref)
     answer, kind, text = trained_answer(report, found)
     if found is None or not found.labels:
         bars = report.training.probabilities if kind == "inference" else {}
@@ -118,20 +117,20 @@ def _drawable(report: DtypeReport) -> bool:
 
 _TABS: tuple[Tab[DtypeReport], ...] = (
     Tab("Evidence", [Piece(evidence)]),
-    Tab("Spectrum", [Said(text.spectrum), Plot("Size of the weights", plots.spectrum, _drawable)]),
+    Tab("Spectrum", [Caption(text.spectrum), Plot("Size of the weights", plots.spectrum, _drawable)]),
     Tab(
         "Movable",
-        [Said(text.movable), Plot("Weights that a step can move", plots.movable), Piece(still)],
+        [Caption(text.movable), Plot("Weights that a step can move", plots.movable), Piece(still)],
         lambda report: bool(report.movable),
     ),
     Tab(
         "Quantization",
-        [Said(text.quantization), Piece(headroom), Rows(Sortable(QUANTIZATION, "m-quantization"))],
+        [Caption(text.quantization), Piece(headroom), Rows(Sortable(QUANTIZATION, "m-quantization"))],
         lambda report: bool(report.quantization_roles),
     ),
-    Tab("Layers", [Said(text.layers), Plot("Largest magnitude by layer", plots.layers, _drawable)]),
-    Tab("Among models", [Said(text.among), Plot("Among models of known training precision", lambda report: among_models([report]))]),
-    Tab("Tensors", [Said(text.tensors), Rows(Sortable(TENSORS, "m-tensors"))]),
+    Tab("Layers", [Caption(text.layers), Plot("Largest magnitude by layer", plots.layers, _drawable)]),
+    Tab("Among models", [Caption(text.among), Plot("Among models of known training precision", lambda report: among_models([report]))]),
+    Tab("Tensors", [Caption(text.tensors), Rows(Sortable(TENSORS, "m-tensors"))]),
     COVERAGE,
 )
 RESULT = Layout(

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analyzers.data import Interval
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import ignored, untouched
 from analyzers.dtype_detection.columns import EVIDENCE, QUANTIZATION_ROLES
+from analyzers.records import Interval
 from analyzers.tensor_words import format_name
+from components.dtype.comparison_plots import FIGURES
 from components.dtype.form import permalink
 from components.dtype.text import answers
 from components.forms.form import as_read
-from components.plots.several_models import FIGURES
-from components.results import standalone
+from components.results import self_contained_page
 from components.results.tables import listed
 from components.text import numbers
 from components.text.markup import caption, notes, table
@@ -157,10 +157,10 @@ def overview(reports: Sequence[DtypeReport]) -> str:
 def overview_of(outcomes: Sequence[Outcome]) -> str:
     """The same with rows for the models that could not be read."""
     read = [(row, outcome.report) for row, outcome in enumerate(outcomes, 1) if outcome.report is not None]
-    rows = standalone.card(comparison([outcome.model for outcome in outcomes], outcomes, anchors=True))
+    rows = self_contained_page.card(comparison([outcome.model for outcome in outcomes], outcomes, anchors=True))
     numbered, reports = [row for row, _ in read], [report for _, report in read]
     figures = [
-        standalone.figure(title, draw(reports, numbered), f"several-{number}", caption(said))
+        self_contained_page.figure(title, draw(reports, numbered), f"several-{number}", caption(said))
         for number, (_, title, said, draw) in enumerate(FIGURES if read else ())
     ]
     return f"<article>{rows}{''.join(figures)}</article>"

@@ -2,14 +2,14 @@
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, entropy
-from analyzers.dtype_detection.labels import precision_of
-from analyzers.dtype_detection.rule import rule
+from analyzers.dtype_detection.labelled_models import precision_of
+from analyzers.dtype_detection.rule_of_thumb import rule
 from analyzers.dtype_detection.sentences import claimed, fp16_answer, headline
 from analyzers.tensor_words import dtype_name, format_name
+from components.dtype import plots
+from components.dtype.labelled_models_plot import position_text
 from components.library import Consensus
-from components.plots import dtype_detection as plots
-from components.plots.among_models import place
-from components.site import archive
+from components.site import stored_results
 from components.text import numbers
 
 # The style and the text of the tag.
@@ -25,7 +25,7 @@ _PROVEN_NOTHING = {"native": ("Nothing narrower", "fact"), "undecided": ("Undeci
 
 def summary(report: DtypeReport) -> str:
     """The report's headline, with the labels of the library; plain text."""
-    found = archive.consensus(report.checkpoint.ref)
+    found = stored_results.consensus(report.checkpoint.ref)
     if found is None or not found.labels:
         return headline(report)
     if found.precision is None:
@@ -69,7 +69,7 @@ def lineage_answer(report: DtypeReport) -> tuple[str, str]:
 
 def training_answer(report: DtypeReport) -> str:
     """The short answer, plain text."""
-    return trained_answer(report, archive.consensus(report.checkpoint.ref))[0]
+    return trained_answer(report, stored_results.consensus(report.checkpoint.ref))[0]
 
 
 def trained_answer(report: DtypeReport, found: Consensus | None) -> tuple[str, str, str]:
@@ -101,7 +101,7 @@ def outranks(label: str, guess: str) -> str:
 
 def _outranked_rule(report: DtypeReport) -> str:
     """`outranks` for the rule of thumb on magnitudes."""
-    answer, kind, _ = trained_answer(report, archive.consensus(report.checkpoint.ref))
+    answer, kind, _ = trained_answer(report, stored_results.consensus(report.checkpoint.ref))
     extremes = report.extremes
     if kind != "label" or not extremes.abs_max or not extremes.norm_max:
         return ""
@@ -146,7 +146,7 @@ def layers(report: DtypeReport) -> str:
 def among(report: DtypeReport) -> str:
     """Above the figure of labelled models."""
     verdict = _outranked_rule(report)
-    said = f"{place(report)} {verdict}".rstrip()
+    said = f"{position_text(report)} {verdict}".rstrip()
     return f"{said} Each point is a model whose training precision is known. Dashed: the thresholds of the rule of thumb."
 
 

@@ -5,18 +5,17 @@ from functools import partial
 from analyzers.exit_feedback.columns import BY_LAYER, BY_LOSS, COST, ENERGY, SEEDS, SIGNALS, SWEEP, cosine, settings, spread
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, RANDOM
-from components.exit import text
+from components.exit import plots, text
+from components.exit.sweep_plot import sweep
 from components.exit.text import captions, data_name, give_or_take, several_layers, too_few, was_swept
 from components.forms.form import command, permalink
-from components.plots import exit_feedback as plots
-from components.plots.exit_sweep import sweep
-from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import Sortable, listed
 from components.text import numbers
+from components.text.display_names import model_name
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.legend import legend
 from components.text.markup import notes
-from components.text.names import model_name
 
 
 def headline(report: ExitReport, links: bool = True) -> str:
@@ -102,10 +101,10 @@ _TABS: tuple[Tab[ExitReport], ...] = (
     Tab(
         "Cosines",
         [
-            Said(captions.at_head),
+            Caption(captions.at_head),
             Plot("Cosines at the head", plots.at_head),
             Piece(lambda report: listed(SIGNALS, report) + listed(SEEDS, report)),
-            Said(captions.before_norm),
+            Caption(captions.before_norm),
             Plot("Cosines before the final norm", plots.before_norm),
             Piece(lambda report: notes([captions.inputs(report), *report.notes])),
         ],
@@ -113,7 +112,7 @@ _TABS: tuple[Tab[ExitReport], ...] = (
     Tab(
         "Sweep",
         [
-            Said(captions.sweep, text.sweep_legend),
+            Caption(captions.sweep, text.sweep_legend),
             Plot("Cosine against rank, k and anchors", sweep),
             Rows(Sortable(SWEEP, "m-sweep-table")),
         ],
@@ -122,7 +121,7 @@ _TABS: tuple[Tab[ExitReport], ...] = (
     Tab(
         "Energy",
         [
-            Said(captions.energy, lambda _: legend(plots.SIDES, lines=False)),
+            Caption(captions.energy, lambda _: legend(plots.SIDES, lines=False)),
             Plot("Energy along the hidden state", plots.energy),
             Piece(partial(listed, ENERGY), folded="Along and orthogonal"),
         ],
@@ -130,7 +129,7 @@ _TABS: tuple[Tab[ExitReport], ...] = (
     Tab(
         "By loss",
         [
-            Said(captions.loss_bins, text.signal_legend),
+            Caption(captions.loss_bins, text.signal_legend),
             Plot("Cosine by loss", plots.loss_bins),
             Piece(partial(listed, BY_LOSS), folded="Cosines by loss"),
         ],
@@ -138,7 +137,7 @@ _TABS: tuple[Tab[ExitReport], ...] = (
     Tab(
         "By layer",
         [
-            Said(captions.layers, text.signal_legend),
+            Caption(captions.layers, text.signal_legend),
             Plot("Cosine by layer", plots.layers),
             Piece(partial(listed, BY_LAYER), folded="Cosines by layer"),
         ],
@@ -147,9 +146,9 @@ _TABS: tuple[Tab[ExitReport], ...] = (
     Tab(
         "Cost",
         [
-            Said(captions.cost, lambda _: legend(plots.FORMS, lines=False)),
+            Caption(captions.cost, lambda _: legend(plots.FORMS, lines=False)),
             Plot("Time of loss and gradients", plots.seconds),
-            Said(captions.memory),
+            Caption(captions.memory),
             Plot("Memory of loss and gradients", plots.memory),
             Piece(partial(listed, COST), folded="Time and memory"),
         ],

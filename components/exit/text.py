@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 from analyzers.exit_feedback.columns import cosine
+from analyzers.exit_feedback.measurements import OverSeeds
 from analyzers.exit_feedback.report import ExitReport
-from analyzers.exit_feedback.results import OverSeeds
 from analyzers.exit_feedback.signals import EXACT, NULL
 from components.text import numbers
+from components.text.display_names import source_name
 from components.text.legend import legend
-from components.text.names import source_name
 from components.text.render import Sentences
 
 # Numbers of `plots.marks.marked`, the same in every figure: grey is what signals are compared with.

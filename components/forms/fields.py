@@ -8,8 +8,8 @@ import gradio as gr
 from pydantic import BaseModel
 
 from analyzers.options import choices, is_list, is_subject, offered, option_of
+from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.form import BUILTIN, DATASET, Typed, typed
-from components.forms.picker import build_picker, wire_search
 from components.text.render import macros
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}

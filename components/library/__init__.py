@@ -4,16 +4,16 @@ import os
 from pathlib import Path
 
 from components.library.backups import Restored, restore
-from components.library.checks import model_id
 from components.library.consensus import Consensus, LabelRow, Vote
 from components.library.contribute import contribute
-from components.library.exports import FILES, KINDS
+from components.library.export_files import FILES, KINDS
+from components.library.item_checks import model_id
 from components.library.library import Library
-from components.library.models import ModelRow
-from components.library.query import LAST_PAGE, Page, Query
-from components.library.results import ResultRow
+from components.library.library_status import Counts, LibraryState, Saved
+from components.library.list_query import LAST_PAGE, Page, Query
+from components.library.model_rows import ModelRow
+from components.library.result_rows import ResultRow
 from components.library.schema import DECISIONS, FLAG_REASONS, PRECISIONS, Flag, Identity, Label, Result
-from components.library.states import Counts, LibraryState, Saved
 
 __all__ = [
     "DECISIONS", "FILES", "FLAG_REASONS", "KINDS", "LAST_PAGE", "PRECISIONS", "Consensus", "Counts", "Flag", "Identity",

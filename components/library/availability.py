@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from analyzers.errors import MantissaError
-from components.library import results
+from components.library import result_rows
 from components.library.database import Database
 
 AVAILABLE_SECONDS = 900  # Whether a stored result's repository is still public is asked once in this time.
@@ -38,12 +38,12 @@ class Availability:
         if not self._waiting and self._clock() - self._listed > _SWEEP_SECONDS:
             self._listed = self._clock()
             with self._database.read() as connection:
-                self._waiting = results.repositories(connection)
+                self._waiting = result_rows.repositories(connection)
         now, self._waiting = self._waiting[:_SWEPT_AT_ONCE], self._waiting[_SWEPT_AT_ONCE:]
         self.look(now)
 
     def _is_public(self, model: str) -> bool:
-        from analyzers.checkpoints.hub import is_public
+        from analyzers.checkpoints.hub.hub_repository import is_public
 
         now = self._clock()
         if now - self._paused < _PAUSE_SECONDS or now - self._seen.get(model, float("-inf")) < AVAILABLE_SECONDS:
@@ -57,5 +57,5 @@ class Availability:
             self._seen[model] = now
         elif not self._database.read_only:
             with self._database.write() as connection:
-                results.withdraw(connection, model.lower())
+                result_rows.withdraw(connection, model.lower())
         return public

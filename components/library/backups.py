@@ -20,11 +20,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from analyzers.errors import LibraryUnavailable, MantissaError
-from analyzers.outside_json import parse_model
-from components.library import labels, results
+from analyzers.untrusted_json import parse_model
+from components.library import label_rows, result_rows
 from components.library.database import BACKUPS, DAMAGED, FILE, Database, advice, hold
-from components.library.reports import kept
 from components.library.schema import Flag, Label, Result
+from components.library.storable_reports import storable_result
 
 LIBRARY_BACKUPS = 3  # Daily backups of the library kept in its folder, the newest.
 LOST = (
@@ -212,14 +212,14 @@ def _rescue(damaged: Path, work: Path, database: Database) -> tuple[int, bool]:
             known = parse_model(Result, record)
             (packed,) = old.execute("SELECT packed FROM reports WHERE number = ?", (number,)).fetchone()
             text = zlib.decompress(packed).decode()
-            found = kept(text, key=known.key, created=known.created, contributor=known.contributor)
+            found = storable_result(text, key=known.key, created=known.created, contributor=known.contributor)
             if found is None or found.id != known.id:
                 raise ValueError(known.id)
             return found, text
 
-        take("SELECT rowid, published, record FROM labels", partial(parse_model, Label), labels.take_labels)
-        take("SELECT rowid, published, record FROM flags", partial(parse_model, Flag), labels.take_flags)
-        take("SELECT rowid, published, record, number FROM results", result, results.take_results)
+        take("SELECT rowid, published, record FROM labels", partial(parse_model, Label), label_rows.take_labels)
+        take("SELECT rowid, published, record FROM flags", partial(parse_model, Flag), label_rows.take_flags)
+        take("SELECT rowid, published, record, number FROM results", result, result_rows.take_results)
         try:
             meta = old.execute("SELECT name, value FROM meta").fetchall()
             with database.write() as connection:

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from analyzers.data import Data
-from analyzers.dtype_detection.labels import precision_of
-from analyzers.outside_json import parse_json
+from analyzers.dtype_detection.labelled_models import precision_of
+from analyzers.records import Record
 from analyzers.terminal import plural
+from analyzers.untrusted_json import parse_json
 from components.library.schema import Label
 
 
-class LabelRow(Data):
+class LabelRow(Record):
     """A label with its state. current: neither replaced by its contributor nor hidden; a label with FLAGS flags is hidden.
 
     flags: number of contributors with a login who flagged it, unless a moderator decided: 0 if it is shown, FLAGS or more if hidden.
@@ -34,7 +34,7 @@ def label_row(row: Any) -> LabelRow:
     return LabelRow.model_construct(label=label, current=bool(current), flags=flags, state=state, commit=published)
 
 
-class Vote(Data):
+class Vote(Record):
     """The number of contributors who say ``precision``, and how many of them belong to the model's organisation."""
 
     precision: str
@@ -42,7 +42,7 @@ class Vote(Data):
     authors: int
 
 
-class Consensus(Data):
+class Consensus(Record):
     """The consensus for one model. precision: named by most contributors, None without labels or in a tie.
 
     disputed: labels that count name different precisions; "bf16" and "bf16-mixed" do not differ. contributors: how many agree with

@@ -8,11 +8,11 @@ from analyzers.base import Report
 from analyzers.checkpoints.reference import quoted
 from analyzers.errors import AccessDenied, InvalidRequest, MantissaError
 from analyzers.terminal import printable_json
-from components.library.checks import hub_id, now
 from components.library.dataset import Dataset
-from components.library.reports import data_is_built_in, kept
-from components.library.rows import path_of, result_row, to_parquet
+from components.library.dataset_rows import path_of, result_row, to_parquet
+from components.library.item_checks import hub_id, now
 from components.library.schema import Result
+from components.library.storable_reports import data_is_built_in, storable_result
 
 
 def contribute(reports: Sequence[Report], *, dataset: str, token: str | None = None, keys: Sequence[str] = ()) -> str:
@@ -39,7 +39,7 @@ def _public(report: Report, key: str) -> tuple[Result, str]:
     text = printable_json(report.model_dump_json())
     name = quoted(next(iter(report.subject().values())))
     try:
-        result = kept(text, key=key, created=now(), contributor="")
+        result = storable_result(text, key=key, created=now(), contributor="")
     except (MantissaError, ValidationError, LookupError, TypeError, ValueError, AttributeError):
         result = None
     if result is None or result.sample or not data_is_built_in(text):

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from analyzers.errors import LibraryUnavailable
-from components.library.shapes import add_column
+from components.library.same_shapes import add_column
 
 _BUSY_SECONDS = 30  # Longest wait for another process that writes to the same library.
 FILE = "library.sqlite3"

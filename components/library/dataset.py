@@ -15,7 +15,7 @@ from analyzers.checkpoints.repository import Access
 from analyzers.errors import AccessDenied, CheckpointNotFound, HubError, HubMisbehaved, HubThrottled, HubUnreachable, TokenRefused
 
 if TYPE_CHECKING:
-    from analyzers.checkpoints.hub import HubRepository
+    from analyzers.checkpoints.hub.hub_repository import HubRepository
 
 _TOKEN_ADVICE = "check that the token (MANTISSA_TOKEN or HF_TOKEN) may write it"  # noqa: S105 - advice
 
@@ -62,7 +62,7 @@ class Dataset:
 
     def head(self) -> "HubRepository":
         """Open the repository at the newest commit of main; the caller closes it. Raises CheckpointNotFound, AccessDenied, HubError."""
-        from analyzers.checkpoints.hub import open_hub
+        from analyzers.checkpoints.hub.hub_repository import open_hub
 
         with reading(self.name):
             try:
@@ -165,7 +165,7 @@ def as_ours(name: str, kind: str = "dataset") -> Iterator[None]:
 
 
 def _passing(what: str, error: Refused) -> Retry:
-    from analyzers.checkpoints.hub_replies import retry_after
+    from analyzers.checkpoints.hub.replies import retry_after
 
     if error.status == 429:
         return Retry(f"The Hub receives too many requests for {what}; waiting as long as it asks.", retry_after(error.headers))

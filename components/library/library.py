@@ -13,25 +13,25 @@ from analyzers import limits
 from analyzers.base import Report, request_error
 from analyzers.errors import InvalidRequest, LibraryUnavailable, MantissaError
 from analyzers.terminal import printable_json
-from components.library import labels, models, results, shapes
+from components.library import label_rows, model_rows, result_rows, same_shapes
 from components.library.availability import Availability
 from components.library.backups import Backups
-from components.library.checks import evidence_of, hub_id, now, one_line
 from components.library.consensus import Consensus, LabelRow, consensus, label_row
 from components.library.database import DAMAGED, FULL, READ_ONLY, Database
-from components.library.exports import export
-from components.library.models import ModelRow
+from components.library.export_files import export
+from components.library.initial_labels import GATHERED, seed_labels
+from components.library.item_checks import evidence_of, hub_id, now, one_line
+from components.library.library_status import Counts, LibraryState, Saved, State
+from components.library.list_query import List, Page, Query, facet, select
+from components.library.model_rows import ModelRow
 from components.library.publisher import Publisher
-from components.library.query import List, Page, Query, facet, select
-from components.library.reports import kept
-from components.library.results import ResultRow
+from components.library.result_rows import ResultRow
 from components.library.schema import Flag, Identity, Label, Result
-from components.library.seed import GATHERED, seed_labels
-from components.library.states import Counts, LibraryState, Saved, State
+from components.library.storable_reports import storable_result
 
 Item = TypeVar("Item")
 
-_LISTS = {"labels": labels.LIST, "results": results.LIST, "models": models.LIST}
+_LISTS = {"labels": label_rows.LIST, "results": result_rows.LIST, "models": model_rows.LIST}
 
 
 class Library:
@@ -126,7 +126,7 @@ class Library:
         or a quote with its source; quote: in addition to a link. Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
         """
         link, said = evidence_of(evidence, quote)
-        label = self._write(lambda connection: labels.add_label(connection, who, hub_id(model.strip()), precision, link, said))
+        label = self._write(lambda connection: label_rows.add_label(connection, who, hub_id(model.strip()), precision, link, said))
         note = self._publish_at_once()
         row = self.label(label.id)
         assert row is not None
@@ -146,7 +146,7 @@ class Library:
         Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
         """
         said = one_line(text, limits.EVIDENCE_QUOTE_LENGTH, "text")
-        flag = self._write(lambda connection: labels.add_flag(connection, who, label_id, reason, said))
+        flag = self._write(lambda connection: label_rows.add_flag(connection, who, label_id, reason, said))
         note = self._publish_at_once()
         with self._database.read() as connection:
             (commit,) = connection.execute("SELECT published FROM flags WHERE id = ?", (flag.id,)).fetchone()
@@ -162,17 +162,17 @@ class Library:
             return None
         text = printable_json(report.model_dump_json())
         try:
-            result = kept(text, key=key, created=created or now(), contributor=contributor)
+            result = storable_result(text, key=key, created=created or now(), contributor=contributor)
         except (MantissaError, ValidationError, LookupError, TypeError, ValueError, AttributeError):
             return None
         if result is None:
             return None
 
         def add(connection: sqlite3.Connection) -> ResultRow:
-            results.allow(connection, [result.id])
-            if not results.take_results(connection, [(result, text)], ""):
-                results.add_key(connection, result.id, key)
-            row = next(iter(results.find(connection, "id", result.id)), None)
+            result_rows.allow(connection, [result.id])
+            if not result_rows.take_results(connection, [(result, text)], ""):
+                result_rows.add_key(connection, result.id, key)
+            row = next(iter(result_rows.find(connection, "id", result.id)), None)
             return row or ResultRow(result=result, state="saved here", commit="")
 
         row = self._write(add)
@@ -183,12 +183,12 @@ class Library:
     def result(self, result_id: str) -> bytes | None:
         """Return the JSON of a result, exactly as it was stored; None if there is none."""
         with self._database.read() as connection:
-            return results.report(connection, result_id)
+            return result_rows.report(connection, result_id)
 
     def result_row(self, result_id: str) -> ResultRow | None:
         """Return the row of a result in lists; None if there is none."""
         with self._database.read() as connection:
-            return next(iter(results.find(connection, "id", result_id)), None)
+            return next(iter(result_rows.find(connection, "id", result_id)), None)
 
     def is_available(self, models: Sequence[str]) -> bool:
         """Return whether these repositories are still public; withdraw results of those that are not.
@@ -198,17 +198,17 @@ class Library:
         return self._availability.look(models)
 
     def find(self, key: str) -> tuple[ResultRow, ...]:
-        """Return the results that were added with this key, the newest first; `results.SAME_KEY` at most.
+        """Return the results that were added with this key, the newest first; `result_rows.SAME_KEY` at most.
 
         A key read from the dataset is only a claim of its row: compare it with that of the report.
         """
         with self._database.read() as connection:
-            return results.find(connection, "key", key)
+            return result_rows.find(connection, "key", key)
 
     def shapes(self, model: str) -> str:
-        """Return the fingerprint of the shapes of a model's tensors, from its newest passport, or "" (see `shapes.fingerprint`)."""
+        """Return the fingerprint of the shapes of a model's tensors, from its newest passport, or "" (see `same_shapes.fingerprint`)."""
         with self._database.read() as connection:
-            return shapes.of_model(connection, model)
+            return same_shapes.shapes_of_model(connection, model)
 
     def alike(self, fingerprint: str, model: str, most: int) -> list[str]:
         """Return other models than ``model`` whose tensors have these shapes and that are still public, the newest first.
@@ -216,55 +216,55 @@ class Library:
         May ask the Hub.
         """
         with self._database.read() as connection:
-            found = shapes.alike(connection, fingerprint, model, most)
+            found = same_shapes.models_of_same_shapes(connection, fingerprint, model, most)
         return [name for name in found if self.is_available([name])]
 
     def naming(self, analyzer: str, model: str, most: int) -> list[str]:
         """Return the ids of the newest results of ``analyzer`` in which ``model`` occurs (case-insensitive), other than as the subject."""
         with self._database.read() as connection:
-            return results.naming(connection, analyzer, model.lower(), most)
+            return result_rows.naming(connection, analyzer, model.lower(), most)
 
     def label(self, label_id: str) -> LabelRow | None:
         """Return a label with its state; None if there is none."""
         with self._database.read() as connection:
-            return labels.find(connection, label_id)
+            return label_rows.find(connection, label_id)
 
     def flags(self, label_id: str) -> tuple[Flag, ...]:
         """Return the flags of a label, the oldest first."""
         with self._database.read() as connection:
-            return tuple(labels.flags_of(connection, label_id))
+            return tuple(label_rows.flags_of(connection, label_id))
 
     def history(self, model: str) -> tuple[LabelRow, ...]:
         """Return every label of a model, including replaced ones, the newest first; 1,000 at most."""
         with self._database.read() as connection:
-            return tuple(labels.labels_of(connection, model.lower(), current=False))
+            return tuple(label_rows.labels_of(connection, model.lower(), current=False))
 
     def consensus(self, model: str) -> Consensus:
         """Return the consensus of the labels of a model (case-insensitive)."""
         with self._database.read() as connection:
-            return consensus(model, labels.labels_of(connection, model.lower(), current=True))
+            return consensus(model, label_rows.labels_of(connection, model.lower(), current=True))
 
     def model(self, ref: str) -> ModelRow | None:
         """Return what is known about a model (case-insensitive); None if it has neither label nor result."""
         with self._database.read() as connection:
-            return models.find(connection, ref.lower())
+            return model_rows.find(connection, ref.lower())
 
     def organisation(self, name: str) -> tuple[ModelRow, ...]:
-        """Return the models of an organisation (case-insensitive); `models.MOST` at most."""
+        """Return the models of an organisation (case-insensitive); `model_rows.MOST` at most."""
         with self._database.read() as connection:
-            return tuple(models.of_organisation(connection, name.lower()))
+            return tuple(model_rows.of_organisation(connection, name.lower()))
 
     def labels(self, query: Query) -> Page[LabelRow]:
         """Return a page of the labels. Raises InvalidRequest."""
-        return self._page(labels.LIST, query, labels.COLUMNS, label_row)
+        return self._page(label_rows.LIST, query, label_rows.COLUMNS, label_row)
 
     def results(self, query: Query) -> Page[ResultRow]:
         """Return a page of the results. Raises InvalidRequest."""
-        return self._page(results.LIST, query, results.COLUMNS, results.result_row)
+        return self._page(result_rows.LIST, query, result_rows.COLUMNS, result_rows.result_row)
 
     def models(self, query: Query) -> Page[ModelRow]:
         """Return a page of the models. Raises InvalidRequest."""
-        return self._page(models.LIST, query, models.COLUMNS, models.model_row)
+        return self._page(model_rows.LIST, query, model_rows.COLUMNS, model_rows.model_row)
 
     def facets(self, kind: str) -> dict[str, dict[str, int]]:
         """Return the values that occur in a list, with their numbers of rows, for each filter with few values."""
@@ -354,5 +354,5 @@ def _seed(database: Database) -> None:
     with database.write() as connection:
         connection.execute("INSERT INTO meta VALUES ('salt', ?) ON CONFLICT DO NOTHING", (secrets.token_hex(32),))
         if connection.execute("SELECT 1 FROM meta WHERE name = 'seeded' AND value = ?", (GATHERED,)).fetchone() is None:
-            labels.take_labels(connection, seed_labels(), "")
+            label_rows.take_labels(connection, seed_labels(), "")
             connection.execute("INSERT OR REPLACE INTO meta VALUES ('seeded', ?)", (GATHERED,))

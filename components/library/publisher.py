@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 from analyzers import limits
 from analyzers.errors import CheckpointNotFound, HubError, MantissaError
-from components.library import pending
+from components.library import pending_files
 from components.library.availability import Availability
-from components.library.card import CARD, card_files
 from components.library.database import Database
 from components.library.dataset import Conflict, Dataset, Retry, passes, reading
-from components.library.rows import known, take
+from components.library.dataset_card import CARD, card_files
+from components.library.dataset_rows import known, take
 
 if TYPE_CHECKING:
-    from analyzers.checkpoints.hub import HubRepository
+    from analyzers.checkpoints.hub.hub_repository import HubRepository
 
 COMMITS_PER_HOUR = 100  # Commits to the dataset in an hour: the Hub allows about 128 per repository.
 LIBRARY_ATTEMPTS = 20  # Attempts at one commit to the dataset before it waits for the next turn.
@@ -83,7 +83,7 @@ class Publisher:
                     return
             except CheckpointNotFound:
                 with self._database.write() as connection:
-                    pending.send_again(connection)
+                    pending_files.send_again(connection)
                 self._hub.create()
             except HubError as error:
                 if not passes(error):
@@ -120,7 +120,7 @@ class Publisher:
         if began is None or time.time() - began <= limits.PUBLISH_WAIT_SECONDS or not self.restored.is_set():
             return ""
         with self._database.read() as connection:
-            if not pending.waits(connection):
+            if not pending_files.waits(connection):
                 return ""
         since = f"{datetime.fromtimestamp(began, UTC):%Y-%m-%d %H:%M:%S} UTC"
         return f"What was added is not published to the dataset {self.dataset} yet: the Hub has let it wait since {since}."
@@ -171,27 +171,27 @@ class Publisher:
             seen = {path for (path,) in connection.execute("SELECT path FROM dataset_files")}
         if not seen & set(sizes):
             with self._database.write() as connection:
-                if pending.send_again(connection):
+                if pending_files.send_again(connection):
                     _log.warning("the library: %s has none of the files that were published to it: all is published again", self.dataset)
         for table, path in known([path for path in sizes if path not in seen]):
             if self._ending.is_set():
                 return
-            batch = pending.Batch(table, path)
+            batch = pending_files.Batch(table, path)
             with self._database.write() as connection:
-                if pending.is_own(connection, batch):
-                    pending.mark(connection, batch, commit)
+                if pending_files.is_own(connection, batch):
+                    pending_files.mark(connection, batch, commit)
                     continue
             items = refused = 0
             reason = ""
             with closing(repository.open(path)) as file:
                 for part in take(table, file):
                     with self._database.write() as connection:
-                        items += pending.take_in(connection, part, commit)
+                        items += pending_files.take_in(connection, part, commit)
                     refused, reason = refused + part.refused, reason or part.reason
             with self._database.write() as connection:
-                pending.known_file(connection, path, items, refused, reason)
+                pending_files.known_file(connection, path, items, refused, reason)
         with self._database.write() as connection:
-            pending.forget_files(connection, set(sizes))
+            pending_files.forget_files(connection, set(sizes))
         self.head = commit
         self.restored.set()
 
@@ -215,8 +215,8 @@ class Publisher:
     def _add(self, there: Collection[str], parent: str | None) -> bool:
         """Commit waiting items; return whether there were any. there: the files of the dataset, none if they are not known."""
         with self._database.write() as connection:
-            batches = pending.settle(connection)
-            files = {batch.path: pending.content(connection, batch) for batch in batches}
+            batches = pending_files.settle(connection)
+            files = {batch.path: pending_files.content(connection, batch) for batch in batches}
         if not batches:
             return False
         if parent is not None and CARD not in there:
@@ -224,26 +224,26 @@ class Publisher:
         self._commit(f"Add {' and '.join(batch.table for batch in batches)}", files, parent)
         with self._database.write() as connection:
             for batch in batches:
-                pending.mark(connection, batch, self.head)
+                pending_files.mark(connection, batch, self.head)
         return True
 
     def _remove(self, repository: "HubRepository") -> bool:
         """Remove withdrawn results from one file; return whether there was such a file."""
-        rest = pending.plan_removal(self._database, repository)
+        rest = pending_files.plan_removal(self._database, repository)
         if rest is None:
             return False
         self._commit("Remove results of models that are not public", {rest.path: rest.content}, repository.commit, rest.old)
         with self._database.write() as connection:
-            pending.known_file(connection, rest.path, rest.items, 0, "")
+            pending_files.known_file(connection, rest.path, rest.items, 0, "")
         return True
 
     def _merge(self, repository: "HubRepository") -> bool:
-        merged = pending.plan_merge(self._database, repository)
+        merged = pending_files.plan_merge(self._database, repository)
         if merged is None:
             return False
         self._commit(f"Merge {len(merged.old)} files", {merged.path: merged.content}, repository.commit, merged.old)
         with self._database.write() as connection:
-            pending.known_file(connection, merged.path, merged.items, 0, "")
+            pending_files.known_file(connection, merged.path, merged.items, 0, "")
         return True
 
     def _commit(self, message: str, files: Mapping[str, bytes], parent: str | None, delete: tuple[str, ...] = ()) -> None:

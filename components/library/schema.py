@@ -12,9 +12,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from analyzers import limits
 from analyzers.checkpoints.reference import quoted
-from analyzers.data import Data
 from analyzers.errors import InvalidRequest
-from components.library.checks import address, checked_link, checked_time, hub_id, readable, visible
+from analyzers.records import Record
+from components.library.item_checks import address, checked_link, checked_time, hub_id, readable, visible
 
 # Ways in which a model can have been trained; the first word is the kind that `dtype_detection` distinguishes.
 PRECISIONS = (
@@ -71,7 +71,7 @@ Visible = Annotated[str, AfterValidator(visible)]
 Quote = Annotated[str, Field(max_length=limits.EVIDENCE_QUOTE_LENGTH)]
 
 
-class Identity(Data):
+class Identity(Record):
     """The identity of a contributor, made by the server from a login or from its own secrets, never from a visitor's input.
 
     provenance: "login" of the Hub; "local" without a login; "seed" for the initial labels. organisations: known organisations of a login; a
@@ -119,7 +119,7 @@ class Identity(Data):
         return self.provenance == "login" and bool(slash) and owner.lower() in mine
 
 
-class Contribution(Data):
+class Contribution(Record):
     """An item of a contributor. Its id is the SHA-256 of the fields that `said` names, usually without the time.
 
     Descriptions of fields, here and below, are also those of the columns in the card of the dataset.
@@ -209,7 +209,7 @@ class Flag(Contribution):
         return cls.made(who, created, {"label": label, "reason": reason, "text": text})
 
 
-class Result(Data):
+class Result(Record):
     """A stored report: its subject, and the facts that lists show. Its JSON is stored separately, byte for byte."""
 
     id: Id = Field(description="id of the report: SHA-256 of the request and of what it was made of")

@@ -7,11 +7,11 @@ import gradio as gr
 from analyzers.errors import InvalidRequest, MantissaError
 from components.forms.form import typed
 from components.library import Query
-from components.library_page.labels import PIECES
-from components.library_page.lists import KINDS, LABELS, MODELS, RESULTS, extent, listed
+from components.library_page.label_details import PIECES
+from components.library_page.list_tables import KINDS, LABELS, MODELS, RESULTS, extent, listed
 from components.running.jobs import sentence
-from components.running.runs import failed
-from components.site import archive
+from components.running.page_runs import failed_status
+from components.site import stored_results
 from components.site.identity import our_library
 
 PER_PAGE = 25
@@ -91,7 +91,7 @@ class Browse:
             if found.page > found.pages:
                 found = KINDS[kind].read(ours, query.model_copy(update={"page": found.pages}))
         except Exception as error:
-            return [1, failed(sentence(error)), "", gr.update(interactive=False), gr.update(interactive=False)]
+            return [1, failed_status(sentence(error)), "", gr.update(interactive=False), gr.update(interactive=False)]
         return [
             found.page,
             listed(kind, found, named_order(kind, typed(asked[-2])), query.descending),
@@ -102,7 +102,7 @@ class Browse:
 
     def choices(self, kind: Any, *chosen: Any) -> list[Any]:
         """Updates that fill the filters with the values in the list, and how many rows have each; a choice it lacks is undone."""
-        ours = archive.library()
+        ours = stored_results.library()
         try:
             known = ours.facets(kind) if ours is not None and kind in KINDS else {}
         except MantissaError:

@@ -7,12 +7,12 @@ from typing import Any
 import gradio as gr
 
 from analyzers.checkpoints import Access
-from analyzers.checkpoints.hub import open_hub
+from analyzers.checkpoints.hub.hub_repository import open_hub
 from analyzers.errors import InvalidRequest
+from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.fields import build_busy
-from components.forms.picker import build_picker, wire_search
 from components.library import DECISIONS, FLAG_REASONS, PRECISIONS, Identity, Label, Saved, model_id
-from components.library_page.labels import PIECES
+from components.library_page.label_details import PIECES
 from components.site.identity import has_login, identity, our_library
 from components.text.markup import caption, head
 

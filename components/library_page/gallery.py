@@ -9,7 +9,7 @@ from analyzers.dtype_detection import DtypeRequest, analyze
 from analyzers.errors import MantissaError
 from components.library import Library, Query, Result
 from components.library_page.organisation import stored_bytes
-from components.site import addresses, archive
+from components.site import addresses, stored_results
 from components.text.render import macros
 
 _PARTS = macros("library_page/templates/gallery.html")
@@ -38,7 +38,7 @@ class Card(NamedTuple):
 
 def gallery() -> str:
     """The cards, and links to the latest results, as HTML. Computed again when the library has changed. Never raises."""
-    ours = archive.library()
+    ours = stored_results.library()
     try:
         stored = _stored(ours, ours.version()) if ours is not None else ""
     except MantissaError:
@@ -111,7 +111,7 @@ def _stored(library: Library, version: str) -> str:
 def _report(library: Library, result: Result) -> Report | None:
     stored = library.result(result.id)
     try:
-        return archive.read(result.analyzer, stored) if stored is not None else None
+        return stored_results.read(result.analyzer, stored) if stored is not None else None
     except ValueError:  # of another version of this program
         return None
 

@@ -5,12 +5,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from analyzers.formatting import day, size
-from analyzers.outside_json import parse_json
+from analyzers.untrusted_json import parse_json
+from components.appearance.navigation import navigation
 from components.library import Library, ModelRow, Query
-from components.library_page.lists import fp16, passed
-from components.look.navigation import navigation
-from components.results.standalone import Page
-from components.site import addresses, previews
+from components.library_page.list_tables import fp16, passed
+from components.results.self_contained_page import Page
+from components.site import addresses, link_previews
 from components.text import numbers
 from components.text.render import macros
 
@@ -84,7 +84,9 @@ def organisation_page(library: Library, name: str, order: str, embedded: bool, o
     rows.sort(key=lambda row: row.model.model.lower())
     rows.sort(key=COLUMNS[by.column].key, reverse=by.descending)
     said, address = summary(rows), addresses.organisation(shown)
-    meta = previews.tags(previews.Preview(f"{shown}: {numbers.plural(len(rows), 'model')}", said, f"card/org/{shown}.png"), origin)
+    meta = link_previews.tags(
+        link_previews.Preview(f"{shown}: {numbers.plural(len(rows), 'model')}", said, f"card/org/{shown}.png"), origin
+    )
     table = str(_PARTS.table(COLUMNS, by, [_cells(row, embedded) for row in rows], embedded))
     if embedded:
         return Page(shown, "Mantissa", "").served("", meta + str(_PARTS.style()), str(_PARTS.embedded(shown, said, table, f"../{address}")))

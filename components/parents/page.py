@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import gradio as gr
 
 from analyzers.parents.report import ParentsRequest
+from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.fields import READING, Fields, build_busy, build_buttons, build_examples, build_options, build_rest, build_rows
-from components.forms.picker import build_picker, wire_search
 from components.parents.result import RESULT
 from components.parents.suggestions import build_suggestions, complete
 from components.running.analysis_page import AnalysisPage

@@ -7,16 +7,16 @@ from analyzers.parents.conversion_text import faithful_sentence
 from analyzers.parents.markdown import markdown
 from analyzers.parents.report import Candidate, ParentsReport
 from components.forms.form import command, permalink
+from components.parents import plots
 from components.parents.tables import CONVERSIONS, layer_map
-from components.plots import parents as plots
-from components.results.coverage import COVERAGE
-from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.results.coverage_tab import COVERAGE
+from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import listed
 from components.site import addresses
 from components.text import numbers
+from components.text.display_names import model_name
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.markup import notes
-from components.text.names import model_name
 from components.text.plain_text import shown
 from components.text.render import macros
 
@@ -114,21 +114,21 @@ RESULT: Layout[ParentsReport] = Layout(
     permalink,
     command,
     (
-        Tab("Ancestry", [Said(ANCESTRY), Plot("Ancestry", plots.ancestry), Piece(partial(listed, EVIDENCE))]),
+        Tab("Ancestry", [Caption(ANCESTRY), Plot("Ancestry", plots.ancestry), Piece(partial(listed, EVIDENCE))]),
         Tab(
             "Layer map",
-            [Said(LAYERS), Plot("Layers and their parents", plots.layer_map), Piece(layer_map)],
+            [Caption(LAYERS), Plot("Layers and their parents", plots.layer_map), Piece(layer_map)],
             when=lambda report: bool(report.layer_map),
         ),
         Tab(
             "How each tensor got here",
-            [Said(lambda report: f"{faithful_sentence(report.conversion)} {CONVERSION}"), Rows(CONVERSIONS)],
+            [Caption(lambda report: f"{faithful_sentence(report.conversion)} {CONVERSION}"), Rows(CONVERSIONS)],
             when=lambda report: bool(report.conversion),
         ),
         Tab(
             "Weights",
             [
-                Said(lambda report: WEIGHTS + (AVERAGES if report.fit is not None and report.fit.sparse is not None else "")),
+                Caption(lambda report: WEIGHTS + (AVERAGES if report.fit is not None and report.fit.sparse is not None else "")),
                 Plot("Weights per layer", plots.layers, when=_has_layers),
                 Piece(partial(listed, PARENTS)),
                 Piece(partial(listed, BY_LAYER), folded="Layers"),

@@ -13,11 +13,11 @@ from analyzers.errors import MantissaError
 from analyzers.parents.report import ParentsRequest
 from components.forms.fields import QUIET
 from components.forms.form import references, typed
-from components.library.shapes import fingerprint
+from components.library.same_shapes import fingerprint
 from components.running import analysis_process
-from components.running.background import in_background
+from components.running.async_steps import in_background
 from components.running.queue_limits import LOOKUPS, caller
-from components.site import archive
+from components.site import stored_results
 from components.text.render import macros
 
 _PIECES = macros("parents/templates/parents.html")
@@ -31,7 +31,7 @@ _CLICKS = """element.addEventListener('click', (event) => {
 
 def complete(request: ParentsRequest, access: Access) -> Generator[Progress, None, ParentsRequest]:
     """``request`` with candidates from the library, if it names none."""
-    if request.candidates or archive.library() is None:
+    if request.candidates or stored_results.library() is None:
         return request
     found = yield from suggested(request.model, access, request.subfolder)
     return request.model_copy(update={"suggested": tuple(found)})
@@ -41,7 +41,7 @@ def suggested(model: str, access: Access, subfolder: str | None = None) -> Gener
     """Up to ``limits.SUGGESTED`` models; none if ``model`` cannot be read. Its shapes are those of its passport in the library, else of
     its headers.
     """
-    ours = archive.library()
+    ours = stored_results.library()
     if ours is None:
         return []
     try:

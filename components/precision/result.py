@@ -4,20 +4,20 @@ from collections.abc import Callable
 from functools import partial
 
 from analyzers.precision_variants.columns import BACKWARD, FORWARD, HEADROOM, LOGPROBS, PARAMETERS, SETTINGS, of_reference, within_layer
+from analyzers.precision_variants.measurements import Headroom, Variant
 from analyzers.precision_variants.report import PrecisionReport
-from analyzers.precision_variants.results import Headroom, Variant
 from analyzers.precision_variants.text import layer_name
-from components.plots import precision_variants as plots
+from components.precision import plots
 from components.precision.form import command, permalink
 from components.precision.tables import LARGEST, left_out
 from components.precision.text import captions, data_name
-from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import listed
 from components.text import numbers
+from components.text.display_names import model_name
 from components.text.headline import FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.legend import legend
 from components.text.markup import notes, tag
-from components.text.names import model_name
 
 
 def headline(report: PrecisionReport, links: bool = True) -> str:
@@ -122,10 +122,10 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "By depth",
         [
-            Said(captions.forward, _named),
+            Caption(captions.forward, _named),
             Plot("Error by depth, forward", plots.forward),
             Piece(partial(listed, FORWARD)),
-            Said(captions.backward, _named),
+            Caption(captions.backward, _named),
             Plot("Error by depth, backward", plots.backward),
             Piece(lambda report: listed(BACKWARD, report) + notes(report.notes)),
         ],
@@ -133,7 +133,7 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "Headroom",
         [
-            Said(captions.headroom, lambda _: legend(plots.SIDES)),
+            Caption(captions.headroom, lambda _: legend(plots.SIDES)),
             Plot("Headroom by layer", plots.headroom),
             Piece(lambda report: listed(HEADROOM, report, of_reference(report)), folded="Headroom by layer"),
         ],
@@ -141,7 +141,7 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "Parameters",
         [
-            Said(captions.parameters, _marks),
+            Caption(captions.parameters, _marks),
             Plot("Error of gradients by kind of parameter", plots.parameters),
             Piece(partial(listed, PARAMETERS), folded="Kinds of parameters"),
         ],
@@ -149,7 +149,7 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "Log-probabilities",
         [
-            Said(captions.logprobs, lambda _: legend(plots.DIFFERENCES, lines=False)),
+            Caption(captions.logprobs, lambda _: legend(plots.DIFFERENCES, lines=False)),
             Plot("Differences of log-probabilities", plots.logprobs),
             Piece(partial(listed, LOGPROBS)),
         ],
@@ -157,9 +157,9 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "Inside layers",
         [
-            Said(captions.inside, _marks),
+            Caption(captions.inside, _marks),
             Plot("Error inside the layers, forward", plots.inside),
-            Said(captions.inside_backward, _marks),
+            Caption(captions.inside_backward, _marks),
             Plot("Error inside the layers, backward", plots.inside_backward),
         ],
         when=lambda report: report.request.inside,
@@ -168,8 +168,8 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
         "Tensors",
         [
             Piece(partial(listed, SETTINGS), folded="Variants"),
-            Said(captions.inputs),
-            Said(lambda report: captions.tensors(left_out(report))),
+            Caption(captions.inputs),
+            Caption(lambda report: captions.tensors(left_out(report))),
             Rows(LARGEST),
         ],
     ),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from analyzers.base import Report
 from analyzers.tables import safe_text
 from analyzers.terminal import printable_json
-from components.results.export import document
+from components.results.html_documents import document
 
 _TYPES = {"json": "application/json", "zip": "application/zip", "html": "text/html; charset=utf-8"}
 GONE = "This result is no longer kept here: open its link in a new tab to compute it again."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from analyzers.base import Report
-from components.results import standalone
+from components.results import self_contained_page
 from components.results.tables import Sortable
 from components.text.markup import caption
 
@@ -16,7 +16,7 @@ _Report = TypeVar("_Report", bound=Report)
 
 
 @dataclass(frozen=True, slots=True)
-class Said(Generic[_Report]):
+class Caption(Generic[_Report]):
     """A sentence above a figure or a table, plain text or a function of the report; optionally followed by a legend (HTML)."""
 
     words: str | Callable[[_Report], str]
@@ -52,7 +52,7 @@ class Rows(Generic[_Report]):
     table: Sortable
 
 
-Part = Said[_Report] | Piece[_Report] | Plot[_Report] | Rows[_Report]
+Part = Caption[_Report] | Piece[_Report] | Plot[_Report] | Rows[_Report]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,11 @@ class Layout(Generic[_Report]):
     related: Callable[[_Report], Sequence[tuple[str, str]]] = lambda report: ()
     markdown: Callable[[_Report], list[str]] | None = None
 
-    def document(self, reports: Sequence[_Report], figures: bool = True) -> standalone.Page:
+    def document(self, reports: Sequence[_Report], figures: bool = True) -> self_contained_page.Page:
         """Render a page with the headline, tables and figures of each report; without ``figures`` as in `article`."""
         above = [self.overview(reports)] if self.overview and len(reports) > 1 else []
         articles = [self.article(row, report, figures) for row, report in enumerate(reports, 1)]
-        return standalone.report_page(self.title, list(map(self.name, reports)), above + articles)
+        return self_contained_page.report_page(self.title, list(map(self.name, reports)), above + articles)
 
     def plots(self, report: _Report) -> list[Plot[_Report]]:
         """Return the figures for which ``report`` has data."""
@@ -110,7 +110,7 @@ class Layout(Generic[_Report]):
             said = ""
             for part in tab.parts:
                 match part:
-                    case Said():
+                    case Caption():
                         said += part.html(report)
                         continue
                     case Plot() | Rows() if not figures:
@@ -118,17 +118,21 @@ class Layout(Generic[_Report]):
                     case Plot():
                         if part.when is not None and not part.when(report):
                             continue
-                        parts.append(standalone.figure(part.label, part.draw(report), f"figure-{row}-{len(parts)}", said))
+                        parts.append(self_contained_page.figure(part.label, part.draw(report), f"figure-{row}-{len(parts)}", said))
                     case Rows():
-                        parts.append(standalone.folded(part.table.label, said + part.table.html(report)))
+                        parts.append(self_contained_page.folded(part.table.label, said + part.table.html(report)))
                     case Piece():
                         content = said + part.html(report)
                         parts.append(
-                            standalone.folded(part.folded, content) if part.folded else standalone.card(content) if content else ""
+                            self_contained_page.folded(part.folded, content)
+                            if part.folded
+                            else self_contained_page.card(content)
+                            if content
+                            else ""
                         )
                 said = ""
             if said:
-                parts.append(standalone.card(said))
+                parts.append(self_contained_page.card(said))
         if not figures:
-            parts.append(standalone.calls([plot.label for plot in self.plots(report)]))
-        return standalone.article(row, parts)
+            parts.append(self_contained_page.calls([plot.label for plot in self.plots(report)]))
+        return self_contained_page.article(row, parts)

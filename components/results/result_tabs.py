@@ -9,9 +9,9 @@ import gradio as gr
 from analyzers.base import Report
 from analyzers.terminal import joined
 from components.forms.form import as_read
-from components.results.layout import Layout, Part, Piece, Plot, Rows, Said, Tab
+from components.results.layout import Caption, Layout, Part, Piece, Plot, Rows, Tab
+from components.results.self_contained_page import saving
 from components.results.share import Share, Source
-from components.results.standalone import saving
 
 _Report = TypeVar("_Report", bound=Report)
 _FIRST = "first"
@@ -97,5 +97,5 @@ def _content(part: Part[_Report], report: _Report | None) -> Any:
             return gr.update(value=drawn, visible=part.when(report)) if part.when and report is not None else gr.update(value=drawn)
         case Rows():
             return part.table.value(report)
-        case Said() | Piece():
+        case Caption() | Piece():
             return "" if report is None else part.html(report)

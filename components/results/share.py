@@ -65,7 +65,7 @@ class Share:
         """
         embedded = self.embed.show(report) if self.embed is not None and report is not None else {}
         return {
-            self.summary: "" if report is None else summary(report),
+            self.summary: "" if report is None else share_summary(report),
             self.link: link,
             self.command: command,
             self.markdown: markdown,
@@ -85,7 +85,7 @@ class Share:
         return {"name": file.name, "type": file.kind, "content": b64encode(file.content).decode("ascii")}
 
 
-def summary(report: Report) -> str:
+def share_summary(report: Report) -> str:
     """Write the subject, the answer with the library's knowledge, and the address of the page."""
     answer = addresses.layout(report.analyzer).summary(report)
-    return joined([f"{' -> '.join(report.subject().values())}: {answer}", f"{HERE}{addresses.again(report)}"])
+    return joined([f"{' -> '.join(report.subject().values())}: {answer}", f"{HERE}{addresses.recompute(report)}"])

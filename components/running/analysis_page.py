@@ -10,14 +10,14 @@ from analyzers import ANALYZERS
 from analyzers.checkpoints import Access
 from analyzers.errors import MantissaError
 from analyzers.options import offered
+from components.appearance.navigation import build_navigation, questions, title
 from components.forms.fields import QUIET, Controls, Fields, build_status
 from components.forms.form import Query, Typed, misspelt
-from components.look.navigation import build_navigation, questions, title
 from components.results.layout import Layout
 from components.running.jobs import kind_of
+from components.running.page_events import Prefilled, wire_address, wire_runs, wire_shares
+from components.running.page_runs import PageRuns, failed_status
 from components.running.progress import Meter
-from components.running.runs import Runs, failed
-from components.running.wiring import Prefilled, wire_address, wire_runs, wire_shares
 
 # Fields that name what is analyzed: an invalid address changes only these.
 _SUBJECTS = ("model", "base", "tuned", "candidates")
@@ -47,7 +47,7 @@ class AnalysisPage:
     missing: str = ""
     below: Callable[[], str] | None = None
     gallery: Callable[[], str] | None = None
-    runs: type[Runs] = Runs
+    runs: type[PageRuns] = PageRuns
     check: Callable[[Typed], Any] | None = None
     complete: Callable[[Any, Access], Generator[Any, None, Any]] | None = None
 
@@ -77,11 +77,11 @@ class AnalysisPage:
         form = self.form.filled(query)
         unknown = misspelt(query, offered(ANALYZERS[self.name].request_model(), "site"))
         if not any(text for key, text in query if key in ("model", "base", "tuned")):
-            return Prefilled(form, failed(unknown) if unknown else None, ())
+            return Prefilled(form, failed_status(unknown) if unknown else None, ())
         if self.own and dict(query).get(self.own) == "":
-            return Prefilled(form, failed(self.missing))
+            return Prefilled(form, failed_status(self.missing))
         try:
             (self.check or self.form.request)(form)
         except MantissaError as error:
-            return Prefilled(form, failed(str(error)), _SUBJECTS)
-        return Prefilled(form, failed(f"{unknown} Correct it, or start without it.") if unknown else "")
+            return Prefilled(form, failed_status(str(error)), _SUBJECTS)
+        return Prefilled(form, failed_status(f"{unknown} Correct it, or start without it.") if unknown else "")

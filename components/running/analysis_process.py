@@ -1,7 +1,7 @@
 """Analyses in processes of their own, so that the web process only answers requests and stays as small as it was.
 
-The standard library's fork server forks each process from one that has imported `preloaded`, torch included, which takes it some seconds.
-A process analyzes one request and ends; closing the run kills it, and frees whatever it held.
+The standard library's fork server forks each process from one that has imported `preloaded_modules`, torch included, which takes it some
+seconds. A process analyzes one request and ends; closing the run kills it, and frees whatever it held.
 """
 
 import multiprocessing
@@ -19,12 +19,12 @@ from typing import Any
 import psutil
 
 from analyzers import analyzer_of, limits
+from analyzers.atomic_files import temporary_folder
 from analyzers.base import Progress, Report, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
-from analyzers.whole_files import scratch
-from components.running.exhausted import is_exhausted
-from components.running.log import log_unexpected
+from components.running.resource_exhaustion import is_exhausted
+from components.server.log import log_unexpected
 
 # Less processor time than the web process gets where both want it.
 _NICE = 10
@@ -39,7 +39,7 @@ _TOO_MUCH_MEMORY = (
 )
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["components.running.preloaded"])
+_context.set_forkserver_preload(["components.running.preloaded_modules"])
 _started = threading.Event()
 _reading: set["_Process"] = set()
 
@@ -98,7 +98,7 @@ class _Process:
         self._connection, theirs = _context.Pipe()
         # A killed process deletes nothing: the weights that it copied are deleted here, or by a later run where this process is killed too.
         self._kept = ExitStack()
-        folder = str(self._kept.enter_context(scratch()))
+        folder = str(self._kept.enter_context(temporary_folder()))
         with theirs:
             self._process = _context.Process(target=_serve, args=(theirs, runs_model, folder), daemon=True)
             self._process.start()

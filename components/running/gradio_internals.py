@@ -24,8 +24,8 @@ from fastapi import FastAPI
 from gradio.blocks import Block, BlocksConfig
 from gradio.state_holder import SessionState
 
-from components.running.exhausted import EXHAUSTED, is_exhausted
-from components.running.log import log_unexpected
+from components.running.resource_exhaustion import EXHAUSTED, is_exhausted
+from components.server.log import log_unexpected
 
 # Between two looks. As Gradio has it on Windows, where its loop cannot wait for less.
 _QUEUE_SECONDS = 0.05

@@ -9,11 +9,11 @@ from analyzers import ANALYZERS, analyzer_of, limits
 from analyzers.base import Progress, Report, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
-from components.running import analysis_process, interrupted, zero_gpu
-from components.running.exhausted import EXHAUSTED, is_exhausted
-from components.running.log import log_unexpected
+from components.running import analysis_process, rejoined_runs, zero_gpu
 from components.running.queue_limits import LOOKUPS, MODELS, READING, SAMPLES, JobQueue, caller
-from components.site import archive
+from components.running.resource_exhaustion import EXHAUSTED, is_exhausted
+from components.server.log import log_unexpected
+from components.site import stored_results
 from components.text import numbers
 
 OUR_FAULT = "Something went wrong on our side, not because of what you typed. Try again, or try another model."
@@ -28,39 +28,40 @@ def kind_of(analyzer: str) -> JobQueue:
 def job(request: Request, started: float | None = None, again: bool = False, rejoin: bool = False) -> Generator[Any, None, None]:
     """Analyze ``request`` with the caller's token, if any, and no local files, within the page's limits: yields progress, then the report.
 
-    A stored report is not computed again unless ``again``: it follows one item of progress in the unit `archive.STORED`, whose note says
-    when it was made. A computed report is stored if all it names is public. The job waits for a slot in the queue of its kind;
+    A stored report is not computed again unless ``again``: it follows one item of progress in the unit `stored_results.STORED`, whose note
+    says when it was made. A computed report is stored if all it names is public. The job waits for a slot in the queue of its kind;
     a stored report that needs no question to the Hub does not. The revisions of repositories are resolved once, before both.
 
-    Closing it closes the analysis; with ``rejoin`` not at once, unless Stop was pressed: the same client may join it again (`interrupted`).
+    Closing it closes the analysis; with ``rejoin`` not at once, unless Stop was pressed: the same client may join it again
+    (`rejoined_runs`).
 
     Raises LimitExceeded for an exact run of more than ``WEB_EXACT_BYTES`` (all checkpoints together), for running a model for more than
     ``WEB_MODEL_WORK``, after ``JOB_SECONDS`` since ``started`` (`time.monotonic`, default its first step with a slot), where nobody reads
     the results, and whatever the analyzer raises.
     """
     who = caller.get()
-    pinned = archive.resolve(request, ask=False)
-    if not archive.names_commits(request):
+    pinned = stored_results.resolve(request, ask=False)
+    if not stored_results.names_commits(request):
         slot = yield from LOOKUPS.slot(who)
         try:
-            pinned = archive.resolve(request)
+            pinned = stored_results.resolve(request)
         finally:
             slot.release()
-    if not again and (found := archive.find_pinned(pinned)) is not None:
+    if not again and (found := stored_results.find_pinned(pinned)) is not None:
         report, made = found
-        yield Progress(done=1, total=1, unit=archive.STORED, note=made)
+        yield Progress(done=1, total=1, unit=stored_results.STORED, note=made)
         yield report
         return
-    run = interrupted.join(pinned.request, who) if rejoin else None
+    run = rejoined_runs.join(pinned.request, who) if rejoin else None
     if run is None:
         slot = yield from _queue(request).slot(who)
-        run = interrupted.Run(slot, _work(pinned.request, who.access), time.monotonic() if started is None else started)
+        run = rejoined_runs.Run(slot, _work(pinned.request, who.access), time.monotonic() if started is None else started)
     item: Any = None
     try:
         for item in run.work:
             if isinstance(item, Report):
                 item = item.model_copy(update={"request": request})  # as asked for: the checkpoints of the report have the commits
-                archive.keep(item, who.access)
+                stored_results.store(item, who.access)
             else:
                 run.slot.check()
             if isinstance(item, Progress) and time.monotonic() - run.started > limits.JOB_SECONDS:
@@ -72,7 +73,7 @@ def job(request: Request, started: float | None = None, again: bool = False, rej
             yield item
     except GeneratorExit:
         if rejoin and isinstance(item, Progress):
-            interrupted.keep(pinned.request, run)
+            rejoined_runs.keep(pinned.request, run)
         else:
             run.close()
         raise
@@ -84,7 +85,7 @@ def job(request: Request, started: float | None = None, again: bool = False, rej
 
 def _queue(request: Request) -> JobQueue:
     analyzer = analyzer_of(request)
-    return SAMPLES if not analyzer.runs_model and archive.is_sample(request) else kind_of(analyzer.name)
+    return SAMPLES if not analyzer.runs_model and stored_results.is_sample(request) else kind_of(analyzer.name)
 
 
 def _work(request: Request, access: Access) -> Generator[Any, None, None]:

@@ -12,10 +12,10 @@ from typing import Any
 import gradio as gr
 
 from analyzers import analyzer_of, limits
+from analyzers.atomic_files import temporary_folder
 from analyzers.base import Progress, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded
-from analyzers.whole_files import scratch
 from components.running import analysis_process
 from components.text import numbers
 
@@ -60,7 +60,7 @@ def warm() -> None:
     """Import what the first analyses would have to wait for."""
     analysis_process.start()
     if _lend is not None:
-        import_module("components.running.preloaded")
+        import_module("components.running.preloaded_modules")
 
 
 def announce() -> None:
@@ -106,7 +106,7 @@ def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access
     lent_at: float | None = None
     try:
         # A process that ZeroGPU kills deletes nothing, and its folder may have weights of a gated model.
-        with scratch() as folder:
+        with temporary_folder() as folder:
             for item in lend(request.model_copy(update={"device": "cuda"}), seconds, access, str(folder)):
                 lent_at = lent_at or time.monotonic()
                 if isinstance(item, Exception):

@@ -17,12 +17,12 @@ def layout(analyzer: str) -> "Layout[Any]":
     return found
 
 
-def again(report: Report) -> str:
+def recompute(report: Report) -> str:
     """Return the page that computes this report again, filled in: ``sparsity?base=...``, or ``?model=...`` for a passport."""
-    return asked(as_read(report))
+    return as_requested(as_read(report))
 
 
-def asked(request: Any) -> str:
+def as_requested(request: Any) -> str:
     """Return the page that computes this request, filled in."""
     analyzer = analyzer_of(request)
     return analyzer.address + layout(analyzer.name).permalink(request)

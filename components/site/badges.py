@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from components.text import numbers
-from components.text.names import commit
+from components.text.display_names import commit
 from components.text.plain_text import shown
 from components.text.render import render
 

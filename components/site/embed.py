@@ -6,7 +6,7 @@ from typing import Any
 import gradio as gr
 
 from analyzers.base import Report
-from components.site import addresses, archive
+from components.site import addresses, stored_results
 from components.text.plain_text import shown
 from components.text.render import macros
 
@@ -39,7 +39,7 @@ class Embed:
 
     def show(self, report: Report) -> dict[Any, Any]:
         """Return updates that fill the fields."""
-        kept = archive.is_kept(report)
+        kept = stored_results.is_stored(report)
         model = next(iter(report.subject().values()))
         return {
             self.page: gr.update(value=HERE + addresses.stored(report.id) if kept else "", visible=kept),
@@ -52,7 +52,7 @@ class Embed:
 
 def frame(report: Report, kept: bool) -> str:
     """Return the HTML of a frame with the stored result, which loads at once, or with the page that computes it."""
-    address = f"{addresses.stored(report.id)}?embed=1" if kept else f"{addresses.again(report)}&embed=1"
+    address = f"{addresses.stored(report.id)}?embed=1" if kept else f"{addresses.recompute(report)}&embed=1"
     title = shown(f"Mantissa: {', '.join(report.subject().values())}", 120)
     return (
         f'<iframe src="{HERE}{escape(address)}" title="{escape(title)}" width="100%" height="720" loading="lazy" '
@@ -62,7 +62,7 @@ def frame(report: Report, kept: bool) -> str:
 
 def element(report: Report) -> str:
     """Return the HTML of Gradio's element, which becomes part of the embedding page."""
-    query = f"{addresses.again(report)}&embed=1"
+    query = f"{addresses.recompute(report)}&embed=1"
     return (
         f'<script type="module" src="{HERE}gradio.js"></script>\n'
         f'<gradio-app src="{HERE}" data-query="{escape(query)}" initial_height="720px"></gradio-app>'

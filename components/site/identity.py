@@ -16,7 +16,7 @@ from starlette.types import Scope
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidRequest
 from components.library import Identity, Library
-from components.site import archive
+from components.site import stored_results
 
 COOKIE = "mantissa"
 # A cookie is weak evidence of identity, so the library counts labels without a login separately.
@@ -49,7 +49,7 @@ def new_secret() -> str:
 
 def our_library() -> Library:
     """Return the library of this app. Raises InvalidRequest if it has none."""
-    ours = archive.library()
+    ours = stored_results.library()
     if ours is None:
         raise InvalidRequest(_NO_LIBRARY)
     return ours

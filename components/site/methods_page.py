@@ -4,11 +4,11 @@ import re
 from typing import NamedTuple
 
 from analyzers import ANALYZERS, limits
-from analyzers.account import NAMES
+from analyzers.coverage_tables import NAMES
 from analyzers.options import describe, offered
-from components.look.navigation import OTHERS, navigation, title
-from components.results.standalone import Page
-from components.site import previews
+from components.appearance.navigation import OTHERS, navigation, title
+from components.results.self_contained_page import Page
+from components.site import link_previews
 from components.text.markup import table
 from components.text.render import macros
 
@@ -35,7 +35,7 @@ def methods_page(name: str, plots: str, origin: str) -> str:
     _, about = OTHERS["Methods"]
     heading = f"{ANALYZERS[name].title}: how it is computed" if name else "How does Mantissa know?"
     body = navigation(home, "Methods") + title(heading, f"{about}.") + str(_PARTS.page(_contents(name, home), text))
-    head = previews.tags(previews.of_page("methods", ""), origin) + str(_RESULT.style()) + str(_PARTS.style())
+    head = link_previews.tags(link_previews.of_page("methods", ""), origin) + str(_RESULT.style()) + str(_PARTS.style())
     return Page(heading, "Mantissa", "").served(f"{home}{plots}" if "data-figure" in text else "", head, body)
 
 

@@ -2,10 +2,10 @@
 
 from analyzers.base import Report
 from analyzers.formatting import day
-from components.look.navigation import navigation
-from components.results.export import page_of
-from components.results.standalone import Page
-from components.site import addresses, archive, previews
+from components.appearance.navigation import navigation
+from components.results.html_documents import page_of
+from components.results.self_contained_page import Page
+from components.site import addresses, link_previews, stored_results
 from components.text.render import macros
 
 _PARTS = macros("site/templates/result.html")
@@ -22,17 +22,21 @@ def result_page(report: Report, made: str, plots: str, embedded: bool, origin: s
     app.
     """
     page = page_of([report])
-    meta = previews.tags(previews.of_report(report), origin, "article") + str(_PARTS.style())
+    meta = link_previews.tags(link_previews.of_report(report), origin, "article") + str(_PARTS.style())
     if embedded:
         return page.served(plots, meta, str(_PARTS.embedded(page.body, page.heading, f"../{addresses.stored(report.id)}")))
     related = addresses.layout(report.analyzer).related(report)
-    body = str(_PARTS.alone(page.body, day(made) if made else "", f"../{addresses.again(report)}", report.id, related))
+    body = str(_PARTS.alone(page.body, day(made) if made else "", f"../{addresses.recompute(report)}", report.id, related))
     return page.served(plots, meta, navigation("../") + page._replace(body=body).titled())
 
 
 def missing_page(restored: bool = True) -> str:
     """Render the page for an unknown id. restored: whether the library has been read from its dataset, so that the result is not stored."""
-    said = ("Not stored here", "no such result", _MISSING) if restored else ("Not read yet", "library being restored", archive.NOT_RESTORED)
+    said = (
+        ("Not stored here", "no such result", _MISSING)
+        if restored
+        else ("Not read yet", "library being restored", stored_results.NOT_RESTORED)
+    )
     page = Page(said[0], said[1], str(_PARTS.missing(said[2])))
     return page.served("", str(_PARTS.not_indexed()), navigation("../") + page.titled())
 

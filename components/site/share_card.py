@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from analyzers.base import Report
-from components.look.theme import LIGHT
+from components.appearance.theme import LIGHT
 from components.plots.raster import Box, draw
 from components.site import addresses
 from components.text.plain_text import ascii_only, shown

@@ -5,7 +5,7 @@ from analyzers.numerics.intervals import FEWEST
 from analyzers.update_sparsity.accuracy import Accuracy, accuracies
 from analyzers.update_sparsity.published import SOURCE
 from analyzers.update_sparsity.report import DEFAULT_ETA
-from analyzers.update_sparsity.rows import TOPS
+from analyzers.update_sparsity.report_rows import TOPS
 from analyzers.update_sparsity.spectral import LEADING, MASK_SHARE
 from components.text import numbers
 from components.text.markup import table

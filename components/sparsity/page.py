@@ -8,9 +8,9 @@ import gradio as gr
 
 from analyzers import limits
 from analyzers.update_sparsity.report import SparsityRequest
+from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.fields import QUIET, READING, Fields, build_busy, build_buttons, build_examples, build_options, build_rest, build_rows
 from components.forms.form import Typed, typed
-from components.forms.picker import build_picker, wire_search
 from components.running.analysis_page import AnalysisPage
 from components.sparsity.result import RESULT
 

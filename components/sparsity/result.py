@@ -7,14 +7,13 @@ from analyzers.update_sparsity.columns import SPECTRAL, TENSORS, TRAJECTORY
 from analyzers.update_sparsity.published import rank
 from analyzers.update_sparsity.report import SparsityReport
 from components.forms.form import command, permalink
-from components.plots import update_sparsity as plots
-from components.plots.sparsity_steps import overlap, steps
-from components.results.coverage import COVERAGE
-from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.results.coverage_tab import COVERAGE
+from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import Sortable, listed
-from components.sparsity import tables
+from components.sparsity import plots, tables
 from components.sparsity.tables import matching
 from components.sparsity.text import base_name, captions, read_whole, tuned_names
+from components.sparsity.trajectory_plots import overlap, steps
 from components.text import numbers
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, short, tiles
 from components.text.markup import head, notes, tile
@@ -129,9 +128,9 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
     Tab(
         "Where",
         [
-            Said(captions.heat_map),
+            Caption(captions.heat_map),
             Plot("Sparsity by layer and role", plots.heat_map),
-            Said(captions.roles),
+            Caption(captions.roles),
             Plot("Sparsity by role", plots.roles),
             Piece(lambda report: tables.roles(report) + notes(report.notes)),
         ],
@@ -139,9 +138,9 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
     Tab(
         "How much",
         [
-            Said(captions.relative),
+            Caption(captions.relative),
             Plot("Relative updates", plots.relative),
-            Said(captions.ulps),
+            Caption(captions.ulps),
             Plot("bf16 ULPs between base and tuned", plots.ulps),
             Piece(tables.sizes),
         ],
@@ -149,10 +148,10 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
     Tab(
         "Over time",
         [
-            Said(captions.steps),
+            Caption(captions.steps),
             Plot("Sparsity by checkpoint", steps),
             Piece(partial(listed, TRAJECTORY)),
-            Said(captions.overlap),
+            Caption(captions.overlap),
             Plot("Overlap of the changed weights", overlap),
         ],
         when=lambda report: bool(report.trajectory),
@@ -160,14 +159,14 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
     Tab(
         "Published",
         [
-            Said(_among),
-            Plot("Compared with published fine-tunes", plots.beside),
+            Caption(_among),
+            Plot("Compared with published fine-tunes", plots.among_published),
             Piece(tables.among_published, folded="Published fine-tunes"),
         ],
     ),
-    Tab("Tensors", [Said(captions.tensors), Rows(Sortable(TENSORS, "m-tensors"))]),
+    Tab("Tensors", [Caption(captions.tensors), Rows(Sortable(TENSORS, "m-tensors"))]),
     Tab("Matching", [Piece(matching, folded="Matching of the tensors")]),
     COVERAGE,
-    Tab("Spectral", [Said(captions.spectral), Rows(Sortable(SPECTRAL, "m-spectral"))], when=lambda report: bool(report.spectral)),
+    Tab("Spectral", [Caption(captions.spectral), Rows(Sortable(SPECTRAL, "m-spectral"))], when=lambda report: bool(report.spectral)),
 )
 RESULT = Layout("Update sparsity", _pair_name, headline, permalink, command, _TABS)

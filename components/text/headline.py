@@ -4,8 +4,8 @@ from analyzers import ANALYZERS
 from analyzers.base import CheckpointFacts, Report
 from analyzers.language_models.samples import SAMPLES
 from components.site import addresses
+from components.text.display_names import commit
 from components.text.markup import head, tag, tile
-from components.text.names import commit
 from components.text.plain_text import html
 from components.text.render import macros
 
@@ -46,7 +46,7 @@ def answered(report: Report, said: str, links: bool) -> str:
     """
     step = report.next_step()
     title, address = (ANALYZERS[step.analyzer].title, addresses.next_page(step)) if links else ("", "")
-    again = addresses.again(report) if links else ""
+    again = addresses.recompute(report) if links else ""
     reach = report.reach()
     said = said.removesuffix(reach).rstrip()  # shown smaller, on a separate line
     return str(_PIECES.answered(said, reach, step.advice, title, address, report.more_findings(), again))

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "restore":
         return _restore()
     from components.library import open_library
-    from components.site.scans import import_scan
+    from components.site.scan_import import import_scan
 
     try:
         with open_library(background=False) as library:

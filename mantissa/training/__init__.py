@@ -7,7 +7,7 @@ from analyzers.extras import extras_explained
 
 try:
     with extras_explained():
-        from mantissa.training.look import Look, RoleLook
+        from mantissa.training.measurement import Look, RoleLook
         from mantissa.training.monitor import UpdateMonitor
 except MissingExtra as missing:
     raise ImportError(str(missing)) from None

@@ -8,7 +8,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from analyzers.errors import InvalidRequest
 from analyzers.terminal import print_line
-from mantissa.training.look import Look
+from mantissa.training.measurement import Look
 from mantissa.training.monitor import UpdateMonitor
 
 

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.optim import Optimizer
 
+from analyzers.atomic_files import append_line
 from analyzers.errors import InvalidRequest
-from analyzers.whole_files import append_line
-from mantissa.training import counting, parts
-from mantissa.training.counting import CHANGED, COLUMNS, FINER_VALUES, FOLLOWED, MOVED, SIZE, SWALLOWED, VALUES
-from mantissa.training.look import Look, RoleLook
-from mantissa.training.masters import given, in_state, recognised
+from mantissa.training import update_counts, watched_values
+from mantissa.training.master_weights import given_masters, in_state, recognised_masters
+from mantissa.training.measurement import Look, RoleLook
+from mantissa.training.sentences import Remarks, UnchangedPart, messages
 from mantissa.training.shadow import ELEMENTWISE, Followed, Shadow, unwrapped
-from mantissa.training.words import Remarks, Still, messages
+from mantissa.training.update_counts import CHANGED, COLUMNS, FINER_VALUES, FOLLOWED, MOVED, SIZE, SWALLOWED, VALUES
 
 _NAMED = 100  # unmoved tensors that a look names
 _monitored: WeakSet[nn.Module] = WeakSet()
@@ -93,12 +93,12 @@ class UpdateMonitor:
         self._seed = seed
         self._path = Path(path) if path is not None else None
         self._start = self._last = self._step = step
-        self._in_fsdp = parts.is_fsdp(model)
+        self._in_fsdp = watched_values.is_fsdp(model)
         optimizers = [] if optimizer is None else optimizer if isinstance(optimizer, Sequence) else [optimizer]
         self._optimizers: list[Any] = [unwrapped(each) for each in optimizers]
         if not all(hasattr(each, "param_groups") for each in self._optimizers):
             raise InvalidRequest("optimizer= takes an optimizer, or a list of several.")
-        self._masters = given(masters, model) if masters is not None else recognised(model, self._optimizers)
+        self._masters = given_masters(masters, model) if masters is not None else recognised_masters(model, self._optimizers)
         self._watched = self._attach()
         if not self._watched:
             raise InvalidRequest("This model has no floating-point parameters to watch.")
@@ -118,7 +118,7 @@ class UpdateMonitor:
         held = self._held()
         known = [name for name in self._watched if self._fits(name, held)]
         watched = [self._watched[name] for name in known]
-        now = [parts.watched(held[name].local, each.rows) for name, each in zip(known, watched, strict=True)]
+        now = [watched_values.watched_values(held[name].local, each.rows) for name, each in zip(known, watched, strict=True)]
         for shadow in self._shadows:
             shadow.follow()
         followed = [self._followed(held[name]) for name in known]
@@ -162,7 +162,7 @@ class UpdateMonitor:
             lost=[name for name in self._watched if name not in known],
             norms=sum(watched[row].role == "norm" for row in trained),
             still=[
-                Still(known[row], watched[row].role == "norm", now[row].dtype, watched[row].start, intended(row))
+                UnchangedPart(known[row], watched[row].role == "norm", now[row].dtype, watched[row].start, intended(row))
                 for row in trained
                 if unmoved[row]
             ],
@@ -198,25 +198,25 @@ class UpdateMonitor:
         for index, (name, held) in enumerate(self._held().items()):
             drawn = hashlib.sha256(f"{self._seed} {name} {rank if held.sharded else ''}".encode()).digest()
             generator = torch.Generator().manual_seed(int.from_bytes(drawn[:7], "little"))
-            rows = parts.rows(held.local, held.source.ndim < 2 and not held.sharded, self._share, generator)
-            start = parts.watched(held.local, rows).clone()
+            rows = watched_values.rows(held.local, held.source.ndim < 2 and not held.sharded, self._share, generator)
+            start = watched_values.watched_values(held.local, rows).clone()
             # What every process holds is counted by one of them.
             here = held.sharded or index % processes == rank
-            found[name] = _Watched(parts.role(name), held.local.numel(), here, rows, start, start)
+            found[name] = _Watched(watched_values.role(name), held.local.numel(), here, rows, start, start)
         return found
 
-    def _held(self) -> dict[str, parts.Held]:
+    def _held(self) -> dict[str, watched_values.WatchedPart]:
         """What this process holds of each parameter, or of its master weights."""
         held = {}
-        for name, parameter in parts.parameters(self._model):
-            held[name] = parts.held(name, parameter, self._in_fsdp)
+        for name, parameter in watched_values.parameters(self._model):
+            held[name] = watched_values.watched_part(name, parameter, self._in_fsdp)
             if name in self._masters:
                 held[name] = replace(held[name], source=self._masters[name], local=self._masters[name].detach().reshape(-1))
             elif (master := in_state(parameter, self._optimizers)) is not None:
                 held[name] = replace(held[name], local=master.detach().reshape(-1))
         return held
 
-    def _fits(self, name: str, held: Mapping[str, parts.Held]) -> bool:
+    def _fits(self, name: str, held: Mapping[str, watched_values.WatchedPart]) -> bool:
         """Return whether a watched parameter is still what it was, in size, dtype and device, but for a master that came since."""
         watched = self._watched[name]
         if name not in held or held[name].local.numel() != watched.size:
@@ -225,15 +225,15 @@ class UpdateMonitor:
             watched.start, watched.last = (each.to(held[name].local.dtype) for each in (watched.start, watched.last))
         return (held[name].local.dtype, held[name].local.device) == (watched.start.dtype, watched.start.device)
 
-    def _followed(self, held: parts.Held) -> Followed | None:
+    def _followed(self, held: watched_values.WatchedPart) -> Followed | None:
         """The shadow of a parameter, if it was stepped since the last look."""
         shadows = (shadow.followed.get(held.source) for shadow in self._shadows)
         return next((each for each in shadows if each is not None and each.steps), None)
 
-    def _unfollowed(self, held: Mapping[str, parts.Held]) -> dict[str, list[str]]:
+    def _unfollowed(self, held: Mapping[str, watched_values.WatchedPart]) -> dict[str, list[str]]:
         """Names of parameters without a shadow, by the reason."""
         reasons = defaultdict(list)
-        holders = {id(tensor): optimizer for optimizer in self._optimizers for tensor in parts.stepped(optimizer)}
+        holders = {id(tensor): optimizer for optimizer in self._optimizers for tensor in watched_values.stepped(optimizer)}
         for name, each in held.items():
             holder = holders.get(id(each.source))
             if not self._optimizers:
@@ -257,10 +257,10 @@ class UpdateMonitor:
         """(tensors, `COLUMNS`) counts and sums over all processes."""
         table = torch.zeros(len(watched), len(COLUMNS), dtype=torch.float64)
         table[:, SIZE] = torch.tensor([each.size for each in watched], dtype=torch.float64)
-        table[:, VALUES:FOLLOWED] = counting.changes(now, [each.start for each in watched], [each.last for each in watched])
+        table[:, VALUES:FOLLOWED] = update_counts.changes(now, [each.start for each in watched], [each.last for each in watched])
         pairs = [(row, each) for row, each in enumerate(followed) if each is not None]
         sides = [[getattr(each, side) for _, each in pairs] for side in ("stored", "weight", "last", "start")]
-        table[[row for row, _ in pairs], FOLLOWED:] = counting.losses([now[row] for row, _ in pairs], *sides)
+        table[[row for row, _ in pairs], FOLLOWED:] = update_counts.losses([now[row] for row, _ in pairs], *sides)
         table *= torch.tensor([each.counted_here for each in watched]).reshape(-1, 1)
         return _summed(table, next(iter(self._watched.values())).start.device).numpy()
 
@@ -286,7 +286,7 @@ def _summed(table: Tensor, device: torch.device) -> Tensor:
     return total.cpu()
 
 
-def _is_whole(held: parts.Held) -> bool:
+def _is_whole(held: watched_values.WatchedPart) -> bool:
     return not held.sharded and not hasattr(held.source, "to_local")
 
 

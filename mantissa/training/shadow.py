@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Adamax, AdamW, Optimizer, RMSprop
 
-from mantissa.training import parts
+from mantissa.training import watched_values
 
 ELEMENTWISE: tuple[type[Optimizer], ...] = (SGD, Adam, AdamW, Adamax, RMSprop)
 """Optimizers whose update of an element depends on that element alone, so that a sample can be stepped without the rest."""
@@ -66,7 +66,7 @@ class Shadow:
         for tensor in [each for each in self.followed if _kind(each) != self._kinds[each]]:
             self._twin.state.pop(self.followed.pop(tensor).weight, None)
         written = self._written()
-        for tensor in parts.stepped(self._optimizer):
+        for tensor in watched_values.stepped(self._optimizer):
             known = self.followed.get(tensor)
             frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad
             if tensor not in self._rows or tensor in self.sparse or frozen or (known and tensor not in written):
@@ -76,13 +76,13 @@ class Shadow:
             if known:
                 self._twin.state.pop(known.weight, None)
             rows = self._rows[tensor]
-            stored = parts.watched(tensor.detach().reshape(-1), rows).clone()
+            stored = watched_values.watched_values(tensor.detach().reshape(-1), rows).clone()
             precision = torch.float32 if tensor.device.type == "mps" else torch.float64
             weight = stored.to(precision, copy=True)
             state = self._optimizer.state.get(tensor, {})
             for name, value in state.items():
                 if isinstance(value, Tensor) and name != "step":
-                    value = parts.watched(value.to_dense().reshape(-1), rows).to(precision, copy=True)
+                    value = watched_values.watched_values(value.to_dense().reshape(-1), rows).to(precision, copy=True)
                 self._twin.state[weight][name] = value.clone() if isinstance(value, Tensor) else value
             self.followed[tensor] = Followed(rows, weight, stored, stored, weight.clone(), stored, _writes(state))
             self.late.add(tensor)
@@ -108,10 +108,10 @@ class Shadow:
                     continue
                 known.steps += 1
                 if tensor.grad is not None:
-                    now = parts.watched(tensor.detach().reshape(-1), known.rows)
+                    now = watched_values.watched_values(tensor.detach().reshape(-1), known.rows)
                     known.written = now.clone() if known.rows is None else now
                     known.state = _writes(self._optimizer.state.get(tensor, {}))
-                    known.weight.grad = parts.watched(tensor.grad.detach().reshape(-1), known.rows).to(known.weight.dtype)
+                    known.weight.grad = watched_values.watched_values(tensor.grad.detach().reshape(-1), known.rows).to(known.weight.dtype)
                     weights.append(known.weight)
             # On a CPU one call for a tensor takes a third of the time of torch's default.
             fits = "fused" in group and not isinstance(group["lr"], Tensor) and all(each.is_cpu for each in weights)
@@ -133,7 +133,7 @@ class Shadow:
             if len(state) != len(known.state) or any(a is not b or v != w for (a, v), (b, w) in zip(state, known.state, strict=True)):
                 written.add(tensor)
                 continue
-            now = parts.watched(tensor.detach().reshape(-1), known.rows)
+            now = watched_values.watched_values(tensor.detach().reshape(-1), known.rows)
             compared[tensor.device].append((tensor, now, (now != known.written).any()))
         for rows in compared.values():  # a device is waited for once
             for (tensor, now, _), differs in zip(rows, torch.stack([flag for *_, flag in rows]).tolist(), strict=True):

@@ -26,7 +26,7 @@ def hub() -> Iterator[LocalHub]:
 @pytest.fixture(scope="package")
 def app(hub: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of an app that reads from ``hub`` and waits READER and BODY seconds for readers and bodies, and takes LABELS labels."""
-    seconds = f"analyzers.limits.READER_SECONDS={READER} components.site.front.BODY_SECONDS={BODY}"
+    seconds = f"analyzers.limits.READER_SECONDS={READER} components.server.front_layer.BODY_SECONDS={BODY}"
     folder, labels = tmp_path_factory.mktemp("app"), str(LABELS)
     with serve(folder, hub.url, PATCHED_APP, PATCHED=seconds, MANTISSA_LABELS_PER_ADDRESS=labels) as url:
         yield url

@@ -126,9 +126,9 @@ ATTACKS = [
 
 
 if __name__ == "__main__":
-    from analyzers.checkpoints.gguf import read_gguf
+    from analyzers.checkpoints.formats.gguf_header import read_gguf
     from analyzers.errors import MantissaError
-    from tests.checkpoints.memory import MemoryFile
+    from tests.checkpoints.counting_file import MemoryFile
 
     for attack in ATTACKS:
         try:

@@ -138,9 +138,9 @@ ATTACKS = [
 
 
 if __name__ == "__main__":
-    from analyzers.checkpoints.header import read_header
+    from analyzers.checkpoints.formats.safetensors_header import read_header
     from analyzers.errors import MantissaError
-    from tests.checkpoints.memory import MemoryFile
+    from tests.checkpoints.counting_file import MemoryFile
 
     for attack in ATTACKS:
         try:

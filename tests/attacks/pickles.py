@@ -602,9 +602,9 @@ ATTACKS = _all()
 
 
 if __name__ == "__main__":
-    from analyzers.checkpoints.pickles import read_pickled
+    from analyzers.checkpoints.formats.pickles import read_pickled
     from analyzers.errors import MantissaError
-    from tests.checkpoints.memory import MemoryFile
+    from tests.checkpoints.counting_file import MemoryFile
 
     for attack in ATTACKS:
         try:

@@ -22,9 +22,9 @@ import psutil
 import pytest
 
 from analyzers.language_models.samples import sample_folder
-from components.site.routes import plots_version
-from tests.attacks.calls import inspect, result
+from components.server.routes import plots_version
 from tests.attacks.conftest import BODY, PATCHED_APP, process_of
+from tests.attacks.http_calls import inspect, result
 from tests.browser.conftest import serve
 from tests.hub import LocalHub
 
@@ -57,7 +57,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """An app that may open 1,024 files, with a stored result."""
     folder = tmp_path_factory.mktemp("app")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    seconds = f"components.running.connections.CLIENT_SECONDS={CLIENT} components.site.front.BODY_SECONDS={BODY}"
+    seconds = f"components.server.connections.CLIENT_SECONDS={CLIENT} components.server.front_layer.BODY_SECONDS={BODY}"
     with LocalHub() as hub, ExitStack() as stack:
         hub.add("org/name", {path.name: path for path in sample_folder("tiny-bf16").iterdir()})
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from analyzers.language_models.samples import sample_folder
-from tests.attacks.calls import inspect, post, read, result
 from tests.attacks.conftest import BODY, LABELS, READER, process_of
+from tests.attacks.http_calls import inspect, post, read, result
 from tests.hub import LocalHub
 from tests.hub.architectures import llama
 from tests.hub.faults import Fault

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.attacks.calls import inspect, post, read
 from tests.attacks.conftest import PATCHED_APP, process_of
 from tests.attacks.headers import framed
+from tests.attacks.http_calls import inspect, post, read
 from tests.browser.conftest import serve
 from tests.hub import LocalHub
 from tests.hub.architectures import llama
@@ -46,7 +46,8 @@ def hub() -> Iterator[LocalHub]:
 @pytest.mark.parametrize(
     "caps",
     [
-        "analyzers.checkpoints.header.METADATA_ENTRIES=100000000 analyzers.checkpoints.header.METADATA_BYTES=100000000",
+        "analyzers.checkpoints.formats.safetensors_header.METADATA_ENTRIES=100000000 "
+        "analyzers.checkpoints.formats.safetensors_header.METADATA_BYTES=100000000",
         pytest.param("", marks=pytest.mark.exhaustive),
     ],
 )

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from tests.attacks.calls import inspect, post, read, result
 from tests.attacks.conftest import process_of
-from tests.attacks.countable import AT_ONCE, command
+from tests.attacks.few_processes import AT_ONCE, command
+from tests.attacks.http_calls import inspect, post, read, result
 from tests.hub import LocalHub
 from tests.hub.architectures import llama
 from tests.hub.faults import Fault

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.calls import inspect, post, result
 from tests.attacks.conftest import process_of
+from tests.attacks.http_calls import inspect, post, result
 from tests.browser.conftest import serve
 from tests.hub import LocalHub
 from tests.hub.architectures import llama

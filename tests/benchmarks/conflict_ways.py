@@ -18,7 +18,7 @@ from analyzers.checkpoints import Access
 from analyzers.gradient_conflict.collect import ALL, Collector, Settings
 from analyzers.gradient_conflict.measure import chunk_bytes as chunk_bytes_of
 from analyzers.gradient_conflict.measure import measurement, model_sums
-from analyzers.gradient_conflict.pairs import Pairs, Thresholds, packed
+from analyzers.gradient_conflict.sample_pairs import Pairs, Thresholds, packed
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers

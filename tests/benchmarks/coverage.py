@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from analyzers.checkpoints.sample import Sample, plan_sample
+from analyzers.checkpoints.reading.sample import Sample, plan_sample
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.numerics.intervals import ShareBlocks, share_interval
 

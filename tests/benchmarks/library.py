@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from components.site.addresses import badge, stored
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, serve
-from tests.components.reports import COMMIT
+from tests.components.dtype_reports import COMMIT
 from tests.hub import LocalHub
 
 from .child import quantity

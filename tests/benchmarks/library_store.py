@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
-from components.library import PRECISIONS, Identity, Label, Library, Result, labels, results
-from components.library.checks import stamp
-from components.library.reports import kept
-from components.site.archive import key_of
-from tests.components.reports import of_model, report
+from components.library import PRECISIONS, Identity, Label, Library, Result, label_rows, result_rows
+from components.library.item_checks import timestamp
+from components.library.storable_reports import storable_result
+from components.site.stored_results import key_of
+from tests.components.dtype_reports import of_model, report
 
 from .child import run
 
@@ -45,13 +45,13 @@ def result_of(number: int) -> tuple[Result, str]:
     """The result of a row with its JSON, which is that of a small checkpoint."""
     found = of_model(model_of(number), report(id=f"{number + 1:064x}"))
     text = found.model_dump_json()
-    result = kept(text, key=key_of(found), created=_stamp(number), contributor="")
+    result = storable_result(text, key=key_of(found), created=_stamp(number), contributor="")
     assert result is not None
     return result, text
 
 
 def _stamp(number: int) -> str:
-    return stamp(_BEGAN + timedelta(seconds=number))
+    return timestamp(_BEGAN + timedelta(seconds=number))
 
 
 def write(folder: Path, rows: int) -> None:
@@ -60,8 +60,8 @@ def write(folder: Path, rows: int) -> None:
         said, found = map(label_of, range(rows)), map(result_of, range(rows))
         for _ in range(0, rows, _AT_ONCE):
             with library._database.write() as connection:
-                labels.take_labels(connection, islice(said, _AT_ONCE), "")
-                results.take_results(connection, islice(found, _AT_ONCE), "")
+                label_rows.take_labels(connection, islice(said, _AT_ONCE), "")
+                result_rows.take_results(connection, islice(found, _AT_ONCE), "")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def offload(folder: Path) -> Iterator[Result]:
     """Two to four short samples. The limit is in addition to what Python and its libraries have mapped, and a small sample's run."""
     run(["-m", "tests.benchmarks.offload", str(folder / "model")])
     for kind, options in _OPTIONS.items():
-        program = ["-m", "tests.language_models.limited", kind, str(folder / "model"), json.dumps(options)]
+        program = ["-m", "tests.language_models.limited_memory", kind, str(folder / "model"), json.dumps(options)]
         variables = {"MANTISSA_GRAM_CHUNK_BYTES": str(_CHUNK_BYTES)}
         ways = [run([*program, str(limit)], variables=variables) for limit in (0, LIMIT_BYTES)]
         (naive, ours), (whole, layers) = ways, (way.json[0] for way in ways)

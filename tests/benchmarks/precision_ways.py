@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
+from analyzers.precision_variants.model_parts import ModelParts
+from analyzers.precision_variants.variant_weights import DTYPES, STORED
 from analyzers.precision_variants.variants import PRESETS
-from analyzers.precision_variants.weights import DTYPES, STORED
 
 from .memory import peak_memory
 
@@ -32,7 +32,7 @@ VARIANTS = {"bf16": ("bf16", "bf16_fp32_lm_head", "bf16_fp32_residual"), "fp16":
 ROUNDS = 3
 
 
-def ours(anatomy: Anatomy, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, int]:
+def ours(anatomy: ModelParts, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, int]:
     """Everything; how many passes were run in each dtype."""
     kept = torch.cuda.mem_get_info()[0] // 2 if token_ids.is_cuda else None
     measured = Measurement(anatomy, token_ids, "sdpa", Objective(), False, None, 1 + len(names), kept)
@@ -76,7 +76,7 @@ def timed(model: Any, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, An
     setup: seconds until the dtypes are known that transformers loads the model in, once per model.
     """
     start = time.perf_counter()
-    anatomy = Anatomy.of(model)
+    anatomy = ModelParts.of(model)
     for name in names:
         anatomy.loaded(DTYPES[PRESETS[name].dtype])
     setup = time.perf_counter() - start
@@ -118,7 +118,7 @@ def main(way: str, shape: str = "narrow", device: str = "cpu") -> None:
         return
     with peak_memory(device) as peak:
         if way == "ours":
-            ours(Anatomy.of(model), token_ids, ("bf16",))
+            ours(ModelParts.of(model), token_ids, ("bf16",))
         else:
             naive(model, token_ids)
     print(json.dumps({"bytes": peak(), "model": sum(each.numel() for each in model.parameters()) * 4}))

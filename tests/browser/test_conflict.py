@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from analyzers.gradient_conflict import ConflictReport
 from tests.browser.conftest import OpenPage, program
-from tests.browser.steps import drawn_in, field, fits, hover, json_of, shared, shown, stop, taken_along, unfold
+from tests.browser.visitor_steps import drawn_in, field, fits, hover, json_of, shared, shown, stop, taken_along, unfold
 
 MODEL = "sample:tiny-bf16"
 TABS = ("Samples", "Neurons", "Batches", "Activation", "Weights", "Published", "Share")

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import field, within_the_screen
+from tests.browser.visitor_steps import field, within_the_screen
 
 
 @contextmanager

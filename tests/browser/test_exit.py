@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from analyzers.exit_feedback import ExitReport, ExitRequest
 from tests.browser.conftest import OpenPage, program
-from tests.browser.steps import drawn_in, field, fits, fits_when_narrow, json_of, refused, shared, shown, stop, taken_along, unfold
+from tests.browser.visitor_steps import drawn_in, field, fits, fits_when_narrow, json_of, refused, shared, shown, stop, taken_along, unfold
 
 MODEL = "sample:tiny-bf16"
 METHODS = ("dense", "parallel", "span", "svd")

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from analyzers import ANALYZERS
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import stop, within_the_screen
+from tests.browser.visitor_steps import stop, within_the_screen
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), pytest.param(390, True, marks=pytest.mark.exhaustive)])

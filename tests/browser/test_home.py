@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import fits, json_of, shared, stop, taken_along, within_the_screen
+from tests.browser.visitor_steps import fits, json_of, shared, stop, taken_along, within_the_screen
 
 MODEL = "#m-model input"
 SAMPLE = "sample:tiny-bf16-as-fp32"

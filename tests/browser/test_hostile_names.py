@@ -11,9 +11,9 @@ from numpy.random import default_rng
 from playwright.sync_api import Page, expect
 from safetensors.numpy import save
 
-from tests.attacks.calls import result
+from tests.attacks.http_calls import result
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import field, hover, shown, taken_along
+from tests.browser.visitor_steps import field, hover, shown, taken_along
 from tests.hub import LocalHub
 
 HOSTILE = (

@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 
 from analyzers.language_models.samples import sample_folder
 from tests.browser.conftest import OpenPage, serve
-from tests.browser.steps import CARD, field, within_the_screen
+from tests.browser.visitor_steps import CARD, field, within_the_screen
 from tests.hub import LocalHub
 
 DATASET, TOKEN = "org/library", "hf_" + "canaryCANARY" * 3

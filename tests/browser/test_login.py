@@ -18,7 +18,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from analyzers import ANALYZERS
 from analyzers.language_models.samples import sample_folder
 from tests.browser.conftest import ROOT, OpenPage, program, serve
-from tests.browser.steps import downloaded, json_of
+from tests.browser.visitor_steps import downloaded, json_of
 from tests.hub import LocalHub
 
 TOKEN = "hf_oauth_" + "canaryCANARY" * 3

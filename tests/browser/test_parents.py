@@ -7,8 +7,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import drawn_in, field, fits, shared, shown, within_the_screen
 from tests.browser.test_accessibility import serious
+from tests.browser.visitor_steps import drawn_in, field, fits, shared, shown, within_the_screen
 
 MODEL, PARENT = "sample:tiny-tuned", "sample:tiny-bf16"
 QUERY = f"model={quote(MODEL, safe='')}&candidate={quote(PARENT, safe='')}&mode=quick"

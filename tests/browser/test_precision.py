@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import drawn_in, fits, fits_when_narrow, json_of, refused, shared, shown, stop, taken_along, unfold
+from tests.browser.visitor_steps import drawn_in, fits, fits_when_narrow, json_of, refused, shared, shown, stop, taken_along, unfold
 
 MODEL = "sample:tiny-bf16"
 

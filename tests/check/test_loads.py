@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from analyzers import limits
 from analyzers.check import CheckReport, CheckRequest, Finding, analyze
 from analyzers.checkpoints import Access
-from analyzers.language_models import bounded_process, loading
+from analyzers.language_models import bounded_process, load_report
 from tests.check.mutations import ARCHITECTURES, MUTATIONS, build, saved
 from tests.check.unloadable import WRONG_INDEXES
 from tests.dtype_detection.checkpoints import normal, write
@@ -313,7 +313,7 @@ def test_pruned_experts_are_no_wrong_shape(tmp_path: Path) -> None:
 @pytest.fixture
 def base_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in an installation without the extra "models"."""
-    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    monkeypatch.setattr(load_report, "find_spec", lambda name: None)
 
 
 def lacking_layer(layer: int) -> Values:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from analyzers.checkpoints.adapters import adapter_note, is_adapter
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.tensor_names.adapters import adapter_note, is_adapter
 
 _KOHYA = "in kohya's layout"
 

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.checkpoints import Access, Alignment, Checkpoint, Tensor, Unmatched, align, open_checkpoint
-from analyzers.checkpoints.names import is_buffer, layer, role
-from analyzers.checkpoints.renames import bare_name
+from analyzers.checkpoints.matching.tied_heads import TIED_UNLESS_SAID
 from analyzers.checkpoints.tensor import DTYPE_BITS
-from analyzers.checkpoints.ties import TIED_UNLESS_SAID
+from analyzers.checkpoints.tensor_names.prefixes import bare_name
+from analyzers.checkpoints.tensor_names.roles import is_buffer, layer, role
 from analyzers.errors import InvalidFilter
-from tests.checkpoints.memory import MemoryFile
+from tests.checkpoints.counting_file import MemoryFile
 from tests.checkpoints.test_stream import FakeRepository
 from tests.dtype_detection.checkpoints import normal, write
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from analyzers import limits
 from analyzers.checkpoints import Checkpoint, Chunk, Span, Tensor, stream, whole_spans
-from analyzers.checkpoints.elements import HELD_BYTES, as_read, memory_order, normal_strides, read_elements
-from tests.checkpoints.memory import MemoryFile
+from analyzers.checkpoints.reading.elements import HELD_BYTES, as_read, memory_order, normal_strides, read_elements
+from tests.checkpoints.counting_file import MemoryFile
 from tests.checkpoints.test_stream import FakeRepository
 
 DATA = np.random.default_rng(3).bytes(8 * 600 + 3)

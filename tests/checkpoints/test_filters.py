@@ -59,7 +59,7 @@ def test_what_does_not_compile_is_refused_by_name(pattern: str, which: str) -> N
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(?:a|aa)+$", "(a*)*b", "((a{1,99}){1,99}){1,99}$", "(?P<n>a)(?&n)(?R)", "(.*a){25}b"])
 def test_endless_patterns_are_given_up(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzers.checkpoints.filters.FILTER_SECONDS", 0.3)
+    monkeypatch.setattr("analyzers.checkpoints.tensor_names.filters.FILTER_SECONDS", 0.3)
     start = monotonic()
     with pytest.raises(InvalidFilter, match=r"takes more than 0.3 seconds|No tensor|repeats more than"):
         select(named(*["a" * 4000 + "!"] * 50), pattern, None)
@@ -67,7 +67,7 @@ def test_endless_patterns_are_given_up(pattern: str, monkeypatch: pytest.MonkeyP
 
 
 def test_the_time_is_shared_by_all_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzers.checkpoints.filters.FILTER_SECONDS", 0.2)
+    monkeypatch.setattr("analyzers.checkpoints.tensor_names.filters.FILTER_SECONDS", 0.2)
     slow = named(*["a" * 22 + "!"] * 100_000)
     start = monotonic()
     with pytest.raises(InvalidFilter, match="takes more than"):

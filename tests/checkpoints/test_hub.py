@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analyzers import limits
-from analyzers.checkpoints.hub import HubRepository, open_hub, search_models
+from analyzers.checkpoints.hub.hub_repository import HubRepository, open_hub, search_models
 from analyzers.checkpoints.repository import Access, read_range
 from analyzers.errors import (
     AccessDenied,
@@ -215,7 +215,7 @@ def test_too_many_files(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_answer_too_long_is_not_held(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzers.checkpoints.hub_replies.HUB_REPLY_BYTES", 1000)
+    monkeypatch.setattr("analyzers.checkpoints.hub.replies.HUB_REPLY_BYTES", 1000)
     described(hub, filler="x" * 2000)
     with pytest.raises(HubMisbehaved, match="longer than 1,000 bytes"):
         open_hub("org/model", None, ANYBODY)

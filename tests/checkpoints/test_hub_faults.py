@@ -12,10 +12,10 @@ import pytest
 from huggingface_hub import constants
 
 from analyzers import limits
-from analyzers.checkpoints import hub_transfers
-from analyzers.checkpoints.hub import open_hub, search_models
-from analyzers.checkpoints.hub_ranges import HubFile
-from analyzers.checkpoints.hub_replies import Hub
+from analyzers.checkpoints.hub import transfers
+from analyzers.checkpoints.hub.hub_repository import open_hub, search_models
+from analyzers.checkpoints.hub.ranges import HubFile
+from analyzers.checkpoints.hub.replies import Hub
 from analyzers.checkpoints.repository import Access, read_range
 from analyzers.errors import (
     AccessDenied,
@@ -44,8 +44,8 @@ def short_limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     if "fault" in request.fixturenames and request.getfixturevalue("fault").hang:
         request.getfixturevalue("impatient")
     monkeypatch.setattr(limits, "HUB_WAIT_SECONDS", 3)
-    monkeypatch.setattr("analyzers.checkpoints.hub_transfers.HUB_ATTEMPTS", 3)
-    monkeypatch.setattr(hub_transfers, "_BACKOFF_SECONDS", 0.02)
+    monkeypatch.setattr("analyzers.checkpoints.hub.transfers.HUB_ATTEMPTS", 3)
+    monkeypatch.setattr(transfers, "_BACKOFF_SECONDS", 0.02)
 
 
 @pytest.fixture(params=[False, True], ids=["hub", "cdn"])

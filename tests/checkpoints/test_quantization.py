@@ -2,9 +2,9 @@
 
 import pytest
 
-from analyzers.checkpoints.names import is_buffer
-from analyzers.checkpoints.quantization import describe_quantization, quantization
+from analyzers.checkpoints.quantization.description import describe_quantization, quantization
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.tensor_names.roles import is_buffer
 
 
 @pytest.mark.parametrize(

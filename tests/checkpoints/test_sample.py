@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.checkpoints.sample import RUN, SMALLEST_BLOCK, STRATUM_BLOCKS, Sample, plan_sample
+from analyzers.checkpoints.reading.sample import RUN, SMALLEST_BLOCK, STRATUM_BLOCKS, Sample, plan_sample
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.errors import InvalidRequest
 

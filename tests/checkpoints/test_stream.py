@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from analyzers import limits
 from analyzers.checkpoints import Checkpoint, Chunk, Span, Step, Tensor, row_length, stream, whole_spans
-from analyzers.checkpoints.spans import SPAN_BYTES
+from analyzers.checkpoints.reading.spans import SPAN_BYTES
 from analyzers.errors import InvalidCheckpoint
-from tests.checkpoints.memory import MemoryFile
+from tests.checkpoints.counting_file import MemoryFile
 
 # The function of the same name stands before the module in its package.
-spans_module = import_module("analyzers.checkpoints.spans")
-stream_module = import_module("analyzers.checkpoints.stream")
+spans_module = import_module("analyzers.checkpoints.reading.spans")
+stream_module = import_module("analyzers.checkpoints.reading.stream")
 
 DTYPES = {"F64": 8, "F32": 4, "BF16": 2, "F8_E4M3": 1}
 

@@ -19,10 +19,10 @@ from transformers.trainer_utils import get_last_checkpoint
 from analyzers import limits
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access, Checkpoint, is_weights, open_checkpoint, read_range
-from analyzers.checkpoints.layout import SkippedFile, WeightFiles, select_weights
-from analyzers.checkpoints.other_formats import other_format
+from analyzers.checkpoints.weight_files.other_formats import other_format
+from analyzers.checkpoints.weight_files.selection import SkippedFile, WeightFiles, select_weights
 from analyzers.errors import InvalidCheckpoint, LimitExceeded, NoWeights, UnsupportedWeights
-from tests.checkpoints.test_gguf import written
+from tests.checkpoints.test_gguf_header import written
 from tests.hub import LocalHub
 
 _PAIR = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")

@@ -5,7 +5,7 @@ from typing import Any
 
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
 from analyzers.language_models.builtin_text import builtin_pairs
-from tests.components.reports import HOSTILE, of_model
+from tests.components.dtype_reports import HOSTILE, of_model
 
 PAIRS = tuple(TextPair(instruction=each.instruction, input=each.input, output=each.output) for each in builtin_pairs()[:48:6])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from components.library import Library
-from components.site import archive
+from components.site import stored_results
 from tests.tokenizer_processes import kept_processes as kept_processes
 
 
@@ -14,6 +14,6 @@ from tests.tokenizer_processes import kept_processes as kept_processes
 def library(tmp_path: Path) -> Iterator[Library]:
     """A library of its own, which everything in this process uses meanwhile."""
     with Library.open(tmp_path / "library") as opened:
-        archive.use(opened)
+        stored_results.set_library(opened)
         yield opened
-        archive.use(None)
+        stored_results.set_library(None)

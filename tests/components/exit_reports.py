@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 from analyzers.exit_feedback import ExitReport, ExitRequest, analyze
-from tests.components.reports import HOSTILE, of_model
+from tests.components.dtype_reports import HOSTILE, of_model
 
 _SMALL = {"samples": 3, "tokens": 40, "seeds": 2, "layers": "0"}
 

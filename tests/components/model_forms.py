@@ -9,7 +9,7 @@ from analyzers.base import Request
 from analyzers.command_line import Parser
 from analyzers.errors import MantissaError
 from components.forms.form import Query
-from components.running.wiring import Prefilled
+from components.running.page_events import Prefilled
 
 
 def query_of(link: str) -> Query:

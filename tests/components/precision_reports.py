@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
-from tests.components.reports import HOSTILE, of_model
+from tests.components.dtype_reports import HOSTILE, of_model
 
 VARIANTS = ("fp32", "bf16", "bf16_fp32_residual", "fp16", "mine: dtype=bf16, fp32=norms")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from analyzers.base import Environment, Timing
 from analyzers.update_sparsity.report import SparsityReport
-from tests.components.reports import HOSTILE
+from tests.components.dtype_reports import HOSTILE
 
 _ROLES = ("attention", "mlp", "norm")
 COMMIT = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c"

@@ -90,7 +90,7 @@ def test_a_summary_is_the_same_answer_in_short(name: str) -> None:
     *_, short = endpoint(analyzer, f"{name}_summary", in_short)(**asked)
     report = analyzer.report_model().model_validate(full)
     assert (short["analyzer"], short["id"], short["notes"]) == (name, full["id"], tuple(full["notes"]))
-    assert short["headline"] == addresses.layout(name).summary(report) and short["page"] == addresses.again(report)
+    assert short["headline"] == addresses.layout(name).summary(report) and short["page"] == addresses.recompute(report)
     if name == "dtype":
         assert (short["facts"]["stored"], short["facts"]["lineage"]) == ("F32", full["lineage"]["verdict"])
         assert short["facts"]["abs_min_nonzero"] == full["extremes"]["abs_min_nonzero"]

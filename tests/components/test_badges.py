@@ -6,9 +6,9 @@ import pytest
 
 from analyzers import check
 from components.library import Identity, Library
-from components.site import archive
+from components.site import stored_results
 from components.site.badges import CHECKED, FP16, KINDS, PASSED, PRECISION, TRAINED, Part, etag, parts, svg
-from tests.components.reports import HOSTILE, report
+from tests.components.dtype_reports import HOSTILE, report
 
 ANN, BOB = Identity.login("ann"), Identity.login("bob")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -57,17 +57,17 @@ def test_a_part_may_be_asked_for_and_the_tag_follows_the_drawing(library: Librar
 
 
 def test_the_newest_check_is_on_request(library: Library) -> None:
-    archive.use(library)
+    stored_results.set_library(library)
     try:
-        assert [part.value for part in parts(None, [CHECKED])] == ["unknown"] and archive.newest(
+        assert [part.value for part in parts(None, [CHECKED])] == ["unknown"] and stored_results.newest(
             "check", "sample:tiny-bf16-as-fp32"
         ) is None
         for model in ("sample:tiny-bf16-as-fp32", "sample:tiny-fp32"):
             *_, report = check.analyze(check.CheckRequest(model=model))
             assert isinstance(report, check.CheckReport)
             library.add_result(report, public=True)
-            assert archive.newest("check", model) == report and archive.newest("dtype", model) is None
+            assert stored_results.newest("check", model) == report and stored_results.newest("dtype", model) is None
             (part,) = parts(None, [CHECKED], report)
             assert part == ("checked", *({"sample:tiny-fp32": ("nothing wrong", "#0b7a55")}.get(model, ("2 warnings", "#855600"))))
     finally:
-        archive.use(None)
+        stored_results.set_library(None)

@@ -13,8 +13,8 @@ from components.check.form import filled, request
 from components.check.result import RESULT
 from components.check.text import RULES, WITH_BASE
 from components.forms.form import as_read, command, permalink
-from components.library.reports import kept
-from components.site import addresses, archive
+from components.library.storable_reports import storable_result
+from components.site import addresses, stored_results
 
 WIDE = CheckRequest(model="sample:tiny-bf16-as-fp32")
 TUNED = CheckRequest(model="sample:tiny-tuned", base="sample:tiny-bf16")
@@ -50,7 +50,7 @@ def test_link_and_command_ask_again(wide: CheckReport, tuned: CheckReport) -> No
     for report in (wide, tuned):
         query = [tuple(pair.split("=", 1)) for pair in permalink(as_read(report)).removeprefix("?").replace("%3A", ":").split("&")]
         assert request(filled([(key, value) for key, value in query])) == report.request
-        assert addresses.asked(report.request) == addresses.again(report)
+        assert addresses.as_requested(report.request) == addresses.recompute(report)
     assert command(as_read(wide)) == "mantissa check sample:tiny-bf16-as-fp32"
     assert command(as_read(tuned)) == "mantissa check sample:tiny-tuned --base=sample:tiny-bf16"
 
@@ -76,7 +76,7 @@ def test_the_page_reads_no_more_than_its_limit() -> None:
 
 def test_the_library_keeps_it_under_a_key_that_finds_it(wide: CheckReport, tuned: CheckReport, tmp_path: Path) -> None:
     for report, models in ((wide, (WIDE.model,)), (tuned, (TUNED.model, TUNED.base))):
-        key = archive.key_of(report)
-        result = kept(report.model_dump_json(), key=key, created="2026-11-24T12:00:00.000000Z", contributor="")
+        key = stored_results.key_of(report)
+        result = storable_result(report.model_dump_json(), key=key, created="2026-11-24T12:00:00.000000Z", contributor="")
         assert key and result is not None and result.models == models
-    assert archive.key_of(wide) != archive.key_of(tuned)
+    assert stored_results.key_of(wide) != stored_results.key_of(tuned)

@@ -19,8 +19,8 @@ from components.conflict.page import EXAMPLES, PAGE
 from components.forms.form import DATASET, LINKED_CHARACTERS, as_read
 from components.running.jobs import job
 from tests.components.conflict_reports import conflict_report
+from tests.components.dtype_reports import COMMIT, of_model
 from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
-from tests.components.reports import COMMIT, of_model
 
 MODEL = "sample:tiny-bf16"
 TWO = '{"instruction": "Say a.", "output": "a"}\n\n{"prompt": "Say b.", "completion": "b"}\r\nSay c.\tc\nSay\td\tplease'

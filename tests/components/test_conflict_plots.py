@@ -8,9 +8,9 @@ import pytest
 from analyzers.gradient_conflict import ConflictReport
 from analyzers.gradient_conflict.published import published
 from analyzers.gradient_conflict.report import Sample
-from components.plots import gradient_conflict as plots
+from components.conflict import plots
 from tests.components.conflict_reports import conflict_report, hostile_conflict_report, top_k
-from tests.components.reports import of_model
+from tests.components.dtype_reports import of_model
 from tests.gradient_conflict.test_published import as_published
 
 ALL = (plots.rates, plots.similarity, plots.cosines, plots.dominance, plots.neurons, plots.batches, plots.deciles, plots.published)

@@ -20,12 +20,12 @@ from components.conflict.page import LayerMeter
 from components.conflict.result import headline
 from components.conflict.text import captions
 from components.results.downloads import tables_zip
-from components.results.export import document
+from components.results.html_documents import document
 from components.results.tables import Sortable, listed
 from components.running import progress
 from tests.components.conflict_reports import conflict_report, hostile_conflict_report, top_k
-from tests.components.markup import rows_of, text_of
-from tests.components.reports import HOSTILE
+from tests.components.dtype_reports import HOSTILE
+from tests.components.html_text import rows_of, text_of
 from tests.gradient_conflict.test_published import as_published
 
 

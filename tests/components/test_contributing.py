@@ -8,7 +8,7 @@ import pytest
 from analyzers.__main__ import main
 from analyzers.language_models.samples import sample_folder
 from components.library import Library
-from components.site import archive
+from components.site import stored_results
 from tests.hub import LocalHub
 
 DATASET, TOKEN = "org/library", "hf_" + "visitorVISITOR" * 3
@@ -33,7 +33,7 @@ def test_a_result_becomes_a_pull_request(models: LocalHub, capsys: pytest.Captur
     assert main(["dtype", "org/name", "--json", "--contribute"]) == 0
     said = capsys.readouterr()
     assert f"contributed: {models.url}/datasets/{DATASET}/discussions/" in said.err
-    report = archive.read("dtype", said.out.encode())
+    report = stored_results.read("dtype", said.out.encode())
     (path,) = [path for path in models.files(DATASET, revision="refs/pr/1", kind="dataset") if path.startswith("results/")]
     content = models.files(DATASET, revision="refs/pr/1", kind="dataset")[path]
     assert report.id.encode() in content

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from analyzers import check, dtype_detection, parents, update_sparsity
-from analyzers.account import COVERAGE, missed
 from analyzers.base import Report
 from analyzers.check import CheckReport
 from analyzers.check.text import markdown as check_markdown
 from analyzers.coverage import NotRead
+from analyzers.coverage_tables import COVERAGE, left_out_text
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.text import several
 from analyzers.parents import ParentsReport
@@ -25,16 +25,16 @@ from analyzers.terminal import joined
 from analyzers.update_sparsity import SparsityReport
 from components.dtype.tables import Outcome, comparison
 from components.library import Library, Query
-from components.library.reports import kept
-from components.library_page.lists import MODELS, RESULTS, listed
-from components.results.coverage import accounts
+from components.library.storable_reports import storable_result
+from components.library_page.list_tables import MODELS, RESULTS, listed
+from components.results.coverage_tab import accounts
 from components.results.downloads import tables_zip
-from components.results.export import document
-from components.site import addresses, archive, previews, share_card
+from components.results.html_documents import document
+from components.site import addresses, link_previews, share_card, stored_results
 from components.site.badges import CHECKED, parts
-from tests.components.coverages import converted, coverage, covering, hostile_coverage, stacked
-from tests.components.markup import text_of
-from tests.components.reports import HOSTILE, of_model
+from tests.components.coverage_reports import converted, coverage, covering, hostile_coverage, stacked
+from tests.components.dtype_reports import HOSTILE, of_model
+from tests.components.html_text import text_of
 
 STAMP = "2026-11-24T12:00:00.000000Z"
 SAME = "sample:tiny-bf16-as-fp32"
@@ -100,7 +100,7 @@ def test_below_full_coverage_every_answer_says_its_reach(name: str, four: dict[s
     step = report.next_step()
     said = [report.headline(), step.advice if step else "", *report.more_findings(), layout.summary(report), report.summary]
     said += [text_of(layout.headline(report, links)) for links in (True, False)]
-    said += [report.text(), unescape(document([report])), previews.of_report(report).description]
+    said += [report.text(), unescape(document([report])), link_previews.of_report(report).description]
     for each in said[:1] + said[3:]:
         assert "25% of the weights" in each
     for each in said[:-2]:
@@ -131,7 +131,7 @@ def test_a_file_that_was_not_read_is_enough_unless_it_is_another_copy(passport: 
     first = "unet/model.safetensors and 1 more file, another model; 1 more file is listed under coverage."
     assert partial.headline().endswith(f"Not read: {first}")
     lines = ['Not read: "unet/model.safetensors" and "b", another model.', 'Not read: "c", an archive.']
-    assert list(missed(partial.coverage[0])) == lines
+    assert list(left_out_text(partial.coverage[0])) == lines
     copy = other.model_copy(update={"alternative": True})
     same = passport.model_copy(update={"coverage": (coverage(SAME, 1.0, "read", files_not_read=(copy,)),)})
     assert same.whole and "a copy, by its name" in text_of(accounts(same)) and "All 33 tensors accounted for." in text_of(accounts(same))
@@ -186,7 +186,7 @@ def test_badges_lists_and_tables_of_several_models_have_the_share(passport: Dtyp
         and "25% read" in joined(several([partial, whole]))
         and "Coverage" not in joined(several([whole]))
     )
-    stored = kept(partial.model_dump_json(), key="", created=STAMP, contributor="")
+    stored = storable_result(partial.model_dump_json(), key="", created=STAMP, contributor="")
     assert stored is not None and stored.reach == "25% read"
 
 
@@ -300,13 +300,13 @@ def test_the_command_prints_the_proof(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_stored_report_says_its_reach_on_the_family_page(copied: ParentsReport, library: Library) -> None:
-    from components.parents.family import family_of
+    from components.parents.family_page import family_of
 
-    archive.use(library)
+    stored_results.set_library(library)
     try:
         report = stacked(covering(copied, 0.25, 1.0, 1.0), "sample:tiny-bf16", "sample:tiny-fp32")
         library.add_result(report, public=True)
         (child,) = family_of(library, "sample:tiny-fp32").children
         assert child.kind == "a stack of layers (25% compared)" and child.weight == "0.333"
     finally:
-        archive.use(None)
+        stored_results.set_library(None)

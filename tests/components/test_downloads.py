@@ -12,10 +12,10 @@ from analyzers.checkpoints import Access
 from analyzers.dtype_detection import DtypeReport
 from analyzers.errors import LimitExceeded
 from components.results.downloads import file_name, file_of, tables_zip
-from components.running.held import Held
+from components.running.open_reports import OpenReport
 from components.running.queue_limits import Caller
 from components.site.identity import Client
-from tests.components.reports import hostile_report, report
+from tests.components.dtype_reports import hostile_report, report
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_the_files_hold_the_report() -> None:
     assert b"tiny-bf16-as-fp32" in files["html"].content
 
 
-def _held(made: DtypeReport, visitor: str = "", token: str | None = None) -> Held:
-    return Held(made, Caller(Client(visitor, "address"), "session", Access(token=token)))
+def _held(made: DtypeReport, visitor: str = "", token: str | None = None) -> OpenReport:
+    return OpenReport(made, Caller(Client(visitor, "address"), "session", Access(token=token)))
 
 
 def test_what_was_read_with_a_token_is_for_its_visitor_only() -> None:
@@ -64,7 +64,7 @@ def test_what_was_read_with_a_token_is_for_its_visitor_only() -> None:
 def test_the_oldest_reports_make_room_and_closed_pages_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
     size = len(_held(report())._content)
-    monkeypatch.setattr("components.running.held.RESULTS_MEMORY", 2 * size + size // 2)
+    monkeypatch.setattr("components.running.open_reports.RESULTS_MEMORY", 2 * size + size // 2)
     first, second, third = _held(report()), _held(report()), _held(report())
     assert second.report(Client("", "")) == third.report(Client("", "")) == report()
     with pytest.raises(LimitExceeded):

@@ -4,9 +4,9 @@ from html.parser import HTMLParser
 from urllib.parse import parse_qs, urlsplit
 
 from components.library import Library
-from components.site import archive
+from components.site import stored_results
 from components.site.embed import HERE, badge, element, frame
-from tests.components.reports import HOSTILE, report
+from tests.components.dtype_reports import HOSTILE, report
 from tests.components.sparsity_reports import sparsity_report
 
 
@@ -29,8 +29,8 @@ def _address(code: str) -> str:
 
 def test_a_stored_result_is_framed_as_it_is_stored(library: Library) -> None:
     made = report("org/name")
-    archive.keep(made)
-    assert _address(frame(made, archive.is_kept(made))) == f"result/{made.id}?embed=1"
+    stored_results.store(made)
+    assert _address(frame(made, stored_results.is_stored(made))) == f"result/{made.id}?embed=1"
 
 
 def test_one_that_is_not_stored_is_framed_as_the_page_that_makes_it() -> None:

@@ -21,9 +21,9 @@ from components.exit.page import EXAMPLES, PAGE
 from components.forms.form import DATASET, as_read, command, permalink
 from components.running import jobs, zero_gpu
 from components.running.jobs import job
+from tests.components.dtype_reports import COMMIT, of_model
 from tests.components.exit_reports import at_a_glance
 from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
-from tests.components.reports import COMMIT, of_model
 
 ENDPOINT = endpoint(ANALYZERS["exit"])
 MODEL = "sample:tiny-bf16"

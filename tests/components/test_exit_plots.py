@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from analyzers.exit_feedback.signals import EXACT, NULL
+from components.exit import plots, sweep_plot
 from components.exit.text import style
-from components.plots import exit_feedback as plots
-from components.plots import exit_sweep
 from components.plots.marks import marked
 from tests.components.exit_reports import at_a_glance, exit_report, hostile_exit_report
 
 ALL = (
-    plots.at_head, plots.before_norm, exit_sweep.sweep, plots.energy, plots.loss_bins, plots.layers, plots.seconds, plots.memory,
+    plots.at_head, plots.before_norm, sweep_plot.sweep, plots.energy, plots.loss_bins, plots.layers, plots.seconds, plots.memory,
 )  # fmt: skip
 
 
@@ -45,10 +44,10 @@ def test_cosines_are_ridges_as_high_as_their_bins_with_percentiles_below(before:
 
 def test_a_sweep_has_a_panel_for_each_setting_with_means_ceilings_and_the_null() -> None:
     found = exit_report()
-    figure: Any = exit_sweep.sweep(found)
+    figure: Any = sweep_plot.sweep(found)
     axes = [figure.layout.xaxis, figure.layout.xaxis2, figure.layout.xaxis3]
-    assert [axis.title.text for axis in axes] == list(exit_sweep.PARAMETERS.values())
-    for number, parameter in enumerate(exit_sweep.PARAMETERS, 1):
+    assert [axis.title.text for axis in axes] == list(sweep_plot.PARAMETERS.values())
+    for number, parameter in enumerate(sweep_plot.PARAMETERS, 1):
         drawn = {trace.name: trace for trace in figure.data if trace.xaxis == ("x" if number == 1 else f"x{number}")}
         rows = [row for row in found.sweep if row.parameter == parameter and row.cosine is not None]
         for name in {row.method for row in rows} - {NULL}:
@@ -71,9 +70,9 @@ def test_a_sweep_has_a_panel_for_each_setting_with_means_ceilings_and_the_null()
 
 def test_a_sweep_without_random_codes_has_no_null() -> None:
     found = exit_report(methods=("span", "svd"), layers="final", anchors=4)
-    names = [trace.name for trace in exit_sweep.sweep(found).data]
+    names = [trace.name for trace in sweep_plot.sweep(found).data]
     assert names.count("span") == names.count("svd") == 2 and NULL not in names
-    assert len(exit_sweep.sweep(at_a_glance()).data) == 0
+    assert len(sweep_plot.sweep(at_a_glance()).data) == 0
 
 
 def test_energy_is_drawn_on_both_sides_of_the_norm() -> None:

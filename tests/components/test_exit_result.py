@@ -9,7 +9,7 @@ import pytest
 from analyzers.base import Progress
 from analyzers.exit_feedback import ExitProgress, ExitReport
 from analyzers.exit_feedback.columns import BY_LAYER, BY_LOSS, COST, ENERGY, SEEDS, SIGNALS, SWEEP
-from analyzers.exit_feedback.results import OverSeeds
+from analyzers.exit_feedback.measurements import OverSeeds
 from analyzers.exit_feedback.text import statement
 from analyzers.formatting import powers
 from components.exit import text
@@ -18,12 +18,12 @@ from components.exit.page import SignalMeter
 from components.exit.result import headline
 from components.exit.text import captions
 from components.results.downloads import tables_zip
-from components.results.export import document
+from components.results.html_documents import document
 from components.results.tables import Sortable, listed
 from components.site import addresses
+from tests.components.dtype_reports import HOSTILE
 from tests.components.exit_reports import at_a_glance, exit_report, hostile_exit_report
-from tests.components.markup import rows_of, text_of
-from tests.components.reports import HOSTILE
+from tests.components.html_text import rows_of, text_of
 
 
 def _over(found: ExitReport, mean: float, error: float | None, seeds: int) -> ExitReport:
@@ -168,4 +168,4 @@ def test_the_page_taken_along_has_everything_of_every_report() -> None:
 
 
 def test_a_stored_report_leads_back_to_its_page() -> None:
-    assert addresses.again(at_a_glance()).startswith("exit?model=sample%3Atiny-bf16&methods=parallel%2Cspan%2Csvd")
+    assert addresses.recompute(at_a_glance()).startswith("exit?model=sample%3Atiny-bf16&methods=parallel%2Cspan%2Csvd")

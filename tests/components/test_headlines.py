@@ -12,13 +12,13 @@ from analyzers.check import CheckReport, CheckRequest
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.parents import ParentsReport, ParentsRequest
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
-from components.results.export import document
+from components.results.html_documents import document
 from components.site import addresses
 from components.site.methods_page import content
 from components.site.result_page import result_page
 from tests.components.conflict_reports import conflict_report, top_k
 from tests.components.exit_reports import exit_report
-from tests.components.markup import text_of
+from tests.components.html_text import text_of
 from tests.components.precision_reports import precision_report
 
 

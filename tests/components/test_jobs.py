@@ -17,11 +17,11 @@ from analyzers.base import Progress, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import CheckpointError, HubUnreachable, InvalidReference, LimitExceeded
 from components.dtype.form import request as passport
-from components.forms.picker import UNREACHABLE, Suggestions, choices
-from components.running import interrupted, jobs, queue_limits
-from components.running.log import Repeats, log_unexpected, redact_user_input
+from components.forms.checkpoint_picker import UNREACHABLE, Suggestions, choices
+from components.running import jobs, queue_limits, rejoined_runs
 from components.running.progress import Meter
 from components.running.queue_limits import Caller
+from components.server.log import Repeats, log_unexpected, redact_user_input
 from components.site.identity import Client
 from components.sparsity.form import request as pair
 
@@ -107,12 +107,12 @@ def test_who_reloads_in_the_middle_of_a_run_joins_it_and_others_do_not(monkeypat
 
     assert read(_who("a", "first"), 3) == [0, 1, 2]
     assert closed == []
-    assert interrupted.join(request, _who("a", "other")._replace(access=Access(token="hf_other"))) is None
+    assert rejoined_runs.join(request, _who("a", "other")._replace(access=Access(token="hf_other"))) is None
     assert read(_who("a", "second"), 2) == [3, 4]
     assert read(_who("b", "third"), 1) == [0] and len(starts) == 2
-    interrupted.stop("third")
+    rejoined_runs.stop("third")
     assert closed == ["closed"]
-    interrupted.stop("second")
+    rejoined_runs.stop("second")
     assert closed == ["closed"] * 2 and not queue_limits.SAMPLES.slots
 
 
@@ -124,7 +124,7 @@ def test_stop_may_be_quicker_than_the_end_of_what_it_stops(monkeypatch: pytest.M
         with queue_limits.reading("quick"):
             job = jobs.job(passport({"model": "sample:tiny-bf16"}), rejoin=True)
             next(job)
-            interrupted.stop("quick")
+            rejoined_runs.stop("quick")
             job.close()
     finally:
         queue_limits.caller.reset(token)
@@ -163,7 +163,7 @@ def test_the_log_says_where_and_not_what(caplog: pytest.LogCaptureFixture) -> No
 
 def test_the_log_as_lines_of_json() -> None:
     program = (
-        "import logging; from components.running.log import write_log\n"
+        "import logging; from components.server.log import write_log\n"
         "write_log(as_json=True); logging.getLogger('mantissa').warning('two\\nlines: %s', 5)\n"
         "logging.getLogger('uvicorn.error').error('failed'); logging.getLogger('httpx').info('GET /?q=private')"
     )
@@ -178,7 +178,7 @@ def test_the_log_as_lines_of_json() -> None:
 
 def test_what_repeats_is_logged_once_in_a_minute_and_then_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("components.running.log.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("components.server.log.time.monotonic", lambda: clock[0])
     repeats = Repeats()
 
     def logged(text: str) -> str | None:

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from components import launch
+from components.server import launch
 
 
 def test_a_port_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,11 @@ from analyzers.errors import CheckpointNotFound, InvalidReference, InvalidReques
 from components.library import FLAG_REASONS, Identity, Library, Query
 from components.library_page.browse import PER_PAGE, query_of
 from components.library_page.contributing import add_label, thanks, who_you_are
-from components.library_page.downloads import counted
-from components.library_page.labels import model_labels
-from components.library_page.lists import KINDS, LABELS, MODELS, RESULTS, extent, listed
+from components.library_page.label_details import model_labels
+from components.library_page.library_downloads import counted
+from components.library_page.list_tables import KINDS, LABELS, MODELS, RESULTS, extent, listed
 from components.site.identity import COOKIE, LOG_IN, identity
-from tests.components.reports import HOSTILE, report
+from tests.components.dtype_reports import HOSTILE, report
 from tests.hub import LocalHub
 
 ANN, BOB = Identity.login("ann"), Identity.login("bob", ("org",))

@@ -17,7 +17,7 @@ from analyzers.options import offered
 from components.dtype.form import filled, permalink, request
 from components.forms.form import as_read, command, revised
 from components.site import addresses
-from tests.components.reports import HOSTILE, report
+from tests.components.dtype_reports import HOSTILE, report
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_revision_becomes_part_of_its_model() -> None:
 def test_the_address_of_a_run_that_has_begun_asks_for_the_same(analyzer: str, query: str) -> None:
     form = ANALYZERS[analyzer].component("form")
     asked = form.request(form.filled(parse_qsl(query)))
-    address = addresses.asked(asked)
+    address = addresses.as_requested(asked)
     assert address.split("?")[0] == ANALYZERS[analyzer].address and "%40&" not in address and "revision=&" not in address
     assert form.request(form.filled(parse_qsl(address.split("?")[1]))) == asked
 

@@ -13,7 +13,7 @@ from analyzers.dtype_detection.evidence import TESTS
 from analyzers.dtype_detection.trials import trials
 from analyzers.formatting import powers
 from analyzers.limits import SETTINGS
-from components.plots.dtype_detection import reliability
+from components.dtype.plots import reliability
 from components.site.methods_page import GENERAL, content, methods_page
 
 FOUND = fitted().evaluation.out_of_fold

@@ -13,7 +13,7 @@ from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
 from components.library import Library
 from components.library_page.gallery import gallery
 from components.library_page.organisation import COLUMNS, Order
-from components.site.routes import routes
+from components.server.routes import routes
 from tests.components.sparsity_reports import sparsity_report
 
 SAMPLES = {"one": "tiny-bf16-as-fp32", "two": "tiny-bf16", "over": "tiny-overflow"}

@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from components.site.page_cache import PageCache
+from components.server.page_cache import PageCache
 
 
 def test_a_page_is_rendered_once_whatever_host_is_asked_for() -> None:

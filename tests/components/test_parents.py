@@ -8,10 +8,10 @@ from analyzers.checkpoints import Access
 from analyzers.errors import InvalidRequest
 from analyzers.parents import ParentsReport, ParentsRequest, analyze
 from components.forms.form import as_read, command, permalink
-from components.library.reports import kept
+from components.library.storable_reports import storable_result
 from components.parents.form import filled, request
 from components.parents.result import RESULT
-from components.site import archive
+from components.site import stored_results
 from tests.parents.checkpoints import Folder, merged, model, stacked
 
 NAMES = ("sample:tiny-bf16", "sample:tiny-fp32")
@@ -64,9 +64,11 @@ def test_a_document_shows_evidence_weights_and_candidates(derived: ParentsReport
 
 
 def test_the_library_keeps_it_under_a_key_that_finds_it(derived: ParentsReport, tmp_path: Path) -> None:
-    result = kept(derived.model_dump_json(), key=archive.key_of(derived), created="2026-11-24T12:00:00.000000Z", contributor="")
+    result = storable_result(
+        derived.model_dump_json(), key=stored_results.key_of(derived), created="2026-11-24T12:00:00.000000Z", contributor=""
+    )
     assert result is not None and result.models == ("sample:tiny-tuned", *NAMES)
     other = analyze(ParentsRequest(model="sample:tiny-tuned", candidates=NAMES[::-1]), Access())
-    assert archive.key_of(list(other)[-1]) == archive.key_of(derived) != ""
+    assert stored_results.key_of(list(other)[-1]) == stored_results.key_of(derived) != ""
     private = Folder(tmp_path).parents(model(1), model(2))
-    assert kept(private.model_dump_json(), key="", created="2026-11-24T12:00:00.000000Z", contributor="") is None
+    assert storable_result(private.model_dump_json(), key="", created="2026-11-24T12:00:00.000000Z", contributor="") is None

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from analyzers.dtype_detection.columns import TENSORS
 from analyzers.formatting import powers
+from components.dtype import plots
+from components.dtype.comparison import document
+from components.dtype.labelled_models_plot import among_models
 from components.dtype.result import passport
-from components.dtype.several import document
 from components.dtype.tables import Outcome, comparison, evidence
-from components.plots import dtype_detection as plots
-from components.plots.among_models import among_models
 from components.results.tables import Sortable
 from components.text.plain_text import html, shown
-from tests.components.reports import report
+from tests.components.dtype_reports import report
 
 BIDI = "org/\u202egnp.exe\u2066\u200b"
 

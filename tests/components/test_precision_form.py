@@ -22,9 +22,9 @@ from components.precision.form import COST, RANDOM, TEXT, command, permalink, re
 from components.precision.page import EXAMPLES, PAGE
 from components.running import jobs, zero_gpu
 from components.running.jobs import job
+from tests.components.dtype_reports import COMMIT, of_model
 from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
 from tests.components.precision_reports import precision_report
-from tests.components.reports import COMMIT, of_model
 from tests.hub import LocalHub
 from tests.language_models.repositories import WEIGHTS, files, parts_of
 

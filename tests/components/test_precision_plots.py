@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from analyzers.precision_variants import PrecisionReport
-from components.plots import precision_variants as plots
 from components.plots.marks import Series, log_figure, marked
-from components.plots.precision_variants import BF16, FP16
+from components.precision import plots
+from components.precision.plots import BF16, FP16
 from tests.components.precision_reports import hostile_precision_report, overflowing, precision_report
 
 ALL = (plots.forward, plots.backward, plots.headroom, plots.parameters, plots.logprobs, plots.inside, plots.inside_backward)

@@ -18,12 +18,12 @@ from components.precision.result import headline
 from components.precision.tables import LARGEST, left_out
 from components.precision.text import PRESETS, captions
 from components.results.downloads import tables_zip
-from components.results.export import document
+from components.results.html_documents import document
 from components.results.tables import listed
 from components.text.legend import legend
-from tests.components.markup import rows_of, text_of
+from tests.components.dtype_reports import HOSTILE, of_model
+from tests.components.html_text import rows_of, text_of
 from tests.components.precision_reports import hostile_precision_report, overflowing, precision_report
-from tests.components.reports import HOSTILE, of_model
 
 
 def _changed(report: PrecisionReport, **reference: Any) -> PrecisionReport:

@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from components.launch import PROXIES
+from components.server.launch import PROXIES
 from components.site.identity import client_of, with_client
 
 

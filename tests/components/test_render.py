@@ -15,7 +15,7 @@ def test_text_is_escaped_even_where_it_claims_to_be_html(claims: bool) -> None:
     pieces = macros("text/templates/pieces.html")
     text = type(pieces.tag("fact", ""))(HOSTILE) if claims else HOSTILE  # the type of finished HTML
     badge = render("site/templates/badge.svg", width="1", height=1, said=text, boxes=[])
-    for html in (pieces.tag("fact", text), pieces.table([text], [[text]], (), text, (), True), pieces.notes([text]), badge):
+    for html in (pieces.tag("fact", text), pieces.table([text], [[text]], (), text, (), True, False), pieces.notes([text]), badge):
         assert "<script" not in html and "\u202e" not in html and "alert(&#34;1&#34;)" in html
 
 

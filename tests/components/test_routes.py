@@ -25,14 +25,14 @@ from starlette.testclient import TestClient
 
 from analyzers import ANALYZERS, limits
 from analyzers.dtype_detection.classifier import fitted
-from analyzers.dtype_detection.labels import examples
+from analyzers.dtype_detection.labelled_models import examples
 from analyzers.errors import LibraryUnavailable
 from components.library import Identity, Library
-from components.site import archive
-from components.site.front import exception_handlers, middleware
+from components.server.front_layer import exception_handlers, middleware
+from components.server.routes import exports, routes
+from components.site import stored_results
 from components.site.identity import COOKIE
-from components.site.routes import exports, routes
-from tests.components.reports import HOSTILE, hostile_report, report
+from tests.components.dtype_reports import HOSTILE, hostile_report, report
 
 ID = "a" * 64
 ANN = Identity.login("ann")
@@ -249,7 +249,7 @@ def test_a_browser_is_told_apart_and_the_page_that_writes_cannot_be_framed(clien
 
 
 def test_without_a_library_there_is_an_answer_all_the_same(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive.use(None)
+    stored_results.set_library(None)
     assert ">unknown<" in client.get("/badge/org/name.svg").text
     assert client.get(f"/result/{ID}").status_code == 404
     assert client.get("/library/labels.csv").status_code == 404
@@ -281,7 +281,7 @@ def test_scripts_and_styles_are_compressed_once_and_kept(client: TestClient) -> 
 
 def test_health_follows_the_library(client: TestClient) -> None:
     assert (client.get("/healthz").status_code, client.get("/healthz").text) == (200, "ok")
-    archive.use(None)
+    stored_results.set_library(None)
     assert client.get("/healthz").status_code == 503
 
 

@@ -6,8 +6,7 @@ import math
 import pytest
 
 from analyzers.update_sparsity.published import published
-from components.plots import sparsity_steps
-from components.plots import update_sparsity as plots
+from components.sparsity import plots, trajectory_plots
 from tests.components.sparsity_reports import hostile_sparsity_report, sampled_report, sparsity_report, trajectory
 
 
@@ -99,7 +98,7 @@ def test_sign_flips_are_named_and_the_last_bar_always_has_a_tick() -> None:
 
 
 def test_a_trajectory_is_drawn_against_the_base_and_step_by_step_with_roles_on_request() -> None:
-    figure = sparsity_steps.steps(sparsity_report(**trajectory(3)))
+    figure = trajectory_plots.steps(sparsity_report(**trajectory(3)))
     assert [(trace.name, trace.visible) for trace in figure.data] == [
         ("from the base", None),
         ("from the one before", None),
@@ -108,11 +107,11 @@ def test_a_trajectory_is_drawn_against_the_base_and_step_by_step_with_roles_on_r
     ]
     assert list(figure.data[0].y) == pytest.approx([100 - 5 * math.sqrt(i) for i in (1, 2, 3)])
     assert figure.data[3].y[0] is None
-    assert list(sparsity_steps.steps(sparsity_report(**trajectory(50))).layout.xaxis.tickvals) == list(range(1, 51, 5))
+    assert list(trajectory_plots.steps(sparsity_report(**trajectory(50))).layout.xaxis.tickvals) == list(range(1, 51, 5))
 
 
 def test_overlap_has_a_panel_for_what_was_measured_and_one_for_independence() -> None:
-    figure = sparsity_steps.overlap(sparsity_report(**trajectory(3)))
+    figure = trajectory_plots.overlap(sparsity_report(**trajectory(3)))
     measured, independent = figure.data
     assert [list(row) for row in measured.z] == [[None, None, None], [25.0, None, None], [12.5, 25.0, None]]
     assert [list(row) for row in independent.z] == [[None, None, None], [5.0, None, None], [5.0, 5.0, None]]
@@ -123,13 +122,13 @@ def test_overlap_has_a_panel_for_what_was_measured_and_one_for_independence() ->
 
 
 def test_published_points_and_this_pair() -> None:
-    figure = plots.beside(sampled_report())
+    figure = plots.among_published(sampled_report())
     *others, here = figure.data
     assert sum(len(trace.x) for trace in others) == len(published())
     assert {trace.name for trace in others} == {row.algorithm for row in published()}
     assert (here.x[0], here.y[0]) == (75, "this pair")
     assert here.error_x.array[0] == pytest.approx(4) and here.error_x.arrayminus[0] == pytest.approx(5)
-    assert len(plots.beside(sparsity_report(sparsity=None)).data) == len(others)
+    assert len(plots.among_published(sparsity_report(sparsity=None)).data) == len(others)
 
 
 def test_nothing_to_draw_draws_nothing_and_does_not_fail() -> None:
@@ -142,5 +141,13 @@ def test_nothing_to_draw_draws_nothing_and_does_not_fail() -> None:
 
 def test_names_in_figures_are_text() -> None:
     hostile = hostile_sparsity_report()
-    for draw in (plots.heat_map, plots.roles, plots.relative, plots.ulps, sparsity_steps.steps, sparsity_steps.overlap, plots.beside):
+    for draw in (
+        plots.heat_map,
+        plots.roles,
+        plots.relative,
+        plots.ulps,
+        trajectory_plots.steps,
+        trajectory_plots.overlap,
+        plots.among_published,
+    ):
         assert "<img" not in json.dumps(draw(hostile).to_plotly_json(), default=str)

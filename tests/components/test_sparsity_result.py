@@ -10,14 +10,14 @@ import pytest
 from analyzers.update_sparsity.columns import SPECTRAL, TENSORS, TRAJECTORY
 from analyzers.update_sparsity.published import published
 from components.results.downloads import file_name, tables_zip
-from components.results.export import document
+from components.results.html_documents import document
 from components.results.tables import Sortable, listed
 from components.sparsity import tables
 from components.sparsity.result import headline
 from components.sparsity.tables import matching
 from components.sparsity.text import captions
-from tests.components.markup import rows_of, text_of
-from tests.components.reports import HOSTILE
+from tests.components.dtype_reports import HOSTILE
+from tests.components.html_text import rows_of, text_of
 from tests.components.sparsity_reports import (
     hostile_sparsity_report,
     sampled_report,

@@ -14,7 +14,7 @@ from components.forms.form import as_read, permalink
 from components.library import Library, Query
 from components.parents.suggestions import suggested
 from components.running.jobs import job
-from components.site import archive
+from components.site import stored_results
 from tests.dtype_detection.checkpoints import write
 from tests.hub import LocalHub
 from tests.parents.checkpoints import F32, Tensors, model, tuned
@@ -41,7 +41,7 @@ def alike(hub: LocalHub, library: Library, tmp_path: Path) -> LocalHub:
         list(job(DtypeRequest(model=name)))
     *_, secret = analyze(DtypeRequest(model="org/secret"), Access(token=TOKEN))
     assert isinstance(secret, Report)
-    archive.keep(secret, Access(token=TOKEN))
+    stored_results.store(secret, Access(token=TOKEN))
     assert library.counts().results == 3
     return hub
 
@@ -64,11 +64,11 @@ def test_they_are_compared_where_none_is_named(alike: LocalHub) -> None:
     report = answer("org/tuned")
     assert report.verdict == "derived" and report.parents == ("org/first",)
     assert [(each.ref, each.source) for each in report.candidates] == [("org/first", "library"), ("org/second", "library")]
-    assert report.request.suggested == () and archive.is_kept(report)
+    assert report.request.suggested == () and stored_results.is_stored(report)
     assert permalink(as_read(report)) == f"?model=org%2Ftuned%40{report.checkpoint.commit}&mode=quick"
-    assert [item.unit for item in job(report.request) if isinstance(item, Progress)] == [archive.STORED]
+    assert [item.unit for item in job(report.request) if isinstance(item, Progress)] == [stored_results.STORED]
     pinned = report.request.model_copy(update={"model": f"org/tuned@{report.checkpoint.commit}"})
-    assert archive.find(pinned, ask=False) is not None
+    assert stored_results.find(pinned, ask=False) is not None
     named = answer("org/tuned", candidates=("org/second",))
     assert [(each.ref, each.source) for each in named.candidates] == [("org/second", "named")] and named.id != report.id
 

@@ -4,7 +4,7 @@ from analyzers.dtype_detection.columns import TENSORS
 from components.dtype.tables import representable
 from components.dtype.text import tensors as about_tensors
 from components.results.tables import Sortable
-from tests.components.reports import hostile_report, report
+from tests.components.dtype_reports import hostile_report, report
 
 
 def _unread() -> dict[str, object]:

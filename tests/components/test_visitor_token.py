@@ -24,11 +24,11 @@ from components.dtype.form import request as asked
 from components.library import Library, Query
 from components.library_page.contributing import canonical
 from components.running import analysis_process, jobs
-from components.running.background import in_background
+from components.running.async_steps import in_background
+from components.running.page_runs import error_status, finished_status
 from components.running.queue_limits import Caller, caller, reading
-from components.running.runs import done, explained
 from components.site.identity import Client, access_of
-from tests.components.reports import report
+from tests.components.dtype_reports import report
 from tests.hub import LocalHub
 
 CANARY = "hf_" + "canaryCANARY" * 3
@@ -159,34 +159,34 @@ def test_a_gated_model_can_be_labelled_and_a_private_one_cannot(closed: LocalHub
 
 def test_the_refusal_has_the_login_that_returns_to_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
     form, error = partial(asked, {"model": "org/gated", "include": "mlp"}), AccessDenied("org/gated is gated.")
-    assert "org/gated is gated." in explained(error, form) and "<a" not in explained(error, form)  # nobody can log in here
+    assert "org/gated is gated." in error_status(error, form) and "<a" not in error_status(error, form)  # nobody can log in here
     monkeypatch.setenv("SYSTEM", "spaces")
     for name in ("SPACE_ID", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL"):
         monkeypatch.setenv(name, "x")
     address = "login/huggingface?_target_url=%2F%3Fmodel%3Dorg%252Fgated%26mode%3Dquick%26include%3Dmlp"
-    assert f'<a class="m-step" href="{address}">Log in with Hugging Face</a>' in explained(error, form)
-    assert "<a" not in explained(CheckpointNotFound("There is no built-in sample."), form)  # a login would not help
+    assert f'<a class="m-step" href="{address}">Log in with Hugging Face</a>' in error_status(error, form)
+    assert "<a" not in error_status(CheckpointNotFound("There is no built-in sample."), form)  # a login would not help
 
 
 def test_who_sent_a_token_is_asked_to_log_in_only_if_it_is_no_longer_valid(
     closed: LocalHub, visitor: Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("components.running.runs.login_page", lambda address: "login")
-    assert "<a" not in explained(
+    monkeypatch.setattr("components.running.page_runs.login_page", lambda address: "login")
+    assert "<a" not in error_status(
         AccessDenied("org/gated is gated, and your login or token may not read it."), partial(asked, {"model": "org/gated"})
     )
     closed.revoke(CANARY)
     for name in ("dtype", "sparsity", "conflict"):
         with pytest.raises(TokenRefused, match=r"^[^.]*expired or was revoked: log in again, or use another token\.$") as caught:
             _run(REQUESTS[name])
-        assert '<a class="m-step" href="login">' in explained(caught.value, partial(asked, {"model": "org/gated"}))
+        assert '<a class="m-step" href="login">' in error_status(caught.value, partial(asked, {"model": "org/gated"}))
 
 
 def test_the_page_says_that_the_result_is_not_stored() -> None:
     public = report("org/name")
     gated = public.model_copy(update={"checkpoint": public.checkpoint.model_copy(update={"ref": "org/gated", "public": False})})
-    assert "Not stored: org/gated is gated or private." in done(gated, "")
-    assert "Not stored" not in done(public, "")
+    assert "Not stored: org/gated is gated or private." in finished_status(gated, "")
+    assert "Not stored" not in finished_status(public, "")
 
 
 def test_a_token_ends_with_its_job() -> None:

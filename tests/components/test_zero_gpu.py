@@ -91,6 +91,6 @@ def test_a_gpu_is_lent_on_zero_gpu_only(tmp_path: Path, zero: bool) -> None:
 def test_pages_are_there_before_torch_is() -> None:
     """Whoever starts the app need not wait for the libraries that run models: those are loaded while the first page is looked at."""
     heavy = "{'torch', 'transformers', 'accelerate', 'sklearn'}"
-    program = f"import sys; from components.launch import build; build(); print(sorted({heavy} & set(sys.modules)))"
+    program = f"import sys; from components.server.launch import build; build(); print(sorted({heavy} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert run.stdout.strip() == "[]", run.stderr[-500:]

@@ -25,7 +25,7 @@ from analyzers.precision_variants import PrecisionRequest
 from components.conflict.form import request
 from components.forms.form import smaller
 from components.running import zero_gpu
-from components.running.runs import explained
+from components.running.page_runs import error_status
 from components.running.zero_gpu import GpuRefused
 from tests.hub import LocalHub
 
@@ -186,14 +186,14 @@ def test_weights_are_on_disk_before_a_gpu_is_lent_and_gated_ones_are_not_left_th
 
 
 def test_a_smaller_run_is_one_click_away() -> None:
-    shown = explained(GpuRefused("You have not enough GPU time left."), partial(request, {"model": "org/name", "samples": "50"}))
+    shown = error_status(GpuRefused("You have not enough GPU time left."), partial(request, {"model": "org/name", "samples": "50"}))
     assert 'href="conflict?model=org%2Fname&amp;samples=25&amp;max_length=256' in shown and "Try a smaller run</a>" in shown
     least = smaller(ConflictRequest(model="org/name", samples=4, max_length=64))
     assert least is None
-    shown = explained(GpuRefused("Refused."), partial(request, {"model": "org/name", "samples": "4", "max_length": "64"}))
+    shown = error_status(GpuRefused("Refused."), partial(request, {"model": "org/name", "samples": "4", "max_length": "64"}))
     assert "Try a smaller run" not in shown
     assert "Refused. The command: mantissa conflict org/name --samples=4 --max-length=64</div>" in shown
-    assert "Try a smaller run" not in explained(LimitExceeded("The app is restarting."), partial(request, {"model": "org/name"}))
+    assert "Try a smaller run" not in error_status(LimitExceeded("The app is restarting."), partial(request, {"model": "org/name"}))
 
 
 def test_requirements_resolve_to_what_zero_gpu_serves() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
 from analyzers.dtype_detection.classifier import CONFIDENT, FLOOR, Classifier, Feature, fitted, magnitudes_of
-from analyzers.dtype_detection.labels import Example
+from analyzers.dtype_detection.labelled_models import Example
 
 SHIPPED = fitted().classifier
 magnitudes = st.floats(0, 1e300)

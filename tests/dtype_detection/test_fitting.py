@@ -15,10 +15,10 @@ from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyp
 from sklearn.metrics import log_loss  # type: ignore[import-untyped]
 
 from analyzers.dtype_detection.classifier import Fit, fitted
-from analyzers.dtype_detection.evaluation import BINS, OutOfFold
+from analyzers.dtype_detection.classifier_evaluation import BINS, OutOfFold
 from analyzers.dtype_detection.fit_classifier import FOUR, PENALTIES, REACH, RECIPES, TWO, candidates, fit, folds, out_of_fold
-from analyzers.dtype_detection.labels import family_of, labelled_extremes, labels, precision_of
-from analyzers.dtype_detection.rule import PUBLISHED, best_thresholds, rule, rule_correct
+from analyzers.dtype_detection.labelled_models import family_of, labelled_extremes, labels, precision_of
+from analyzers.dtype_detection.rule_of_thumb import PUBLISHED, best_thresholds, rule, rule_correct
 from tests.dtype_detection.fits import assert_same_fit
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from analyzers.dtype_detection import count
 from tests.comparison.differences import differences
 
 # Functions have the names of these modules.
-analyze, streams = sys.modules["analyzers.dtype_detection.analyze"], sys.modules["analyzers.checkpoints.stream"]
+analyze, streams = sys.modules["analyzers.dtype_detection.analyze"], sys.modules["analyzers.checkpoints.reading.stream"]
 
 
 def asked(state: dict[str, torch.Tensor]) -> Any:

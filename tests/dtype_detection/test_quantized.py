@@ -129,7 +129,7 @@ def test_quick_mode_keeps_to_budget_and_requests(tmp_path: Path, hub: LocalHub) 
 
 
 def test_scales_are_counted_as_requests(tmp_path: Path, hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    from analyzers.checkpoints.hub import HubRepository
+    from analyzers.checkpoints.hub.hub_repository import HubRepository
 
     monkeypatch.setattr(HubRepository, "range_requests", 40)
     folder = write(tmp_path, large())

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from analyzers.dtype_detection.classifier import CONFIDENT
-from analyzers.dtype_detection.labels import families, labelled_extremes
-from analyzers.dtype_detection.relatives import relative
+from analyzers.dtype_detection.labelled_models import families, labelled_extremes
 from analyzers.dtype_detection.report import DtypeReport
 from analyzers.dtype_detection.sentences import claimed
+from analyzers.dtype_detection.similar_models import similar_model
 from analyzers.dtype_detection.trials import Trial, claims, copies, trials
 from components.dtype.text import trained_answer
 from tests.dtype_detection.checkpoints import write
@@ -61,7 +61,7 @@ def test_of_no_fp32_or_untrained_model_another_precision_is_claimed() -> None:
     at_threshold = claims(CONFIDENT)
     assert at_threshold.right >= 0.9 * at_threshold.answered
     for trial in trials():
-        assert relative(trial.model_type, [row["tensor"] for row in families().values()], trial.model_dump()) is None
+        assert similar_model(trial.model_type, [row["tensor"] for row in families().values()], trial.model_dump()) is None
         assert trial.likeliest[1] < CONFIDENT
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from analyzers.checkpoints import Access
 from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
-from analyzers.dtype_detection.labels import MAGNITUDES, Magnitude
+from analyzers.dtype_detection.labelled_models import MAGNITUDES, Magnitude
 from analyzers.dtype_detection.trials import Trial, trials
 from tests.dtype_detection.untrained import save_untrained
 

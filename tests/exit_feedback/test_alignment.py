@@ -7,8 +7,8 @@ import torch
 from analyzers.errors import InvalidRequest
 from analyzers.exit_feedback.alignment import alignment, cosines, exact_parallel_energy, loss_bins, products
 from analyzers.exit_feedback.cost import AllocationMeter, metered
-from analyzers.exit_feedback.points import values
-from analyzers.exit_feedback.states import chosen_layers
+from analyzers.exit_feedback.hidden_states import chosen_layers
+from analyzers.exit_feedback.measured_points import values
 
 GENERATOR = torch.Generator().manual_seed(4)
 S, E, U = (torch.randn(40, 7, generator=GENERATOR, dtype=torch.float64) for _ in range(3))

@@ -22,12 +22,12 @@ from analyzers.checkpoints import Access
 from analyzers.exit_feedback import ExitProgress, ExitReport, ExitRequest, analyze
 from analyzers.exit_feedback.heads import HEADS, HeadSettings, build_head
 from analyzers.exit_feedback.heads.random_codes import RandomCodesHead
+from analyzers.exit_feedback.measured_points import Point
 from analyzers.exit_feedback.model_head import ModelHead
-from analyzers.exit_feedback.points import Point
 from analyzers.exit_feedback.signals import CEILINGS, METHODS, NULL, RANDOM
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.samples import sample_folder
-from tests.exit_feedback.runs import MODEL, SMALL, report, standard
+from tests.exit_feedback.sample_reports import MODEL, SMALL, report, standard
 from tests.language_models.architectures import ARCHITECTURES, build
 
 

@@ -25,10 +25,10 @@ from analyzers.errors import (
 from analyzers.exit_feedback import ExitRequest, analyze
 from analyzers.exit_feedback.cost import metered, needed_bytes
 from analyzers.exit_feedback.model_head import ModelHead
-from analyzers.exit_feedback.work import Work
-from analyzers.language_models.data import instruction_pairs
+from analyzers.exit_feedback.pipeline import Pipeline
+from analyzers.language_models.instruction_data import instruction_pairs
 from analyzers.language_models.load import open_model
-from tests.exit_feedback.runs import MODEL, SMALL, report
+from tests.exit_feedback.sample_reports import MODEL, SMALL, report
 from tests.language_models.repositories import WEIGHTS, Files, files, written
 
 WHOLE = ("rank", "rank_exact", "rank_tail", "k", "anchors", "seeds", "samples", "sequence_length", "tokens", "seed")
@@ -232,7 +232,7 @@ def test_what_is_needed_is_estimated_from_the_outline() -> None:
     """Everything that measuring allocates beside the model and its run, against what was said before."""
     request = ExitRequest(model=MODEL, **{**SMALL, "tokens": 256, "samples": 12, "sweep": True, "layers": "all"})
     with open_model(MODEL, Access(), dtype="float32") as opened:
-        work = Work.of(request, opened, instruction_pairs("builtin", Access(), 12))
+        work = Pipeline.of(request, opened, instruction_pairs("builtin", Access(), 12))
         said = needed_bytes(work.head, work.points, work.swept, len(work.positions), 4, narrow=False)
         for _ in opened.fetch():
             pass

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from analyzers.errors import InvalidCheckpoint, UnknownArchitecture
+from analyzers.exit_feedback.hidden_states import Positions, hidden_states
 from analyzers.exit_feedback.model_head import ModelHead
-from analyzers.exit_feedback.states import Positions, hidden_states
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.prompts import IGNORED, Batch
 from tests.language_models.architectures import ARCHITECTURES, LAYERS, VOCABULARY, Architecture, build, every_architecture

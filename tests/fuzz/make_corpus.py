@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import save
 
 import mantissa
-from tests.checkpoints.pickles.files import saved
+from tests.checkpoints.pickles.pickled_files import saved
 from tests.fuzz.targets import CORPUS
 
 Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]

@@ -18,14 +18,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from analyzers.checkpoints.gguf import read_gguf
-from analyzers.checkpoints.header import read_header
-from analyzers.checkpoints.pickles import read_pickled
-from analyzers.checkpoints.shards import read_index
+from analyzers.checkpoints.formats.gguf_header import read_gguf
+from analyzers.checkpoints.formats.pickles import read_pickled
+from analyzers.checkpoints.formats.safetensors_header import read_header
+from analyzers.checkpoints.weight_files.shards import read_index
 from analyzers.errors import InvalidRequest, MantissaError
-from analyzers.outside_json import InvalidJson, parse_json
+from analyzers.untrusted_json import InvalidJson, parse_json
 from tests.attacks.pickles import Entry, archive
-from tests.checkpoints.memory import MemoryFile
+from tests.checkpoints.counting_file import MemoryFile
 from tests.fuzz.mutations import BINARY_TOKENS, JSON_TOKENS, PICKLE_TOKENS, mutated, mutated_json
 
 CORPUS = Path(__file__).with_name("corpus")
@@ -91,7 +91,7 @@ def _vary_safetensors(random: Random, seeds: Sequence[bytes]) -> bytes:
 
 
 def _read_pickle(data: bytes) -> Any:
-    from tests.checkpoints.pickles.files import contents
+    from tests.checkpoints.pickles.pickled_files import contents
 
     file = MemoryFile(data, "pytorch_model.bin")
     header = read_pickled(file)
@@ -110,7 +110,7 @@ def _torch(data: bytes) -> Any:
     """A flat state dict that torch.load reads with weights_only."""
     import torch
 
-    from tests.checkpoints.pickles.files import DTYPES, expected
+    from tests.checkpoints.pickles.pickled_files import DTYPES, expected
 
     try:
         state = torch.load(io.BytesIO(data), weights_only=True)
@@ -217,22 +217,22 @@ def _folder(name: str, data: bytes) -> Iterator[Path]:
 
 
 def _read_config(data: bytes) -> Any:
-    from analyzers.check.files import generation_settings, look_for_files
+    from analyzers.check.loads_files import find_missing_files, generation_settings
     from analyzers.checkpoints import Access, open_checkpoint
-    from analyzers.shrink.configuration import narrowed_config
+    from analyzers.shrink.config_dtype import narrowed_config
 
     found: list[Any] = []
     for name in ("config.json", "generation_config.json", "adapter_config.json", "modules.json", "model_index.json"):
         with _folder(name, data) as folder, open_checkpoint(str(folder), Access(local=True)) as checkpoint:
-            findings, why = look_for_files(checkpoint)
+            findings, why = find_missing_files(checkpoint)
             found += [json.dumps(checkpoint.config), [t.name for t in checkpoint.tensors], why, repr(generation_settings(checkpoint))]
             found += [checkpoint.notes, *(each.detail for each in findings), narrowed_config(data, "bfloat16")]
     return repr(found).replace(str(folder.parent), "")
 
 
 def _read_rows(data: bytes) -> Any:
-    from analyzers.language_models.data import pair_of
-    from analyzers.language_models.rows import JsonRows, read_rows
+    from analyzers.language_models.data_rows import JsonRows, read_rows
+    from analyzers.language_models.instruction_data import pair_of
 
     file = MemoryFile(data, "data.jsonl")
     pairs = [repr(pair_of(row, where)) for where, row in read_rows(file, ("instruction", "output"))]
@@ -241,7 +241,7 @@ def _read_rows(data: bytes) -> Any:
 
 
 def _read_parquet(data: bytes) -> Any:
-    from analyzers.language_models.rows import read_rows
+    from analyzers.language_models.data_rows import read_rows
 
     return repr(list(read_rows(MemoryFile(data, "data.parquet"), ("instruction", "output"))))
 
@@ -282,7 +282,7 @@ _PATHS = ("/gradio_api/call/inspect", "/gradio_api/call/v2/inspect", "/gradio_ap
 
 
 def _read_call(data: bytes) -> Any:
-    from components.api.calls import check_call
+    from components.api.call_checks import check_call
     from components.site.identity import Client
 
     answers = [check_call(_app(), path, data, Client("visitor", "address")) for path in _PATHS]

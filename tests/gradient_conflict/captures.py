@@ -11,7 +11,7 @@ from torch import Tensor
 
 from analyzers import limits
 from analyzers.gradient_conflict.grams import Group, Products, Route, plan
-from analyzers.gradient_conflict.weights import WeightSums
+from analyzers.gradient_conflict.weight_signs import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture
 
 FloatArray = npt.NDArray[np.float64]

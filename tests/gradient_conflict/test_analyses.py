@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from analyzers.errors import InvalidCheckpoint
-from analyzers.gradient_conflict.batches import DRAWS, BatchSums, partitions
+from analyzers.gradient_conflict.activity_deciles import Deciles
 from analyzers.gradient_conflict.collect import ALL, Collector, Settings
-from analyzers.gradient_conflict.deciles import Deciles
 from analyzers.gradient_conflict.measure import measurement
-from analyzers.gradient_conflict.pairs import Pairs, Thresholds, packed
+from analyzers.gradient_conflict.random_batches import DRAWS, BatchSums, partitions
 from analyzers.gradient_conflict.rates import cosines, dominance, noise_scale, whole
 from analyzers.gradient_conflict.request import COMBINED_BLOCKS
+from analyzers.gradient_conflict.sample_pairs import Pairs, Thresholds, packed
 from analyzers.gradient_conflict.summaries import WeightRates
-from analyzers.gradient_conflict.weights import WeightSums
+from analyzers.gradient_conflict.weight_signs import WeightSums
 
 from .captures import FloatArray, capture, cosine, gradients, times, together
 

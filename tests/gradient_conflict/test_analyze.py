@@ -29,9 +29,9 @@ from analyzers.gradient_conflict.report import MeasuredProgress
 from analyzers.gradient_conflict.request import COMBINED_BLOCKS
 from analyzers.gradient_conflict.summaries import LayerRow, Measurement
 from analyzers.language_models.builtin_text import builtin_pairs
-from analyzers.language_models.grouping import groups, padded
+from analyzers.language_models.length_groups import length_groups, padded
 from analyzers.language_models.load import open_model
-from analyzers.language_models.memory import activation_bytes, weight_bytes
+from analyzers.language_models.memory_needs import activation_bytes, weight_bytes
 from analyzers.language_models.samples import sample_folder
 from tests.language_models.architectures import ARCHITECTURES, build
 from tests.language_models.repositories import WEIGHTS, files, written
@@ -167,7 +167,7 @@ def test_activations_are_recomputed_where_there_is_no_room_to_keep_them(analysed
     found = analysed()
     with open_model("sample:tiny-bf16", Access()) as opened:
         lengths = [len(sample.token_ids or ()) for sample in found.samples]
-        shapes = padded(groups(opened.outline, lengths, "cpu"), lengths)
+        shapes = padded(length_groups(opened.outline, lengths, "cpu"), lengths)
         beside = weight_bytes(opened.outline, torch.float32) + 3 * limits.GRAM_CHUNK_BYTES
         kept, recomputed = (beside + activation_bytes(opened.outline, torch.float32, shapes, each) for each in (False, True))
     said = "Activations were recomputed in the backward pass"

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from analyzers.gradient_conflict.collect import ALL, Collector, Settings
 from analyzers.gradient_conflict.grams import groups
-from analyzers.gradient_conflict.pairs import Thresholds
+from analyzers.gradient_conflict.sample_pairs import Thresholds
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.prompts import Encoded, collate

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from analyzers.gradient_conflict.grams import Group, Products, plan
-from analyzers.gradient_conflict.weights import WeightSums
+from analyzers.gradient_conflict.weight_signs import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture
 
 from .captures import FloatArray, capture, gradients, group, neuron_grams

@@ -14,7 +14,7 @@ from analyzers.__main__ import main
 from analyzers.checkpoints import Access
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, analyze
 from analyzers.gradient_conflict.neurons import SHOWN, NeuronTable
-from analyzers.gradient_conflict.pairs import Pairs, packed
+from analyzers.gradient_conflict.sample_pairs import Pairs, packed
 from analyzers.gradient_conflict.summaries import NeuronRow
 from tests.components.conflict_reports import PAIRS, conflict_report
 

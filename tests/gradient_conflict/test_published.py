@@ -9,7 +9,7 @@ from analyzers.gradient_conflict.published import MIRRORS, SETTING, comparable, 
 from components.conflict.form import request
 from components.conflict.page import EXAMPLES
 from tests.components.conflict_reports import conflict_report
-from tests.components.reports import of_model
+from tests.components.dtype_reports import of_model
 
 
 def as_published(ref: str = "meta-llama/Llama-2-7b-hf", **changes: Any) -> ConflictReport:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds, packed
 from analyzers.gradient_conflict.rates import difference_interval, rates, share_interval
+from analyzers.gradient_conflict.sample_pairs import Pairs, PairSums, Thresholds, packed
 from analyzers.gradient_conflict.summaries import Rates
 
 from .captures import FloatArray, cosine

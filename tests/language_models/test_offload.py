@@ -20,10 +20,10 @@ from analyzers.checkpoints import Access
 from analyzers.errors import ModelTooLarge
 from analyzers.gradient_conflict.measure import chunk_bytes
 from analyzers.language_models.load import OpenModel, open_model
-from analyzers.language_models.memory import activation_bytes, offloaded_bytes, too_large
+from analyzers.language_models.memory_needs import activation_bytes, offloaded_bytes, too_large
 from analyzers.language_models.offload import StoredTensors
 from analyzers.language_models.prompts import Batch
-from analyzers.precision_variants.work import run_bytes
+from analyzers.precision_variants.pipeline import run_bytes
 from tests.language_models.analyses import ANALYSES, lasting, report, request
 from tests.language_models.architectures import ARCHITECTURES, build, every_architecture
 
@@ -122,7 +122,7 @@ def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_a_model_in_a_smaller_address_space(kind: str, megabytes: int, large: str) -> None:
     environment = os.environ | {"MANTISSA_GRAM_CHUNK_BYTES": str(8 << 20), "OMP_NUM_THREADS": "1"}
     options = {"variants": ["tf32"], "inside": False} if kind == "precision" else {}
-    command = [sys.executable, "-m", "tests.language_models.limited", kind, large, json.dumps(options), str(megabytes << 20), "0"]
+    command = [sys.executable, "-m", "tests.language_models.limited_memory", kind, large, json.dumps(options), str(megabytes << 20), "0"]
     done = subprocess.run(command, capture_output=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     found, expected = json.loads(done.stdout)

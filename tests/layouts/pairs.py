@@ -12,10 +12,10 @@ from analyzers.parents import ParentsReport
 from analyzers.parents.report import Conversion
 from analyzers.update_sparsity import SparsityReport
 from tests.layouts.architectures import ARCHITECTURES, Architecture, State, architecture
-from tests.layouts.files import WRITERS, write
+from tests.layouts.file_formats import WRITERS, write
 from tests.layouts.relayouts import FORMS, GGUF, Form, chained, provenance
 from tests.parents.checkpoints import asked
-from tests.update_sparsity.runs import compare
+from tests.update_sparsity.oracle_comparison import compare
 
 # Forms one after the other, and the file format of the result.
 _COMBINATIONS = (

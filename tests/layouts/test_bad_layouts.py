@@ -15,10 +15,10 @@ from analyzers.errors import MantissaError
 from analyzers.parents.report import FAITHFUL
 from tests.dtype_detection.reports import exact
 from tests.layouts.architectures import BF16, HEADS, KEY_HEADS, WIDTH, State, architecture, llama, values
-from tests.layouts.files import write, write_pickle
+from tests.layouts.file_formats import write, write_pickle
 from tests.layouts.pairs import parents, rows_by_name, sparsity
 from tests.layouts.relayouts import FORMS, fuse_gate_up, fuse_qkv, stack_experts, transpose_linear
-from tests.update_sparsity.runs import compare
+from tests.update_sparsity.oracle_comparison import compare
 
 CONFIG = architecture("llama").config
 ATTENTION = "model.layers.0.self_attn."

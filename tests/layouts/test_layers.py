@@ -9,7 +9,7 @@ import torch
 from analyzers.coverage import Coverage
 from analyzers.parents import ParentsReport
 from tests.layouts.architectures import KEY_HEADS, State, architecture, llama
-from tests.layouts.files import write, write_pickle, write_sharded
+from tests.layouts.file_formats import write, write_pickle, write_sharded
 from tests.layouts.pairs import parents, sparsity
 from tests.layouts.relayouts import fuse_gate_up, fuse_qkv, layer_of, renamed, stack_experts, transpose_linear, with_layers
 from tests.parents.checkpoints import asked

@@ -8,7 +8,7 @@ import pytest
 
 from components.library import Library, Query
 from components.library.availability import Availability
-from tests.components.reports import report
+from tests.components.dtype_reports import report
 from tests.components.sparsity_reports import sparsity_report
 from tests.hub import LocalHub
 from tests.hub.faults import Fault

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from analyzers.errors import LibraryUnavailable
-from components.library import FLAG_REASONS, Identity, Library, database, labels
+from components.library import FLAG_REASONS, Identity, Library, database, label_rows
 from components.library.backups import restore
 from components.library.database import FILE
 from mantissa.__main__ import main
-from tests.components.reports import report
+from tests.components.dtype_reports import report
 
 ROOT = Path(__file__).parents[2]
 ANN, BOB = Identity.login("ann"), Identity.login("bob")
@@ -29,7 +29,7 @@ def fill(library: Library, first: int = 0) -> None:
     """Add LABELS labels, faster than one by one."""
     with library._database.write() as connection:
         for number in range(first, first + LABELS):
-            labels.add_label(connection, Identity.login(f"user{number}"), f"org/m{number}", "bf16", LINK, "a quote " * 20)
+            label_rows.add_label(connection, Identity.login(f"user{number}"), f"org/m{number}", "bf16", LINK, "a quote " * 20)
 
 
 def backed_up(folder: Path) -> list[str]:

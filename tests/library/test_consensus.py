@@ -5,9 +5,9 @@ from itertools import product
 import pytest
 
 from components.library import Identity, Label, LabelRow
-from components.library.checks import now
 from components.library.consensus import Consensus, consensus, kind_of
-from components.library.seed import SEED
+from components.library.initial_labels import SEED
+from components.library.item_checks import now
 
 WHO = {"login": Identity.login("ann"), "local": Identity.local("secret"), "seed": SEED}
 

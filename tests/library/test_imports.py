@@ -17,7 +17,7 @@ from analyzers import limits
 from analyzers.__main__ import main as analyzers
 from analyzers.dtype_detection import DtypeRequest
 from components.library import Library, Query, open_library
-from components.site import archive
+from components.site import stored_results
 from mantissa.__main__ import main
 from tests.dtype_detection.checkpoints import normal
 from tests.hub import LocalHub
@@ -95,9 +95,9 @@ def test_results_are_there_once_and_as_recorded(scanned: Path, imported: Callabl
             assert row.result.created == finished.replace("+00:00", ".000000Z")
             assert (row.result.commits, row.result.analysis_version) == ((table.loc[ref, "commit"],), stored["analysis_version"])
         before = {ref: library.result(row.result.id) for ref, row in found.items()}
-        archive.use(library)
-        answer = archive.find(DtypeRequest(model="org/one"))
-        archive.use(None)
+        stored_results.set_library(library)
+        answer = stored_results.find(DtypeRequest(model="org/one"))
+        stored_results.set_library(None)
         assert answer is not None and answer[0].id == found["org/one"].result.id
     assert imported(scanned) == (0, "0 imported, 2 known, 4 skipped, 0 refused.\n", "")
     with open_library(background=False) as library:

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from components.library import Library, Query
-from components.library.rows import take
+from components.library.dataset_rows import take
 from tests.hub import LocalHub
 from tests.library import Bytes
-from tests.library.forked import TOKEN
+from tests.library.forked_processes import TOKEN
 
 ROOT = Path(__file__).parents[2]
 
 
 def forked(*arguments: str, **environ: str) -> dict[str, Any]:
-    """What `tests.library.forked` prints."""
-    command = [sys.executable, "-m", "tests.library.forked", *arguments]
+    """What `tests.library.forked_processes` prints."""
+    command = [sys.executable, "-m", "tests.library.forked_processes", *arguments]
     # One thread of numpy and pyarrow: a process with others cannot be forked.
     alone = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=os.environ | alone | environ, capture_output=True, text=True, timeout=110)

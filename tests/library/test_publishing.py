@@ -20,9 +20,9 @@ from analyzers import limits
 from analyzers.base import Report
 from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidRequest, MantissaError
 from components.library import FLAG_REASONS, Identity, Label, Library, Query, contribute
-from components.library.rows import FIELDS, schema_of, take, to_parquet
+from components.library.dataset_rows import FIELDS, schema_of, take, to_parquet
 from components.library.schema import Flag
-from tests.components.reports import report
+from tests.components.dtype_reports import report
 from tests.hub import Fault, LocalHub
 from tests.library import DATASET, TOKEN, Bytes
 
@@ -293,11 +293,11 @@ def test_hostile_rows_are_put_aside_and_counted(hub: LocalHub, opened: Callable[
 
 
 def test_a_file_of_a_hundred_thousand_rows_is_taken_in_parts(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("components.library.rows._GROUP_ROWS", 3)
+    monkeypatch.setattr("components.library.dataset_rows._GROUP_ROWS", 3)
     rows = [Label.of(ANN, f"org/m{number}", "bf16", LINK, "", created="2026-11-01T00:00:00.000000Z").model_dump() for number in range(10)]
     parts = list(take("labels", Bytes("labels/x.parquet", to_parquet("labels", rows))))
     assert [len(part.labels) for part in parts] == [3, 3, 3, 1]
-    monkeypatch.setattr("components.library.rows.LIBRARY_FILE_ROWS", 4)
+    monkeypatch.setattr("components.library.dataset_rows.LIBRARY_FILE_ROWS", 4)
     parts = list(take("labels", Bytes("labels/x.parquet", to_parquet("labels", rows))))
     assert [(len(part.labels), part.refused) for part in parts] == [(3, 0), (1, 1)]
 
@@ -308,7 +308,7 @@ def test_one_long_text_in_many_rows_is_not_held_many_times() -> None:
 import io, resource
 import pyarrow
 from pyarrow import parquet
-from components.library.rows import take
+from components.library.dataset_rows import take
 from tests.library import DATASET, TOKEN, Bytes
 reports = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 128, pyarrow.int32()), pyarrow.array(["x" * 20_000_000]))
 packed = io.BytesIO()
@@ -323,7 +323,7 @@ print(sum(part.refused for part in parts), resource.getrusage(resource.RUSAGE_SE
 
 
 def test_small_files_are_merged_and_nothing_is_lost(hub: LocalHub, opened: Callable[..., Library], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("components.library.pending.LIBRARY_FILES", 3)
+    monkeypatch.setattr("components.library.pending_files.LIBRARY_FILES", 3)
     one, two = opened("one"), opened("two")
     for number in range(5):
         for library, who in ((one, ANN), (two, BOB)):
@@ -344,7 +344,7 @@ def test_small_files_are_merged_and_nothing_is_lost(hub: LocalHub, opened: Calla
 
 
 def test_files_with_strange_rows_are_not_merged(hub: LocalHub, opened: Callable[..., Library], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("components.library.pending.LIBRARY_FILES", 2)
+    monkeypatch.setattr("components.library.pending_files.LIBRARY_FILES", 2)
     hostile = to_parquet("labels", _hostile_labels())
     hub.add(DATASET, {f"labels/strange-{number}.parquet": hostile for number in range(5)}, kind="dataset")
     library = opened("one")

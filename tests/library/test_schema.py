@@ -8,9 +8,9 @@ from pydantic import ValidationError
 from analyzers import limits
 from analyzers.errors import InvalidRequest, MantissaError
 from components.library import PRECISIONS, Identity, Label
-from components.library.checks import after, checked_link, now, one_line
+from components.library.initial_labels import SEED
+from components.library.item_checks import after, checked_link, now, one_line
 from components.library.schema import Flag
-from components.library.seed import SEED
 
 ANN = Identity.login("ann", ("google",))
 CREATED = "2026-11-21T23:58:43.123456Z"

@@ -13,15 +13,15 @@ import pytest
 
 from analyzers import limits
 from analyzers.base import Report
-from analyzers.dtype_detection.labels import examples
+from analyzers.dtype_detection.labelled_models import examples
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
-from components.library import DECISIONS, FLAG_REASONS, Flag, Identity, Label, Library, Query, database, labels
-from components.library.checks import now
+from components.library import DECISIONS, FLAG_REASONS, Flag, Identity, Label, Library, Query, database, label_rows
 from components.library.database import mount_kind
-from components.library.reports import kept
+from components.library.initial_labels import SEED
+from components.library.item_checks import now
 from components.library.schema import HIDE, SHOW
-from components.library.seed import SEED
-from tests.components.reports import report
+from components.library.storable_reports import storable_result
+from tests.components.dtype_reports import report
 
 ANN, BOB = Identity.login("ann"), Identity.login("bob", ("org",))
 LINK = "https://example.org/paper"
@@ -148,12 +148,12 @@ def test_a_decision_in_the_dataset_counts_only_if_its_contributor_moderates_here
         monkeypatch.setenv("MANTISSA_MODERATORS", moderators)
         with library._database.write() as connection:
             connection.execute("DELETE FROM flags")
-            labels.take_flags(connection, [decision], "commit")
+            label_rows.take_flags(connection, [decision], "commit")
         assert library.consensus("org/name").precision == precision
 
 
 def test_contributors_have_an_hourly_limit(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("components.library.labels.LABELS_PER_HOUR", 3)
+    monkeypatch.setattr("components.library.label_rows.LABELS_PER_HOUR", 3)
     for who in (ANN, BOB):
         for number in range(3):
             library.add_label(f"org/m{number}", "bf16", LINK, who)
@@ -243,7 +243,7 @@ def test_what_is_not_public_leaves_nothing(library: Library, tmp_path: Path) -> 
 def test_text_of_a_visitors_own_is_not_kept(given: dict[str, Any], stays: bool) -> None:
     made = json.loads(dtype(1).model_dump_json())
     text = json.dumps(made | {"analyzer": "conflict", "request": {"model": "org/name"} | given})
-    assert (kept(text, key="", created=now(), contributor="") is not None) == stays
+    assert (storable_result(text, key="", created=now(), contributor="") is not None) == stays
 
 
 def test_a_report_that_is_too_large_is_refused(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +260,7 @@ def test_samples_are_kept(library: Library) -> None:
 
 
 def test_the_oldest_results_go_and_labels_never(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("components.library.results.LIBRARY_RESULTS", 3)
+    monkeypatch.setattr("components.library.result_rows.LIBRARY_RESULTS", 3)
     for number in range(5):
         library.add_result(dtype(number, f"org/m{number}"), public=True)
     assert [library.result(f"{number:064x}") is not None for number in range(5)] == [False, False, True, True, True]

@@ -20,7 +20,7 @@ from analyzers.dtype_detection import DtypeReport
 from analyzers.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
 from analyzers.shrink import ShrinkReport
-from mantissa.held import held
+from mantissa.models_in_memory import in_memory
 from tests.tokenizer_processes import kept_processes as kept_processes
 
 SAMPLE = sample_folder("tiny-bf16")
@@ -80,23 +80,23 @@ def test_progress_is_drawn_on_standard_error(capsys: pytest.CaptureFixture[str])
 
 def test_memory_is_the_file_that_saving_would_write(model: Any, tmp_path: Path) -> None:
     state = {"b": torch.randn(3, 5), "a": torch.randn(7).bfloat16(), "c": torch.arange(5), "é": torch.tensor(1.5).double()}
-    file = held("x", state).open("model.safetensors")
+    file = in_memory("x", state).open("model.safetensors")
     assert read_range(file, 0, file.size) == save(state, {"format": "pt"})
     assert read_range(file, file.size - 21, 9) == save(state, {"format": "pt"})[-21:-12]  # across two tensors
     model.save_pretrained(tmp_path)
-    assert held("x", model).commit == LocalRepository(tmp_path).commit
+    assert in_memory("x", model).commit == LocalRepository(tmp_path).commit
 
 
 def test_checksums_on_a_device_tell_models_apart(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = held("x", model).commit
+    whole = in_memory("x", model).commit
     monkeypatch.setattr(MemoryRepository, "device", "cuda")
-    assert held("x", model).commit == whole  # small
-    monkeypatch.setattr("analyzers.checkpoints.memory.HASHED_WHOLE_BYTES", 1000)
+    assert in_memory("x", model).commit == whole  # small
+    monkeypatch.setattr("analyzers.checkpoints.in_memory.HASHED_WHOLE_BYTES", 1000)
     state = {name: value.clone() for name, value in model.state_dict().items()}
-    first, same = held("x", state).commit, held("x", {name: value.clone() for name, value in state.items()}).commit
+    first, same = in_memory("x", state).commit, in_memory("x", {name: value.clone() for name, value in state.items()}).commit
     state["model.norm.weight"][3] *= 1.01
     renamed = {name.replace("norm", "norn"): value for name, value in state.items()}
-    assert first == same and len({whole, first, held("x", state).commit, held("x", renamed).commit}) == 4
+    assert first == same and len({whole, first, in_memory("x", state).commit, in_memory("x", renamed).commit}) == 4
 
 
 def test_weights_in_memory_give_the_report_of_their_path(model: Any, tmp_path: Path) -> None:

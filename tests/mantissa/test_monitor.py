@@ -14,7 +14,7 @@ import mantissa
 from analyzers.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
 from mantissa.training import Look, UpdateMonitor
-from mantissa.training.counting import _AT_ONCE
+from mantissa.training.update_counts import _AT_ONCE
 from tests.numerics.readbacks import readbacks
 
 

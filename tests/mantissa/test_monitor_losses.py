@@ -10,7 +10,7 @@ from torch.optim import SGD, Adam, Adamax, AdamW, Optimizer, RMSprop
 
 from analyzers.errors import InvalidRequest
 from mantissa.training import Look, UpdateMonitor
-from mantissa.training.parts import BLOCK
+from mantissa.training.watched_values import BLOCK
 from tests.mantissa.test_monitor import tiny
 
 STEPS = 3

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.checkpoints.sample import plan_sample
+from analyzers.checkpoints.reading.sample import plan_sample
 from analyzers.numerics.intervals import ShareBlocks, share_interval
 from tests.benchmarks.coverage import BUDGET, MODELS, PROPERTIES, REQUESTS, RESULTS, SEEDS, coverage, llama_7b
 

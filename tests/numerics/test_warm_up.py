@@ -10,15 +10,15 @@ _EVERY_WAY_OF_COUNTING = """
 from itertools import product
 import numpy as np
 from numba.core.dispatcher import Dispatcher
-from analyzers.checkpoints import decode
+from analyzers.checkpoints.quantization import decode
 from analyzers.dtype_detection import count
-from analyzers.numerics import Accumulator, PairCounter, PairTables, count_kernels, pair_kernels, runs
+from analyzers.numerics import Accumulator, PairCounter, PairTables, count_kernels, pair_kernels, few_significands
 from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.warm_up import warm_up
 
 loops = {
     f"{module.__name__}.{name}": loop
-    for module in (count, count_kernels, decode, pair_kernels, runs)
+    for module in (count, count_kernels, decode, pair_kernels, few_significands)
     for name, loop in vars(module).items()
     if isinstance(loop, Dispatcher) and not name.startswith("_")
 }
@@ -35,7 +35,8 @@ for one, other in product(SIDES, SIDES):
         counter.update(codes[one], codes[other], changed)
         counter.take()
 for dtype, (mantissa, exponent) in count._FIELDS.items():
-    runs.runs_of_few_significands(codes[dtype][128:], 128, 1, mantissa, exponent, 3, np.zeros(runs.RUN_COUNTS, dtype=np.int64))
+    few_significands.runs_of_few_significands(codes[dtype][128:], 128, 1, mantissa, exponent, 3, np.zeros(few_significands.RUN_COUNTS,
+    dtype=np.int64))
 count.exact_rows16(codes["F16"], 128, 10)
 count.exact_rows32(codes["F32"], 128, 8)
 grid = decode.Grid(512, 256, 128, 128, 4, 2)

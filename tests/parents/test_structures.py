@@ -10,7 +10,7 @@ import torch
 from analyzers.parents import ParentsReport
 from analyzers.parents.collect import Sample
 from analyzers.parents.count import BLOCK, GROUPS
-from analyzers.parents.fit import solve
+from analyzers.parents.least_squares import solve
 from analyzers.parents.rounding import rounding_error
 from tests.parents.checkpoints import BF16, Folder, Tensors, each, merged, model, tuned
 from tests.parents.structures import (

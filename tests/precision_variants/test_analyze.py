@@ -28,13 +28,13 @@ from analyzers.language_models.load import open_model
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest, VariantProgress, analyze
-from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.columns import decimals
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
+from analyzers.precision_variants.model_parts import ModelParts
+from analyzers.precision_variants.pipeline import reference_bytes
+from analyzers.precision_variants.variant_weights import STORED, fake_quantized
 from analyzers.precision_variants.variants import Quantization
-from analyzers.precision_variants.weights import STORED, fake_quantized
-from analyzers.precision_variants.work import reference_bytes
 
 MODEL = "sample:tiny-bf16"
 ALL_KINDS = {"hidden", "hidden_grad", "logits", "logits_grad", "parameter_grad", "logprob", "loss"}
@@ -230,7 +230,7 @@ def test_memory_is_estimated_before_anything_is_loaded() -> None:
     token_ids = torch.arange(96).view(2, 48)
     with open_model(MODEL, Access(), dtype="float32") as opened:
         for inside in (False, True):
-            measured = Measurement(Anatomy.of(opened.initialize(0)), token_ids, "sdpa", Objective(), inside, None, 1)
+            measured = Measurement(ModelParts.of(opened.initialize(0)), token_ids, "sdpa", Objective(), inside, None, 1)
             items = measured.reference(STORED, True)
             try:
                 while True:
@@ -351,7 +351,7 @@ def test_quantized_weights_lie_on_their_grids(monkeypatch: pytest.MonkeyPatch) -
         assert torch.isin(block.abs() / scale, grid).all()
     with pytest.raises(InvalidRequest, match="blocks of 32 values"):
         fake_quantized(weight[:, :40], "mxfp4")
-    monkeypatch.setattr("analyzers.precision_variants.weights.find_spec", lambda name: None)
+    monkeypatch.setattr("analyzers.precision_variants.variant_weights.find_spec", lambda name: None)
     with pytest.raises(InvalidRequest, match="torchao, which is not installed"):
         report("bf16_int8")
 

@@ -9,11 +9,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from analyzers.precision_variants import reductions
-from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
+from analyzers.precision_variants.model_parts import ModelParts
+from analyzers.precision_variants.variant_weights import STORED
 from analyzers.precision_variants.variants import PRESETS
-from analyzers.precision_variants.weights import STORED
 from tests.language_models.architectures import ARCHITECTURES, VOCABULARY, build
 
 OPERATIONS = {"aten._local_scalar_dense.default", "aten.nonzero.default", "aten.masked_select.default", "aten.equal.default"}
@@ -46,7 +46,7 @@ def readbacks(layers: int, sequences: int, inside: bool, monkeypatch: pytest.Mon
     monkeypatch.setattr(reductions, "on_gpu", lambda tensor: True)
     model = build(ARCHITECTURES["llama"], "sdpa", torch.float32, num_hidden_layers=layers)
     token_ids = torch.randint(3, VOCABULARY, (sequences, 10), generator=torch.Generator().manual_seed(1))
-    measured = Measurement(Anatomy.of(model), token_ids, "sdpa", Objective(), inside, None, 2)
+    measured = Measurement(ModelParts.of(model), token_ids, "sdpa", Objective(), inside, None, 2)
     measured.anatomy.loaded(torch.bfloat16)
     copies, scalars = Copies(), Scalars()  # type: ignore[no-untyped-call]
     with copies, scalars:

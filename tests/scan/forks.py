@@ -14,7 +14,7 @@ from typing import IO, Self
 _PARENT = """
 import json, os, sys
 from analyzers.__main__ import main
-import analyzers.checkpoints.hub, analyzers.scan.command, analyzers.scan.run, pyarrow.parquet
+import analyzers.checkpoints.hub.hub_repository, analyzers.scan.command, analyzers.scan.run, pyarrow.parquet
 
 for line in sys.stdin:
     child = os.fork()

@@ -16,8 +16,8 @@ from safetensors.torch import save
 
 from analyzers.__main__ import main
 from analyzers.dtype_detection import DtypeReport
-from analyzers.scan.folder import ScanFolder
 from analyzers.scan.request import ScanRequest
+from analyzers.scan.scan_folder import ScanFolder
 from tests.dtype_detection.checkpoints import normal, write
 from tests.dtype_detection.reports import exact, inspect, steady
 from tests.hub import Fault, LocalHub
@@ -271,7 +271,7 @@ def test_an_unexpected_error_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixt
 
     listed, out = write_list(tmp_path / "list", ALL_SAMPLES[:1]), tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr("analyzers.scan.work.Inspection", fail)
+        patch.setattr("analyzers.scan.tasks.Inspection", fail)
         assert scan(capsys, listed, "--out", out)["errors"] == {"Unexpected": 1}
     assert "ZeroDivisionError" in table(out)["message"][0] and "secret" not in table(out)["message"][0]
     assert scan(capsys, listed, "--out", out)["ok"] == 1

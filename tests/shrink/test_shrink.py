@@ -23,8 +23,8 @@ from analyzers import limits
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.language_models.samples import sample_folder
-from analyzers.shrink import folder as shrink_folder
 from analyzers.shrink import make_plan
+from analyzers.shrink import output_folder as shrink_folder
 from tests.dtype_detection.checkpoints import normal, through, write
 from tests.hub import Fault, LocalHub
 
@@ -146,7 +146,7 @@ def test_every_bit_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_memory_and_chunks(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception in the last value of a tensor of many spans, and an exact one beside it."""
     monkeypatch.setattr(limits, "CHUNK_BYTES", 4096)
-    monkeypatch.setattr(import_module("analyzers.checkpoints.spans"), "SPAN_BYTES", 20_000)
+    monkeypatch.setattr(import_module("analyzers.checkpoints.reading.spans"), "SPAN_BYTES", 20_000)
     source = {"a": through(normal(300, 101), BF16, torch.float32), "b": through(normal(300, 101, seed=1), FP16, torch.float32)}
     late = source["a"].clone()
     late[-1, -1] = 1 + 2.0**-20
@@ -158,7 +158,7 @@ def test_memory_and_chunks(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
 def test_what_needs_all_of_its_bits_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One chunk of four of each span, at most: more shows nothing."""
     monkeypatch.setattr(limits, "CHUNK_BYTES", 4096)
-    monkeypatch.setattr(import_module("analyzers.checkpoints.spans"), "SPAN_BYTES", 20_000)
+    monkeypatch.setattr(import_module("analyzers.checkpoints.reading.spans"), "SPAN_BYTES", 20_000)
     native = {f"{number}": normal(300, 101, seed=number) for number in range(3)}
     with open_checkpoint(str(write(tmp_path / "in", native)), Access(local=True)) as checkpoint:
         *_, last = make_plan(checkpoint)

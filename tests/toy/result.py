@@ -3,7 +3,7 @@
 from functools import partial
 
 from components.forms.form import command, permalink
-from components.results.layout import Layout, Piece, Said, Tab
+from components.results.layout import Caption, Layout, Piece, Tab
 from components.results.tables import listed
 from components.text.headline import card
 from components.text.markup import head
@@ -23,5 +23,5 @@ RESULT: Layout[ToyReport] = Layout(
     headline=headline,
     permalink=permalink,
     command=command,
-    tabs=(Tab("Count", [Said(lambda report: f"It has {report.tensors} tensors."), Piece(partial(listed, COUNT))]),),
+    tabs=(Tab("Count", [Caption(lambda report: f"It has {report.tensors} tensors."), Piece(partial(listed, COUNT))]),),
 )

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Alignment, Chunk, Plan, Tensor
-from analyzers.checkpoints.align import Group
-from analyzers.data import Interval
+from analyzers.checkpoints.matching.align import Group
+from analyzers.records import Interval
 from analyzers.update_sparsity.collect import Collector
 from analyzers.update_sparsity.count import Comparer, Counted
-from analyzers.update_sparsity.rows import TOPS, energy, layer_rows, magnitudes, role_rows
+from analyzers.update_sparsity.report_rows import TOPS, energy, layer_rows, magnitudes, role_rows
 from analyzers.update_sparsity.statistics import weigh_pairs
 from tests.update_sparsity.checkpoints import BF16
 

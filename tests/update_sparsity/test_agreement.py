@@ -11,7 +11,7 @@ import torch
 from tests.dtype_detection.checkpoints import write, write_sharded
 from tests.update_sparsity.checkpoints import BF16, F16, F32, F64, Tensors, cast, model, pair, updated
 from tests.update_sparsity.oracle import bf16, expected, together
-from tests.update_sparsity.runs import agree, compare
+from tests.update_sparsity.oracle_comparison import agree, compare
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 

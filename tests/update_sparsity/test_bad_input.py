@@ -14,13 +14,14 @@ from safetensors.torch import save
 
 from analyzers import limits
 from analyzers.base import Progress, request_error
-from analyzers.checkpoints import Access, hub_transfers
+from analyzers.checkpoints import Access
+from analyzers.checkpoints.hub import transfers
 from analyzers.errors import AccessDenied, CheckpointNotFound, HubError, InvalidCheckpoint, LimitExceeded, MantissaError
 from analyzers.update_sparsity import SparsityRequest, analyze
 from tests.dtype_detection.checkpoints import normal, write
 from tests.hub import Fault, LocalHub
 from tests.update_sparsity.checkpoints import BF16, Tensors, model, pair, updated
-from tests.update_sparsity.runs import compare, refused
+from tests.update_sparsity.oracle_comparison import compare, refused
 
 
 def adapter(rank: int = 4) -> Tensors:
@@ -188,8 +189,8 @@ def test_more_than_the_page_reads(tmp_path: Path) -> None:
 
 @pytest.fixture
 def sides(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> LocalHub:
-    monkeypatch.setattr("analyzers.checkpoints.hub_transfers.HUB_ATTEMPTS", 2)
-    monkeypatch.setattr(hub_transfers, "_BACKOFF_SECONDS", 0.02)
+    monkeypatch.setattr("analyzers.checkpoints.hub.transfers.HUB_ATTEMPTS", 2)
+    monkeypatch.setattr(transfers, "_BACKOFF_SECONDS", 0.02)
     base = model()
     hub.add("org/base", {"model.safetensors": save(base)})
     hub.add("org/tuned", {"model.safetensors": save(updated(base))})

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import mantissa
-from analyzers.checkpoints import memory, stream
+from analyzers.checkpoints import in_memory, stream
 from analyzers.update_sparsity import count
 from tests.comparison.differences import differences
 from tests.numerics.readbacks import readbacks
 
 # Functions have the names of these modules.
-analyze, streams = sys.modules["analyzers.update_sparsity.analyze"], sys.modules["analyzers.checkpoints.stream"]
+analyze, streams = sys.modules["analyzers.update_sparsity.analyze"], sys.modules["analyzers.checkpoints.reading.stream"]
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8": torch.float8_e4m3fn, "fp64": torch.float64}
 
 
@@ -61,7 +61,7 @@ def test_the_answer_is_the_same(base: str, tuned: str, request: pytest.FixtureRe
 @pytest.mark.usefixtures("_in_place")
 def test_a_tensor_is_read_back_a_few_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "_ON_DEVICE", 140)
-    monkeypatch.setattr(memory.MemoryRepository, "commit", "0" * 64)
+    monkeypatch.setattr(in_memory.MemoryRepository, "commit", "0" * 64)
     sides = state(torch.float32), state(torch.float32, 1e-4)
     waits: Counter[str] = Counter()
     real = count.Comparer.__call__

@@ -16,7 +16,7 @@ from analyzers.update_sparsity.collect import Collector
 from analyzers.update_sparsity.count import Counted
 from tests.dtype_detection.checkpoints import write, write_sharded
 from tests.update_sparsity.checkpoints import BF16, Tensors
-from tests.update_sparsity.runs import compare
+from tests.update_sparsity.oracle_comparison import compare
 
 BUDGET = 600_000
 SEEDS = 100

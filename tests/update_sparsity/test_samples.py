@@ -8,7 +8,7 @@ import pytest
 
 from analyzers.language_models.samples import sample_folder
 from tests.update_sparsity.oracle import changed, expected, load, together, values
-from tests.update_sparsity.runs import agree, compare, steady
+from tests.update_sparsity.oracle_comparison import agree, compare, steady
 
 ROLE = {"embed_tokens": "embedding", "self_attn": "attention", "mlp": "mlp", "norm": "norm"}
 

@@ -10,7 +10,7 @@ from analyzers.update_sparsity.count import segments
 from tests.dtype_detection.checkpoints import write
 from tests.update_sparsity.checkpoints import BF16, F32, cast, model, updated
 from tests.update_sparsity.oracle import changed, expected, together, values
-from tests.update_sparsity.runs import agree, compare
+from tests.update_sparsity.oracle_comparison import agree, compare
 
 EMBEDDING = "model.embed_tokens.weight"
 

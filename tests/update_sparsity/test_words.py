@@ -5,12 +5,12 @@ from pathlib import Path
 
 import torch
 
-from analyzers.data import Interval
 from analyzers.numerics import PairCounts
-from analyzers.update_sparsity.words import statement
+from analyzers.records import Interval
+from analyzers.update_sparsity.notes import statement
 from tests.dtype_detection.checkpoints import normal, write
 from tests.update_sparsity.checkpoints import pair
-from tests.update_sparsity.runs import compare
+from tests.update_sparsity.oracle_comparison import compare
 
 
 def said(changed: int, differ: int | None = None, interval: Interval | None = None, same: bool = False) -> str:

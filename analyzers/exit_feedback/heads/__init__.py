@@ -3,11 +3,11 @@
 from torch import Tensor
 
 from analyzers.errors import InvalidRequest
+from analyzers.exit_feedback.heads.anchor_span import SpanHead
 from analyzers.exit_feedback.heads.ceilings import ExactHead, SvdHead, TrueRowsHead
 from analyzers.exit_feedback.heads.head import FeedbackHead
-from analyzers.exit_feedback.heads.parallel import ParallelGoldHead, ParallelHead, ParallelTopmassHead
+from analyzers.exit_feedback.heads.parallel_component import ParallelGoldHead, ParallelHead, ParallelTopmassHead
 from analyzers.exit_feedback.heads.random_codes import DenseHead, HybridHead
-from analyzers.exit_feedback.heads.span import SpanHead
 from analyzers.exit_feedback.signals import HeadSettings
 
 _CLASSES: tuple[type[FeedbackHead], ...] = (

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from analyzers.exit_feedback.heads.rows import Rows, Signal, SignalSource, pieces, wide
+from analyzers.exit_feedback.heads.token_rows import Rows, Signal, SignalSource, pieces, wide
 
 
 class SignalLogits(torch.autograd.Function):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from analyzers.exit_feedback.heads.head import FeedbackHead
-from analyzers.exit_feedback.heads.rows import Rows, Signal, weighted_rows, wide
+from analyzers.exit_feedback.heads.token_rows import Rows, Signal, weighted_rows, wide
 from analyzers.exit_feedback.signals import EXACT
 
 # Rows of W converted to a wider type at once.

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from analyzers.errors import InvalidRequest
-from analyzers.exit_feedback.heads.rows import Rows, Signal, SignalSource, pieces, wide
+from analyzers.exit_feedback.heads.token_rows import Rows, Signal, SignalSource, pieces, wide
 
 # Rows of W's gradient that are added to at once, where the sum is in a wider type than the products.
 _BLOCK = 4096

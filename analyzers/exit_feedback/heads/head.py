@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 from analyzers.errors import InvalidRequest
 from analyzers.exit_feedback.heads.autograd import SignalLogits, live_rows, signal_of_rows
 from analyzers.exit_feedback.heads.fused import fused_cross_entropy
-from analyzers.exit_feedback.heads.rows import Activation, SignalSource
+from analyzers.exit_feedback.heads.token_rows import Activation, SignalSource
 from analyzers.exit_feedback.signals import HeadSettings, facts_of
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from analyzers.exit_feedback.heads.head import FeedbackHead
-from analyzers.exit_feedback.heads.rows import Rows, Signal, weighted_rows
+from analyzers.exit_feedback.heads.token_rows import Rows, Signal, weighted_rows
 
 
 class RandomCodesHead(FeedbackHead):

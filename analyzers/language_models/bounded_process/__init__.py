@@ -57,7 +57,7 @@ class ProgramFailed(Exception):
 class Bounded:
     """A process that ends when closed or when it reaches a limit; all later requests fail.
 
-    program: "tokenizer" (`programs.Programs`, without torch) or "loading" (`loading.Programs`).
+    program: "tokenizer" (`tokenizer_program.Programs`, without torch) or "loading" (`loading_program.Programs`).
     Limits: limits.TOKENIZER_MEMORY bytes (not enforced on macOS) and limits.TOKENIZER_SECONDS of CPU time per request; of the other
     program LOADING_MEMORY, in addition to its libraries, and LOADING_SECONDS.
     """

@@ -70,17 +70,17 @@ def _open(program: str) -> tuple[Any, int]:
     """Return the object whose methods are the requests, and the address space in bytes that its libraries need on top of the limit."""
     if program == "tokenizer":
         sys.modules["torch"] = cast(Any, None)  # makes transformers skip torch: nothing in this process computes with tensors
-        from analyzers.language_models.bounded_process import programs
+        from analyzers.language_models.bounded_process import tokenizer_program
 
-        return programs.Programs(), 0
+        return tokenizer_program.Programs(), 0
     for library in _NOT_LOADED:
         sys.modules[library] = cast(Any, None)
-    from analyzers.language_models.bounded_process import loading
+    from analyzers.language_models.bounded_process import loading_program
 
     try:  # with CUDA the libraries alone map several gigabytes
-        return loading.Programs(), int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        return loading_program.Programs(), int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:  # macOS, where the limit is not enforced
-        return loading.Programs(), 0
+        return loading_program.Programs(), 0
 
 
 def _answer(programs: Any, question: str, options: dict[str, Any]) -> dict[str, Any]:

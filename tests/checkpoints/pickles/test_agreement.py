@@ -9,12 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.checkpoints.header import Omitted
+from analyzers.checkpoints.formats.pickles import read_pickled
+from analyzers.checkpoints.formats.safetensors_header import Omitted
 from analyzers.checkpoints.local import LocalRepository
-from analyzers.checkpoints.pickles import read_pickled
 from analyzers.errors import InvalidCheckpoint, UnsupportedWeights
-from tests.checkpoints.memory import MemoryFile
-from tests.checkpoints.pickles.files import DTYPES, UNTYPED, contents, expected, loaded, saved
+from tests.checkpoints.counting_file import MemoryFile
+from tests.checkpoints.pickles.pickled_files import DTYPES, UNTYPED, contents, expected, loaded, saved
 
 LAYOUTS = [pytest.param(True, id="zip"), pytest.param(False, id="legacy")]
 

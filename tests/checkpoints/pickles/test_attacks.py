@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from analyzers.checkpoints.header import Header
-from analyzers.checkpoints.pickles import read_pickled
+from analyzers.checkpoints.formats.pickles import read_pickled
+from analyzers.checkpoints.formats.safetensors_header import Header
 from analyzers.checkpoints.reference import quoted
 from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError, UnsupportedWeights
 from tests.attacks.pickles import ATTACKS, CANARY, FLOOD, FLOODS, GADGETS, SOUND, SOUND_LEGACY, zipped
-from tests.checkpoints.memory import MemoryFile
+from tests.checkpoints.counting_file import MemoryFile
 
 ROOT = Path(__file__).parents[3]
 
@@ -24,10 +24,10 @@ import json, resource, sys
 from analyzers import limits
 # Fewer tensors than by default are the limit, so that names without end reach it in a tenth of the time.
 limits.PICKLE_OPCODES, limits.TENSORS = int(sys.argv.pop(1)), 100_000
-from analyzers.checkpoints.pickles import read_pickled
+from analyzers.checkpoints.formats.pickles import read_pickled
 from analyzers.errors import MantissaError
 from tests.attacks.pickles import ATTACKS, FLOODS, SOUND, zipped
-from tests.checkpoints.memory import MemoryFile
+from tests.checkpoints.counting_file import MemoryFile
 
 seen, watching = [], False
 def hook(event, arguments):

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from analyzers.checkpoints.pickles import read_pickled
+from analyzers.checkpoints.formats.pickles import read_pickled
 from analyzers.errors import InvalidCheckpoint, UnsupportedWeights
-from tests.checkpoints.memory import MemoryFile
-from tests.checkpoints.pickles.files import contents, expected, loaded, saved
+from tests.checkpoints.counting_file import MemoryFile
+from tests.checkpoints.pickles.pickled_files import contents, expected, loaded, saved
 
 LAYOUTS = [pytest.param(True, id="zip"), pytest.param(False, id="legacy")]
 

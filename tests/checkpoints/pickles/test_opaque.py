@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers.checkpoints.account import read_coverage
 from analyzers.checkpoints.checkpoint import open_checkpoint
-from analyzers.checkpoints.header import Omitted
-from analyzers.checkpoints.pickles import read_pickled
+from analyzers.checkpoints.checkpoint_coverage import read_coverage
+from analyzers.checkpoints.formats.pickles import read_pickled
+from analyzers.checkpoints.formats.safetensors_header import Omitted
 from analyzers.checkpoints.repository import Access
 from analyzers.errors import UnsupportedWeights
-from tests.checkpoints.memory import MemoryFile
-from tests.checkpoints.pickles.files import contents, expected, loaded, saved
+from tests.checkpoints.counting_file import MemoryFile
+from tests.checkpoints.pickles.pickled_files import contents, expected, loaded, saved
 
 LAYOUTS = [pytest.param(True, id="zip"), pytest.param(False, id="legacy")]
 WEIGHTS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.dtype_detection import DtypeReport
 from analyzers.language_models.samples import sample_folder
-from tests.checkpoints.pickles.files import saved
+from tests.checkpoints.pickles.pickled_files import saved
 from tests.dtype_detection.reports import inspect, parsed
 from tests.hub import LocalHub
 

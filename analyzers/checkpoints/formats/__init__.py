@@ -1,0 +1,1 @@
+"""Formats of weight files: each header parsed and validated before any field is trusted."""

@@ -1,0 +1,1 @@
+"""The Hugging Face Hub, read by HTTP range. Nothing else reads it."""

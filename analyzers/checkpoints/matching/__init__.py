@@ -1,0 +1,1 @@
+"""Matching the tensors of several checkpoints, under other names and in other layouts."""

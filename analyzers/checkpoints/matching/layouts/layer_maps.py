@@ -1,0 +1,165 @@
+"""Matches layers by content: in a model of stacked, dropped or repeated layers, layer 20 may be another model's layer 12."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analyzers.checkpoints.matching.layouts.match import Match, Readers
+from analyzers.checkpoints.matching.layouts.match_by_values import in_form
+from analyzers.checkpoints.matching.layouts.probe import Floats, related
+from analyzers.checkpoints.tensor import Tensor
+
+_NUMBER = re.compile(r"(?<=\.)\d{1,6}(?=\.)")
+# A layer moved only if another layer's correlation exceeds that of the layer with its own number by this much.
+_CLEARLY = 0.1
+# Most layers of a stack that are compared with each other, and the number of matrices compared: one may be damaged.
+_MOST, _MATRICES = 2_000, 3
+
+
+@dataclass(frozen=True, slots=True)
+class LayerMap:
+    """The moved layers of one stack of blocks, whose tensor names begin with ``base`` and ``tuned`` before the layer's number.
+
+    moved: layer of the base -> the tuned checkpoint's layer with its content, None if there is none; only for layers that do not match the
+    layer of their own number. repeated: further layers of the tuned checkpoint -> the base's layer whose content they repeat.
+    """
+
+    base: str
+    tuned: str
+    moved: Mapping[int, int | None]
+    repeated: Mapping[int, int]
+
+
+def numbered(name: str, prefix: str, number: int) -> str:
+    """Replace the layer's number that follows ``prefix`` in ``name``."""
+    found = _NUMBER.match(name, len(prefix))
+    return f"{prefix}{number}{name[found.end() :]}" if found else name
+
+
+def layer_of(name: str, prefix: str) -> int | None:
+    """Return the number after ``prefix`` in a name; None if there is none."""
+    found = _NUMBER.match(name, len(prefix)) if name.startswith(prefix) else None
+    return int(found[0]) if found else None
+
+
+def layer_maps(matches: Sequence[Match], base: Sequence[Tensor], tuned: Sequence[Tensor], readers: Readers) -> list[LayerMap]:
+    """Return the stacks in which layers moved. matches: of layers with equal numbers; they select the matrices that distinguish layers."""
+    found = []
+    for (before, after), matrices in _stacks(matches).items():
+        scores: list[tuple[Floats, int]] = []
+        layers: tuple[list[int], list[int]] = ([], [])
+        for ours, theirs, form in matrices[:_MATRICES]:
+            sides = _of_stack(base, before, ours), _of_stack(tuned, after, theirs)
+            if 2 <= max(map(len, sides)) <= _MOST and (not scores or layers == (list(sides[0]), list(sides[1]))):
+                layers = list(sides[0]), list(sides[1])
+                scores.append(_correlations(sides, form, readers))
+        if scores:
+            moved, repeated = _moved(np.mean([each for each, _ in scores], axis=0), *layers, scores[0][1])
+            if moved or repeated:
+                found.append(LayerMap(before, after, moved, repeated))
+    return found
+
+
+def with_layers_moved(tensors: Sequence[Tensor], maps: Sequence[LayerMap]) -> tuple[list[Tensor], dict[str, str]]:
+    """Renumber ``tensors`` of the tuned checkpoint as the base's layers, and map their new names to the stored ones.
+
+    Layers of the base without a counterpart receive none; tuned layers that match no layer of the base keep their number if it is free.
+    """
+    renamed: list[Tensor] = []
+    stored: dict[str, str] = {}
+    for tensor in tensors:
+        of = next((each for each in maps if layer_of(tensor.name, each.tuned) is not None), None)
+        if of is None:
+            renamed.append(tensor)
+            continue
+        own = layer_of(tensor.name, of.tuned)
+        assert own is not None
+        homes = [layer for layer, source in of.moved.items() if source == own]
+        if own not in of.moved and own not in of.repeated:
+            homes.append(own)
+        for home in homes:
+            name = numbered(tensor.name, of.tuned, home)
+            renamed.append(replace(tensor, name=name, layer=home))
+            stored[name] = tensor.name
+    return renamed, stored
+
+
+def _stacks(matches: Sequence[Match]) -> dict[tuple[str, str], list[tuple[str, str, str]]]:
+    """Return the prefixes of each stack -> name suffixes and form of the matrices that distinguish its layers, best first.
+
+    Matrices that most layers have come first; among these, matrices matched as stored, then matrices that are not square.
+    """
+    votes: dict[tuple[str, str], dict[tuple[str, str, str], list[float]]] = {}
+    for match in matches:
+        ours, theirs = _NUMBER.search(match.base_stored.name), _NUMBER.search(match.tuned_stored.name)
+        whole = match.base == match.base_stored and match.tuned.name == match.tuned_stored.name
+        if ours is None or theirs is None or match.base.layer is None or not whole or len(match.base.shape) < 2 or match.base.elements < 2:
+            continue
+        key = match.base_stored.name[: ours.start()], match.tuned_stored.name[: theirs.start()]
+        rest = match.base_stored.name[ours.end() :], match.tuned_stored.name[theirs.end() :], match.form
+        counted = votes.setdefault(key, {}).setdefault(rest, [0, not match.form, len(set(match.base.shape[-2:])) > 1])
+        counted[0] += 1
+    return {key: sorted(each, key=lambda rest: (*(-vote for vote in each[rest]), rest)) for key, each in votes.items()}
+
+
+def _of_stack(tensors: Sequence[Tensor], prefix: str, rest: str) -> dict[int, Tensor]:
+    found = {}
+    for tensor in tensors:
+        number = layer_of(tensor.name, prefix)
+        if number is not None and tensor.name[len(prefix) + len(str(number)) :] == rest and tensor.has_values:
+            found[number] = tensor
+    shapes = [tensor.shape for tensor in found.values()]
+    usual = max(set(shapes), key=shapes.count, default=())
+    return {number: tensor for number, tensor in found.items() if tensor.shape == usual}
+
+
+def _moved(scores: Floats, ours: list[int], theirs: list[int], values: int) -> tuple[dict[int, int | None], dict[int, int]]:
+    """Determine ``moved`` and ``repeated`` of a `LayerMap`.
+
+    scores: (layers of base, layers of tuned) correlations, each over ``values`` values.
+    """
+    sources: dict[int, int] = {}
+    for row, layer in enumerate(ours):
+        own = float(scores[row, theirs.index(layer)]) if layer in theirs else -1.0
+        column = int(np.argmax(scores[row]))
+        if related(float(scores[row, column]), values) and scores[row, column] > own + _CLEARLY:
+            sources[layer] = theirs[column]
+        elif layer in theirs and related(own, values):
+            sources[layer] = layer
+    claimed = set(sources.values())
+    moved: dict[int, int | None] = {layer: source for layer, source in sources.items() if source != layer}
+    moved |= {layer: None for layer in ours if layer not in sources and layer in claimed}
+    repeated = {}
+    for column, layer in enumerate(theirs):
+        row = int(np.argmax(scores[:, column]))
+        own = float(scores[ours.index(layer), column]) if layer in ours else -1.0
+        if layer not in claimed and related(float(scores[row, column]), values) and scores[row, column] > own + _CLEARLY:
+            repeated[layer] = ours[row]
+    return moved, repeated
+
+
+def _correlations(sides: tuple[dict[int, Tensor], dict[int, Tensor]], form: str, readers: Readers) -> tuple[Floats, int]:
+    """Return the (layers of base, layers of tuned) correlations and the number of values per layer."""
+    shape = next(iter(sides[0].values())).shape
+    row = shape[-1]
+    turned = [view for tensor in sides[1].values() if (view := in_form(tensor, shape, form)) is not None]
+    if len(turned) < len(sides[1]) or not turned:
+        return np.zeros((len(sides[0]), len(sides[1]))), 0
+    ours, theirs = (
+        np.stack([_normalised(read[view]) for view in side])
+        for side, reader in zip((list(sides[0].values()), turned), readers, strict=True)
+        for read in [reader.read([(view, row) for view in side], spread=bool(form))]
+    )
+    return (ours @ theirs.T, ours.shape[1]) if ours.shape[1:] == theirs.shape[1:] else (np.zeros((len(ours), len(theirs))), 0)
+
+
+def _normalised(values: Floats) -> Floats:
+    """Centre ``values`` and scale them to norm 1; zeros if they are constant."""
+    centred = np.where(np.isfinite(values), values, 0.0)
+    centred = centred - centred.mean() if centred.size else centred
+    largest = float(np.abs(centred).max(initial=0.0))
+    centred = centred / largest if largest else centred
+    norm = float(np.linalg.norm(centred))
+    return centred / norm if norm else centred

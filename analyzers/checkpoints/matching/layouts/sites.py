@@ -1,0 +1,197 @@
+"""Derives a tensor's site in a model from its name: one site for all names that programs give the same weights.
+
+``model.layers.3.self_attn.qkv_proj.weight``, ``transformer.h.3.attn.c_attn.weight`` and ``blk.3.attn_qkv.weight`` are all the site
+("layers.3.attn", ("q", "k", "v"), "weight"). A stack of experts has one site for all of them. Unknown names keep their modules.
+"""
+
+import re
+from typing import NamedTuple
+
+from analyzers.checkpoints.tensor_names.prefixes import bare_name
+
+# Modules around the projections of a block, named differently by every program: they only distinguish the kinds of projections.
+_ATTENTION = re.compile(r"(self_?)?(attn|attention|mha|mixer)(_layer)?|selfattention|self", re.IGNORECASE)
+_CROSS = re.compile(r"(cross_?(attn|attention)|encoder_attn|enc_?dec_?attention|crossattention)", re.IGNORECASE)
+_MLP = re.compile(r"mlps?|ffn|feed_?forward|densereludense|block_sparse_moe|moe", re.IGNORECASE)
+_SHARED = re.compile(r"shared_(experts?|mlp)", re.IGNORECASE)
+_BLOCKS = re.compile(r"h|blk|blocks?|layers?|resblocks", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]{1,6}")
+
+QKV, GATE_UP = ("q", "k", "v"), ("gate", "up")
+
+# Last module of a projection's name -> its parts, separately for attention and MLP.
+_IN_ATTENTION = {
+    **dict.fromkeys(("q_proj", "wq", "query", "q_lin", "to_q", "q", "q_linear", "linear_q"), ("q",)),
+    **dict.fromkeys(("k_proj", "wk", "key", "k_lin", "to_k", "k", "k_linear", "linear_k"), ("k",)),
+    **dict.fromkeys(("v_proj", "wv", "value", "v_lin", "to_v", "v", "v_linear", "linear_v"), ("v",)),
+    **dict.fromkeys(
+        (
+            "o_proj",
+            "wo",
+            "out_proj",
+            "out_lin",
+            "to_out.0",
+            "dense",
+            "c_proj",
+            "proj",
+            "projection",
+            "output.dense",
+            "o",
+            "linear_proj",
+            "output",
+        ),
+        ("o",),
+    ),
+    **dict.fromkeys(
+        ("qkv_proj", "qkv", "wqkv", "w_pack", "query_key_value", "c_attn", "in_proj", "linear_qkv", "qkv_linear", "att_proj"), QKV
+    ),
+    **dict.fromkeys(("kv_proj", "kv", "key_value", "linear_kv", "to_kv"), ("k", "v")),
+}
+_IN_MLP = {
+    **dict.fromkeys(("gate_proj", "gate", "w1", "wi_0"), ("gate",)),
+    **dict.fromkeys(
+        (
+            "up_proj",
+            "v1",
+            "up",
+            "w3",
+            "wi_1",
+            "c_fc",
+            "fc1",
+            "fc_in",
+            "dense_h_to_4h",
+            "lin1",
+            "linear1",
+            "linear_fc1",
+            "intermediate.dense",
+            "wi",
+        ),
+        ("up",),
+    ),
+    **dict.fromkeys(
+        (
+            "down_proj",
+            "down",
+            "w2",
+            "c_proj",
+            "fc2",
+            "fc_out",
+            "dense_4h_to_h",
+            "lin2",
+            "linear2",
+            "linear_fc2",
+            "output.dense",
+            "wo",
+            "output_linear",
+        ),
+        ("down",),
+    ),
+    **dict.fromkeys(("gate_up_proj", "gate_up", "w13", "gate_and_up", "input_linear", "w12"), GATE_UP),
+}
+# GGUF names, which denote module and projection at once.
+_GGUF = {
+    "attn_q": ("attn", ("q",)), "attn_k": ("attn", ("k",)), "attn_v": ("attn", ("v",)), "attn_output": ("attn", ("o",)),
+    "attn_qkv": ("attn", QKV), "ffn_gate": ("", ("gate",)), "ffn_up": ("", ("up",)), "ffn_down": ("", ("down",)),
+    "ffn_gate_exps": ("experts", ("gate",)), "ffn_up_exps": ("experts", ("up",)), "ffn_down_exps": ("experts", ("down",)),
+    "ffn_gate_up_exps": ("experts", GATE_UP), "ffn_gate_shexp": ("shared", ("gate",)), "ffn_up_shexp": ("shared", ("up",)),
+    "ffn_down_shexp": ("shared", ("down",)),
+}  # fmt: skip
+# Other tensors with several names, outside and inside the blocks.
+_OUTSIDE = {
+    **dict.fromkeys(
+        ("embed_tokens", "wte", "tok_embeddings", "token_embd", "embed_in", "word_embeddings", "embeddings.word_embeddings"), "embedding"
+    ),
+    **dict.fromkeys(("wpe", "position_embd", "embeddings.position_embeddings"), "positions"),
+    **dict.fromkeys(("lm_head", "output", "embed_out", "output_layer"), "head"),
+    **dict.fromkeys(("norm", "ln_f", "final_layer_norm", "final_layernorm", "output_norm", "norm_f"), "final norm"),
+}
+_IN_BLOCK = {
+    **dict.fromkeys(("input_layernorm", "ln_1", "attention_norm", "attn_norm", "ln1", "norm1", "layernorm_before"), "attention norm"),
+    **dict.fromkeys(("post_attention_layernorm", "ln_2", "ffn_norm", "ln2", "norm2", "layernorm_after"), "mlp norm"),
+    **dict.fromkeys(("mlp.gate", "ffn_gate_inp", "block_sparse_moe.gate", "mlp.router", "feed_forward.gate"), "router"),
+    **dict.fromkeys(("self_attn.q_norm", "attn_q_norm", "self_attn.q_layernorm"), "q norm"),
+    **dict.fromkeys(("self_attn.k_norm", "attn_k_norm", "self_attn.k_layernorm"), "k norm"),
+}
+
+
+class Site(NamedTuple):
+    """The position of a tensor in a model.
+
+    path: of the module, in common names; parts: the parts of the fused matrix, or the one name of another tensor; leaf: weight, bias, ...;
+    expert: its number; -1 for a stack of all; None outside experts; block: the path up to the number of the block, "" outside blocks.
+    """
+
+    path: str
+    parts: tuple[str, ...]
+    leaf: str
+    expert: int | None
+    block: str
+
+
+def site(name: str) -> Site:
+    """Return the site of a tensor, by its name."""
+    folder, slash, inside = name.rpartition("/")
+    modules = (folder + slash + bare_name(inside)[0]).split(".")
+    leaf = "weight"
+    if len(modules) > 1 and modules[-1] in ("weight", "bias"):
+        leaf = modules.pop()
+    elif match := re.fullmatch(r"(.+)_(weight|bias)", modules[-1]):  # torch's MultiheadAttention, and biases of stacked experts
+        modules[-1], leaf = match[1], match[2]
+    block, inner = _block(modules)
+    last = inner[-1].lower() if inner else ""
+    if len(inner) == 1 and last in _GGUF:
+        scope, parts = _GGUF[last]
+        return Site(".".join(filter(None, (block, scope))), parts, leaf, -1 if scope == "experts" else None, block)
+    expert, inner = _expert(inner)
+    scopes = {_scope(module) for module in inner[:-1]} | ({"experts"} if expert is not None else set())
+    before = [module.lower() for module in inner[:-1] if not _scope(module)]
+    if scopes & {"attn", "cross"}:
+        found = _projection(_IN_ATTENTION, before, last)
+    elif scopes or block:
+        found = _projection(_IN_MLP, before, last)
+    else:
+        found = None
+    if found is not None and (expert is not None or scopes != {"experts"}) and not (last == "gate" and expert is None):
+        parts, rest = found
+        scope = next((each for each in ("cross", "attn", "experts", "shared") if each in scopes), "")
+        return Site(".".join(filter(None, (block, *rest, scope))), parts, leaf, expert, block)
+    known = (_IN_BLOCK if block else _OUTSIDE).get(".".join(inner).lower())
+    return Site(block, (known,) if known else (".".join(inner),), leaf, expert, block)
+
+
+def _block(modules: list[str]) -> tuple[str, list[str]]:
+    """Return the path up to the outermost block, with ``layers`` as its container's name, and the modules inside it."""
+    for at in range(len(modules) - 1):
+        folder, slash, container = modules[at].rpartition("/")
+        if _NUMBER.fullmatch(modules[at + 1]) and _BLOCKS.fullmatch(container):
+            return ".".join((*modules[:at], f"{folder}{slash}layers", modules[at + 1])), modules[at + 2 :]
+    return "", modules
+
+
+def _expert(modules: list[str]) -> tuple[int | None, list[str]]:
+    """Return the number of the expert, -1 for a stack, None outside experts; and the modules without it."""
+    for at, module in enumerate(modules[:-1]):
+        if module == "experts":
+            numbered = _NUMBER.fullmatch(modules[at + 1]) and at + 2 < len(modules)
+            inner = modules[at + 2 :] if numbered else modules[at + 1 :]
+            return (int(modules[at + 1]) if numbered else -1), [*modules[:at], *(inner if inner[0] != "mlp" else inner[1:])]
+    if len(modules) > 1 and modules[-1] in ("input_linear", "output_linear") and _MLP.fullmatch(modules[-2]):
+        return -1, modules
+    return None, modules
+
+
+def _scope(module: str) -> str:
+    if _CROSS.fullmatch(module):
+        return "cross"
+    if _ATTENTION.fullmatch(module):
+        return "attn"
+    if _SHARED.fullmatch(module):
+        return "shared"
+    return "mlp" if _MLP.fullmatch(module) else ""
+
+
+def _projection(known: dict[str, tuple[str, ...]], before: list[str], last: str) -> tuple[tuple[str, ...], list[str]] | None:
+    """Return the parts of a projection and the modules that remain before its name; None for an unknown name."""
+    if before and f"{before[-1]}.{last}" in known:
+        return known[f"{before[-1]}.{last}"], before[:-1]
+    return (known[last], before) if last in known else None

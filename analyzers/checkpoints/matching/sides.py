@@ -1,0 +1,105 @@
+"""Opens the sides of a comparison, several checkpoints at once, and checks that their weights can be compared at all."""
+
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from threading import Event
+from typing import TYPE_CHECKING
+
+from analyzers.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from analyzers.checkpoints.quantization.description import describe_quantization
+from analyzers.checkpoints.reading.worker_threads import HEARTBEAT
+from analyzers.checkpoints.reference import parse_reference, quoted
+from analyzers.checkpoints.repository import Access, Repository
+from analyzers.checkpoints.tensor_names.adapters import is_adapter
+from analyzers.errors import MantissaError, NoWeights, UnsupportedWeights
+
+if TYPE_CHECKING:
+    from analyzers.base import Progress
+
+# A checkpoint with a smaller share of integer parameters than this is not quantized.
+_FEW = 0.01
+
+# Checkpoints opened at once: each may use the maximum number of connections to the Hub.
+OPENED_AT_ONCE = 8
+
+
+@contextmanager
+def errors_about(name: str) -> Iterator[None]:
+    """Prefix errors with the name of the side they come from."""
+    try:
+        yield
+    except MantissaError as error:
+        raise error.about(name) from None
+
+
+def open_sides(
+    texts: Sequence[str], names: Sequence[str], access: Access, subfolder: str | None = None
+) -> Generator["Progress", None, list[Checkpoint]]:
+    """Open several checkpoints, a few at once; return them in the order of ``texts``. names: of the sides, for errors.
+
+    Yields progress while headers are read. Raises the first error of `open_checkpoint` in this order, naming the side. After an error, or
+    when the generator is closed, nothing stays open: checkpoints still being opened are closed once they are open.
+    """
+    from analyzers.base import Progress  # local import: opening a checkpoint must not load pydantic
+
+    for text, name in zip(texts, names, strict=True):  # invalid references fail before any request to the Hub
+        with errors_about(name):
+            parse_reference(text, access.local)
+    held, opened, closed = list[Checkpoint | Repository](), list[Checkpoint](), Event()
+    pool = ThreadPoolExecutor(OPENED_AT_ONCE, "open")
+
+    def hold(one: Checkpoint | Repository) -> None:
+        held.append(one)
+        if closed.is_set():  # tested after appending, so that it is closed either here or below
+            one.close()
+
+    def open_one(text: str) -> Checkpoint:
+        checkpoint = open_checkpoint(text, access, subfolder, hold)
+        hold(checkpoint)
+        return checkpoint
+
+    opening = [pool.submit(open_one, text) for text in texts]
+    try:
+        for one, name in zip(opening, names, strict=True):
+            while not wait([one], HEARTBEAT).done:
+                yield Progress(done=0, total=0, unit="bytes", note=f"reading headers, {len(opened)} of {len(texts)} checkpoints")
+            with errors_about(name):
+                opened.append(one.result())
+        return opened
+    except BaseException:
+        closed.set()
+        for each in list(held):
+            each.close()
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def canonical_names(texts: Sequence[str], sides: Sequence[Checkpoint]) -> list[str]:
+    """Return the canonical reference of each of ``texts``, with the requested revision; there may be more ``sides``."""
+    revisions = [parse_reference(text, local=True).revision for text in texts]
+    return [f"{side.ref}@{revision}" if revision else side.ref for side, revision in zip(sides, revisions, strict=False)]
+
+
+def check_side(checkpoint: Checkpoint, name: str, filtered: bool) -> None:
+    """Raise UnsupportedWeights for an adapter and, unless names are ``filtered``, for integer weights.
+
+    Raises NoWeights if there are no parameters.
+    """
+    if all(tensor.buffer for tensor in checkpoint.tensors):
+        raise NoWeights(f"{name}: {checkpoint.ref} holds no parameters, only buffers ({quoted(checkpoint.tensors[0].name)}).")
+    if is_adapter([file.path for file in checkpoint.files], checkpoint.tensors):
+        raise UnsupportedWeights(
+            f"{name}: {checkpoint.ref} is an adapter (LoRA or the like), which holds no whole weights: merge it into its base model first "
+            "(merge_and_unload of peft, then save_pretrained) and compare the merged model."
+        )
+    unread = sum(t.elements for t in checkpoint.tensors if not (t.has_values or t.holds_scales or t.buffer))
+    # A few integers without any other sign of quantization are not quantized weights; the report lists them.
+    few = checkpoint.quantization == "integer" and unread < _FEW * checkpoint.parameters
+    if checkpoint.quantization is not None and unread and not (filtered or few):
+        raise UnsupportedWeights(
+            f"{name}: {checkpoint.ref} holds {describe_quantization(checkpoint.quantization, checkpoint.config)}, which cannot be "
+            "compared weight by weight: compare the original models, or choose the tensors that are still floats with an include filter "
+            "(for example: embed|norm)."
+        )

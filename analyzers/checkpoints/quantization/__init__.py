@@ -1,0 +1,1 @@
+"""Quantized weights: what they are, their scales, and their values."""

@@ -1,0 +1,143 @@
+"""Detects how weights are quantized, and describes the method and the resulting tensors in words."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
+from analyzers.checkpoints.tensor_names.roles import INTEGER_DTYPES
+from analyzers.terminal import plural
+
+_NARROW = INTEGER_DTYPES | {dtype for dtype, bits in DTYPE_BITS.items() if bits <= 8}
+_METHOD = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+# Methods that the tensors alone cannot tell apart: the configuration decides.
+_SHARED = ("gptq", "awq", "integer", "fp8", "low-bit")
+
+_MEANINGS = {
+    "gptq": "packed into int32 (qweight), with packed zero points (qzeros) and scales per group",
+    "awq": "packed into int32 (qweight), with packed zero points (qzeros) and scales per group",
+    "bitsandbytes-4bit": "indices into a table of 16 values, two per byte, with a scale per block (absmax)",
+    "bitsandbytes-8bit": "int8 codes with a scale per row (SCB)",
+    "compressed-tensors": "int8 codes (weight), or codes packed into int32 (weight_packed), with scales (weight_scale)",
+    "hqq": "packed codes (W_q), with a scale and a zero point per group",
+    "aqlm": "indices (codes) into learned codebooks",
+}
+
+# Meaning of integer tensors in a quantized model, by the last component of their names.
+_INTEGERS = {
+    "qweight": "packed weights", "weight_packed": "packed weights", "w_q": "packed weights", "qzeros": "packed zero points",
+    "weight_zero_point": "zero points", "zeros": "zero points", "g_idx": "numbers of the group of each input",
+    "codes": "indices into codebooks", "absmax": "scales, quantized themselves", "weight_shape": "shapes of packed weights",
+    "weight": "quantized weights", "blocks": "packed weights", "scales": "scales",
+}  # fmt: skip
+
+
+def quantization(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> str | None:
+    """Return the quantization method, None for unquantized weights.
+
+    One of "gptq", "awq", "bitsandbytes-4bit", "mxfp4", "nvfp4", "fp8", "gguf", ...
+
+    tensors: as stored, before scales are paired with weights. They decide whether weights are quantized, since a configuration
+    often survives a conversion; ``quantization_config.quant_method`` then decides between methods with the same storage.
+    """
+    found = _by_tensors(tensors)
+    method = _settings(config).get("quant_method")
+    if found in _SHARED and isinstance(method, str) and _METHOD.fullmatch(method.lower()):
+        return method.lower()
+    return found
+
+
+def _by_tensors(tensors: Sequence[Tensor]) -> str | None:
+    dtypes = {tensor.dtype for tensor in tensors}
+    if any(dtype not in DTYPE_BITS for dtype in dtypes):
+        return "gguf"
+    leaves = {tensor.name.rpartition(".")[2].lower() for tensor in tensors}
+    if "qweight" in leaves and ("qzeros" in leaves or "scales" in leaves):
+        return "gptq" if "g_idx" in leaves else "awq"
+    if any(leaf.startswith("bitsandbytes__") for leaf in leaves) or {"absmax", "quant_map"} <= leaves:
+        return "bitsandbytes-4bit"
+    if "scb" in leaves:
+        return "bitsandbytes-8bit"
+    if "w_q" in leaves:
+        return "hqq"
+    if {"codes", "codebooks"} <= leaves:
+        return "aqlm"
+    if not dtypes & _NARROW:
+        return None
+    if leaves & {"weight_scale_2", "weight_global_scale"} and dtypes & {"U8", "F4"}:
+        return "nvfp4"
+    if "weight_packed" in leaves:
+        return "compressed-tensors"
+    if any(leaf.endswith("blocks") and leaf[: -len("blocks")] + "scales" in leaves for leaf in leaves):
+        return "mxfp4"
+    weights = {tensor.dtype for tensor in tensors if not tensor.buffer}
+    # A power of two per 32 codes: the codes are fp8 if there are fp8 tensors, else fp4.
+    if "F8_E8M0" in weights and weights & {"F4", "I8", "U8"}:
+        return "mxfp4"
+    if any(dtype.startswith("F8_E") for dtype in weights) and any("scale" in leaf for leaf in leaves):
+        return "fp8"
+    if weights & {"F4", "F6_E2M3", "F6_E3M2"}:
+        return "low-bit"
+    return "integer" if weights & INTEGER_DTYPES - {"BOOL"} else None
+
+
+def describe_quantization(method: str, config: Mapping[str, Any] | None) -> str:
+    """Describe the method with bits and group size, if config.json states them, and the meaning of its integers."""
+    details = [text for text in (_bits(method, config), _group(config)) if text]
+    shown = method + (f" weights of {' in '.join(details)}" if details else " weights")
+    return f"{shown}, {_MEANINGS[method]}" if method in _MEANINGS else shown
+
+
+def _bits(method: str, config: Mapping[str, Any] | None) -> str:
+    stated = next(_numbers(config, ("bits", "w_bit", "num_bits", "nbits", "nbits_per_codebook")), None)
+    if stated is None and method.startswith("bitsandbytes-"):
+        stated = int(method.removeprefix("bitsandbytes-").removesuffix("bit"))
+    return f"{stated} bits" if stated is not None else ""
+
+
+def _group(config: Mapping[str, Any] | None) -> str:
+    stated = next(_numbers(config, ("group_size", "q_group_size", "in_group_size")), None)
+    return f"groups of {stated:,}" if stated is not None else ""
+
+
+def _numbers(config: Mapping[str, Any] | None, names: Sequence[str]) -> Iterator[int]:
+    """Yield small integers stored under ``names`` in the settings, either at the top level or per part of the model."""
+    settings = _settings(config)
+    groups = settings.get("config_groups")
+    nested = [group.get("weights") for group in list(groups.values())[:1] if isinstance(group, dict)] if isinstance(groups, dict) else []
+    for place in (settings, *nested, settings.get("weight_quant_params")):
+        if isinstance(place, dict):
+            yield from (place[name] for name in names if type(place.get(name)) is int and 0 < place[name] <= 1 << 20)
+
+
+def _settings(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    settings = (config or {}).get("quantization_config")
+    return settings if isinstance(settings, dict) else {}
+
+
+def storage_note(tensors: Sequence[Tensor]) -> str:
+    """Describe tensors of one dtype if the dtype's name does not: scales, scaled codes, packed integers, blocks of GGUF."""
+    parts = []
+    scales = sum(t.holds_scales for t in tensors)
+    if scales:
+        parts.append("scales of other tensors" if scales == len(tensors) else f"{scales:,} of them scales of other tensors")
+    scaled = [t.scale for t in tensors if t.scale is not None]
+    if scaled:
+        kinds = ", ".join(sorted({scale.tensor.dtype for scale in scaled}))
+        parts.append(f"{'' if len(scaled) == len(tensors) else f'{len(scaled):,} '}with scales ({kinds}) that make their values")
+    rest = [t for t in tensors if not t.has_values and not t.holds_scales]
+    if rest and not rest[0].bits:
+        elements = sum(t.elements for t in rest)
+        parts.append(f"quantized blocks of GGUF, {8 * sum(t.nbytes for t in rest) / max(1, elements):.3g} bits per weight")
+    elif rest and rest[0].dtype in INTEGER_DTYPES:
+        kinds_of = Counter(_INTEGERS.get(_leaf(t.name), "integers") for t in rest)
+        parts.append(", ".join(f"{plural(count, 'tensor')} of {kind}" for kind, count in kinds_of.most_common()))
+    elif rest:
+        parts.append("no plain floats")
+    return "; ".join(parts)
+
+
+def _leaf(name: str) -> str:
+    leaf = name.rpartition(".")[2].lower()
+    return leaf if leaf in _INTEGERS else leaf.rpartition("_")[2]

@@ -1,0 +1,183 @@
+"""Streams weights: spans of one or several checkpoints, read in chunks and processed in bounded memory.
+
+Each thread reads a chunk into its own buffer and processes it while it is still in cache; while one thread counts, the others read.
+At most ``STREAM_BYTES`` are in flight over all checkpoints together, regardless of the size of a tensor or model: the more
+checkpoints, the shorter the chunks. Checkpoints may differ in files, dtypes, formats and sources.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers import limits
+from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.in_memory import MemoryFile
+from analyzers.checkpoints.local import LocalRepository
+from analyzers.checkpoints.quantization.decode import ScaledCodes
+from analyzers.checkpoints.reading.elements import read_elements
+from analyzers.checkpoints.reading.spans import ALIGNED, Span, chunk_bytes, chunk_elements, row_length, whole_rows, widest_bits
+from analyzers.checkpoints.reading.worker_threads import Stopped, Tally, work_through
+from analyzers.checkpoints.tensor import Tensor
+from analyzers.errors import MantissaError
+
+# Below this average span size in local files, threads would mostly wait for each other: the interpreter's share of the work, which is
+# serialized, takes longer than counting.
+_SHARED_BYTES = 128 << 10
+
+# Tensors on a device are passed on in parts of so many values, which bounds the memory for masks of them. Smaller ones are read, and
+# counted by compiled loops, before a device has begun.
+_ON_DEVICE = 1 << 24
+_READ = 1 << 20
+
+# Scaled values are decoded in pieces of this many elements: their patterns (512 KiB) still fit a core's cache while they are counted.
+_DECODED = 1 << 17
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bit patterns of a part of a span, from element ``start`` of the tensor on. Read-only, and valid until the next chunk.
+
+    sides: unsigned integers, per checkpoint, in the side's `Tensor.counted_as`: (n,) for the first one, (<= n,) for a side with fewer
+    rows, None for a checkpoint without such a tensor. Tensors of torch where a stream leaves them on their device.
+    """
+
+    start: int
+    sides: tuple[Any, ...]
+
+    @property
+    def codes(self) -> Any:
+        """Bit patterns of the first checkpoint, (n,)."""
+        assert self.sides[0] is not None
+        return self.sides[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[T]):
+    """Progress of a stream: a finished span with its result, or (span None) only the amount read so far from all checkpoints."""
+
+    span: Span | None
+    result: T | None
+    bytes_read: int
+    requests: int
+
+
+def stream(
+    checkpoints: Sequence[Checkpoint],
+    spans: Sequence[Span],
+    work: Callable[[Span, Iterator[Chunk]], T],
+    names: Sequence[str] = (),
+    device: str = "",
+) -> Iterator[Step[T]]:
+    """Read ``spans`` and yield the result of ``work(span, chunks)`` for each span as it is finished, in no particular order.
+
+    checkpoints: one for each side of the spans; names: of the checkpoints, prefixed to the errors of their reads. ``work`` runs on several
+    device: the kind of device of which large contiguous tensors of models in memory stay where they are, if all sides do; then ``work``
+    runs on one thread, since each would need memory there.
+    threads concurrently, and reads no further than it consumes its chunks; chunks hold whole rows if a row is shorter than a chunk. Between
+    results, and at least every `worker_threads.HEARTBEAT` seconds, a step without a span reports the amount read. Closing the generator
+    stops the threads after their current chunk and closes the repositories; so does an error in a read or in ``work``, which is re-raised.
+    Raises InvalidCheckpoint at the end if a local file has changed meanwhile.
+    """
+    reader = _Reader(checkpoints, names, device)
+    number, longest = len(checkpoints), max((span.widest_bytes for span in spans), default=1)
+    least = min(chunk_bytes(number), -(-longest // ALIGNED) * ALIGNED)
+    wanted = max(checkpoint.parallel_reads for checkpoint in checkpoints)
+    local = all(isinstance(checkpoint.repository, LocalRepository) for checkpoint in checkpoints)
+    if device or (local and sum(span.widest_bytes for span in spans) < _SHARED_BYTES * len(spans)):
+        wanted = 1
+    threads = max(1, min(wanted, len(spans), limits.STREAM_BYTES // (number * least)))
+    size = max(min(limits.STREAM_BYTES // (threads * number), longest) // ALIGNED * ALIGNED, least)
+
+    def worker() -> Callable[[Span], T]:
+        buffers = np.empty(size * number, dtype=np.uint8).reshape(number, size)  # pages are committed only when written
+        return lambda span: work(span, reader.chunks(span, buffers))
+
+    def cancel() -> None:  # wakes reads that wait for the Hub
+        for checkpoint in checkpoints:
+            checkpoint.repository.close()
+
+    with closing(work_through(spans, threads, worker, reader.stop, cancel)) as results:
+        for item in results:
+            span, result = item or (None, None)
+            yield Step(span, result, reader.tally.bytes, reader.tally.requests)
+    for i, checkpoint in enumerate(checkpoints):
+        reader.about(i, checkpoint.confirm)
+
+
+class _Reader:
+    """Reads the chunks of spans and counts the reads, for several threads. stop: makes threads stop before their next read."""
+
+    def __init__(self, checkpoints: Sequence[Checkpoint], names: Sequence[str], device: str) -> None:
+        self._checkpoints, self._names, self._device = checkpoints, names, device
+        self.stop, self.tally = threading.Event(), Tally()
+
+    def chunks(self, span: Span, buffers: NDArray[np.uint8]) -> Iterator[Chunk]:
+        """Yield the chunks of ``span``. buffers: (checkpoints, bytes), owned by the calling thread."""
+        sides, end = span.sides, span.start + span.count
+        held = [self._held(i, side, span) for i, side in enumerate(sides)]
+        if all(codes is not None for codes in held):
+            length = whole_rows(_ON_DEVICE, row_length(span.tensor))
+            for start in range(0, span.count, length):
+                codes_of = tuple(codes[start : start + length] for codes in held)
+                yield Chunk(span.start + start, codes_of)
+                self.tally.add(sum(codes.nbytes for codes in codes_of), len(codes_of))
+            return
+        chunk = piece = block = chunk_elements(sides)
+        present = [side for side in sides if side is not None]
+        if len(sides) > 1 and any(side.strides is not None for side in present):
+            # The byte ranges of parts of a view overlap, so the buffer is filled as far as possible at a time.
+            block = max(buffers.shape[1] * 8 // widest_bits(sides) // chunk, 1) * chunk
+        if any(side.scale is not None for side in present):
+            piece = whole_rows(_DECODED, row_length(span.tensor))
+        for first in range(span.start, end, block):
+            last = min(first + block, end)
+            read = [self._read(i, side, first, last, buffer) for i, (side, buffer) in enumerate(zip(sides, buffers, strict=True))]
+            for start in range(first, last, piece):
+                part = slice(start - first, min(start + piece, last) - first)
+                yield Chunk(start, tuple(None if codes is None else codes[part] for codes in read))
+
+    def _held(self, i: int, side: Tensor | None, span: Span) -> Any:
+        """The patterns of a span of a side where they are; None where they are to be read."""
+        file = self._checkpoints[i].files[side.file] if side is not None else None
+        if side is None or not isinstance(file, MemoryFile) or side.strides is not None or side.scale is not None:
+            return None
+        if span.count < _READ or side.bits not in (8, 16, 32) or side.elements < span.start + span.count:
+            return None
+        return file.patterns(side.offset + span.start * side.itemsize, span.count, self._device)
+
+    def _read(self, i: int, side: Tensor | None, start: int, stop: int, buffer: NDArray[np.uint8]) -> "NDArray[Any] | ScaledCodes | None":
+        """Read the patterns of elements ``start`` to ``stop`` of a side, or to its end if it has fewer."""
+        if side is None:
+            return None
+
+        def fetch(tensor: Tensor, first: int, count: int, into: NDArray[np.uint8]) -> NDArray[Any]:
+            file = self._checkpoints[i].files[tensor.file]
+
+            def read_into(offset: int, piece: memoryview) -> None:
+                if self.stop.is_set():
+                    raise Stopped
+                file.read_into(offset, piece)
+                self.tally.add(0, 1)
+
+            codes = read_elements(read_into, tensor, first, count, into)
+            self.tally.add(codes.nbytes, 0)
+            return codes
+
+        count = max(0, min(stop, side.elements) - start)
+        if side.scale is not None:
+            return self.about(i, lambda: ScaledCodes(side, start, count, buffer, fetch))
+        return self.about(i, lambda: fetch(side, start, count, buffer))
+
+    def about(self, i: int, call: Callable[[], T]) -> T:
+        """Return the result of ``call``, with errors prefixed by the name of checkpoint ``i`` if it has one."""
+        try:
+            return call()
+        except MantissaError as error:
+            raise (error.about(self._names[i]) if self._names else error) from None

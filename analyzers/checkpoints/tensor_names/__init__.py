@@ -1,0 +1,1 @@
+"""What the name of a tensor says: its role, its layer, an adapter, the prefix of a program."""

@@ -1,0 +1,107 @@
+"""Selects the weight files of one folder of a repository, and notes which file or set another loader would take."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.weight_files.file_names import (
+    ADAPTER,
+    CONSOLIDATED,
+    INDEX,
+    PICKLED,
+    SAFETENSORS,
+    is_index,
+    is_weights,
+    without_variants,
+)
+from analyzers.checkpoints.weight_files.shards import complete_groups, complete_set, read_index
+from analyzers.errors import InvalidCheckpoint, LimitExceeded
+from analyzers.terminal import plural
+
+_DIFFUSERS = "diffusion_pytorch_model."
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSet:
+    """Weight files that make up one model or one component of it.
+
+    folder: contains its configuration, "" for the top folder; groups: files that belong together (the shards of one index or
+    numbering), in which a name must be unique; if a name occurs in several groups, the file is added to it;
+    weight_map: tensor name -> path, from the index if there is one; total_size: bytes of all tensors according to the index;
+    prefix: begins the names of its tensors; outside: files next to the shards of the index that it does not name and that may hold
+    further tensors, which only their headers can tell.
+    """
+
+    folder: str
+    groups: tuple[tuple[str, ...], ...]
+    weight_map: Mapping[str, str] | None = None
+    total_size: float | None = None
+    prefix: str = ""
+    outside: tuple[str, ...] = ()
+
+
+def select_folder(
+    folder: str, names: Sequence[str], files: Mapping[str, int], read_small: Callable[[str], bytes], prefix: str, notes: list[str]
+) -> WeightSet:
+    """Select the weight files of ``folder`` with the precedence of `selection`, without GGUF.
+
+    names: its files, without the folder; files: path -> bytes; prefix: begins the names of the set's tensors; notes: receives remarks for
+    the reader. Raises InvalidCheckpoint, LimitExceeded.
+    """
+    before = f"{folder}/" if folder else ""
+    main, endings = ("model.safetensors", SAFETENSORS) if _prefers_safetensors(names) else ("pytorch_model.bin", PICKLED)
+    indexes = without_variants([name for name in names if is_index(name) and name.removesuffix(INDEX).endswith(endings)])
+    weights = without_variants([name for name in names if name.endswith(endings) and is_weights(before + name)])
+    if main in weights:
+        notes.extend(_other_set(main, weights, indexes, before, names, endings, files, read_small))
+        return WeightSet(folder, ((before + main,),), prefix=prefix)
+    if (single := f"{_DIFFUSERS}{main.rpartition('.')[2]}") in weights:  # diffusers loads this file alone
+        return WeightSet(folder, ((before + single,),), prefix=prefix)
+    if any(not name.startswith(CONSOLIDATED) for name in weights):
+        indexes = [name for name in indexes if not name.startswith(CONSOLIDATED)]
+    indexes.sort(key=lambda name: name != main + INDEX)
+    if not indexes:
+        groups = tuple(tuple(before + name for name in group) for group in complete_groups(weights))
+        return WeightSet(folder, groups, prefix=prefix)
+    index = read_index(before + indexes[0], names, endings, files, read_small)
+    notes.extend(index.notes)
+    shards = set(index.shards)
+    rest = [before + name for name in weights if not (name.startswith(CONSOLIDATED) or ADAPTER.match(name)) and before + name not in shards]
+    outside = tuple(path for path in rest if path.endswith(SAFETENSORS))
+    return WeightSet(folder, (index.shards,), index.weight_map, index.total_size, prefix, outside)
+
+
+def _prefers_safetensors(names: Sequence[str]) -> bool:
+    """Return whether transformers loads safetensors: by the file names it looks for, else by the presence of any such file."""
+    for main, safe in (("model.safetensors", True), ("adapter_model.safetensors", True), ("pytorch_model.bin", False)):
+        if main in names or main + INDEX in names:
+            return safe
+    return any(name.endswith((*SAFETENSORS, *(ending + INDEX for ending in SAFETENSORS))) for name in names)
+
+
+def _other_set(
+    main: str,
+    weights: Sequence[str],
+    indexes: Sequence[str],
+    before: str,
+    names: Sequence[str],
+    endings: tuple[str, ...],
+    files: Mapping[str, int],
+    read_small: Callable[[str], bytes],
+) -> list[str]:
+    """Write a note on a set of shards next to a single file, which transformers prefers and other loaders do not."""
+    taken = f"transformers loads {quoted(main)}"
+    index = main + INDEX
+    if index in indexes:
+        try:
+            shards = read_index(before + index, names, endings, files, read_small).shards
+        except (InvalidCheckpoint, LimitExceeded) as error:
+            return [f"{taken}; loaders that prefer the index next to it fail. {error}"]
+    else:
+        shards = complete_set(weights)
+    if not shards or shards == (before + main,):
+        return []
+    other = plural(len(shards), "shard")
+    if index in indexes and endings == SAFETENSORS:
+        return [f"{taken}; vLLM takes the {other} that {quoted(index)} names."]
+    return [f"{taken}; vLLM also loads the {other} next to it."]

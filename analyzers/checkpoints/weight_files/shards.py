@@ -1,0 +1,115 @@
+"""Groups weight files that belong together: the shards that an index names, and files numbered "part k of n"."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from analyzers import limits
+from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.weight_files.file_names import is_weights, missing_parts, numbered_shards, renumbered, without_variants
+from analyzers.errors import InvalidCheckpoint, LimitExceeded
+from analyzers.terminal import plural
+from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index of shards.
+
+    weight_map: tensor name -> path of its shard; total_size: bytes of all tensors, None if not stated; notes: remarks for the reader.
+    """
+
+    weight_map: Mapping[str, str]
+    total_size: float | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """All shards, in order."""
+        return tuple(sorted(set(self.weight_map.values())))
+
+
+def complete_groups(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Group single files and numbered shards. Raises InvalidCheckpoint if a numbering has gaps, LimitExceeded."""
+    single, numberings = numbered_shards(names)
+    groups: list[tuple[str, ...]] = [(name,) for name in single]
+    for (_, total, _, _), shards in numberings.items():
+        if int(total) > limits.SHARDS:
+            raise LimitExceeded(f"The checkpoint claims {int(total):,} weight files, more than {limits.SHARDS:,}.")
+        missing = missing_parts(total, shards)
+        if missing:
+            lost = renumbered(next(iter(shards.values())), missing[0])
+            more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+            raise InvalidCheckpoint(
+                f"The checkpoint is incomplete, with {quoted(lost, 200)}{more} of {plural(int(total), 'weight file')} missing."
+            )
+        groups.append(tuple(shards[number] for number in sorted(shards)))
+    return groups
+
+
+def complete_set(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the first numbering without gaps; empty if there is none."""
+    for (_, total, _, _), shards in numbered_shards(names)[1].items():
+        if int(total) <= min(len(shards), limits.SHARDS) and not missing_parts(total, shards):
+            return tuple(shards[number] for number in sorted(shards))
+    return ()
+
+
+def read_index(
+    path: str, names: Collection[str], endings: tuple[str, ...], files: Mapping[str, int], read_small: Callable[[str], bytes]
+) -> Index:
+    """Read an index of shards; each shard is in ``files`` and ends with one of ``endings``.
+
+    names: the files in the folder of the index, without the folder.
+    Raises InvalidCheckpoint for a damaged or stale index and for missing shards, LimitExceeded.
+    """
+    if files[path] > limits.INDEX_BYTES:
+        raise LimitExceeded(f"{quoted(path, 200)} has {files[path]:,} bytes, more than {limits.INDEX_BYTES:,}.")
+    try:
+        index: Any = parse_json(read_small(path), lenient=True)
+    except JsonTooLarge as error:
+        raise LimitExceeded(f"{quoted(path, 200)} {error}.") from None
+    except InvalidJson as error:
+        raise InvalidCheckpoint(f"{quoted(path, 200)} {error}: the index of the weight files is damaged.") from None
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(shard, str) for shard in weight_map.values()):
+        raise InvalidCheckpoint(f"{quoted(path, 200)} has no weight_map from tensor names to files.")
+    if len(weight_map) > limits.TENSORS:
+        raise LimitExceeded(f"{quoted(path, 200)} lists more than {limits.TENSORS:,} tensors.")
+    shards = sorted(set(weight_map.values()))
+    for shard in shards:
+        parts = shard.split("/")
+        if not shard.endswith(endings) or "\\" in shard or not shard.isprintable() or any(part in ("", ".", "..") for part in parts):
+            raise InvalidCheckpoint(f"{quoted(path, 200)} names {quoted(shard)}, which is not a weight file of this checkpoint.")
+    prefix = path[: path.rfind("/") + 1]
+    missing = [shard for shard in shards if prefix + shard not in files]
+    if missing:
+        raise InvalidCheckpoint(_incomplete(path, missing, [name for name in names if name.endswith(endings) and is_weights(name)]))
+    total_size, notes = _total_size(index, path)
+    return Index({name: prefix + shard for name, shard in weight_map.items()}, total_size, notes)
+
+
+def _incomplete(path: str, missing: list[str], names: list[str]) -> str:
+    """Explain why an index cannot be followed. missing: files that it names; names: the weight files in its folder."""
+    more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+    found = complete_set(without_variants(names))
+    if not found:
+        are = "are" if more else "is"
+        return f"{quoted(path, 200)} names {quoted(missing[0], 200)}{more}, which {are} missing: the set that it describes is incomplete."
+    others = len(found) - 1
+    whole = f" and its {plural(others, 'other shard')} are a complete model" if others else " is a complete model"
+    lost = f"{more}, which are missing" if more else ", which is missing"
+    return (
+        f"The index is stale: it names {quoted(missing[0], 200)}{lost}, while {quoted(found[0], 200)}{whole}: delete or rebuild the index."
+    )
+
+
+def _total_size(index: Mapping[str, Any], path: str) -> tuple[float | None, tuple[str, ...]]:
+    metadata = index.get("metadata")
+    said = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if said is None:
+        return None, ()
+    if isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < 2**63:
+        return said, ()
+    return None, (f"The total_size of {quoted(path, 200)} is not a number of bytes: {quoted(json.dumps(said), 60)}. It was ignored.",)

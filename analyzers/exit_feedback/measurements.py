@@ -1,0 +1,204 @@
+"""The parts of the report. Field names are the JSON contract; fields may be added, never renamed.
+
+At the head: hidden state h (width d), logits z (vocabulary V), the loss of a token its cross-entropy in nats. The exact gradient e of that
+loss with respect to h is what backpropagation passes to the model; a *signal* s replaces it. Cosines are between s and e of one token;
+*total* ones treat all tokens as one long vector. *Before the norm*: both gradients backpropagated through the modules between the last
+layer and the head, and compared with the hidden state that entered them. A missing number is null: an empty average, or a division by
+zero. Layers are counted from 0.
+"""
+
+from typing import Literal
+
+from analyzers.records import Record
+
+HISTOGRAM_BINS = 50
+"""Of cosines, equally wide, from -1 to 1; the last one holds 1."""
+LOSS_BINS = 5
+# With fewer draws the standard error itself is too uncertain to tell a mean from noise.
+_FEWEST = 4
+
+Form = Literal["whole", "chunked"]
+Parameter = Literal["rank", "k", "anchors", "seed"]
+
+
+Settings = dict[str, int | float | bool | str | None]
+
+
+class Distribution(Record):
+    """Over tokens: mean and percentiles."""
+
+    mean: float
+    p10: float
+    p50: float
+    p90: float
+
+
+class Alignment(Record):
+    """Of a signal with the exact gradient. S and E are all tokens' s and e as one vector.
+
+    tokens: with an exact gradient other than 0; zero: those of them with signal 0, whose cosine is 0. cosine: over tokens; histogram:
+    tokens in each of `HISTOGRAM_BINS`. total_cosine = S.E / (|S| |E|). norm_ratio = |S| / |E|. best_scale = S.E / |S|^2, the scale with the
+    smallest squared error, a share 1 - total_cosine^2 of |E|^2. parallel_energy: the share of |S|^2 along the hidden states.
+    """
+
+    tokens: int
+    zero: int
+    cosine: Distribution | None
+    histogram: tuple[int, ...]
+    total_cosine: float | None
+    norm_ratio: float | None
+    best_scale: float | None
+    parallel_energy: float | None
+
+
+class LossBin(Record):
+    """A fifth of the tokens, with losses from low to high. exact_energy: their share of |E|^2; the rest as in `Alignment`."""
+
+    low: float
+    high: float
+    tokens: int
+    cosine: Distribution | None
+    total_cosine: float | None
+    norm_ratio: float | None
+    exact_energy: float | None
+
+
+class OverSeeds(Record):
+    """Mean cosines (``values``) of several draws of random codes, their mean and its standard error (null for one draw)."""
+
+    mean: float
+    standard_error: float | None
+    seeds: tuple[int, ...]
+    values: tuple[float, ...]
+
+    @property
+    def within_noise(self) -> bool | None:
+        """Whether the 95% interval of the mean, by Student's t, contains 0; None for fewer than 4 draws."""
+        if self.standard_error is None or len(self.values) < _FEWEST:
+            return None
+        from analyzers.numerics import student_t
+
+        return abs(self.mean) <= student_t(len(self.values) - 1) * self.standard_error
+
+
+class Method(Alignment):
+    """A signal at the last layer. settings: those that it uses. before_norm: the same before the final norm. over_seeds: of methods with
+    random codes. seconds, peak_bytes: of `CostRow`, "chunked"; null where not measured; they vary from run to run.
+    """
+
+    settings: Settings
+    before_norm: Alignment
+    loss_bins: tuple[LossBin, ...]
+    over_seeds: OverSeeds | None
+    seconds: float | None
+    peak_bytes: int | None
+
+
+class Exact(Record):
+    """The exact gradient. loss: mean over tokens, in nats; norm: root mean square of |e|. parallel_energy: share of |E|^2 along the hidden
+    states; RMSNorm removes nearly all of it before the norm. zero: tokens whose exact gradient is 0.
+    """
+
+    loss: float
+    norm: float
+    parallel_energy: float | None
+    parallel_energy_before_norm: float | None
+    zero: int
+
+
+class LayerRow(Record):
+    """A method at one layer through the logit lens: final norm and head applied to the layer's output. loss: of that, mean in nats.
+
+    exact_parallel_energy: of the exact gradient there. before_norm_cosine: as ``cosine``, before the final norm.
+    """
+
+    layer: int
+    method: str
+    loss: float
+    cosine: Distribution | None
+    total_cosine: float | None
+    norm_ratio: float | None
+    best_scale: float | None
+    parallel_energy: float | None
+    exact_parallel_energy: float | None
+    before_norm_cosine: Distribution | None
+
+
+class SweepRow(Record):
+    """A method with one of its settings at ``value`` and codes of ``seed``; ``parameter`` is "seed" where only that differs.
+
+    ceiling: its backward pass reads the head's weight (svd, true_rows); null: its codes are drawn anew for every batch of tokens.
+    """
+
+    method: str
+    parameter: Parameter
+    value: int
+    seed: int
+    ceiling: bool
+    null: bool
+    cosine: Distribution | None
+    total_cosine: float | None
+    norm_ratio: float | None
+    best_scale: float | None
+
+
+class CostRow(Record):
+    """Time and memory of loss and gradients (of h, W and bias) on ``Cost.tokens`` tokens. form: "whole", all logits at once with autograd;
+    "chunked", the fused form in chunks of ``Cost.chunk`` tokens. seconds: median of ``Cost.repeats`` runs; peak_bytes: in addition to
+    weights and inputs. time_ratio, memory_ratio: to the fastest exact run, ``Cost.exact_form``, in every row.
+    """
+
+    method: str
+    form: Form
+    seconds: float
+    peak_bytes: int
+    time_ratio: float | None
+    memory_ratio: float | None
+
+
+class Cost(Record):
+    """Time and memory of each method and of the exact gradient; they vary from run to run. exact_form: the faster form of the exact
+    gradient, to which ratios are; null in reports until analysis version 2, whose ratios are to "whole". statement: whether a signal
+    other than the ceilings is faster.
+    """
+
+    tokens: int
+    chunk: int
+    repeats: int
+    rows: tuple[CostRow, ...]
+    exact_form: Form | None = None
+    statement: str = ""
+
+
+class Head(Record):
+    """The head that was measured. padded: rows of its weight beyond the tokenizer's vocabulary. scale, softcap: of logits; norm: the module
+    before it. tied: its weight is shared with the input embeddings.
+    """
+
+    vocabulary: int
+    tokenizer_vocabulary: int
+    padded: int
+    width: int
+    bias: bool
+    tied: bool
+    scale: float
+    softcap: float | None
+    norm: str
+
+
+class Inputs(Record):
+    """The text. source: "builtin", a file or a dataset, at ``commit`` (the hash of a file). token_ids: of each sample, with the answer from
+    ``answer_starts`` on; positions: of each sample, the tokens whose hidden states were measured; each predicts the next. truncated: longer
+    samples. measured, answer_tokens: how many predicted tokens were measured, and how many there are.
+    """
+
+    source: str
+    commit: str | None
+    samples: int
+    truncated: int
+    measured: int
+    answer_tokens: int
+    token_ids: tuple[tuple[int, ...], ...]
+    answer_starts: tuple[int, ...]
+    positions: tuple[tuple[int, ...], ...]
+    preview: str

@@ -1,0 +1,235 @@
+"""Gradient conflict between batches of the caller: the gradient of each, by the caller's loss, is one sample.
+
+Plain autograd, batch by batch; the gradients of the units' weights are held until all batches have run. A gradient G (d, F) with a column
+for each unit is a capture of d tokens: their inputs are the unit vectors e_i, and G = sum over i of e_i G[i]. Everything else is as for
+tokens.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from math import isfinite
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from analyzers import limits
+from analyzers.base import Progress, Timing, content_id, environment
+from analyzers.checkpoints import Access, open_checkpoint
+from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge, UnsupportedWeights
+from analyzers.formatting import size
+from analyzers.gradient_conflict.collect import Collector, Settings
+from analyzers.gradient_conflict.measure import chunk_bytes, layer_rates, measurement, units_of, work_of
+from analyzers.gradient_conflict.rates import TAU
+from analyzers.gradient_conflict.report import BATCHES, ConflictReport, DataFacts, MeasuredProgress, Sample
+from analyzers.gradient_conflict.request import ANALYSIS_VERSION, ConflictRequest
+from analyzers.gradient_conflict.sample_pairs import Thresholds
+from analyzers.gradient_conflict.text import notes_on_batches, statement
+from analyzers.language_models.layer_capture import Block, LayerCapture
+from analyzers.language_models.memory_needs import available_bytes
+from analyzers.language_models.model_failures import explaining_failures
+from analyzers.language_models.unit_weights import UnitWeights, unit_weights
+
+Loss = Callable[[nn.Module, Any], Tensor]
+OPTIONS = ("gamma", "floor", "epsilon", "unit", "weights", "seed")
+"""Options of the request that apply to batches."""
+
+
+def analyze_batches(
+    request: ConflictRequest, model: nn.Module, batches: Iterable[Any], loss: Loss | None, access: Access
+) -> Iterator[Progress | ConflictReport]:
+    """Measure one model, which ``request`` names and ``access`` has in memory, by ``loss(model, batch)`` of each of ``batches``.
+
+    The model itself runs, in evaluation mode and as it is: its dtype, its device. Between batches and at the end its modes, flags, hooks
+    and gradients, and torch's random state, are those it came with. loss: None for a model that returns its own for a mapping.
+    Yields progress, in batches and then in layers, and last the report. Exceptions of ``loss`` and of ``batches`` pass through.
+    Raises InvalidRequest, InvalidData, ModelTooLarge and what `unit_weights` raises.
+    """
+    start = perf_counter()
+    idle = sorted(request.model_fields_set - {"model", *OPTIONS})
+    if idle:
+        raise InvalidRequest(f"{idle[0]} does not apply to batches: leave it out. {', '.join(OPTIONS)} do.")
+    units = sorted(unit_weights(model, request.unit), key=lambda unit: -unit.layer)
+    with torch.random.fork_rng([]):  # a DataLoader draws its order
+        given = list(islice(batches, limits.CONFLICT_SAMPLES + 1))
+    if not 2 <= len(given) <= limits.CONFLICT_SAMPLES:
+        count = str(len(given)) if len(given) < 2 else "more"
+        raise InvalidData(f"Conflict is between batches: give from 2 to {limits.CONFLICT_SAMPLES} of them, not {count}.")
+    parameters = list(dict.fromkeys(parameter for unit in units for parameter, _ in unit.parts.values()))
+    device = parameters[0].device
+    dtype = _widest_error(parameters)
+    _check_memory(parameters, len(given))
+    with open_checkpoint(request.model, access) as checkpoint:
+        facts = checkpoint.facts()
+    reading = perf_counter()
+    gradients = [_zeros(unit, len(given)) for unit in units]
+    losses = []
+    for number, batch in enumerate(given):
+        yield Progress(done=number, total=len(given), unit="batches", note=f"gradients: batch {number}")
+        losses.append(_add(model, batch, loss, parameters, units, gradients, number, request.seed))
+    settings = Settings(
+        thresholds=Thresholds(request.gamma, TAU[dtype]),
+        order=tuple(range(len(given))),
+        floor=request.floor,
+        epsilon=request.epsilon,
+        seed=request.seed,
+        weights=request.weights,
+        chunk_bytes=chunk_bytes(device.type),
+        route="direct",
+    )
+    collected, layers = Collector(len(given), settings), len({unit.layer for unit in units})
+    with explaining_failures():
+        for unit in units:
+            before = len(collected.layers)
+            collected.add(_capture(unit, gradients.pop(0), len(given)))
+            if len(collected.layers) > before:
+                rates = layer_rates(collected.layers[:before])
+                yield MeasuredProgress(done=before, total=layers, unit="layers", note=f"gradients: layer {unit.layer}", rates=rates)
+        collected.finish()
+    rates = layer_rates(collected.layers)
+    yield MeasuredProgress(done=layers, total=layers, unit="layers", note="gradients: done", rates=rates)
+    found = measurement(collected, settings)
+    data = DataFacts(source=BATCHES, commit=None, samples=len(given), truncated=0, tokens=None, answer_tokens=None)
+    canonical = request.model_copy(update={"model": facts.ref, "data": BATCHES, "samples": len(given)})
+    measured = units_of(request, collected, max((1 + unit.expert for unit in units if unit.expert is not None), default=None), None)
+    # Neither the batches nor the loss has a name: the id is that of what they gave.
+    content = canonical.model_dump(mode="json", include=set(OPTIONS), exclude_defaults=True)
+    content |= {"model": facts.ref, "commit": facts.commit, "losses": losses, "cosines": found.model_dump(mode="json")["cosines"]["model"]}
+    now = perf_counter()
+    report = ConflictReport(
+        id=content_id("conflict", ANALYSIS_VERSION, content),
+        analysis_version=ANALYSIS_VERSION,
+        request=canonical,
+        checkpoint=facts,
+        data=data,
+        ffn=measured,
+        dtype=dtype,
+        attention=getattr(getattr(model, "config", None), "_attn_implementation", None),
+        tau=settings.thresholds.tau,
+        samples=tuple(
+            Sample(text="", token_ids=None, answer_start=None, truncated=False, loss=value, row=row) for row, value in enumerate(losses)
+        ),
+        **dict(found),
+        original=None,
+        differences=(),
+        work=work_of([collected]),
+        statement=statement(request, found, None, measured, (), data),
+        notes=(
+            f"The weights measured are {sum(map(Tensor.numel, parameters)):,} of the model's {facts.parameters:,} parameters.",
+            *notes_on_batches(request, found, data, dtype, 1 + units[0].layer),
+        ),
+        timing=Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None),
+        environment=environment(device.type, ("numpy", "torch", "transformers", "pydantic")),
+    )
+    report.keep_neurons({"original": collected.neurons})
+    yield report
+
+
+def _widest_error(parameters: Sequence[nn.Parameter]) -> str:
+    """The dtype with the largest `TAU`."""
+    dtypes = {str(parameter.dtype).removeprefix("torch.") for parameter in parameters}
+    if unknown := dtypes - TAU.keys():
+        raise UnsupportedWeights(f"Weights of the type {min(unknown)} have no gradients that can be compared: convert the model first.")
+    return max(dtypes, key=TAU.__getitem__)
+
+
+def _check_memory(parameters: Sequence[nn.Parameter], batches: int) -> None:
+    """Raise ModelTooLarge where the gradients of all batches, twice in one layer, do not fit."""
+    needs = (batches + 1) * sum(parameter.nbytes for parameter in parameters)
+    has = sum(available_bytes("cuda" if parameters[0].is_cuda else "cpu"))
+    if needs > has:
+        raise ModelTooLarge(f"The gradients of {batches} batches take {size(needs)}, and {size(has)} are free: give fewer batches.")
+
+
+def _zeros(unit: UnitWeights, batches: int) -> dict[str, Tensor]:
+    """By block, (S, d, F); blocks of one capture have as many tokens, the largest d."""
+    shapes = {name: view(parameter).shape for name, (parameter, view) in unit.parts.items()}
+    tokens = max(shape[0] for shape in shapes.values())
+    return {name: unit.parts[name][0].new_zeros(batches, tokens, shape[1]) for name, shape in shapes.items()}
+
+
+def _add(
+    model: nn.Module,
+    batch: Any,
+    loss: Loss | None,
+    parameters: Sequence[nn.Parameter],
+    units: Sequence[UnitWeights],
+    gradients: Sequence[Mapping[str, Tensor]],
+    number: int,
+    seed: int,
+) -> float:
+    """Put the gradients of batch ``number`` where they belong. Returns its loss."""
+    with _measuring(model, parameters, seed + number):
+        value = _own_loss(model, batch, number) if loss is None else loss(model, batch)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a value of the type {type(value).__name__}"
+            raise InvalidRequest(f"The loss must be a scalar tensor, and that of batch {number} is {what}.")
+        none = f"The loss of batch {number} has no gradient in the weights that are measured: it must be computed with the given model."
+        if not value.requires_grad:
+            raise InvalidRequest(none)
+        result = float(value.detach())
+        if not isfinite(result):
+            raise InvalidData(f"The loss of batch {number} is {result}: without a finite loss there is no gradient.")
+        found = dict(zip(parameters, torch.autograd.grad(value, parameters, allow_unused=True), strict=True))
+    if all(gradient is None for gradient in found.values()):
+        raise InvalidRequest(none)
+    for unit, into in zip(units, gradients, strict=True):
+        for name, (parameter, view) in unit.parts.items():
+            if (gradient := found[parameter]) is not None:
+                columns = view(gradient)
+                into[name][number, : len(columns)] = columns
+    return result
+
+
+def _own_loss(model: nn.Module, batch: Any, number: int) -> Any:
+    if not isinstance(batch, Mapping):
+        raise InvalidRequest(
+            f"Batch {number} is of the type {type(batch).__name__}, and only a mapping can do without a loss: pass loss=, a function of "
+            "model and batch."
+        )
+    value = getattr(model(**batch), "loss", None)
+    if value is None:
+        raise InvalidRequest(
+            f"The model returns no loss for batch {number}: add labels to it, or pass loss=, a function of model and batch."
+        )
+    return value
+
+
+@contextmanager
+def _measuring(model: nn.Module, parameters: Sequence[nn.Parameter], seed: int) -> Iterator[None]:
+    """Context manager for evaluation mode, gradients of ``parameters`` and a random state of its own; after it all are as before."""
+    modes = [(module, module.training) for module in model.modules()]
+    flags = [(parameter, parameter.requires_grad) for parameter in parameters]
+    devices = sorted({parameter.device.index for parameter in model.parameters() if parameter.is_cuda})
+    with torch.random.fork_rng(devices), torch.inference_mode(False), torch.enable_grad():
+        # Not torch.manual_seed, which also seeds GPUs whose state is not restored.
+        torch.default_generator.manual_seed(seed)
+        for index in devices:
+            torch.cuda.default_generators[index].manual_seed(seed)
+        try:
+            for module, _ in modes:
+                module.training = False  # train() may be the model's own, and do more
+            for parameter in parameters:
+                parameter.requires_grad_(True)
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+            for parameter, flag in flags:
+                parameter.requires_grad_(flag)
+
+
+def _capture(unit: UnitWeights, gradients: Mapping[str, Tensor], batches: int) -> LayerCapture:
+    first = next(iter(gradients.values()))
+    tokens, device = first.shape[1], first.device
+    inputs: dict[int, Tensor] = {}
+    blocks = []
+    for name, gradient in gradients.items():
+        width = len(unit.parts[name][1](unit.parts[name][0]))
+        if width not in inputs:
+            inputs[width] = torch.eye(tokens, width, dtype=gradient.dtype, device=gradient.device).repeat(batches, 1)
+        blocks.append(Block(name, gradient.flatten(0, 1), inputs[width]))
+    sample = torch.arange(batches, device=device).repeat_interleave(tokens)
+    return LayerCapture(unit.layer, unit.expert, sample, tuple(blocks), None, torch.zeros(batches, device=device))

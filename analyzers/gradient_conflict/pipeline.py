@@ -1,0 +1,205 @@
+"""Gradient conflict: model and text -> one backward pass -> Gram matrices layer by layer -> rates -> report."""
+
+import hashlib
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from analyzers.base import Progress, Timing, content_id, environment
+from analyzers.checkpoints import Access
+from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge
+from analyzers.gradient_conflict.collect import Collector, Settings
+from analyzers.gradient_conflict.measure import chunk_bytes, differences, layer_rates, measurement, units_of, work_of
+from analyzers.gradient_conflict.rates import TAU
+from analyzers.gradient_conflict.report import ConflictReport, DataFacts, MeasuredProgress, Sample
+from analyzers.gradient_conflict.request import ANALYSIS_VERSION, TOPK_OPTIONS, ConflictRequest
+from analyzers.gradient_conflict.sample_pairs import Thresholds
+from analyzers.gradient_conflict.text import notes, statement
+from analyzers.gradient_conflict.topk import TopKMask, converted, described
+from analyzers.language_models.builtin_text import Pair
+from analyzers.language_models.capture import PartedRun, Run, run
+from analyzers.language_models.ffn import FFN, Attention, attention_projections, ffn_layers
+from analyzers.language_models.instruction_data import Instructions, chosen_pairs, digest, instruction_pairs
+from analyzers.language_models.layer_capture import Places
+from analyzers.language_models.layer_hooks import Mask
+from analyzers.language_models.load import OpenModel
+from analyzers.language_models.prompt_templates import Template, resolved
+from analyzers.language_models.prompts import Batch, Encoded, collate, encode
+from analyzers.thread_calls import call_in_thread
+
+CHECKED = 16  # tokens for which the logits are compared with the model's own
+
+_OPTIONS = {"samples", "choice", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn", "weights", "attention", "seed"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    collected: Collector
+    losses: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The resolved run. layers: of the model; measured: those with units; converted: those with a top-k FFN, all with the same ``mask``.
+
+    checkpointing: requested, or necessary because memory is short; whole: see `capture.run`, for a model of which only a layer fits.
+    """
+
+    request: ConflictRequest
+    encoded: Sequence[Encoded]
+    template: Template | None
+    batch: Batch
+    settings: Settings
+    layers: int
+    measured: int
+    experts: int | None
+    converted: tuple[int, ...]
+    mask: TopKMask
+    checkpointing: bool
+    whole: bool
+
+    @classmethod
+    def of(cls, request: ConflictRequest, opened: OpenModel, text: Instructions) -> "Pipeline":
+        """Raises InvalidData for fewer than two samples; InvalidRequest where no layer has the units asked for; what `OpenModel.check`
+        raises."""
+        template = None if request.token_ids else resolved(request.template, opened.tokenizer)
+        longest = min(request.max_length, opened.context or request.max_length)
+        encoded = encode(opened.tokenizer, text.pairs, longest, template) if template else request.encoded(opened)
+        if len(encoded) < 2:
+            raise InvalidData(f"Conflict is between samples: at least 2 are needed, and {text.source} has {len(encoded)}.")
+        ffns = ffn_layers(opened.outline)
+        layers = 1 + max(ffn.layer for ffn in ffns)
+        measured = len({unit.layer for unit in _units(request, opened.outline)})
+        if not measured:
+            raise InvalidRequest("No layer of this model has attention projections: choose the unit ffn.")
+        experts = max((1 + ffn.expert for ffn in ffns if ffn.expert is not None), default=None)
+        settings = Settings(
+            thresholds=Thresholds(request.gamma, TAU[opened.dtype]),
+            order=order(encoded, request.seed),
+            floor=request.floor,
+            epsilon=request.epsilon,
+            seed=request.seed,
+            weights=request.weights,
+            chunk_bytes=chunk_bytes(opened.runs_on),
+        )
+        chosen = converted(request, layers) if request.ffn == "topk" else ()
+        batch = collate(encoded, opened.device)
+        mask = TopKMask(request.select, request.topk, request.topk_share, Places(batch).real(batch.token_ids.device))
+        checkpointing = _needs_checkpointing(opened, batch, request.checkpointing, 3 * settings.chunk_bytes)
+        whole = opened.offloaded and not request.checkpointing
+        return cls(request, encoded, template, batch, settings, layers, measured, experts, chosen, mask, checkpointing, whole)
+
+    def measure(self, model: nn.Module, masks: Mapping[int, Mask], done: int) -> Generator[Progress, None, _Measured]:
+        """One forward and one backward pass. done: layers before it, counted in both directions."""
+        request = self.request
+        total = (self.layers + self.measured) * (1 if request.ffn == "original" else 2)
+        what = "top-k FFN" if masks else "original FFN" if request.ffn == "topk" else "gradients"
+        collected = Collector(len(self.encoded), self.settings)
+
+        def forward(tell: Callable[[Progress], None]) -> Run | PartedRun:
+            def at_layer(layer: int) -> None:
+                tell(Progress(done=done + layer, total=total, unit="layers", note=f"{what}: forward, layer {layer}"))
+
+            options: dict[str, Any] = {"checkpointing": self.checkpointing, "whole": self.whole, "loss": request.loss, "masks": masks}
+            return run(model, self.batch, _units(request, model), at_layer=at_layer, **options)
+
+        passed = yield from call_in_thread(forward)
+        done += self.layers
+        for capture in passed:
+            before = len(collected.layers)
+            collected.add(capture)
+            note = f"{what}: layer {capture.layer}"
+            del capture  # or it would live on while the next layer runs
+            if len(collected.layers) > before:
+                rates = layer_rates(collected.layers[:before])
+                yield MeasuredProgress(done=done + before, total=total, unit="layers", note=note, rates=rates)
+        collected.finish()
+        rates = layer_rates(collected.layers)
+        yield MeasuredProgress(done=done + len(rates), total=total, unit="layers", note=f"{what}: done", rates=rates)
+        return _Measured(collected, tuple(passed.losses.double().tolist()))
+
+    def report(self, opened: OpenModel, text: Instructions, original: _Measured, topk: _Measured | None, timing: Timing) -> ConflictReport:
+        """The report."""
+        request, asked = self.request, topk or original
+        found = measurement(asked.collected, self.settings)
+        topk_ffn = described(request, self.converted, self.mask) if request.ffn == "topk" else None
+        units = units_of(request, asked.collected, self.experts, topk_ffn)
+        data = DataFacts(
+            source=text.source,
+            commit=text.commit,
+            samples=len(self.encoded),
+            truncated=sum(each.truncated for each in self.encoded),
+            tokens=sum(len(each.token_ids) for each in self.encoded),
+            answer_tokens=sum(len(each.token_ids) - each.answer_start for each in self.encoded),
+            rows=text.total,
+            template=self.template,
+        )
+        unchanged = measurement(original.collected, self.settings) if topk is not None else None
+        of_topk = differences(topk.collected.layers, original.collected.layers) if topk is not None else ()
+        return ConflictReport(
+            id=content_id("conflict", ANALYSIS_VERSION, self._resolved(opened, text)),
+            analysis_version=ANALYSIS_VERSION,
+            request=request.canonical(opened, None if request.pairs or request.token_ids else text.source),
+            checkpoint=opened.facts,
+            data=data,
+            ffn=units,
+            dtype=opened.dtype,
+            attention=opened.attention,
+            tau=self.settings.thresholds.tau,
+            samples=tuple(
+                Sample(row=row, loss=loss, **asdict(encoded))
+                for row, encoded, loss in zip(text.rows, self.encoded, asked.losses, strict=True)
+            ),
+            **dict(found),
+            original=unchanged,
+            differences=of_topk,
+            work=work_of([each.collected for each in (original, topk) if each is not None]),
+            statement=statement(request, found, unchanged, units, of_topk, data),
+            notes=tuple(filter(None, (text.note, *notes(request, found, data, opened, self.layers, self.checkpointing)))),
+            timing=timing,
+            environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),
+        )
+
+    def _resolved(self, opened: OpenModel, text: Instructions) -> dict[str, Any]:
+        """See `TokensRequest.resolved`; and the template, where it is not the one that would be chosen."""
+        options = _OPTIONS | set(TOPK_OPTIONS if self.request.ffn == "topk" else ())
+        named = self.request.resolved(opened, text.source, text.commit, options)
+        return named | ({"template": self.template} if self.template and self.template != resolved("auto", opened.tokenizer) else {})
+
+
+def _needs_checkpointing(opened: OpenModel, batch: Batch, requested: bool, extra: int) -> bool:
+    """Whether activations must be recomputed. Raises what `OpenModel.check` raises."""
+    if not requested:
+        try:
+            opened.check(batch, extra=extra)
+            return False
+        except ModelTooLarge:
+            pass
+    opened.check(batch, checkpointing=True, extra=extra)
+    return True
+
+
+def _units(request: ConflictRequest, model: nn.Module) -> Sequence[FFN | Attention]:
+    return ffn_layers(model) if request.unit == "ffn" else attention_projections(model)
+
+
+def order(encoded: Sequence[Encoded], seed: int) -> tuple[int, ...]:
+    """A random order of the samples that depends on their tokens and the seed, not on their positions."""
+
+    def key(number: int) -> tuple[str, int]:
+        each = encoded[number]
+        return hashlib.sha256(f"{seed} {each.answer_start} {each.token_ids}".encode()).hexdigest(), number
+
+    return tuple(sorted(range(len(encoded)), key=key))
+
+
+def text_of(request: ConflictRequest, access: Access) -> Instructions:
+    if request.token_ids:
+        return request.instructions()
+    if not request.pairs:
+        return instruction_pairs(request.data, access, request.samples, choice=request.choice, seed=request.seed)
+    pairs = tuple(Pair(each.instruction, each.input, each.output) for each in request.pairs)
+    found = chosen_pairs(pairs, "pairs", None, request.samples, request.choice, request.seed)
+    return replace(found, commit=digest(found.pairs))

@@ -1,0 +1,91 @@
+"""Batch by batch: do the gradients of random batches still conflict? With averages A (m, S), the Gram matrix of batches is A G A^T.
+
+Axes: n units of a chunk, S samples, D draws, m batches of a draw.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from analyzers.gradient_conflict.gradient_scaling import LARGEST
+from analyzers.gradient_conflict.rates import clipped
+from analyzers.gradient_conflict.sample_pairs import FloatArray, Pairs, packed
+from analyzers.gradient_conflict.summaries import BatchRow
+
+DRAWS = 4
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Partition:
+    """One draw: the samples in batches of one size, (m, size); a remainder is in none."""
+
+    size: int
+    members: npt.NDArray[np.int64]
+
+
+def partitions(order: Sequence[int], seed: int) -> list[Partition]:
+    """Draws of sizes 2, 4, 8, ... up to half of the samples, from their ``order`` and the seed."""
+    number, random = len(order), np.random.default_rng(seed)
+    draws, size = [], 2
+    while 2 * size <= number:
+        for _ in range(DRAWS):
+            members = np.asarray(order, np.int64)[random.permutation(number)][: number - number % size].reshape(-1, size)
+            draws.append(Partition(size, members))
+        size *= 2
+    return draws
+
+
+@dataclass(slots=True)
+class BatchSums:
+    """Over units and draws, by size: pairs of batches that count, those in conflict, and the sum of their cosines."""
+
+    partitions: Sequence[Partition]
+    gamma: float
+    sums: dict[int, FloatArray] = field(default_factory=dict)
+
+    def add(self, gram: Tensor) -> None:
+        """Add units (n, S, S)."""
+        for size, members in self._members().items():
+            self.sums[size] = self.sums.get(size, np.zeros(3)) + _pair_sums(gram, members, self.gamma)
+
+    def _members(self) -> dict[int, npt.NDArray[np.int64]]:
+        """By size, (D, m, size) of its draws."""
+        sizes = dict.fromkeys(each.size for each in self.partitions)
+        return {size: np.stack([each.members for each in self.partitions if each.size == size]) for size in sizes}
+
+    def rows(self, whole: FloatArray) -> tuple[BatchRow, ...]:
+        """The curve. whole: (S, S), the Gram matrix of the whole model's gradients."""
+        of_whole = BatchSums(self.partitions, self.gamma)
+        size = np.trace(whole)
+        of_whole.add(torch.from_numpy(whole * (4.0**LARGEST / size) if size > 0 else whole)[None])
+        rows = []
+        for size in dict.fromkeys(each.size for each in self.partitions):
+            conflict, cosine = _means(self.sums.get(size))
+            whole_conflict, whole_cosine = _means(of_whole.sums.get(size))
+            rates = {"conflict_rate": conflict, "mean_cosine": cosine}
+            rates |= {"whole_conflict_rate": whole_conflict, "whole_mean_cosine": whole_cosine}
+            rows.append(BatchRow(batch_size=size, batches=len(whole) // size, draws=DRAWS, **rates))
+        return tuple(rows)
+
+
+def _pair_sums(gram: Tensor, members: npt.NDArray[np.int64], gamma: float) -> FloatArray:
+    """What units (n, S, S) add to ``sums`` of one size, members (D, m, size)."""
+    samples, (number, batches, size) = gram.shape[-1], members.shape
+    averages = np.zeros((number, batches, samples))
+    np.put_along_axis(averages, members, 1 / size, axis=2)
+    weights = torch.from_numpy(averages).to(gram)
+    half = (gram @ weights.flatten(0, 1).t()).view(-1, samples, number, batches).permute(0, 2, 1, 3)
+    pairs = Pairs(packed((weights @ half).flatten(0, 1)), batches)
+    each = torch.stack([pairs.valid, pairs.below(gamma).sum(1), pairs.cosines.nansum(1)])
+    sums: FloatArray = each.sum(1, dtype=torch.float64).cpu().numpy()
+    return sums
+
+
+def _means(sums: FloatArray | None) -> tuple[float | None, float | None]:
+    if sums is None or not sums[0] > 0:
+        return None, None
+    return float(sums[1] / sums[0]), clipped(float(sums[2] / sums[0]))

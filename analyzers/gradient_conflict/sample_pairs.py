@@ -1,0 +1,148 @@
+"""Cosines and norms of each pair of samples from the Gram matrices of units, summed over the units: every rate is computed from these sums.
+
+Axes: n units of a chunk, S samples, P = S (S - 1) / 2 pairs (i, j), i < j, row by row. Units come last: they are what is summed over.
+"""
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+FloatArray = npt.NDArray[np.float64]
+
+# Norms below 2^-50 (of gradients as `gradient_scaling` scales them) have squares near or below the smallest normal float32: they count as
+# zero.
+SMALLEST_SQUARE = 2.0**-100
+
+
+@cache
+def pair_index(samples: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(P,) each: the two samples of every pair."""
+    first, second = torch.triu_indices(samples, samples, 1, device=device)
+    return first, second
+
+
+def packed(gram: Tensor) -> Tensor:
+    """Symmetric (n, S, S) -> (S + P, n): the diagonal, then the product of each pair."""
+    first, second = pair_index(gram.shape[-1], gram.device)
+    diagonal = torch.arange(gram.shape[-1], device=gram.device)
+    return gram.permute(1, 2, 0)[torch.cat([diagonal, first]), torch.cat([diagonal, second])]
+
+
+class Pairs:
+    """The pairs of samples in the units of a chunk. gram: `packed`, (S + P, n).
+
+    A norm counts if it is above ``epsilon`` and at least ``floor``, a pair if both of its norms do.
+    """
+
+    def __init__(self, gram: Tensor, samples: int, floor: float = 0.0, epsilon: float = 0.0) -> None:
+        most = torch.finfo(gram.dtype).max
+        self.gram, self.floor, self.epsilon = gram, min(floor, most), min(epsilon, most)
+        self.squares, self.products = gram[:samples], gram[samples:]
+        self._first, self._second = pair_index(samples, gram.device)
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """(S, n)."""
+        return self.squares.clamp(min=0).sqrt()
+
+    @cached_property
+    def counted(self) -> Tensor:
+        """(S, n): whether a sample has a norm that counts."""
+        return (self.squares > SMALLEST_SQUARE) & (self.norms >= self.floor) & (self.norms > self.epsilon)
+
+    def of_all(self) -> "Pairs":
+        """The pairs of all norms above 0."""
+        return Pairs(self.gram, len(self.squares)) if self.floor or self.epsilon else self
+
+    @cached_property
+    def valid(self) -> Tensor:
+        """(P,): in how many units each pair counts."""
+        counted = self.counted.to(self.gram.dtype)
+        return (counted @ counted.t())[self._first, self._second]
+
+    @cached_property
+    def cosines(self) -> Tensor:
+        """(P, n); NaN where a pair does not count."""
+        inverse = torch.where(self.counted, 1 / self.norms, torch.nan)
+        return inverse[self._first].mul_(self.products).mul_(inverse[self._second])
+
+    def below(self, threshold: float) -> Tensor:
+        """(P, n): 1 where a pair counts and has cos < threshold, else 0."""
+        return torch.lt(self.cosines, threshold, out=torch.empty_like(self.cosines))
+
+    @cached_property
+    def similarity(self) -> Tensor:
+        """(P, n): 2|g||h| / (|g|^2 + |h|^2); NaN where a pair does not count."""
+        norms, squares = torch.where(self.counted, self.norms, torch.nan), self.squares
+        return norms[self._first].mul_(2 * norms[self._second]).div_(squares[self._first].add_(squares[self._second]))
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """gamma: a pair conflicts below it; tau: how far a cosine may be off."""
+
+    gamma: float
+    tau: float
+
+    @property
+    def low(self) -> float:
+        """A cosine below it conflicts for certain."""
+        return self.gamma - self.tau
+
+    @property
+    def high(self) -> float:
+        """A cosine not below it certainly does not conflict."""
+        return self.gamma + self.tau
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PairSums:
+    """Sums over units, (P,) each unless stated otherwise. units: how many. gram: (S, S), symmetric, the sum of the Gram matrices.
+
+    valid: units in which the pair counts; of those below, below_low, below_high: with a cosine below gamma, gamma - tau, gamma + tau;
+    cosine, similarity: sums. zeros: units and samples without a gradient. Whatever floor and epsilon are: valid_of_all: units in which both
+    gradients are above 0; historic: of those with cos < 0; similarity_of_all: sum over all units.
+    """
+
+    units: int
+    zeros: int
+    gram: FloatArray
+    valid: FloatArray
+    below: FloatArray
+    below_low: FloatArray
+    below_high: FloatArray
+    cosine: FloatArray
+    similarity: FloatArray
+    valid_of_all: FloatArray
+    historic: FloatArray
+    similarity_of_all: FloatArray
+
+    @classmethod
+    def of(cls, pairs: Pairs, thresholds: Thresholds, exponent: int = 0) -> Self:
+        """The sums of one chunk, of gradients times 2^exponent."""
+        every = pairs.of_all()
+        below, similarity = pairs.below(thresholds.gamma).sum(1), pairs.similarity.nansum(1)
+        sums = (
+            pairs.valid,
+            below,
+            pairs.below(thresholds.low).sum(1),
+            pairs.below(thresholds.high).sum(1),
+            pairs.cosines.nansum(1),
+            similarity,
+            every.valid,
+            below if thresholds.gamma == 0 and every is pairs else every.below(0.0).sum(1),
+            similarity if every is pairs else every.similarity.nansum(1),
+        )
+        samples, units = pairs.squares.shape
+        diagonal, products = pairs.gram.sum(1).double().cpu().numpy() * 4.0**-exponent, np.zeros((samples, samples))
+        products[np.triu_indices(samples, 1)] = diagonal[samples:]
+        gram = np.diag(diagonal[:samples]) + products + products.T
+        return cls(units, int((~every.counted).sum()), gram, *torch.stack(sums).double().cpu().numpy())
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))

@@ -1,0 +1,126 @@
+"""Determines what transformers loads from a checkpoint, by its configuration and the names and shapes of its tensors alone.
+
+The model is built without weights in a bounded process (`bounded_process.loading_program`), and "loads" tensors without values under
+transformers' own renaming and conversion. Nothing is read but headers, and no code of the repository runs.
+"""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any, Self
+
+from analyzers import limits
+from analyzers.checkpoints import Checkpoint, Tensor, quoted
+from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError, MissingExtra, UnknownArchitecture, UnsupportedWeights
+from analyzers.language_models.bounded_process import Bounded, ProgramFailed, hand_back, open_bounded
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """The report of transformers' loader. Names are those of the model, after its own renaming.
+
+    model: the class; missing: parameters without a stored tensor, which it initializes; buffers: buffers without a stored tensor, which
+    keep their initial values; unexpected: tensors that it ignores, none if config.json names no class, since they may be heads; mismatched:
+    (name, stored shape, expected shape); refused: why it raises, empty if it does not; by_config: whether it raises whatever the tensors
+    are; fault: why it raises for an implementation or generation_config.json; instead: the class named in config.json, if transformers has
+    no such class for its model_type and AutoModel takes ``model``.
+    """
+
+    model: str
+    missing: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    mismatched: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = ()
+    refused: str = ""
+    by_config: bool = False
+    fault: str = ""
+    instead: str = ""
+
+
+class LoadingOracle:
+    """Asks transformers about a checkpoint. A context manager: opening it starts the process, so that libraries load in the meantime."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._process: Bounded | None = None
+        try:
+            if find_spec("transformers") is None or find_spec("torch") is None:
+                raise MissingExtra("transformers is not installed: pip install 'mantissa[models]'.")
+            self._impossible: MantissaError | None = None
+            self._process = open_bounded("loading")
+        except MantissaError as error:
+            self._impossible = error
+
+    def ask(self, generation: Any = None) -> LoadReport:
+        """Return what transformers would report. generation: the contents of generation_config.json.
+
+        Raises MissingExtra without transformers or a library that it needs, UnknownArchitecture for a class that it does not have,
+        UnsupportedWeights for quantized weights, LimitExceeded, InvalidCheckpoint.
+        """
+        if self._impossible is not None:
+            raise self._impossible
+        assert self._process is not None
+        if self._process.has_ended():  # it was idle for too long
+            self._process = Bounded("loading")
+        tensors = [(tensor.name, tensor.shape) for tensor in loaded_tensors(self._checkpoint)]
+        try:
+            answer = self._process.ask("load", config=self._checkpoint.config, tensors=tensors, generation=generation)
+        except ProgramFailed as failed:
+            raise _error(failed) from None
+        except RecursionError:
+            raise InvalidCheckpoint("config.json is nested too deeply.") from None
+        return _loading(answer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._process is not None:
+            if kind is None:
+                hand_back(self._process)
+            else:  # it may still be computing
+                self._process.close()
+
+
+def loaded_tensors(checkpoint: Checkpoint) -> list[Tensor]:
+    """List the tensors in files that transformers reads.
+
+    Leaves out tensors outside an index and those of other components, whose names begin with a folder.
+    """
+    outside = {number for number, file in enumerate(checkpoint.files) if file.path in checkpoint.outside_index}
+    every = (*checkpoint.tensors, *checkpoint.aliases)
+    return [tensor for tensor in every if tensor.file not in outside and "/" not in tensor.name]
+
+
+def _error(failed: ProgramFailed) -> MantissaError:
+    if failed.failed == "seconds":
+        return LimitExceeded(f"To build its model takes more than {limits.LOADING_SECONDS:,} seconds.")
+    if failed.failed == "bytes":
+        return LimitExceeded(f"To build its model takes more than {limits.LOADING_MEMORY:,} bytes of memory.")
+    if failed.failed == "limit":
+        return LimitExceeded(failed.why)
+    if failed.failed == "library":
+        return MissingExtra(f"To build its model takes a library that is not installed: {quoted(failed.why, 200)}.")
+    if failed.failed == "code":
+        return UnknownArchitecture("Its model is code of the repository (auto_map in config.json), which is never run.")
+    if failed.failed == "class":
+        return UnknownArchitecture(f"transformers has no {quoted(failed.why, 100)}.")
+    if failed.failed == "quantized":
+        return UnsupportedWeights(f"config.json says that the weights are quantized ({quoted(failed.why, 60)}).")
+    if failed.failed == "broke off":
+        return InvalidCheckpoint("The process that builds its model ended unexpectedly.")
+    return InvalidCheckpoint(f"Building its model failed: {quoted(failed.why, 200)}.")
+
+
+def _loading(answer: dict[str, Any]) -> LoadReport:
+    return LoadReport(
+        model=answer.get("class", ""),
+        missing=tuple(answer.get("missing", ())),
+        buffers=tuple(answer.get("buffers", ())),
+        unexpected=tuple(answer.get("unexpected", ())),
+        mismatched=tuple((name, tuple(stored), tuple(expected)) for name, stored, expected in answer.get("mismatched", ())),
+        refused=answer.get("refused", ""),
+        by_config=answer.get("by_config", False),
+        fault=answer.get("fault", ""),
+        instead=answer.get("instead", ""),
+    )

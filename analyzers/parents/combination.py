@@ -1,0 +1,250 @@
+"""Fits X as a combination of its candidates: which of them it needs, their weights by least squares and by exact values, and the proof."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analyzers.parents.collect import Layer, Sums
+from analyzers.parents.feasible_weights import bounds
+from analyzers.parents.least_squares import Weights, condition, correlations, distinguishable, solve, squares
+from analyzers.parents.proof import by_chance, equal, exact_weights
+from analyzers.parents.rounding import Floats, narrowest, rounded, rounds
+from analyzers.parents.sparse_merge import MOST_CANDIDATES, Sparse, sparse_merge
+
+# Smaller weights count as zero.
+SMALLEST = 0.02
+# If at least this share of the values is exact, the exact values determine the weights.
+EXACT = 0.99
+# A needed parent explains at least this share of the residual without it.
+_EXPLAINS = 0.5
+# Threshold if many values equal one candidate's: in sparse merges, the rescaled updates are noise to a linear fit.
+_EXPLAINS_SPARSE = 0.05
+_SPARSE = 0.2
+# A fit is complete up to this residual, in units of the rounding error.
+AT_ROUNDING = 1.3
+# Additional share of values that an exact combination of several parents must prove compared with the best candidate alone, if both are
+# within rounding; or the largest fraction of the candidate's unexplained values that it may leave unexplained.
+_PROVES, _LEAVES = 0.05, 0.1
+# Additional share of values that per-layer weights must prove compared with common weights.
+_BETTER = 0.01
+# Below this angle between its parents (radians), a SLERP is a linear merge.
+_LEAST_ANGLE = 0.05
+# Least cosine between models that were fine-tuned from the same base.
+_SIBLINGS = 0.5
+# Number of values on which weights are tried: over all layers, and in one layer.
+_OVERALL, _OF_LAYER = 1 << 16, 1 << 12
+_PIECE = 1 << 18  # values tested at a time, in float64
+
+
+@dataclass(frozen=True, slots=True)
+class Exactness:
+    """The share of X's ``values`` tested that equal the combination at ``weights``.
+
+    stored: in the arithmetic of X's dtype; per_layer: at the weights of each layer.
+    """
+
+    share: float
+    by_chance: float
+    values: int
+    weights: tuple[float, ...]
+    stored: bool
+    per_layer: bool = False
+
+
+class Fitted:
+    """The fit of X by candidates (numbered as in the Gram matrices, from 0).
+
+    chosen: candidates with separate weights; alike: the others that each represents; parents: those that the fit needs, a subset of
+    ``chosen``; weights, layers: over ``chosen``, by exact values if possible, else by least squares; exact, layer_exact: over ``parents``;
+    sparse: set if X is a merge of sparse updates.
+    """
+
+    def __init__(self, sums: Sums, dtype: str | None) -> None:
+        self._sums = sums
+        self._kept = {layer: values[:, values.any(axis=0)] for layer, values in sums.kept.items() if values.any()}  # 0 = 0 proves nothing
+        self._dtype = narrowest((values[0] for values in self._kept.values()), dtype) if dtype is not None and rounds(dtype) else None
+        self._blocks = np.concatenate(list(sums.grams.values()))
+        self._layer_grams = np.stack([grams.sum(axis=0) for grams in sums.grams.values()])
+        self._fit(0.0)
+        if len(self.chosen) > 1 and self.sparse is None and not self.by_exact_values and not self.exact_per_layer:
+            self._fit(sums.rounding)  # only exact bits can distinguish siblings whose differences are about as small as rounding
+
+    def _fit(self, noise: float) -> None:
+        """Choose parents and their weights; noise: see `solve`."""
+        self.chosen, self.alike = distinguishable(self._blocks, noise)
+        rows = [0, *(1 + i for i in self.chosen)]
+        present = [0, *sorted(1 + i for first, others in self.alike.items() for i in (first, *others))]
+        self.condition = condition(self._blocks.sum(axis=0)[np.ix_(present, present)])
+        self.weights = solve(self._blocks[:, rows][:, :, rows], noise)
+        share = noise / max(float(self._blocks[:, 0, 0].sum()), 1e-300)
+        self.layers: dict[Layer, Weights] = {
+            layer: solve(grams[:, rows][:, :, rows], share * float(grams[:, 0, 0].sum())) for layer, grams in self._sums.grams.items()
+        }
+        self.rounding = float(np.sqrt(self._sums.rounding / self.weights.total)) if self.weights.total > 0 else 0.0
+        self.parents = self._parents()
+        self.exact, self.layer_exact = self._exactness(self.parents or [self.best])
+        self.sparse = self._sparse()
+        if self.sparse is not None:
+            self.parents = sorted([self.sparse.base, *self.sparse.parents])
+            self.exact, self.layer_exact = self._exactness(self.parents)
+        if self.exact is not None and self.by_exact_values:
+            self.weights = self._confined(self.weights, self._some(), self.exact)
+        for layer, exact in self.layer_exact.items():
+            if exact.share >= EXACT:
+                self.layers[layer] = self._confined(self.layers[layer], _spread(self._kept[layer], _OF_LAYER), exact)
+
+    @property
+    def exceptions(self) -> list[Layer]:
+        """Layers that deviate from the combination if most layers are exactly the combination: trained afterwards, or replaced."""
+        others = [layer for layer, exact in self.layer_exact.items() if exact.share < EXACT]
+        return others if len(self.parents) > 1 and 2 * len(others) < len(self.layer_exact) else []
+
+    @property
+    def by_exact_values(self) -> bool:
+        """Return whether the values of all layers except `exceptions` determine the weights."""
+        return self.exact is not None and not self.exact.per_layer and self._proven() >= EXACT
+
+    @property
+    def exact_per_layer(self) -> bool:
+        """Return whether the values of all layers except `exceptions` determine the weights of each layer."""
+        return self.exact is not None and self.exact.per_layer and self._proven() >= EXACT
+
+    def _proven(self) -> float:
+        """Return the share of exact values, without those of `exceptions`."""
+        but = self.exceptions
+        counted = [exact for layer, exact in self.layer_exact.items() if layer not in but]
+        return sum(exact.share * exact.values for exact in counted) / max(1, sum(exact.values for exact in counted))
+
+    @property
+    def best(self) -> int:
+        """The candidate that alone explains most of X, fitted per layer."""
+        return min(self.chosen, key=lambda i: squares(self._layer_grams, [i]).sum())
+
+    @property
+    def at_rounding(self) -> bool:
+        """Return whether X is explained up to rounding: most values are exact, or separate fits of the layers leave no larger residual."""
+        proven = self.exact is not None and self.exact.share > 0.5
+        return proven or squares(self._layer_grams, self.chosen).sum() <= AT_ROUNDING**2 * self._sums.rounding
+
+    @property
+    def spherical(self) -> float | None:
+        """The parameter t of a SLERP of two parents that agrees with the weights.
+
+        a_1 = sin((1 - t) theta) / sin theta, a_2 = sin(t theta) / sin theta.
+
+        None if no t agrees, or if the merge cannot be distinguished from a linear one because the weights add up to 1.
+        """
+        if len(self.parents) != 2:
+            return None
+        gram = self._blocks.sum(axis=0)
+        first, second = self.parents
+        theta = float(np.arccos(np.clip(correlations(gram)[first, second], -1, 1)))
+        a, b = (float(self.weights.estimate[self.chosen.index(i)]) for i in self.parents)
+        if theta < _LEAST_ANGLE or min(a, b) <= 0 or abs(a + b - 1) < SMALLEST:
+            return None
+        t = float(np.arctan2(b * np.sin(theta), a + b * np.cos(theta))) / theta
+        return t if abs(a - np.sin((1 - t) * theta) / np.sin(theta)) < SMALLEST else None
+
+    def _parents(self) -> list[int]:
+        """Return the candidates that explain much of X, overall or in most layers.
+
+        In some fit their weight must differ from 0 by more than its interval.
+        """
+        alone = squares(self._layer_grams, [])
+        left = squares(self._layer_grams, self.chosen)
+        needed = []
+        sparse = self._equal(self.best) >= _SPARSE
+        for position, i in enumerate(self.chosen):
+            fits = (self.weights, *self.layers.values())
+            if not any(abs(fit.estimate[position]) > max(SMALLEST, fit.high[position] - fit.estimate[position]) for fit in fits):
+                continue
+            without = squares(self._layer_grams, [j for j in self.chosen if j != i])
+            of_layers = np.append(1 - left / np.maximum(without, 1e-300), 1 - left.sum() / max(without.sum(), 1e-300))
+            some = np.append(without > 1e-9 * alone, without.sum() > 1e-9 * alone.sum())
+            explains = (of_layers >= (_EXPLAINS_SPARSE if sparse else _EXPLAINS)) & some
+            if explains[-1] or explains[:-1].mean() > 0.5:
+                needed.append(i)
+        if (
+            len(self.chosen) > 1 and left.sum() <= AT_ROUNDING**2 * self._sums.rounding
+        ):  # differences as small as rounding: only bits decide
+            several = needed if len(needed) > 1 else self.chosen
+            (together, layers), single = self._exactness(several), self._exactness([self.best])[0]
+            if together is not None and single is not None:
+                proven = together.share > single.share + _PROVES or 1 - together.share < _LEAVES * (1 - single.share)
+                largest = np.abs([each.weights for each in layers.values()]).max(axis=0)
+                several = [i for i, weight in zip(several, largest, strict=True) if weight > SMALLEST]
+                return several if proven and len(several) > 1 else [self.best]
+        return needed
+
+    def _sparse(self) -> Sparse | None:
+        """Return X as a merge of sparse updates, if it is no linear merge and has siblings among the candidates."""
+        if self._dtype is None or self.exact is None or self.exact.share >= EXACT:
+            return None
+        gram = self._blocks.sum(axis=0)
+        cosines = correlations(gram)[self.best]
+        siblings = sorted((i for i in self.chosen if cosines[i] > _SIBLINGS), key=lambda i: (-cosines[i], i))
+        if len(siblings) < 2 or gram[0, 1 + self.best] < _SIBLINGS * np.sqrt(gram[0, 0] * gram[1 + self.best, 1 + self.best]):
+            return None
+        return sparse_merge(self._some(), siblings[:MOST_CANDIDATES], self._dtype)
+
+    def _equal(self, i: int) -> float:
+        """Return the share of kept values that equal candidate ``i``'s."""
+        same = sum(int((values[0] == values[1 + i]).sum()) for values in self._kept.values())
+        return same / max(1, sum(int(values.shape[1]) for values in self._kept.values()))
+
+    def _exactness(self, parents: Sequence[int]) -> tuple[Exactness | None, dict[Layer, Exactness]]:
+        """Count the kept values that equal the combination of ``parents``, with common weights and with the weights of each layer."""
+        dtype = self._dtype
+        if dtype is None or not self._kept:
+            return None, {}
+        rows = [0, *(1 + i for i in parents)]
+        some = self._some()[rows]
+        weights, stored = exact_weights(some, solve(self._blocks[:, rows][:, :, rows]).estimate, dtype)
+        chance = by_chance(some[0], rounded(weights @ some[1:], dtype))
+        whole = tuple(map(float, weights))
+        shared, layers = 0.0, dict[Layer, Exactness]()
+        for layer, kept in self._kept.items():
+            values = kept[rows]
+            exact = Exactness(_share(values, weights, dtype, stored), chance, values.shape[1], whole, stored)
+            shared += exact.share * exact.values
+            if exact.share < EXACT:  # merges may have different weights in each layer
+                start = solve(self._sums.grams[layer][:, rows][:, :, rows]).estimate
+                own, own_stored = exact_weights(_spread(values, _OF_LAYER), start, dtype)
+                share = _share(values, own, dtype, own_stored)
+                if share > exact.share:
+                    exact = replace(exact, share=share, weights=tuple(map(float, own)), stored=own_stored)
+            layers[layer] = exact
+        total = sum(each.values for each in layers.values())
+        together = sum(each.share * each.values for each in layers.values())
+        if together > shared + _BETTER * total:
+            stored = sum(each.values for each in layers.values() if each.stored) > total / 2
+            return Exactness(together / total, chance, total, whole, stored, per_layer=True), layers
+        return Exactness(shared / total, chance, total, whole, stored), layers
+
+    def _confined(self, fit: Weights, some: Floats, exact: Exactness) -> Weights:
+        """Return ``fit`` at the weights of ``exact``, with the bounds from exact values. some: (1 + m, n) of X and every candidate."""
+        assert self._dtype is not None
+        weights = dict(zip(self.parents or [self.best], exact.weights, strict=True))
+        estimate = np.array([weights.get(i, 0.0) for i in self.chosen])
+        values = some[[0, *(1 + i for i in self.chosen)]].astype(np.float64)
+        low, high = bounds(values[0], values[1:], estimate, self._dtype, exact.stored)
+        return replace(fit, estimate=estimate, low=low, high=high)
+
+    def _some(self) -> Floats:
+        """Return (1 + m, n) some kept values of all layers, of X and every candidate."""
+        step = max(1, sum(values.shape[1] for values in self._kept.values()) // _OVERALL)
+        return np.concatenate([values[:, ::step] for values in self._kept.values()], axis=1).astype(np.float64)
+
+
+def _spread(values: Floats, most: int) -> Floats:
+    """Select about ``most`` columns at most."""
+    return values[:, :: max(1, values.shape[1] // most)].astype(np.float64)
+
+
+def _share(values: Floats, weights: Floats, dtype: str, stored: bool) -> float:
+    same = 0
+    for start in range(0, values.shape[1], _PIECE):
+        piece = values[:, start : start + _PIECE].astype(np.float64)
+        same += int(equal(piece[0], piece[1:], weights, dtype, stored).sum())
+    return same / max(1, int(values.shape[1]))

@@ -1,0 +1,102 @@
+"""Builds the rows of a report: candidates as compared, and the fit."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from analyzers.checkpoints import Alignment, Checkpoint
+from analyzers.parents.collect import Sums, agreement, agreement_null, cosine, cosine_null, distance, matrix_parameters, shared
+from analyzers.parents.combination import Fitted
+from analyzers.parents.count import Chance
+from analyzers.parents.report import Candidate, Fit, LayerFit, Parent, Source, SparseMerge, SparseUpdate
+from analyzers.parents.sparse_merge import Sparse
+from analyzers.records import Interval
+
+
+def candidate_row(side: Checkpoint, source: Source, sums: Sums, column: int, alignment: Alignment, chance: Chance) -> Candidate:
+    """Build the row of candidate ``column`` of ``sums``. chance: equal values expected by chance."""
+    pairs, compared, (others, *same) = sums.pairs[column], int(sums.matrices[column, 0]), sums.others[column].tolist()
+    weight, sample = float(pairs[0]), sums.sample
+    telling, equal, by_chance = chance.telling
+    return Candidate(
+        ref=side.ref,
+        commit=side.commit,
+        public=side.public,
+        source=source,
+        parameters=matrix_parameters(alignment, column),
+        compared=compared,
+        equal_share=float(pairs[1]) / weight if compared else None,
+        equal_interval=Interval.each(sample.equal(column))[0] if compared and sample is not None else None,
+        equal_by_chance=chance.equal if compared else None,
+        distance=distance(pairs) if compared else None,
+        cosine=cosine(pairs) if compared else None,
+        cosine_interval=sample.cosine(column) if compared and sample is not None else None,
+        cosine_null=cosine_null(pairs) if compared else None,
+        agreement=agreement(pairs) if compared else None,
+        agreement_null=agreement_null(pairs) if compared else None,
+        shared=shared(pairs) if compared else None,
+        telling=telling,
+        telling_equal=equal / telling if telling else None,
+        telling_by_chance=by_chance / telling if telling else None,
+        vectors_equal=max(same) / others if others else None,
+        zeroed=float(pairs[5]) / weight if compared else None,
+    )
+
+
+def fit_rows(fitted: Fitted, sums: Sums, refs: Sequence[str]) -> Fit:
+    """Build the fit, with ``refs`` naming the candidates. Infinite intervals are limited to the range of JSON."""
+    rows = [
+        Parent(
+            ref=refs[i],
+            weight=float(fitted.weights.estimate[position]),
+            low=_finite(fitted.weights.low[position]),
+            high=_finite(fitted.weights.high[position]),
+            alike=tuple(refs[other] for other in fitted.alike[i]),
+        )
+        for position, i in enumerate(fitted.chosen)
+    ]
+    exact = fitted.exact
+    layers = [
+        LayerFit(
+            layer=layer,
+            values=0 if layer not in sums.kept else int(sums.kept[layer].shape[1]),
+            weights=tuple(map(float, fit.estimate)),
+            low=tuple(map(_finite, fit.low)),
+            high=tuple(map(_finite, fit.high)),
+            residual=fit.residual,
+            exact_share=found.share if (found := fitted.layer_exact.get(layer)) is not None else None,
+        )
+        for layer, fit in sorted(fitted.layers.items(), key=lambda each: (each[0] is not None, each[0] or 0))
+    ]
+    return Fit(
+        parents=tuple(rows),
+        weights_by="exact-values" if fitted.by_exact_values else "least-squares",
+        residual=fitted.weights.residual,
+        rounding=fitted.rounding or None,
+        condition=fitted.condition,
+        exact_share=exact.share if exact else None,
+        exact_by_chance=exact.by_chance if exact else None,
+        exact_values=exact.values if exact else 0,
+        exact_per_layer=exact is not None and exact.per_layer,
+        exact_weights=exact.weights if exact else (),
+        arithmetic="stored" if exact and exact.stored else "fp32",
+        spherical=fitted.spherical if fitted.sparse is None else None,
+        sparse=_sparse_row(fitted.sparse, refs) if fitted.sparse is not None else None,
+        exceptions=tuple(fitted.exceptions),
+        layers=tuple(layers),
+    )
+
+
+def _sparse_row(found: Sparse, refs: Sequence[str]) -> SparseMerge:
+    rows = zip(found.parents, found.factors, found.kept, strict=True)
+    return SparseMerge(
+        base=refs[found.base],
+        updates=tuple(SparseUpdate(ref=refs[i], factor=factor, kept=kept) for i, factor, kept in rows),
+        exact_share=found.share,
+        exact_by_chance=found.by_chance,
+        method=found.method or None,
+    )
+
+
+def _finite(value: float) -> float:
+    return float(np.clip(value, -1e300, 1e300))

@@ -1,0 +1,300 @@
+"""One run of a model, forward and backward, stage by stage; the tensors of every stage are yielded before the next begins.
+
+Between stages the model is unchanged: cast weights, replaced forwards and settings of torch exist only while a stage computes. As with
+activation checkpointing, a layer runs forward once more in the backward pass, so that only one layer's activations and cast weights are
+held; both runs give the same bits. The graphs of the last layers are kept instead while they are small (`saved_graphs`). The decoder
+prepares masks and positions itself: it is called with layers that only record their arguments.
+
+Axes: S sequences, L predicted tokens of each, d hidden width, V vocabulary.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from analyzers import limits
+from analyzers.language_models.layer_hooks import replaced_forward
+from analyzers.language_models.lm_head import LogitMap
+from analyzers.language_models.offload import is_offloaded, weights_read
+from analyzers.precision_variants.casts import Casts, arithmetic, attention
+from analyzers.precision_variants.headroom import Peaks
+from analyzers.precision_variants.losses import log_probabilities, logits_gradient
+from analyzers.precision_variants.measurements import Kind
+from analyzers.precision_variants.model_parts import ModelParts
+from analyzers.precision_variants.saved_graphs import Graph, SavedGraphs, saved_bytes
+from analyzers.precision_variants.variant_weights import STORED, Leaf, Rounding, Weights, in_place
+from analyzers.precision_variants.variants import Settings
+
+_Output = tuple[str, Tensor, int]
+"""Name and output of a module, and the number of writes into it so far."""
+
+_NO_COMPUTATION = (nn.Dropout, nn.Identity)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Captured:
+    """One tensor of a run, named as in `report.TensorError`. Gradients include the loss scale."""
+
+    kind: Kind
+    name: str
+    layer: int | None
+    tensor: Tensor
+
+    @property
+    def key(self) -> tuple[Kind, str, int | None]:
+        """What a run has one tensor of."""
+        return self.kind, self.name, self.layer
+
+
+@dataclass(frozen=True, slots=True)
+class PassOptions:
+    """How to run: settings, attention implementation, rounding of the weights beforehand; inside: also capture modules within layers; kept:
+    bytes of graphs that are kept for the backward pass.
+    """
+
+    settings: Settings
+    attention: str
+    rounding: Rounding = STORED
+    inside: bool = False
+    kept: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The arguments of a layer except the hidden states. by_name: these are passed as a keyword argument."""
+
+    positional: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    by_name: bool
+
+
+class StagedPass:
+    """A run over ``token_ids`` (S, L + 1). Exhaust `forward`, then `backward`, which can be repeated.
+
+    logits: (S, L, V); log_p: (S, L) fp32, of the chosen tokens; forward_peaks, weight_peaks, backward_peaks (of the last backward pass).
+    """
+
+    def __init__(self, anatomy: ModelParts, token_ids: Tensor, options: PassOptions) -> None:
+        self.anatomy = anatomy
+        self.options = options
+        self.forward_peaks, self.backward_peaks, self.weight_peaks = Peaks(), Peaks(), Peaks()
+        self._input_ids, self._targets = token_ids[:, :-1], token_ids[:, 1:]
+        self._parts = Casts(anatomy, options.settings, token_ids.device.type)
+        self._weights = Weights(anatomy, options.settings, options.rounding)
+        self._buffers = self._weights.buffers()
+        self._hidden: list[Tensor] = []
+        self._calls: list[_Call] = []
+        self._offloaded = is_offloaded(anatomy.layers[0])
+        self._copies = options.inside
+        self._graphs = SavedGraphs(0 if self._offloaded else limits.PRECISION_KEPT_BYTES if options.kept is None else options.kept)
+        self.logits: Tensor
+        self.log_p: Tensor
+
+    def forward(self) -> Iterator[list[Captured]]:
+        """Embeddings; layers (the modules inside first); logits."""
+        last = len(self.anatomy.layers)
+        with self._stage(), torch.enable_grad():
+            self._embedding_leaves = self._weights.leaves(self.anatomy.outside, False)
+            self._embedded = self._decoder(self._embedding_leaves, None)
+        yield [self._boundary("embeddings", self._embedded.detach(), [])]
+        for layer in range(last):
+            with self._stage():
+                self._graphs.make_room()
+                graph, outputs = self._run_layer(layer)
+                if not self._copies and any(tensor._version != version for _, tensor, version in outputs):
+                    self._copies = True  # a module has written into the output of another
+                    del graph, outputs
+                    graph, outputs = self._run_layer(layer)
+                self.weight_peaks.add((layer, leaf.name, leaf.tensor) for leaf in graph.leaves)
+                output = graph.output.detach()
+                self._graphs.keep(graph)
+                del graph
+            captured = [Captured("inside", name, layer, tensor) for name, tensor, _ in outputs] if self.options.inside else []
+            captured.append(self._boundary(f"layers.{layer}", output, outputs))
+            del outputs
+            yield captured
+            del captured
+        with self._stage():
+            with torch.no_grad():
+                self._final = self._decoder(self._weights.leaves(self.anatomy.outside, False), self._hidden[last])
+            self._head_leaves = self._weights.leaves([self.anatomy.head], False)
+            with torch.enable_grad(), in_place(self._head_leaves):
+                self._head_input = self._final.detach().requires_grad_()
+                with self._parts.autocast():
+                    logits = self._parts.logits(self._head_input)
+                self.logits = LogitMap.of(self.anatomy.model)(logits)
+            self._targets = self._targets.to(self.logits.device)
+            self.log_p = log_probabilities(self.logits, self._targets)
+        for layer, leaves in ((-1, self._embedding_leaves), (last, self._head_leaves)):
+            self.weight_peaks.add((layer, leaf.name, leaf.tensor) for leaf in leaves)
+        self.forward_peaks.add([(last, "final norm", self._final), (last, "logits", self.logits)])
+        yield [Captured("logits", "logits", None, self.logits.detach())]
+
+    def backward(self, coefficients: Tensor, scale: float) -> Iterator[list[Captured]]:
+        """Gradients of scale times the loss, from the logits down to the embeddings. coefficients: (S, L), see `losses`."""
+        self.backward_peaks = Peaks()
+        last = len(self.anatomy.layers)
+        with self._stage():
+            gradient = logits_gradient(self.logits, self._targets, coefficients * scale)
+            self.backward_peaks.add([(last, "logits", gradient)])
+        yield [Captured("logits_grad", "logits", None, gradient)]
+        with self._stage():
+            inputs = [self._head_input, *(leaf.tensor for leaf in self._head_leaves)]
+            final_gradient, *head_gradients = _gradients(self.logits, inputs, gradient, retain=True)
+            gradients = {leaf.name: each for leaf, each in zip(self._head_leaves, head_gradients, strict=True)}
+            self.backward_peaks.add([(last, "final norm", final_gradient)])
+            leaves = self._weights.leaves(self.anatomy.outside, False)
+            with torch.enable_grad():
+                hidden = self._hidden[last].detach().requires_grad_()
+                final = self._decoder(leaves, hidden)
+            gradient, *norm_gradients = _gradients(final, [hidden, *(leaf.tensor for leaf in leaves)], final_gradient)
+            del final, final_gradient
+            for leaf, each in zip(leaves, norm_gradients, strict=True):
+                _add(gradients, leaf.name, each)
+            del leaves, head_gradients, norm_gradients
+        yield [self._boundary_gradient(last, gradient, [])]
+        for layer in reversed(range(last)):
+            with self._stage():
+                graph = self._graphs.take(layer) or self._run_layer(layer)[0]
+                leaves, edges = graph.leaves, graph.edges
+                inputs = [graph.hidden, *(leaf.tensor for leaf in leaves)]
+                results = _gradients(graph.output, [*inputs, *edges.values()], gradient)
+                del graph
+                gradient, inside = results[0], list(zip(edges, results[len(inputs) :], strict=True))
+                parameters = [(leaf.name, each) for leaf, each in zip(leaves, results[1 : len(inputs)], strict=True)]
+                del results, leaves, inputs, edges  # an edge holds its graph, and so the weights
+            captured = [Captured("inside_grad", name, layer, each) for name, each in inside] if self.options.inside else []
+            captured += [Captured("parameter_grad", name, layer, each) for name, each in parameters]
+            captured.append(self._boundary_gradient(layer, gradient, [*inside, *parameters]))
+            yield captured
+            del inside, parameters, captured
+        with self._stage():
+            inputs = [leaf.tensor for leaf in self._embedding_leaves]
+            for leaf, each in zip(self._embedding_leaves, _gradients(self._embedded, inputs, gradient, retain=True), strict=True):
+                _add(gradients, leaf.name, each)
+        self.backward_peaks.add((-1, name, each) for name, each in gradients.items())
+        yield [Captured("parameter_grad", name, None, each) for name, each in gradients.items()]
+
+    @contextmanager
+    def _stage(self) -> Iterator[None]:
+        device = self._input_ids.device.type
+        with arithmetic(self.options.settings, device), attention(self.anatomy.model, self.options.attention), in_place(self._buffers):
+            yield
+
+    def _boundary(self, name: str, hidden: Tensor, inside: Sequence[_Output]) -> Captured:
+        """Keep the output of a stage for the backward pass."""
+        layer = len(self._hidden) - 1
+        self._hidden.append(hidden)
+        self.forward_peaks.add([*((layer, inner, tensor) for inner, tensor, _ in inside), (layer, name, hidden)])
+        return Captured("hidden", name, layer, hidden)
+
+    def _boundary_gradient(self, above: int, gradient: Tensor, inside: Sequence[tuple[str, Tensor]]) -> Captured:
+        """The gradient that leaves layer ``above``, after those inside it."""
+        layer = above - 1
+        name = f"layers.{layer}" if above else "embeddings"
+        self.backward_peaks.add([*((above, inner, each) for inner, each in inside), (layer, name, gradient)])
+        return Captured("hidden_grad", name, layer, gradient)
+
+    def _run_layer(self, layer: int) -> tuple[Graph, list[_Output]]:
+        """Run a layer with autograd. Returns also the outputs of its modules, copied where others write into them."""
+        edges: dict[str, GradientEdge] = {}
+        outputs: list[_Output] = []
+
+        def on_output(name: str, tensor: Tensor) -> None:
+            output = tensor.detach().clone() if self._copies else tensor.detach()
+            outputs.append((name, output, output._version))
+            if tensor.requires_grad:
+                edges[name] = get_gradient_edge(tensor)
+
+        with weights_read(self.anatomy.layers[layer]):
+            leaves = self._weights.leaves(self.anatomy.inside[layer].values(), True)
+            with torch.enable_grad(), self._hooks(layer, on_output), saved_bytes(leaves) as sizes:
+                hidden = self._hidden[layer].detach().requires_grad_()
+                output = self._layer(layer, hidden, leaves)
+        return Graph(layer, hidden, output, leaves, edges, sum(sizes.values())), outputs
+
+    def _layer(self, layer: int, hidden: Tensor, leaves: Sequence[Leaf]) -> Tensor:
+        module, call, attention = self.anatomy.layers[layer], self._calls[layer], self.anatomy.attentions[layer]
+        with ExitStack() as stack:
+            if self._offloaded:  # accelerate's forward would read the weights again, over the leaves
+                stack.enter_context(replaced_forward(module, partial(type(module).forward, module)))
+            stack.enter_context(in_place(leaves))
+            stack.enter_context(self._parts.applied(self.anatomy.inside[layer].values(), attention))
+            stack.enter_context(self._parts.autocast())
+            hidden = self._parts.to_stream(hidden)
+            positional = call.positional if call.by_name else (hidden, *call.positional)
+            keywords = {**call.keywords, "hidden_states": hidden} if call.by_name else call.keywords
+            result = module(*positional, **keywords)
+            return self._parts.to_stream(cast(Tensor, result[0] if isinstance(result, tuple) else result))
+
+    def _decoder(self, leaves: Sequence[Leaf], result: Tensor | None) -> Tensor:
+        """The input of the first layer; or, given the ``result`` of the last layer, the output of the decoder."""
+        calls: list[_Call] = []
+        inputs: list[Tensor] = []
+        with ExitStack() as stack:
+            for layer, number in zip(self.anatomy.layers, self.anatomy.results, strict=True):
+                returned = result if layer is self.anatomy.layers[-1] else None
+                stack.enter_context(replaced_forward(layer, _recording(number, calls, inputs, returned)))
+            stack.enter_context(in_place(leaves))
+            stack.enter_context(self._parts.applied(self.anatomy.outside, None))
+            stack.enter_context(self._parts.autocast())
+            final = cast(Any, self.anatomy.decoder)(input_ids=self._input_ids, use_cache=False).last_hidden_state
+        if result is None:
+            self._calls = calls
+            return inputs[0]
+        return cast(Tensor, final)
+
+    @contextmanager
+    def _hooks(self, layer: int, on_output: Callable[[str, Tensor], None]) -> Iterator[None]:
+        """Within the context, ``on_output`` is called with the output of each module of the layer that computes something."""
+
+        def hook(name: str) -> Callable[..., None]:
+            def forward_hook(module: nn.Module, arguments: Any, result: Any) -> None:
+                output = result[0] if isinstance(result, tuple) else result
+                if isinstance(output, Tensor) and output.is_floating_point():
+                    on_output(name, output)
+
+            return forward_hook
+
+        with ExitStack() as stack:
+            for name, module in self.anatomy.inside[layer].items():
+                computes = bool(module._parameters) or not next(module.children(), None)
+                if name and computes and not isinstance(module, _NO_COMPUTATION):
+                    stack.callback(module.register_forward_hook(hook(name)).remove)
+            yield
+
+
+def _gradients(output: Tensor, inputs: Sequence[Any], gradient: Tensor, retain: bool = False) -> list[Tensor]:
+    """Gradients with respect to ``inputs``; zeros for one that is unused (a scalar for an edge). retain: keep the graph."""
+    gradients = torch.autograd.grad(
+        output, cast(Any, inputs), gradient.to(output.device, output.dtype), retain_graph=retain, allow_unused=True
+    )
+
+    def zero(of: Any) -> Tensor:
+        return torch.zeros_like(of) if isinstance(of, Tensor) else gradient.new_zeros(())
+
+    return [zero(of) if result is None else result for of, result in zip(inputs, gradients, strict=True)]
+
+
+def _add(gradients: dict[str, Tensor], name: str, gradient: Tensor) -> None:
+    """Accumulate, for tied weights."""
+    gradients[name] = gradients[name] + gradient.to(gradients[name].device) if name in gradients else gradient
+
+
+def _recording(number: int | None, calls: list[_Call], inputs: list[Tensor], result: Tensor | None) -> Callable[..., Any]:
+    """A layer's forward that records its arguments and returns the hidden states, or ``result``. number: of its outputs."""
+
+    def forward(*positional: Any, **keywords: Any) -> Any:
+        hidden = positional[0] if positional else keywords.pop("hidden_states")
+        inputs.append(hidden)
+        calls.append(_Call(positional[1:], keywords, not positional))
+        output = hidden if result is None else result
+        return output if number is None else (output, *[None] * (number - 1))
+
+    return forward

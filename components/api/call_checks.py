@@ -1,0 +1,114 @@
+"""Calls of endpoints as HTTP requests: which endpoint is meant, and the status and sentence for one that cannot be accepted.
+
+The answers are fixed sentences: they repeat nothing of what was sent, which may hold a token.
+"""
+
+import json
+import re
+from typing import Any, NamedTuple
+
+import gradio as gr
+
+from analyzers import limits
+from analyzers.untrusted_json import InvalidJson, JsonTooLarge, check_counts, parse_json
+from components.running.gradio_internals import has_session, session_of
+from components.running.queue_limits import RESTARTING, accepts, is_closing
+from components.site.identity import Client
+from components.text import numbers
+
+REQUEST_VALUES = 100_000  # Lists, objects, texts and commas in a request, which are held in memory.
+_CALL = re.compile(r"(?:/gradio_api)?/(?:queue/(?P<join>join)|(?P<kind>call/v2|call|run|api)/(?P<name>[^/]+))/?")
+_EVENT = re.compile(r"(?:/gradio_api)?/call/(?:v2/)?[^/]+/(?P<event>[^/]+)/?")
+_DATA = "/queue/data"
+
+NO_ENDPOINT = "There is no such endpoint: /gradio_api/info lists them."
+NOT_A_CALL = "This is not a call that the app understands: /gradio_api/info describes every endpoint and its values."
+UNKNOWN_FIELD = "One of the fields is not a parameter of this endpoint: /gradio_api/info lists its parameters."
+TOO_MANY_VALUES = (
+    f"A request may have {REQUEST_VALUES:,} values in {limits.JSON_DEPTH} levels "
+    "at most, as JSON in UTF-8: /gradio_api/info describes every endpoint."
+)
+NO_SESSION = "There is no such session or call here: its result may have been read already. Make the call again."
+FULL = "Too many calls are waiting already: try again later."
+
+
+class Refusal(NamedTuple):
+    """What is answered in place of accepting a call."""
+
+    status: int
+    sentence: str
+
+
+def is_call(method: str, path: str) -> bool:
+    """Whether a request makes a call, with a body for `check_call`."""
+    return method == "POST" and _CALL.fullmatch(path) is not None
+
+
+def is_bounded(body: bytes) -> bool:
+    """Whether a body is small once it is parsed, whoever parses it. What is no JSON may be refused, too."""
+    try:
+        check_counts(body, REQUEST_VALUES)
+    except JsonTooLarge:
+        return False
+    return b"\0" not in body  # as it has in UTF-16 and UTF-32, whose characters could be taken for quotes
+
+
+def check_call(app: gr.Blocks, path: str, body: bytes, client: Client) -> Refusal | bytes:
+    """The body of a call of ``app`` by a client, completed where last values with defaults are missing; or why it is not accepted."""
+    match = _CALL.fullmatch(path)
+    try:
+        call: Any = parse_json(body, values=REQUEST_VALUES)
+    except InvalidJson:
+        call = None
+    if match is None or not isinstance(call, dict):
+        return Refusal(422, NOT_A_CALL)
+    index = call.get("fn_index") if match["join"] or match["kind"] in ("run", "api") else None
+    if index is None and match["name"]:
+        index = next((number for number, endpoint in app.fns.items() if endpoint.api_name == match["name"]), -1)
+    if type(index) is not int:
+        return Refusal(422, NOT_A_CALL)
+    if index not in app.fns:
+        return Refusal(404, NO_ENDPOINT)
+    refusal = _check_fields(app, match["name"], call) if match["kind"] == "call/v2" else _check_values(app, index, call)
+    if is_closing():
+        return Refusal(503, RESTARTING)
+    if refusal is None and match["kind"] not in ("run", "api") and not accepts(app, index, client):
+        return Refusal(503, FULL)
+    return refusal or json.dumps(call).encode()
+
+
+def stream(app: gr.Blocks, path: str, session: str | None) -> str | Refusal | None:
+    """The session whose results are asked for, or why they cannot be streamed; None where nothing of the kind is asked for."""
+    if path.endswith(_DATA) and session is not None:
+        return session if has_session(app, session) else Refusal(404, NO_SESSION)
+    match = _EVENT.fullmatch(path)
+    return (session_of(app, match["event"]) or Refusal(404, NO_SESSION)) if match else None
+
+
+def _check_fields(app: gr.Blocks, name: str, call: dict[str, Any]) -> Refusal | None:
+    described: Any = app.get_api_info()["named_endpoints"].get(f"/{name}")
+    if described is None:
+        return Refusal(404, NO_ENDPOINT)
+    parameters = {each["parameter_name"] for each in described["parameters"]}
+    if not call.keys() <= parameters | {"oauth_token"}:
+        return Refusal(422, UNKNOWN_FIELD)
+    required = (each["parameter_name"] for each in described["parameters"] if not each["parameter_has_default"])
+    missing = next((each for each in required if each not in call), None)
+    return None if missing is None else Refusal(422, f"{missing} is missing: /gradio_api/info describes every parameter.")
+
+
+def _check_values(app: gr.Blocks, index: int, call: dict[str, Any]) -> Refusal | None:
+    """Add the defaults of the last parameters where their values are missing."""
+    values, endpoint = call.get("data"), app.fns[index]
+    if not isinstance(values, list):
+        return Refusal(422, NOT_A_CALL)
+    given, needed = len(values), len(endpoint.inputs)
+    if given == needed or endpoint.cancels or given == sum(not each.skip_api for each in endpoint.inputs):
+        return None
+    described: Any = app.get_api_info()["named_endpoints"].get(f"/{endpoint.api_name}", {"parameters": ()})
+    missing = described["parameters"][given:] if given < needed else ()
+    if missing and all(each["parameter_has_default"] for each in missing):  # a client of an earlier version, with fewer parameters
+        values.extend(each["parameter_default"] for each in missing)
+        return None
+    are = "is" if needed == 1 else "are"
+    return Refusal(422, f"{numbers.plural(needed, 'value')} {are} needed here, one for each parameter, and {given:,} came.")

@@ -1,0 +1,192 @@
+"""The library for programs and agents: search it, read it, add to it. Nothing here reads weights."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
+
+import gradio as gr
+
+from analyzers import ANALYZERS, limits
+from analyzers.checkpoints import DTYPE_BITS
+from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.tensor import PACKED_BITS
+from analyzers.dtype_detection.lineage import FORMAT_OF
+from analyzers.dtype_detection.report import RiskLevel, Verdict
+from analyzers.errors import InvalidRequest, LibraryUnavailable
+from analyzers.untrusted_json import parse_json
+from components.api.parameters import named_arguments, parameters, with_parameters
+from components.api.registration import Endpoint, one_sentence, register
+from components.forms.form import validated_json
+from components.library import DECISIONS, FLAG_REASONS, PRECISIONS, Library, Query, model_id
+from components.library_page.contributing import add_label as add
+from components.site import addresses, stored_results
+from components.site.identity import identity, our_library
+
+_PAGED = 'Answers {"rows", "total", "page", "pages"}, 50 rows a page.'
+FIND_MODELS = (
+    "Search the models with labels or stored results, one row each: the training precision by its labels (precision, contributors, "
+    "disputed), the storage dtype, the formats its values provably passed through, whether its weights fit fp16, and the id of its "
+    f"stored passport. Reads stored facts; computes nothing. {_PAGED}"
+)
+FIND_LABELS = f"Search the labels: who says that a model was trained in which precision, with the evidence (a link or a quote). {_PAGED}"
+FIND_RESULTS = (
+    f"Search the stored results of analyses of public checkpoints, without the reports themselves, which stored_result gives. {_PAGED}"
+)
+CONSENSUS = (
+    "The consensus of the labels of one model (org/name): the precision that most contributors name (null for none, or a tie), whether "
+    "they disagree, every current label with its evidence, contributor and state, and the replaced and hidden ones."
+)
+STORED = "A stored report by its id (64 hex digits), exactly as it was stored: the JSON of the analysis."
+ADD = (
+    "Label a model on the Hub, public or gated, with the precision it was trained in. Needs evidence: a link or a quote. Attributed to "
+    "the caller's login if the app has logins; otherwise to a secret of the caller, which must be sent as a cookie, mantissa=SECRET. The "
+    'answer says whether the label is "saved here" or "published".'
+)
+FLAG = (
+    f"Report that a label (by its id) is wrong; flags of {limits.FLAGS} contributors with a login hide it. "
+    f"reason: one of: {'; '.join(FLAG_REASONS)}; for moderators also: {'; '.join(DECISIONS)}."
+)
+PARAMETERS = {
+    "text": "Words to search for in models, contributors and evidence; all of them must occur.",
+    "model": "A model on the Hub: org/name, without a revision.",
+    "precision": f"A training precision: one of {', '.join(PRECISIONS)}.",
+    "storage": "A dtype that weights are stored in, such as F32 or BF16.",
+    "passed_through": "A format that the values provably passed through, such as bf16.",
+    "trained_in": "The training precision according to the stored report: one of the precisions, or undecided.",
+    "fp16_risk": f"Whether the weights fit fp16: one of {', '.join(get_args(RiskLevel))}.",
+    "analyzer": f"One of {', '.join(ANALYZERS)}.",
+    "contributor": "Labels or results of this contributor: the name exactly as listed.",
+    "disputed": "true: only where labels disagree; false: only where they do not; null (default): both.",
+    "current": "Leave out labels that their contributor has replaced, or that flags have hidden (default true).",
+    "sort": "Column to sort by, such as model or created (default: newest first).",
+    "descending": "Largest or newest first (default true).",
+    "page": "Which page, from 1 (default 1).",
+    "id": "The id of a report, 64 hex digits.",
+    "evidence": "Where the precision is documented: a link (https://...); or give a quote.",
+    "quote": "A quote that documents the precision, with its source.",
+}
+FLAG_PARAMETERS = {
+    "label": "The id of the label, as find_labels and consensus give it.",
+    "reason": f"One of: {'; '.join(FLAG_REASONS)}.",
+    "text": "Details (optional).",
+}
+
+
+_FACTS = ("storage", "passed_through", "trained_in", "fp16_risk")
+_ORDER = ("sort", "descending", "page")
+# The fields of a query that each list knows.
+_FIELDS = {
+    "models": ("text", "precision", *_FACTS, "disputed", *_ORDER),
+    "labels": ("text", "model", "precision", "contributor", "current", "disputed", *_ORDER),
+    "results": ("text", "model", "analyzer", *_FACTS, "contributor", *_ORDER),
+}
+# The values that a column can have. Others, such as the quantized types of GGUF, are known where a stored result has them.
+_KNOWN: dict[str, tuple[str, ...]] = {
+    "precision": PRECISIONS,
+    "trained_in": (*PRECISIONS, "undecided"),
+    "storage": (*DTYPE_BITS, *PACKED_BITS),
+    "passed_through": (*FORMAT_OF.values(), "fp4_e2m1", "mxfp4", "nvfp4", *get_args(Verdict)),
+    "fp16_risk": get_args(RiskLevel),
+}
+
+
+def finder(kind: str) -> Callable[..., dict[str, Any]]:
+    """The endpoint that searches a list of the library: ``models``, ``labels`` or ``results``."""
+
+    def answer(*values: Any, **named: Any) -> dict[str, Any]:
+        with one_sentence():
+            query = validated_json(Query, named_arguments(answer, values, named))
+            ours = our_library()
+            _check_filters(ours, query)
+            found: dict[str, Any] = getattr(ours, kind)(query).model_dump(mode="json")
+            return found
+
+    endpoint: Callable[..., dict[str, Any]] = with_parameters(answer, f"find_{kind}", parameters(Query, _FIELDS[kind]), dict[str, Any])
+    return endpoint
+
+
+def _check_filters(library: Library, query: Query) -> None:
+    """Refuse a filter that no row can match, which would silently find nothing. Raises InvalidRequest."""
+    if query.model:
+        model_id(query.model)
+    for name, known in (_KNOWN | {"analyzer": tuple(ANALYZERS)}).items():
+        value = getattr(query, name)
+        if value and value not in known and value not in library.facets("results").get(name, {}):
+            raise InvalidRequest(f"{name} must be one of {', '.join(known)}, not {quoted(value)}.")
+
+
+def consensus(model: str) -> dict[str, Any]:
+    """See `CONSENSUS`."""
+    with one_sentence():
+        name = model_id(*_texts(model=model))
+        ours = our_library()
+        answer: dict[str, Any] = ours.consensus(name).model_dump(mode="json")
+        answer["replaced"] = [row.model_dump(mode="json") for row in ours.history(name) if not row.current]
+        return answer | {"badge": addresses.badge(name)}
+
+
+def stored_result(id: str) -> dict[str, Any]:
+    """See `STORED`."""
+    with one_sentence():
+        ours, name = our_library(), _texts(id=id)[0][:64]
+        row = ours.result_row(name)
+        found = ours.result(name) if row is not None and ours.is_available(row.result.models) else None
+        if found is None and not stored_results.is_restored():
+            raise LibraryUnavailable(stored_results.NOT_RESTORED)
+        if found is None:
+            raise InvalidRequest("There is no stored result with this id: check it, or run the analysis again.")
+        answer: dict[str, Any] = parse_json(found)
+        return answer
+
+
+def add_label(
+    request: gr.Request,
+    profile: gr.OAuthProfile | None,
+    model: str,
+    precision: str,
+    evidence: str = "",
+    quote: str = "",
+) -> dict[str, Any]:
+    """See `ADD`."""
+    with one_sentence():
+        texts = _texts(model=model, precision=precision, evidence=evidence, quote=quote)
+        saved: dict[str, Any] = add(identity(profile, request), *texts).model_dump(mode="json")
+        return saved
+
+
+def flag_label(
+    request: gr.Request, profile: gr.OAuthProfile | None, label: str, reason: str = FLAG_REASONS[0], text: str = ""
+) -> dict[str, Any]:
+    """See `FLAG`."""
+    with one_sentence():
+        label, reason, text = _texts(label=label, reason=reason, text=text)
+        saved = our_library().add_flag(label, reason, identity(profile, request), text)
+        answer: dict[str, Any] = saved.model_dump(mode="json")
+        return answer
+
+
+def endpoints() -> Iterator[Endpoint]:
+    """The endpoints of the library, which answer at once."""
+    for function, about in (
+        (finder("models"), FIND_MODELS),
+        (finder("labels"), FIND_LABELS),
+        (finder("results"), FIND_RESULTS),
+        (consensus, CONSENSUS),
+        (stored_result, STORED),
+        (add_label, ADD),
+    ):
+        yield Endpoint(function, about, PARAMETERS, "answer")
+    yield Endpoint(flag_label, FLAG, FLAG_PARAMETERS, "answer")
+
+
+def add_endpoints(app: gr.Blocks) -> None:
+    """Register the endpoints. Call inside the Blocks."""
+    for each in endpoints():
+        register(app, each)
+
+
+def _texts(**values: Any) -> list[str]:
+    """The values of parameters, for which a program may send any JSON; null is empty. Raises InvalidRequest."""
+    for name, value in values.items():
+        if value is not None and not isinstance(value, str):
+            raise InvalidRequest(f"{name} must be text.")
+    return [value or "" for value in values.values()]

@@ -1,0 +1,78 @@
+"""Endpoints: what they answer, and their registration with Gradio. An error is one sentence."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import gradio as gr
+from gradio.events import api
+
+from components.running.async_steps import in_background
+from components.running.jobs import sentence
+from components.running.queue_limits import JobQueue
+
+
+class Endpoint(NamedTuple):
+    """A function for programs, registered under its name.
+
+    about: what it answers; parameters: a description of each, on one line; returns: what its output is called; queue: of its jobs, None
+    if it answers at once; former: kept for clients of an earlier version, and hidden from agents. A generator yields progress, and its
+    answer last.
+    """
+
+    function: Callable[..., Any]
+    about: str
+    parameters: Mapping[str, str]
+    returns: str
+    queue: JobQueue | None = None
+    former: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.function.__name__
+
+    def signature(self) -> dict[str, inspect.Parameter]:
+        """The described parameters, by name."""
+        signature = inspect.signature(self.function, eval_str=True).parameters
+        return {name: parameter for name, parameter in signature.items() if name in self.parameters}
+
+
+_YIELDS = 'Yields progress ({"done", "total", "unit", "note"}); the last item is the answer.'
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """Raise any error inside it as gr.Error with one sentence."""
+    try:
+        yield
+    except Exception as error:
+        raise gr.Error(sentence(error), print_exception=False) from None
+
+
+def register(app: gr.Blocks, endpoint: Endpoint) -> None:
+    """Register ``endpoint`` with ``app``, publicly. Call inside the Blocks."""
+    options: dict[str, Any] = {"queue": False}
+    if endpoint.queue is not None:  # the job itself waits for its turn
+        options = {"concurrency_limit": None, "concurrency_id": endpoint.queue.name}
+    function, about = endpoint.function, endpoint.about
+    if inspect.isgeneratorfunction(function):
+        function, about = _background(function), f"{about} {_YIELDS}"
+    made = api(function, api_name=endpoint.name, api_description=about, api_visibility="public", **options)
+    labels = [*(endpoint.parameters[name] for name in endpoint.signature()), endpoint.returns]
+    for number, label in zip([*made["inputs"], *made["outputs"]], labels, strict=True):
+        if isinstance(component := app.blocks[number], gr.components.Component):  # as all inputs and outputs are
+            component.label = label
+
+
+def _background(function: Callable[..., Any]) -> Any:
+    """``function``, a generator, as an asynchronous one that takes the request and the login first."""
+    made: Any = in_background(lambda request, login, *values: function(*values))
+    first = {"request": gr.Request, "login": gr.OAuthToken | None}
+    added = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind) for name, kind in first.items()]
+    signature = inspect.signature(function)
+    made.__name__ = function.__name__
+    made.__signature__ = signature.replace(parameters=[*added, *signature.parameters.values()])
+    made.__annotations__ = first | function.__annotations__
+    return made

@@ -1,0 +1,270 @@
+"""The figures of gradient conflict: by layer, between samples, by batch size, by activation, and compared with the published run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from analyzers.gradient_conflict.columns import excerpts, unit_name
+from analyzers.gradient_conflict.report import ConflictReport
+from analyzers.records import Interval
+from components.conflict.text import sides
+from components.plots.marks import COLOUR_BAR, error_bars, line, marked, only_value, say_only, square
+from components.plots.style import COLOURS, GREY, LIMIT, exactly, label, layout, legend, text
+from components.text import numbers
+
+CHANCE = "dashed: unrelated gradients, about 50%"
+
+
+def rates(report: ConflictReport) -> go.Figure:
+    """The conflict rate of each layer with its 95% interval, for top-k and the original."""
+
+    def details(row: Any) -> list[str]:
+        return [exactly(row.conflict_rate), numbers.between(row.interval), f"{row.pairs:,}", exactly(row.conflict_rate_historic)]
+
+    hover = "layer %{x}<br>%{customdata[0]} in conflict<br>95%: %{customdata[1]}<br>%{customdata[2]} pairs"
+    hover += "<br>rate as published %{customdata[3]}"
+    return _of_layers(report, "conflict_rate", "interval", hover, details)
+
+
+def similarity(report: ConflictReport) -> go.Figure:
+    """The gradient-norm similarity by layer, for top-k and the original."""
+
+    def details(row: Any) -> list[str]:
+        within: Interval | None = row.magnitude_interval
+        return [
+            numbers.magnitude(row.magnitude_similarity),
+            "" if within is None else f"{numbers.magnitude(within.low)} to {numbers.magnitude(within.high)}",
+        ]
+
+    hover = "layer %{x}<br>similarity %{customdata[0]}<br>95%: %{customdata[1]}"
+    return _of_layers(report, "magnitude_similarity", "magnitude_interval", hover, details)
+
+
+def batches(report: ConflictReport) -> go.Figure:
+    """Conflict between mean gradients by batch size, for units and for the whole gradient; single samples have size 1."""
+    curves = []
+    for name, found in sides(report):
+        model, rows = found.model, found.batch_curve
+        unit = [(model.conflict_rate, model.mean_cosine), *((row.conflict_rate, row.mean_cosine) for row in rows)]
+        whole = [(model.whole.conflict_rate, model.whole.mean_cosine)]
+        whole += [(row.whole_conflict_rate, row.whole_mean_cosine) for row in rows]
+        curves += [(name, unit), ("whole gradient" if report.original is None else f"whole gradient, {name}", whole)]
+    ticks = [1, *(row.batch_size for row in report.batch_curve)]
+    hover = "batches of %{x}<br>%{customdata[0]} in conflict<br>mean cosine %{customdata[1]}"
+    traces = [
+        line(
+            name,
+            ticks,
+            _percent([rate for rate, _ in pairs]),
+            index,
+            hover,
+            [[exactly(rate), numbers.magnitude(cosine)] for rate, cosine in pairs],
+        )
+        for index, (name, pairs) in enumerate(curves)
+    ]
+    figure = _figure(traces, "pairs in conflict, %", _has_chance(report))
+    figure.update_xaxes(title="samples in a batch", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks])
+    return figure
+
+
+def deciles(report: ConflictReport) -> go.Figure:
+    """The conflict rate of each decile of the neurons by activity, least active first."""
+    hover = "decile %{x}<br>%{customdata[0]} in conflict<br>95%: %{customdata[1]}"
+    hover += "<br>%{customdata[2]} neurons, mean |activation| %{customdata[3]}"
+    traces = []
+    for index, (name, found) in enumerate(sides(report)):
+        rows = found.deciles
+        details = [
+            [exactly(row.conflict_rate), numbers.between(row.interval), f"{row.neurons:,}", numbers.magnitude(row.mean_activation)]
+            for row in rows
+        ]
+        values, intervals = [row.conflict_rate for row in rows], [row.interval for row in rows]
+        traces.append(_with_intervals(name, [row.decile for row in rows], values, intervals, index, hover, details, 100))
+    figure = _figure(traces, "pairs in conflict, %", _has_chance(report))
+    figure.update_xaxes(title="decile of the neurons by activation", dtick=1, range=[0.6, 10.4])
+    return figure
+
+
+def published(report: ConflictReport) -> go.Figure:
+    """The published conflict rates, and those of this run if it has the published setting."""
+    from analyzers.gradient_conflict.published import comparable
+    from analyzers.gradient_conflict.published import published as rows_of
+
+    curves: list[tuple[str, list[tuple[int, float | None, float | None]]]] = []
+    curves.append(("published", [(row.layer, row.conflict_rate, row.magnitude_similarity) for row in rows_of()]))
+    if comparable(report):
+        ours = sorted(report.layers, key=lambda row: row.layer)
+        curves.append(("this run", [(row.layer, row.conflict_rate_historic, row.magnitude_similarity_historic) for row in ours]))
+    hover = "layer %{x}<br>%{customdata[0]}, similarity %{customdata[1]}"
+    traces = []
+    for index, (name, rows) in enumerate(curves):
+        details = [[exactly(rate), numbers.magnitude(alike)] for _, rate, alike in rows]
+        traces.append(line(name, [layer for layer, _, _ in rows], _percent([rate for _, rate, _ in rows]), index, hover, details))
+    figure = _figure(traces, "rate as published, %", chance=True)
+    figure.update_xaxes(title="layer", nticks=8)
+    return figure
+
+
+def _of_layers(report: ConflictReport, field: str, interval: str, hover: str, details: Callable[[Any], list[str]]) -> go.Figure:
+    """A field of each layer with its interval; rates in percent, with the line of chance."""
+    is_rate = field == "conflict_rate"
+    traces = []
+    for index, (name, found) in enumerate(sides(report)):
+        rows = sorted(found.layers, key=lambda row: row.layer)
+        values, intervals = ([getattr(row, each) for row in rows] for each in (field, interval))
+        layers = [row.layer for row in rows]
+        traces.append(_with_intervals(name, layers, values, intervals, index, hover, [details(row) for row in rows], 100 if is_rate else 1))
+    figure = _figure(traces, "pairs in conflict, %" if is_rate else "gradient-norm similarity", is_rate and _has_chance(report))
+    last = max((row.layer for row in report.layers), default=0)
+    figure.update_xaxes(title="layer", tick0=0, dtick=max(1, -(-last // 8)), range=[-0.4, last + 0.4])
+    return figure
+
+
+def _figure(traces: Sequence[go.Scatter], title: str, chance: bool) -> go.Figure:
+    """The figure of ``traces``. chance: with the line of unrelated gradients, which the axis includes."""
+    figure = go.Figure(list(traces), layout(340))
+    figure.update_yaxes(title=title, nticks=6)
+    if chance:
+        figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=50, y1=50, line=LIMIT, layer="below")
+        label(figure, CHANCE, xref="paper", x=1, xanchor="right", yref="paper", y=1, yanchor="bottom", yshift=4)
+        figure.update_layout(margin_t=30)
+        figure.update_yaxes(autorangeoptions_include=50)
+    legend(figure)
+    return figure
+
+
+def _has_chance(report: ConflictReport) -> bool:
+    """Whether half of the cosines of unrelated gradients count as conflicts: those below 0."""
+    return report.request.gamma == 0
+
+
+def _with_intervals(
+    name: str,
+    x: Sequence[float],
+    values: Sequence[float | None],
+    intervals: Sequence[Interval | None],
+    style: int,
+    hover: str,
+    details: Sequence[Sequence[str]],
+    scale: float,
+) -> go.Scatter:
+    lows, highs = ([None if each is None else scale * getattr(each, end) for each in intervals] for end in ("low", "high"))
+    shown = [None if value is None else scale * value for value in values]
+    bars = {"error_y": error_bars(shown, lows, highs, marked(style)["color"])} if any(intervals) else {}
+    return line(name, x, shown, style, hover, details, **bars)
+
+
+def _percent(shares: Sequence[float | None]) -> list[float | None]:
+    return [None if share is None else 100 * share for share in shares]
+
+
+# From conflict to agreement, transparent at 0. Most cosines are small, so colours change fastest near 0.
+DIVERGING = (
+    (0.0, "rgb(200,98,10)"), (0.25, "rgba(200,98,10,0.85)"), (0.45, "rgba(200,98,10,0.4)"), (0.5, "rgba(124,130,141,0.05)"),
+    (0.55, "rgba(59,111,224,0.4)"), (0.75, "rgba(59,111,224,0.85)"), (1.0, "rgb(59,111,224)"),
+)  # fmt: skip
+# Characters of a label that fit next to an axis on a narrow screen.
+_LINE = 40
+# Up to this many samples, cells are large enough for gaps between them.
+_GAPS = 32
+# Pixels above the colour bar for the menu.
+_MENU = 48
+
+
+def cosines(report: ConflictReport) -> go.Figure:
+    """(S, S) cosines between whole gradients."""
+    figure = _heat_map(report.cosines.model, _names(report))
+    only = only_value((value for row in figure.data[0].z for value in row), digits=4)
+    if only is not None:
+        say_only(figure, f"Every pair of samples: cosine {only:.4g}")
+    return figure
+
+
+def neurons(report: ConflictReport) -> go.Figure:
+    """(S, S) cosines of the most and the least conflicted neurons, shown one at a time."""
+    kept = report.neurons
+    if kept is None or not kept.cosines:
+        raise ValueError("the report has no cosines of neurons")
+    rates = {unit_name(row): row.conflict_rate for row in (*kept.most, *kept.least)}
+    figure = _heat_map(kept.cosines[0].values, _names(report))
+    buttons: list[dict[str, Any]] = []
+    for each in kept.cosines:
+        rate = rates.get(unit_name(each))
+        label = unit_name(each) + ("" if rate is None else f": {100 * rate:.3g}% in conflict")
+        buttons.append({"label": label, "method": "restyle", "args": [{"z": [_without_diagonal(each.values)]}]})
+    menu = {"buttons": buttons, "direction": "down", "showactive": True, "bgcolor": "rgba(0,0,0,0)", "bordercolor": GREY}
+    menu |= {"x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "pad": {"b": 44, "l": 0, "r": 0, "t": 0}}
+    figure.update_layout(updatemenus=[menu], height=figure.layout.height + _MENU, margin_t=figure.layout.margin.t + _MENU)
+    return figure
+
+
+def dominance(report: ConflictReport) -> go.Figure:
+    """A bar per sample: its share of the sum of |g|^2; a line at equal shares."""
+    rows = report.dominance.samples
+    details = [
+        [
+            name,
+            exactly(row.share),
+            numbers.magnitude(row.cosine_to_rest),
+            numbers.NOTHING if row.leave_one_out_cosine is None else f"{row.leave_one_out_cosine:.4f}",
+            numbers.share(row.neurons_led),
+        ]
+        for row, name in zip(rows, _names(report), strict=True)
+    ]
+    bars = go.Bar(
+        x=[row.sample for row in rows],
+        y=[None if row.share is None else 100 * row.share for row in rows],
+        marker={"color": COLOURS[0]},
+        customdata=details,
+        hovertemplate="%{customdata[0]}<br>%{customdata[1]} of the squared norm<br>cosine to the rest %{customdata[2]}"
+        "<br>cosine of the mean without it %{customdata[3]}<br>largest in %{customdata[4]} of the units<extra></extra>",
+    )
+    figure = go.Figure([bars], layout(280))
+    equal = 100 / len(rows)
+    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=equal, y1=equal, line=LIMIT)
+    label(figure, "dashed: equal shares", xref="paper", x=1, xanchor="right", yref="paper", y=1, yanchor="bottom", yshift=4)
+    figure.update_layout(margin_t=30)
+    figure.update_xaxes(title="sample", nticks=10)
+    figure.update_yaxes(title="share of the squared norm, %", nticks=5, rangemode="tozero")
+    return figure
+
+
+def _heat_map(values: Sequence[Sequence[float | None]], names: Sequence[str]) -> go.Figure:
+    """(S, S) cosines between samples named ``names``; the diagonal is empty."""
+    gap = int(len(names) <= _GAPS)
+    cells = go.Heatmap(
+        x=names,
+        y=names,
+        z=_without_diagonal(values),
+        zmin=-1,
+        zmid=0,
+        zmax=1,
+        colorscale=[list(stop) for stop in DIVERGING],
+        hoverongaps=False,
+        hovertemplate="%{y}<br>%{x}<br>cosine %{z:.4f}<extra></extra>",
+        colorbar=COLOUR_BAR | {"tickvals": [-1, -0.5, 0, 0.5, 1], "tickangle": 0},
+        xgap=gap,
+        ygap=gap,
+    )
+    figure = square(cells, len(names))
+    ticks = list(range(0, len(names), max(1, math.ceil(len(names) / 10))))
+    axis = {"title": "sample", "type": "category", "tickvals": ticks, "ticktext": [str(tick) for tick in ticks], "tickangle": 0}
+    return figure.update_xaxes(**axis).update_yaxes(**axis)
+
+
+def _without_diagonal(values: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
+    return [[None if row == column else value for column, value in enumerate(line)] for row, line in enumerate(values)]
+
+
+def _names(report: ConflictReport) -> list[str]:
+    """For each sample its number and the beginning of its text in two lines; all distinct."""
+    names = []
+    for number, excerpt in enumerate(excerpts(report, 2 * _LINE)):
+        cut = excerpt.rfind(" ", 0, _LINE) if len(excerpt) > _LINE else -1
+        first, rest = (excerpt[:cut], excerpt[cut + 1 :]) if cut > 0 else (excerpt[:_LINE], excerpt[_LINE:])
+        names.append("<br>".join([f"{number}: {text(first)}", *([text(rest)] if rest else [])]))
+    return names

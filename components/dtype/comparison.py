@@ -1,0 +1,167 @@
+"""Several models: the table that fills as they are read, a figure of them among labelled models, links, and the downloads."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import gradio as gr
+
+from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from analyzers.terminal import printable_json
+from components.dtype.comparison_plots import FIGURES
+from components.dtype.result import RESULT
+from components.dtype.tables import Outcome, comparison, overview_of, reports_of
+from components.forms import form as forms
+from components.results.downloads import File, file_name, named, tables_zip
+from components.results.result_tabs import build_plot
+from components.results.self_contained_page import Page, report_page
+from components.results.share import Share
+from components.running.open_reports import OpenReport
+from components.site.identity import Client
+from components.text import numbers
+from components.text.markup import caption
+
+
+def permalink(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
+    """The query that reproduces this comparison, ``?model=...&model=...``, pinned to the commits where they are known."""
+    return forms.permalink(request, model=[("model", _pinned(outcome)) for outcome in outcomes])
+
+
+def command(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
+    """The shell command for the same comparison."""
+    return forms.command(request, model=list(map(_pinned, outcomes)))
+
+
+def _pinned(outcome: Outcome) -> str:
+    """The model with its commit if it has one; as requested if it could not be read."""
+    return outcome.model if outcome.report is None else forms.pinned(outcome.report.checkpoint)
+
+
+def document(outcomes: Sequence[Outcome]) -> Page:
+    """A page with the comparison table and the passport of each model with a report. Rows are numbered including failed ones."""
+    read = [(row, outcome.report) for row, outcome in enumerate(outcomes, 1) if outcome.report is not None]
+    names = [RESULT.name(report) for _, report in read]
+    return report_page(RESULT.title, names, [overview_of(outcomes), *(RESULT.article(row, report) for row, report in read)])
+
+
+def light(report: DtypeReport) -> DtypeReport:
+    """The report without its tensors."""
+    copy = report.model_copy(update={"tensors": (), "buffers": ()})
+    copy.keep_full_rows(tuple)  # else the copy would keep the closure that produces the full rows alive
+    return copy
+
+
+def comparison_file(outcomes: Sequence[Outcome], ending: str) -> File:
+    """The file of full reports with this ending. The JSON is a list, with ``{"model", "error"}`` for failures."""
+    failed = [(outcome.model, outcome.error) for outcome in outcomes if outcome.report is None]
+    match ending:
+        case "json":
+            items = [
+                json.dumps({"model": outcome.model, "error": outcome.error})
+                if outcome.report is None
+                else outcome.report.model_dump_json(indent=2)
+                for outcome in outcomes
+            ]
+            content = printable_json("[" + ",\n".join(items) + "]\n").encode()
+        case "zip":
+            content = tables_zip(reports_of(outcomes), failed)
+        case _:
+            content = document(outcomes).alone().encode()
+    others = f"-and-{len(outcomes) - 1}-more" if len(outcomes) > 1 else ""
+    return named(file_name([f"{outcomes[0].model}{others}"], "dtype"), ending, content)
+
+
+_NOWHERE = "None of these models could be read."
+# Clicking a row's name opens it on this page; a click with a modifier key works as for any link.
+_OPEN = (
+    "element.addEventListener('click', (event) => {"
+    " const link = event.target.closest('a[data-row]');"
+    " if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;"
+    " event.preventDefault(); trigger('click', {row: Number(link.dataset.row)}); })"
+)
+
+
+@dataclass(slots=True)
+class Batch:
+    """A run over several models: the requests and the outcomes so far, and the full reports by their rows."""
+
+    requests: list[DtypeRequest]
+    outcomes: list[Outcome] = field(default_factory=list)
+    held: dict[int, OpenReport] = field(default_factory=dict)
+
+    def add(self, report: DtypeReport) -> None:
+        """Add the next model's report."""
+        number = len(self.outcomes)
+        self.held[number] = OpenReport(report)
+        self.outcomes.append(Outcome(self.requests[number].model, light(report)))
+
+    def fail(self, error: str) -> None:
+        """Record that the next model failed with ``error``."""
+        self.outcomes.append(Outcome(self.requests[len(self.outcomes)].model, error=error))
+
+    def file(self, ending: str, client: Client) -> File:
+        """The file of all outcomes with this ending. Raises LimitExceeded if one of the reports is no longer held for this client."""
+        wholes = {row: held.report(client) for row, held in self.held.items()}
+        return comparison_file([replace(outcome, report=wholes.get(row)) for row, outcome in enumerate(self.outcomes)], ending)
+
+    def summary(self) -> str:
+        """How many of the models were read, as a sentence."""
+        read, failed = len(reports_of(self.outcomes)), sum(outcome.report is None for outcome in self.outcomes)
+        said = f"{numbers.count(read)} of {numbers.plural(len(self.requests), 'model')} read"
+        return f"{said}; {numbers.count(failed)} could not be, the table says why." if failed else f"{said}."
+
+
+class Comparison:
+    """The components a batch fills, laid out when made, and hidden until there is a batch."""
+
+    def __init__(self) -> None:
+        with gr.Column(visible=False, elem_id="m-several", elem_classes="m-box") as self.card:
+            self.table = gr.HTML(elem_classes="m-plain", js_on_load=_OPEN, elem_id="m-table")
+            with gr.Column(visible=False, elem_classes="m-flush") as self.tabs, gr.Tabs():
+                self.figures = []
+                for name, title, _, _ in FIGURES:
+                    with gr.Tab(name):
+                        self.figures.append((gr.HTML(elem_classes="m-plain"), build_plot(title)))
+                with gr.Tab("Share"):
+                    self.share = Share("m-all", embeds=False)
+
+    def components(self) -> list[Any]:
+        """All components, as the outputs of an event."""
+        return [self.card, self.table, self.tabs, *chain(*self.figures), *self.share.components()]
+
+    def hide(self) -> dict[Any, Any]:
+        """Updates that hide them."""
+        return {self.card: gr.update(visible=False)}
+
+    def rows(self, batch: Batch, rest: str = "waiting") -> dict[Any, Any]:
+        """Updates with the current table; models not read yet show ``rest``."""
+        asked = [request.model for request in batch.requests]
+        return {self.card: gr.update(visible=True), self.table: comparison(asked, batch.outcomes, rest)}
+
+    def begin(self, batch: Batch) -> dict[Any, Any]:
+        """Updates for the start of a run: every row is waiting."""
+        return {**self.rows(batch), self.tabs: gr.update(visible=False)}
+
+    def end(self, batch: Batch) -> dict[Any, Any]:
+        """Updates for a finished or stopped run."""
+        done = batch.outcomes
+        places = [(row, outcome.report) for row, outcome in enumerate(done, 1) if outcome.report is not None]
+        request = batch.requests[0]
+        rows, reports = [row for row, _ in places], [report for _, report in places]
+        drawn: dict[Any, Any] = {}
+        for (about, plot), (_, _, said, draw) in zip(self.figures, FIGURES, strict=True):
+            drawn |= {about: caption(said if places else _NOWHERE), plot: draw(reports, rows)}
+        return {
+            **self.rows(batch, "not read: stopped"),
+            self.tabs: gr.update(visible=True),
+            **drawn,
+            **self.share.show(permalink(done, request), command(done, request), batch),
+        }
+
+
+def opened_report(batch: Batch | None, event: gr.EventData) -> OpenReport | None:
+    """The report of the clicked table row; None if it has none."""
+    row = event._data.get("row") if isinstance(event._data, dict) else None
+    return batch.held.get(row) if batch is not None and isinstance(row, int) else None

@@ -1,0 +1,148 @@
+"""Models among those with known training precision: largest magnitude against largest tensor norm."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.labelled_models import labelled_extremes
+from analyzers.dtype_detection.rule_of_thumb import PUBLISHED, rule
+from components.plots.marks import line
+from components.plots.style import COLOURS, GREY, LIMIT, MARKERS, label, layout, legend, log_axis, text
+from components.text import numbers, plain_text
+
+_PRECISIONS = ("fp16", "bf16", "fp32")
+# Points closer than this, in decades, share one label.
+_NEAR = 0.25
+# Within this share of the width from an edge, labels are left- or right-aligned, since a centred one would overlap the axis.
+_EDGE = 0.2
+_HOVER = "%{customdata[0]}<br>%{customdata[3]}<br>largest %{customdata[1]}<br>norm %{customdata[2]}<extra></extra>"
+
+
+def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> go.Figure:
+    """The labelled models as points, coloured and shaped by precision, with ``reports`` highlighted and the rule's thresholds drawn.
+
+    A single report is named; several are numbered by their ``rows`` in the comparison table, by default 1, 2, ... Reports without a finite
+    nonzero weight are not drawn.
+    """
+    figure = go.Figure(layout=layout(380))
+    for style, precision in enumerate(_PRECISIONS):
+        figure.add_trace(_labelled(precision, style))
+    placed = [(row, report) for row, report in zip(rows or range(1, len(reports) + 1), reports, strict=True) if _has_a_place(report)]
+    norms = [model.norm_max for model in labelled_extremes()] + [report.extremes.norm_max or 1.0 for _, report in placed]
+    sizes = [model.abs_max for model in labelled_extremes()] + [report.extremes.abs_max or 1.0 for _, report in placed]
+    low_x, high_x = _decades(norms)
+    low_y, high_y = _decades(sizes)
+    size, norm = (numbers.power(round(math.log10(limit)), 10) for limit in PUBLISHED)
+    if placed:
+        figure.add_trace(_here(placed, bool(rows) or len(reports) > 1, (low_x, high_x)))
+    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=PUBLISHED.abs_max, y1=PUBLISHED.abs_max, line=LIMIT)
+    figure.add_shape(type="line", yref="paper", y0=0, y1=1, x0=PUBLISHED.norm_max, x1=PUBLISHED.norm_max, line=LIMIT)
+    # above the figure, where it covers no model
+    details = f"dashed: above {size}: bf16;<br>below: fp16 left of {norm}, fp32 right"
+    label(figure, details, align="right", xref="paper", x=1, xanchor="right", yref="paper", y=1, yanchor="bottom", yshift=4)
+    figure.update_layout(margin_t=44)
+    figure.update_xaxes(title="largest tensor norm", **log_axis(low_x, high_x))
+    figure.update_yaxes(title="largest magnitude", **log_axis(low_y, high_y))
+    legend(figure, toggle=True)
+    figure.update_layout(legend_itemsizing="constant")
+    return figure
+
+
+def position_text(report: DtypeReport) -> str:
+    """The position of ``report`` among the labelled models, in plain sentences."""
+    extremes = report.extremes
+    if extremes.abs_max is None or extremes.norm_max is None or not _has_a_place(report):
+        return "No finite nonzero weight was read, so this model has no place among the labelled ones."
+    at_least, about = ("", "") if extremes.exact else ("at least ", "about ")
+    details = rule(extremes.abs_max, extremes.norm_max)
+    alike = Counter(model.precision for model in labelled_extremes() if rule(model.abs_max, model.norm_max) == details)
+    known = " and ".join(f"{name} ({alike[name]})" for name in _PRECISIONS if alike[name])
+    nearest = min(labelled_extremes(), key=lambda model: _distance(report, model.abs_max, model.norm_max))
+    sentences = [
+        f"Largest weight {at_least}{numbers.magnitude(extremes.abs_max)}, largest norm {about}{numbers.magnitude(extremes.norm_max)}: "
+        f"where the rule of thumb says {details}. The {sum(alike.values())} labelled models there were trained in {known}.",
+        f"The nearest is {nearest.model} ({nearest.precision}).",
+    ]
+    if not extremes.exact:
+        sentences.append("Quick mode sees a sample: the true largest weight can be larger, never smaller.")
+    if any(row.role == "head" for row in report.layers):
+        sentences.append("Its LM head is counted here; the labelled models are shown without theirs.")
+    return " ".join(sentences)
+
+
+def _has_a_place(report: DtypeReport) -> bool:
+    return bool(report.extremes.abs_max and report.extremes.norm_max)
+
+
+def _distance(report: DtypeReport, abs_max: float, norm_max: float) -> float:
+    """Distance between two points of the figure, in decades."""
+    return math.hypot(math.log10((report.extremes.abs_max or 1) / abs_max), math.log10((report.extremes.norm_max or 1) / norm_max))
+
+
+def _labelled(precision: str, style: int) -> go.Scatter:
+    models = [model for model in labelled_extremes() if model.precision == precision]
+    marker = {"symbol": MARKERS[style], "size": 9, "color": COLOURS[style], "opacity": 0.85}
+    details = [[text(model.model), repr(model.abs_max), repr(model.norm_max), f"trained in {precision}"] for model in models]
+    x, y = [model.norm_max for model in models], [model.abs_max for model in models]
+    return line(f"trained in {precision}", x, y, style, "", details, mode="markers", marker=marker, hovertemplate=_HOVER, cliponaxis=True)
+
+
+def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool, span: tuple[float, float]) -> go.Scatter:
+    """The highlighted models. span: of the horizontal axis, in decades."""
+    found = [report.extremes for _, report in placed]
+    names = [text(report.checkpoint.ref) for _, report in placed]
+    details = [
+        [name, _exactly(each.abs_max), _exactly(each.norm_max), f"trained in: {text(report.training.verdict)}"]
+        for name, each, (_, report) in zip(names, found, placed, strict=True)
+    ]
+    return line(
+        "these models",
+        [each.norm_max for each in found],
+        [each.abs_max for each in found],
+        3,
+        "",
+        details,
+        name="these models" if several else plain_text.shown(names[0], 34),  # escaped already
+        mode="markers+text",
+        text=_marks(placed) if several else ["this model"],
+        textposition=[f"top {_side(report, span)}" for _, report in placed],
+        textfont={"size": 13, "weight": 600},
+        marker={"symbol": "star", "size": 17, "color": COLOURS[3], "line": {"width": 1.5, "color": GREY}},
+        hovertemplate=_HOVER,
+    )
+
+
+def _side(report: DtypeReport, span: tuple[float, float]) -> str:
+    """The side of its mark on which a text stays within the figure."""
+    share = (math.log10(report.extremes.norm_max or 1) - span[0]) / (span[1] - span[0])
+    return "right" if share < _EDGE else "left" if share > 1 - _EDGE else "center"
+
+
+def _marks(placed: Sequence[tuple[int, DtypeReport]]) -> list[str]:
+    """The number at each point; overlapping points are labelled once, at the first of them."""
+    together: list[list[int]] = []
+    for index, (_, report) in enumerate(placed):
+        for group in together:
+            first = placed[group[0]][1].extremes
+            if _distance(report, first.abs_max or 1, first.norm_max or 1) < _NEAR:
+                group.append(index)
+                break
+        else:
+            together.append([index])
+    marks = [""] * len(placed)
+    for group in together:
+        marks[group[0]] = ", ".join(str(placed[index][0]) for index in group)
+    return marks
+
+
+def _exactly(value: float | None) -> str:
+    return numbers.NOTHING if value is None else f"{value:.6g}"
+
+
+def _decades(values: Sequence[float]) -> tuple[float, float]:
+    return math.floor(math.log10(min(values)) - 0.3), math.ceil(math.log10(max(values)) + 0.3)

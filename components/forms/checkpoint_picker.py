@@ -1,0 +1,120 @@
+"""The checkpoint picker: the built-in samples and search results from the Hub."""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from analyzers.checkpoints.hub import hub_repository
+from analyzers.errors import HubError
+from analyzers.language_models.samples import SAMPLES
+
+_SEARCHES = 4  # Hub searches of the picker at once; further key strokes do not search.
+_SHORTEST = 2
+_REST_SECONDS = 30.0
+# Choices repeat the typed text, so there are none for texts longer than a few references.
+_LONGEST = 1_000
+UNREACHABLE = "The Hub cannot be reached, so there are no suggestions from it. The samples work without it."
+
+
+# Shown until the visitor types. They also keep the list at a constant length: Gradio's dropdown fails if its list shrinks while open.
+WELL_KNOWN = (
+    "google-t5/t5-small",
+    "EleutherAI/pythia-1b",
+    "meta-llama/Llama-2-7b-hf",
+    "openai-community/gpt2",
+    "facebook/opt-125m",
+    "bigscience/bloom-560m",
+    "mistralai/Mistral-7B-v0.1",
+    "Qwen/Qwen2.5-0.5B",
+)
+
+
+def choices(found: list[str] | None = None, before: str = "") -> list[str]:
+    """Search results, then samples, then well-known models: constant length, no duplicates.
+
+    before: the text before the reference being typed; each choice is appended to it.
+    """
+    samples = [f"sample:{name}" for name in SAMPLES]
+    listed = dict.fromkeys([*(found or ())[: len(WELL_KNOWN)], *samples, *WELL_KNOWN])
+    return [before + name for name in list(listed)[: len(samples) + len(WELL_KNOWN)]]
+
+
+class Suggestions:
+    """Search the Hub as the visitor types, without piling up slow requests.
+
+    At most ``SEARCHES`` run at once. After a failure, searching pauses for half a minute. Thread-safe.
+    """
+
+    def __init__(self, search: Callable[[str, int], list[str]] | None = None) -> None:
+        self._search = search
+        self._free = threading.BoundedSemaphore(_SEARCHES)
+        self._silent_until = 0.0
+
+    def find(self, text: str) -> tuple[list[str], str] | None:
+        """The choices for the last model in ``text`` and a note (empty if the search succeeded); None: leave the picker unchanged."""
+        if len(text) > _LONGEST:
+            return choices(), ""
+        typed = re.fullmatch(r"(.*[\s,;])?([^\s,;]*)", text.strip(), re.DOTALL)
+        before, wanted = (typed[1] or "", typed[2]) if typed else ("", "")
+        fixed = choices(before=before)
+        if len(wanted) < _SHORTEST or wanted.startswith(("sample", "http", "/", ".")):
+            return fixed, ""
+        if time.monotonic() < self._silent_until:
+            return fixed, UNREACHABLE
+        if not self._free.acquire(blocking=False):
+            return None
+        try:
+            found = (self._search or hub_repository.search_models)(wanted.split("@")[0], len(WELL_KNOWN))
+        except HubError:
+            self._silent_until = time.monotonic() + _REST_SECONDS
+            return fixed, UNREACHABLE
+        finally:
+            self._free.release()
+        return choices(found, before), ""
+
+
+def build_picker(label: str, name: str) -> gr.Dropdown:
+    """A picker with element id ``name``. Call inside a page."""
+    return gr.Dropdown(
+        choices(),
+        value=None,
+        label=label,
+        allow_custom_value=True,
+        filterable=True,
+        interactive=True,
+        scale=1,
+        elem_id=name,
+        elem_classes="m-picker",
+    )
+
+
+def wire_search(pickers: Sequence[gr.Dropdown]) -> None:
+    """Search the Hub as the visitor types in one of ``pickers``. Call where the note that the Hub cannot be reached should appear."""
+    suggestions = Suggestions()
+    offline = gr.HTML(elem_classes="m-plain")
+    # read the text when the search starts: the value in a queued keystroke event is stale by then
+    typed = gr.Textbox(visible=False)
+
+    def search(text: str | None) -> tuple[Any, Any]:
+        found = suggestions.find(text or "")
+        if found is None:
+            return gr.skip(), gr.skip()
+        offered, note = found
+        return gr.update(choices=offered), f'<p class="m-offline" role="status">{escape(note)}</p>' if note else ""
+
+    for picker in pickers:
+        picker.key_up(
+            search,
+            typed,
+            [picker, offline],
+            js=f"() => document.querySelector('#{picker.elem_id} input').value",
+            queue=False,
+            show_progress="hidden",
+            trigger_mode="always_last",
+            api_visibility="private",
+        )

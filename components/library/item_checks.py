@@ -1,0 +1,136 @@
+"""Checks untrusted texts, addresses and times before the library stores them."""
+
+import hashlib
+import json
+import re
+import unicodedata
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from analyzers import limits
+from analyzers.checkpoints.reference import parse_reference, quoted
+from analyzers.errors import InvalidRequest
+from analyzers.terminal import printable
+
+# Codes that `printable` writes for invisible characters, and letters and symbols that look blank.
+_CODES = re.compile(r"<U\+[0-9A-F]{4,6}>")
+_BLANK = "\u115f\u1160\u2800"
+SECRET = re.compile(r"hf_[A-Za-z0-9]{20,}")
+_CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
+_FORM = "%Y-%m-%dT%H:%M:%S.%fZ"
+_TOMORROW = timedelta(days=1)
+
+
+def address(kind: str, content: dict[str, Any]) -> str:
+    """Return the SHA-256 (hex) of the canonical JSON of an item's content."""
+    text = json.dumps([kind, content], sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def now() -> str:
+    """Return the current time, UTC, in the library's format, which sorts as text."""
+    return timestamp(datetime.now(UTC))
+
+
+def timestamp(time: datetime) -> str:
+    """Format a time in the library's format."""
+    return time.strftime(_FORM)
+
+
+def after(created: str, earlier: str) -> str:
+    """Return ``created``, or a time just after ``earlier`` if a clock went back: no label may be older than the one it replaces."""
+    if created > earlier:
+        return created
+    return timestamp(datetime.strptime(earlier, _FORM).replace(tzinfo=UTC) + timedelta(microseconds=1))
+
+
+def hub_id(model: str) -> str:
+    """Check that ``model`` is an id on the Hub and return it. Raises InvalidRequest for samples, paths, revisions and invalid ids."""
+    reference = parse_reference(model, local=False)
+    if reference.kind != "hub" or reference.revision is not None or model != reference.name:
+        raise InvalidRequest(f"{quoted(model)} is not a repository of the Hub: give org/name, without a revision.")
+    return model
+
+
+def model_id(text: str) -> str:
+    """Return the name of a model in the library: org/name, or sample:NAME for a built-in sample.
+
+    Raises InvalidRequest for anything else.
+    """
+    reference = parse_reference(text, local=False)
+    if reference.revision is not None:
+        raise InvalidRequest("A label describes a model as a whole: leave out the revision, '@' and what follows.")
+    return f"sample:{reference.name}" if reference.kind == "sample" else reference.name
+
+
+def checked_link(link: str) -> str:
+    """Check an address that may be shown as a link, and return it. It is never fetched. Raises InvalidRequest."""
+    problem = ""
+    if len(link) > limits.EVIDENCE_LINK_LENGTH:
+        problem = f"has {len(link):,} characters, more than {limits.EVIDENCE_LINK_LENGTH:,}"
+    elif not link.isascii() or not re.fullmatch(r"https?://[^\s\x00-\x20\"'<>\\^`{|}\x7f]+", link):
+        problem = "is not a valid address: write it as http(s)://... in ASCII, other characters as %XX"
+    else:
+        try:
+            parts = urlsplit(link)
+            host, user, _ = parts.hostname, parts.username or parts.password, parts.port
+        except ValueError:
+            host, user = None, None
+        if not host or user is not None:
+            problem = "has no host, or has a user name: give the address of a page that anybody can open"
+    if SECRET.search(link):
+        raise InvalidRequest("The evidence contains an access token, which is a secret: revoke it, and give evidence without it.")
+    if problem:
+        raise InvalidRequest(f"The link {quoted(link)} {problem}.")
+    return link
+
+
+def visible(text: str) -> str:
+    """Check that ``text`` is one line of visible characters without an access token, and return it. Raises InvalidRequest."""
+    if not text.isprintable():
+        raise InvalidRequest("A text contains control characters, or characters that reorder a line: remove them.")
+    if SECRET.search(text):
+        raise InvalidRequest("The text contains an access token, which is a secret: revoke it, and leave it out.")
+    return text
+
+
+def readable(text: str) -> str:
+    """Check ``text`` like `visible`, and that it is not blank. Raises InvalidRequest."""
+    seen = unicodedata.normalize("NFKC", _CODES.sub("", visible(text)))
+    if not any(unicodedata.category(c)[0] in "LNPS" and c not in _BLANK for c in seen):
+        raise InvalidRequest("The evidence is blank: give a link, or a quote with its source.")
+    return text
+
+
+def one_line(text: str, longest: int, name: str) -> str:
+    """Return ``text`` as the library stores it: white space as single spaces, invisible characters as their code (``<U+202E>``).
+
+    Raises InvalidRequest for more than ``longest`` characters, before or after.
+    """
+    cleaned = printable(" ".join(text.split())) if len(text) <= longest else text
+    if len(cleaned) > longest:
+        raise InvalidRequest(f"The {name} has {len(cleaned):,} characters; the limit is {longest:,}.")
+    return cleaned
+
+
+def checked_time(created: str) -> str:
+    """Check that a time is in the library's format and not in the future, and return it. Raises ValueError."""
+    if not _CREATED.fullmatch(created):
+        raise ValueError("a time must look like 2026-11-21T23:58:43.123456Z")
+    if datetime.fromisoformat(created) > datetime.now(UTC) + _TOMORROW:
+        raise ValueError("a time is in the future")
+    return created
+
+
+def evidence_of(evidence: str, quote: str) -> tuple[str, str]:
+    """Split the evidence of a label into a link and a text, "" for a missing one. Raises InvalidRequest."""
+    given = evidence.strip() if len(evidence) <= 2 * limits.EVIDENCE_QUOTE_LENGTH else evidence
+    said = one_line(quote, limits.EVIDENCE_QUOTE_LENGTH, "quote")
+    if given.lower().startswith(("http://", "https://")):
+        scheme, rest = given.split("://", 1)
+        return f"{scheme.lower()}://{rest}", said
+    text = one_line(given, limits.EVIDENCE_QUOTE_LENGTH, "evidence")
+    if text and said:
+        raise InvalidRequest("Give a link and a quote, or one of the two: the evidence is neither http:// nor https://.")
+    return "", text or said

@@ -1,0 +1,103 @@
+"""Decides whether the library may store a report, and what it stores about it: nothing that is not public leaves a trace."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from analyzers import limits
+from analyzers.coverage import Coverage
+from analyzers.formatting import share
+from analyzers.untrusted_json import parse_json
+from components.library.item_checks import SECRET
+from components.library.schema import Result
+
+_BUILT_IN = ("", "builtin", "random")
+_MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
+
+
+def storable_result(text: str, *, key: str, created: str, contributor: str) -> Result | None:
+    """Extract from a report's JSON what the library keeps; None if it must not be kept or is not a report.
+
+    Not kept: checkpoints that are local or not public; a visitor's own text or data; reports that contain an access token; more than
+    RESULT_BYTES. Raises ValueError (pydantic's too) and MantissaError for anything but a report in JSON, without NaN and Infinity.
+    """
+    size = len(text.encode())
+    if size > limits.RESULT_BYTES or SECRET.search(text):
+        return None
+    report = parse_json(text)
+    checkpoints = list(_checkpoints(report))
+    if not checkpoints or not all(_public(each) for each in checkpoints) or _given(report.get("request")):
+        return None
+    return Result(
+        id=report["id"],
+        key=key,
+        analyzer=report["analyzer"],
+        analysis_version=report["analysis_version"],
+        models=tuple(each["ref"] for each in checkpoints),
+        commits=tuple(each["commit"] for each in checkpoints),
+        created=created,
+        contributor=contributor,
+        size=size,
+        **(_dtype_facts(report) if report["analyzer"] == "dtype" else {}),
+    )
+
+
+def data_is_built_in(text: str) -> bool:
+    """Return whether a report's JSON is on built-in text and data only."""
+    request = parse_json(text).get("request", {})
+    return request.get("data", "") in _BUILT_IN and not _given(request)
+
+
+def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
+    """Yield the checkpoints, the subject first. In a comparison, the last tuned checkpoint is the subject, and the base comes last."""
+    if "checkpoint" in report:
+        yield report["checkpoint"]
+        yield from report.get("candidates", ())
+    yield from reversed(report.get("tuned", ()) if report.get("analyzer") == "sparsity" else ())
+    if report.get("base"):
+        yield report["base"]
+
+
+def _public(checkpoint: Any) -> bool:
+    """Return whether anybody can read the checkpoint, according to the report. `Result` refuses paths."""
+    return checkpoint.get("public") is True
+
+
+def _given(request: Any) -> bool:
+    """Return whether the request contains a visitor's own text or file; a dataset of the Hub does not count."""
+    if not isinstance(request, dict) or request.get("pairs") or request.get("text"):
+        return True
+    data = request.get("data", "")
+    return not isinstance(data, str) or (data not in _BUILT_IN and not re.fullmatch(r"(?:datasets/)?[\w-][\w.-]*/[\w.-]+(?:@.+)?", data))
+
+
+def _dtype_facts(report: Any) -> dict[str, Any]:
+    whole = not any(report["request"].get(name) for name in ("include", "exclude", "subfolder"))
+    facts: dict[str, Any] = {"mode": report["mode"], "whole": whole}
+    facts["storage"] = " ".join(each["dtype"] for each in report["storage"])[:200]
+    # Without a proven ancestor, the verdict distinguishes "native" (there is none) from "undecided".
+    facts["passed_through"] = " ".join(report["lineage"]["passed_through"]) or report["lineage"]["verdict"]
+    facts["trained_in"] = report["training"]["verdict"]
+    facts["fp16_risk"] = report["fp16_risk"]["level"]
+    facts["reach"] = _reach(report)
+    if report["mode"] == "exact" and whole and not report["tensors_aggregated"]:
+        facts |= _base_magnitudes(report["tensors"])
+    return facts
+
+
+def _reach(report: Any) -> str:
+    """Say how much a report covers and, for a sample, the share of all blocks that may be of a kind that the sample did not show."""
+    said = [short for each in report.get("coverage", ()) if (short := Coverage.model_validate(each).short())][:1]
+    if not report["extremes"]["exact"]:
+        said.append(f"sampled: {share(report['unseen'])} may differ" if report.get("unseen") else "sampled")
+    return ", ".join(said)
+
+
+def _base_magnitudes(tensors: Any) -> dict[str, float]:
+    """Return the extremes that the classifier uses, over the base model without the LM head; empty if there are none."""
+    base = [each for each in tensors if each["role"] != "head" and each["abs_max"] is not None]
+    norms = [each["norm"] for each in base if each["norm"]]
+    if not norms:
+        return {}
+    found = (min(each["abs_min"] for each in base), max(each["abs_max"] for each in base), min(norms), max(norms))
+    return dict(zip(_MAGNITUDES, found, strict=True))

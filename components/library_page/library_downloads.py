@@ -1,0 +1,50 @@
+"""Downloading the library, and how large it is."""
+
+import gradio as gr
+
+from analyzers.formatting import plural
+from components.library import KINDS, Counts, LibraryState
+from components.library_page.label_details import PIECES
+from components.running.page_runs import failed_status
+from components.site import stored_results
+from components.text.markup import notes
+
+_NAMES = {"parquet": "Parquet", "csv": "CSV", "jsonl": "JSON lines"}
+# The file's address is derived from the page's, so that it includes any proxy prefix.
+PANDAS = """() => `import pandas as pd
+labels = pd.read_parquet("${new URL('library/labels.parquet', location.href).href}")
+labels[labels.current].groupby("precision").model.nunique()`"""
+
+
+def build_downloads() -> gr.Textbox:
+    """Lay out the downloads; returns the field for the pandas snippet, which the browser fills. Call inside a page."""
+    with gr.Column(elem_id="m-take", elem_classes="m-fields m-box m-form m-share"):
+        gr.HTML(str(PIECES.downloads(KINDS, _NAMES)), elem_classes="m-plain")
+        # fixed height: a field that fits its text forces a full layout while the page loads
+        return gr.Textbox(
+            label="From pandas, in three lines", interactive=False, lines=3, max_lines=3, buttons=["copy"], elem_id="m-pandas"
+        )
+
+
+def counted() -> str:
+    """The size of the library, and its synchronization with the dataset on the Hub, in HTML."""
+    ours = stored_results.library()
+    if ours is None:
+        return failed_status("The library cannot be opened: see the log of the app.")
+    held = ours.counts()
+    counts = ((held.current, "label"), (held.models, "model"), (held.contributors, "contributor"), (held.results, "stored result"))
+    return str(PIECES.counts([plural(count, name).split(" ", 1) for count, name in counts], notes(_state(held, ours.state()))))
+
+
+def _state(held: Counts, state: LibraryState) -> list[str]:
+    said = []
+    if state.dataset:
+        waiting = f"; {plural(held.unpublished, 'contribution')} not published yet" if held.unpublished else ""
+        said.append(f"Published in the dataset {state.dataset} on the Hub{waiting}.")
+        if not state.restored:
+            said.append("The dataset is still being read.")
+    if state.problem:
+        said.append(state.problem)
+    if held.quarantined:
+        said.append(f"Refused as damaged or not ours: {plural(held.quarantined, 'row or file', 'rows and files')} of the dataset.")
+    return said

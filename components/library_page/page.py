@@ -1,0 +1,126 @@
+"""The library page: what is known about models, who contributed it, and a form for new labels."""
+
+from typing import Any
+
+import gradio as gr
+
+from components.appearance.navigation import build_navigation, title
+from components.forms.fields import QUIET
+from components.forms.form import misspelt, typed
+from components.library import model_id
+from components.library_page.browse import CLICKS, Browse, orders
+from components.library_page.contributing import Adding, Flagging, add_label, flag_reasons, thanks, who_you_are
+from components.library_page.label_details import PIECES, model_labels
+from components.library_page.library_downloads import PANDAS, build_downloads, counted
+from components.library_page.list_tables import KINDS, MODELS
+from components.running.jobs import sentence
+from components.running.page_runs import failed_status
+from components.site import stored_results
+from components.site.identity import identity
+from components.text.markup import caption
+
+_ABOUT = (
+    "Labels with their evidence, and the results of every analysis of a public checkpoint made here, in one open dataset: search "
+    "it, download it, and add what you know."
+)
+_SHOW = "() => setTimeout(() => document.querySelector('#m-labels')?.scrollIntoView({block: 'nearest'}), 100)"
+_AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}
+
+
+def build(page: gr.Blocks) -> None:
+    """Lay out the page and wire it. Call inside ``page``."""
+    build_navigation("Library")
+    gr.HTML(title("What were models trained in, and who says so?", _ABOUT), elem_classes="m-plain")
+    counts = gr.HTML(elem_classes="m-plain", elem_id="m-counts")
+    labels = gr.HTML(elem_classes="m-plain", js_on_load=CLICKS, elem_id="m-labels")
+    flagging = Flagging()
+    browse = Browse()
+    adding = Adding()
+    code = build_downloads()
+    shown = gr.State("")
+    browse.wire()
+
+    def opened(request: gr.Request, profile: gr.OAuthProfile | None) -> list[Any]:
+        model = request.query_params.get("model", "")
+        text = request.query_params.get("q", "")
+        show = request.query_params.get("show", "")
+        kind = show if show in KINDS else MODELS
+        start = (kind, text, *[""] * len(browse.chosen), "", False, "", False)
+        # Fields the address does not set stay unchanged: the visitor may have started typing.
+        asked = [_labels_of(model), model, gr.update(value=model)] if model else [gr.skip()] * 3
+        if unknown := misspelt(request.query_params.multi_items(), ("model", "q", "show")):
+            asked[0] = failed_status(unknown)
+        # With its order: the change of the search field reads it too, and one that the list lacks is an error.
+        order = gr.update(choices=list(orders(kind)), value=next(iter(orders(kind))))
+        return [
+            counted(),
+            text or gr.skip(),
+            kind if show else gr.skip(),
+            order if show else gr.skip(),
+            *browse.first(*start),
+            who_you_are(profile, request),
+            *asked,
+        ]
+
+    page.load(
+        opened, None, [counts, browse.text, browse.kind, browse.order, *browse.shown(), adding.who, labels, shown, adding.model], **_AT_ONCE
+    )
+    page.load(None, None, code, js=PANDAS, **QUIET)
+
+    def clicked(model: str, event: gr.EventData, request: gr.Request, profile: gr.OAuthProfile | None) -> list[Any]:
+        asked = event._data if isinstance(event._data, dict) else {}
+        if isinstance(flag := asked.get("flag"), str):
+            reasons = gr.update(choices=flag_reasons(profile, request))
+            return [gr.skip(), model, gr.update(visible=True), _about(flag), reasons, flag, ""]
+        named = asked.get("model")
+        if not isinstance(named, str):
+            return [gr.skip()] * 7
+        return [_labels_of(named), named, gr.update(visible=False), gr.skip(), gr.skip(), "", ""]
+
+    told = [labels, shown, flagging.box, flagging.about, flagging.reason, flagging.label, flagging.said]
+    for clickable in (browse.table, labels):
+        clickable.click(clicked, shown, told, **_AT_ONCE).then(None, js=_SHOW, **QUIET)
+
+    def add(
+        request: gr.Request, profile: gr.OAuthProfile | None, model: Any, precision: Any, evidence: Any, quote: Any, *asked: Any
+    ) -> list[Any]:
+        try:
+            who = identity(profile, request)
+            saved = add_label(who, typed(model), typed(precision), typed(evidence), typed(quote))
+        except Exception as error:
+            return [failed_status(sentence(error)), *[gr.skip()] * (6 + len(browse.shown()))]
+        named = saved.item.model
+        return [thanks(saved), _labels_of(named), named, None, "", "", counted(), *browse.first(*asked)]
+
+    emptied = [labels, shown, adding.precision, adding.evidence, adding.quote, counts]
+    adding.add.click(add, [*adding.fields(), *browse.asked()], [adding.said, *emptied, *browse.shown()], **_AT_ONCE)
+
+    def flag(label: str, reason: Any, text: Any, model: str, request: gr.Request, profile: gr.OAuthProfile | None) -> list[Any]:
+        try:
+            ours = stored_results.library()
+            who = identity(profile, request)
+            saved = ours.add_flag(label, typed(reason), who, typed(text)) if ours is not None else None
+        except Exception as error:
+            return [failed_status(sentence(error)), gr.skip(), gr.skip(), gr.skip()]
+        return [thanks(saved) if saved is not None else "", gr.update(visible=False), _labels_of(model), ""]
+
+    given = [flagging.label, flagging.reason, flagging.text, shown]
+    flagging.flag.click(flag, given, [flagging.said, flagging.box, labels, flagging.text], **_AT_ONCE)
+    flagging.cancel.click(lambda: gr.update(visible=False), None, flagging.box, **_AT_ONCE)
+
+
+def _labels_of(model: str) -> str:
+    """The labels of a model, empty if no model is given; errors are shown in their place."""
+    ours = stored_results.library()
+    if not model.strip() or ours is None:
+        return ""
+    try:
+        return model_labels(ours, model_id(model))
+    except Exception as error:
+        return failed_status(sentence(error))
+
+
+def _about(label: str) -> str:
+    ours = stored_results.library()
+    row = ours.label(label[:64]) if ours is not None else None
+    return caption("This label no longer exists.") if row is None else str(PIECES.flagged(row.label))

@@ -1,0 +1,104 @@
+"""The page of a model's family: its descendants and ancestors, as stored results show them. Rendered on the server, without Gradio."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from analyzers.formatting import day
+from analyzers.parents.report import ParentsReport
+from components.appearance.navigation import navigation
+from components.library import Library
+from components.parents.ancestors import Ancestor, ancestors
+from components.results.self_contained_page import Page
+from components.site import addresses, link_previews, stored_results
+from components.text import numbers
+from components.text.render import macros
+
+_RESULTS = 200  # Results of parents that the page of a family shows, the newest: their reports are read for it.
+_PARTS = macros("parents/templates/parents.html")
+_RESULT = macros("site/templates/result.html")
+_KINDS = {
+    "same-weights": "the same weights",
+    "quantized-copy": "a quantized copy",
+    "derived": "derived",
+    "merge": "a merge",
+    "stack": "a stack of layers",
+}
+
+
+class Relative(NamedTuple):
+    """A row of the page. name: the relative; kind: of descent; found: the ancestor of the two; result: id and day of the stored report."""
+
+    name: str
+    kind: str
+    weight: str
+    equal: str
+    proven: bool
+    result: str
+    made: str
+    family: str
+
+
+class Family(NamedTuple):
+    """parents, children: newest result of each; others: models that were compared with it and do not come from it."""
+
+    parents: list[Relative]
+    children: list[Relative]
+    others: list[Relative]
+
+
+def family_of(library: Library, model: str) -> Family:
+    """What the stored reports say about ``model``; of the newest `_RESULTS` results in which it is a candidate."""
+    found = Family([], [], [])
+    seen = set[str]()
+    for identifier in library.naming("parents", model, _RESULTS):
+        report, made = _read(library, identifier)
+        if report is None or (child := report.checkpoint.ref.lower()) in seen:
+            continue
+        seen.add(child)
+        of = next((each for each in ancestors(report) if each.row.ref.lower() == model.lower()), None)
+        if of is not None:
+            found.children.append(_relative(report.checkpoint.ref, report, of, made))
+        else:
+            row = next(each for each in report.candidates if each.ref.lower() == model.lower())
+            found.others.append(_relative(report.checkpoint.ref, report, Ancestor(row, 0.0, False), made)._replace(kind="", weight=""))
+    newest = stored_results.newest("parents", model)
+    if isinstance(newest, ParentsReport):
+        stored = library.result_row(newest.id)
+        made = stored.result.created if stored is not None else ""
+        found.parents.extend(_relative(each.row.ref, newest, each, made) for each in ancestors(newest))
+    return found
+
+
+def _read(library: Library, identifier: str) -> tuple[ParentsReport | None, str]:
+    """A stored report and its time; None if another version of Mantissa stored it."""
+    row, stored = library.result_row(identifier), library.result(identifier)
+    try:
+        report = stored_results.read("parents", stored) if stored is not None else None
+    except ValueError:
+        report = None
+    return report if isinstance(report, ParentsReport) else None, row.result.created if row is not None else ""
+
+
+def _relative(name: str, report: ParentsReport, of: Ancestor, made: str) -> Relative:
+    kind, equal = _KINDS.get(report.verdict, report.verdict), numbers.share(of.row.equal_share)
+    if not report.whole:
+        kind = f"{kind} ({report.short_reach()})"
+    return Relative(name, kind, f"{of.weight:.3f}", equal, of.proven, addresses.stored(report.id), day(made), addresses.family(name))
+
+
+def family_page(library: Library, model: str, origin: str) -> str:
+    """The page about ``model``. origin: the address of the app."""
+    row = library.model(model)
+    return _page(library, row.model if row is not None else model, library.version(), origin)
+
+
+@lru_cache(64)
+def _page(library: Library, model: str, version: str, origin: str) -> str:
+    family = family_of(library, model)
+    home = "../" * (2 + model.count("/"))
+    heading = f"Family of {model}"
+    about = "Which models its weights come from, and which come from it, as the results stored here prove or infer it"
+    said = f"{numbers.plural(len(family.children), 'descendant')} and {numbers.plural(len(family.parents), 'parent')}. {about}."
+    body = str(_PARTS.family(model, family, f"{about}.", home, addresses.results_of(model), len(family.children) >= _RESULTS))
+    head = link_previews.tags(link_previews.Preview(heading, said, "card/library.png"), origin) + str(_RESULT.style())
+    return Page(heading, "Mantissa", "").served("", head, navigation(home, "Library") + Page(heading, "", body).titled())

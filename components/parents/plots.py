@@ -1,0 +1,98 @@
+"""Figures of parents: the ancestry, and the weights per layer."""
+
+from typing import TYPE_CHECKING
+
+from components.parents.ancestors import ancestors
+from components.plots.marks import error_bars, line, marked, shortened
+from components.plots.style import COLOURS, layout, legend, text
+from components.text import numbers
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from analyzers.parents.report import ParentsReport
+
+# Candidates in the picture; characters of a name that fit on a narrow screen.
+_SHOWN, _NAME = 6, 22
+_ROW = 62
+
+
+def ancestry(report: "ParentsReport") -> "Figure":
+    """Parents and the next most similar candidates on the left, the model on the right; a line for each parent."""
+    from plotly.graph_objects import Figure
+
+    rows = ancestors(report)
+    others = [row for row in report.candidates if row.ref not in {row.ref for row, _, _ in rows}]
+    drawn = [*rows, *((row, None, False) for row in others[: max(0, _SHOWN - len(rows))])]
+    figure = Figure(layout=layout(70 + _ROW * len(drawn)))
+    middle = (len(drawn) - 1) / 2
+    for y, (row, weight, proven) in enumerate(drawn):
+        color = COLOURS[y % len(COLOURS)]
+        said = f"{numbers.share(row.equal_share)} equal, cosine {numbers.magnitude(row.cosine)}"
+        if weight is not None:
+            width = 1.5 + 5 * min(1.0, abs(weight))
+            stroke = {"color": color, "width": width, "dash": "solid" if proven else "dash"}
+            figure.add_scatter(x=[0.06, 0.94], y=[y, middle], mode="lines", line=stroke, hoverinfo="skip")
+            amount = f"{numbers.share(weight)} of the layers," if report.verdict == "stack" else f"{weight:.3f}"
+            shift = 16 if y <= middle else -16
+            label = f"{amount} {'proven' if proven else 'inferred'}"
+            figure.add_annotation(x=0.72, y=y + 0.72 * (middle - y), text=label, showarrow=False, bgcolor="rgba(0,0,0,0.01)", yshift=shift)
+        marker = {"size": 13, "color": color, "symbol": "circle" if weight is not None else "circle-open"}
+        hover = f"{text(row.ref)}<br>{said}<extra></extra>"
+        figure.add_scatter(x=[0.04], y=[y], mode="markers", marker=marker, hovertemplate=hover)
+        name = f"{text(shortened(row.ref, _NAME))}<br>{said}" if weight is not None else f"{text(shortened(row.ref, _NAME))}<br>no parent"
+        side, shift = ("bottom", 7) if y <= middle else ("top", -7)  # away from the line, which leads to the middle
+        figure.add_annotation(x=0, y=y, text=name, showarrow=False, xanchor="left", yanchor=side, yshift=shift, align="left", font_size=11)
+    figure.add_scatter(x=[0.96], y=[middle], mode="markers", marker={"size": 17, "color": COLOURS[0], "symbol": "square"}, hoverinfo="skip")
+    name = text(shortened(report.checkpoint.ref, _NAME))
+    figure.add_annotation(x=1, y=middle, text=name, showarrow=False, xanchor="right", yanchor="top", yshift=-12, font_size=11)
+    figure.update_xaxes(visible=False, range=[-0.02, 1.02])
+    figure.update_yaxes(visible=False, range=[len(drawn) - 0.3, -0.7])
+    figure.update_layout(margin={"l": 8, "r": 8, "t": 20, "b": 20})
+    return figure
+
+
+def layer_map(report: "ParentsReport") -> "Figure":
+    """Of each layer the layer of a candidate whose weights it has, a colour for each candidate; what is outside the layers at -1."""
+    from plotly.graph_objects import Figure
+
+    figure = Figure(layout=layout(340))
+    for number, ref in enumerate(dict.fromkeys(each.ref for each in report.layer_map)):
+        rows = [each for each in report.layer_map if each.ref == ref]
+        x, y = (
+            [-1 if place is None else place for place in places] for places in zip(*((row.layer, row.source) for row in rows), strict=True)
+        )
+        equal = [[numbers.share(row.equal_share)] for row in rows]
+        hover = "layer %{x}<br>is layer %{y}<br>%{customdata[0]} equal"
+        figure.add_trace(line(ref, x, y, number, hover, equal, mode="markers"))
+    known = sorted({-1 if each.layer is None else each.layer for each in report.layer_map})
+    ticks = known[:: max(1, len(known) // 8)]
+    figure.update_xaxes(title="layer", tickvals=ticks, ticktext=["outside" if layer < 0 else f"{layer}" for layer in ticks])
+    sources = sorted({-1 if each.source is None else each.source for each in report.layer_map})
+    shown = sources[:: max(1, len(sources) // 6)]
+    named = ["outside" if layer < 0 else f"{layer}" for layer in shown]
+    figure.update_yaxes(title="layer of the parent", tickvals=shown, ticktext=named)
+    legend(figure, toggle=True)
+    return figure
+
+
+def layers(report: "ParentsReport") -> "Figure":
+    """The weight of each parent in each layer with its interval; tensors outside the layers at -1."""
+    from plotly.graph_objects import Figure
+
+    figure = Figure(layout=layout(340))
+    fit = report.fit
+    for number, parent in enumerate(fit.parents if fit else ()):
+        rows = [
+            (-1 if row.layer is None else row.layer, row.weights[number], row.low[number], row.high[number])
+            for row in (fit.layers if fit else ())
+        ]
+        x, y, low, high = (list(column) for column in zip(*rows, strict=True))
+        bars = error_bars(y, [max(each, -2) for each in low], [min(each, 3) for each in high], marked(number)["color"])
+        figure.add_trace(line(parent.ref, x, y, number, "layer %{x}<br>weight %{y:.4f}", error_y=bars))
+    known = [-1 if row.layer is None else row.layer for row in (fit.layers if fit else ())]
+    ticks = known[:: max(1, len(known) // 8)]
+    figure.update_xaxes(title="layer", tickvals=ticks, ticktext=["outside" if layer < 0 else f"{layer}" for layer in ticks])
+    figure.update_yaxes(title="weight", nticks=6)
+    legend(figure, toggle=True)
+    return figure

@@ -1,0 +1,158 @@
+"""The figures of precision variants: errors by depth, by kind of parameter and module, headroom, log-probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+import plotly.graph_objects as go
+
+from analyzers.precision_variants.columns import kinds, short_layer
+from analyzers.precision_variants.measurements import ParameterKind, TensorError
+from analyzers.precision_variants.report import PrecisionReport
+from analyzers.precision_variants.text import layer_name
+from components.plots.marks import Series, line, log_figure, mark_rows
+from components.plots.style import LIMIT, exactly, label, layout, level, text
+from components.text import numbers
+
+
+def forward(report: PrecisionReport) -> go.Figure:
+    """rms_rel of hidden states by layer, then of the logits and the loss, in percent."""
+    return _errors(report, "hidden", ("logits", "loss"))
+
+
+def backward(report: PrecisionReport) -> go.Figure:
+    """rms_rel of the gradients with respect to hidden states and logits, in percent."""
+    return _errors(report, "hidden_grad", ("logits_grad",))
+
+
+def percent(row: TensorError | ParameterKind) -> float | None:
+    """The error in percent; infinite if values are not finite."""
+    return math.inf if row.nonfinite else None if row.rms_rel is None else 100 * row.rms_rel
+
+
+def _errors(report: PrecisionReport, kind: str, ends: tuple[str, ...]) -> go.Figure:
+    layers = report.reference.layers
+    series = []
+    for name, variant in report.variants.items():
+        rows = {row.layer: row for row in variant.tensors if row.kind == kind and row.layer is not None}
+        rows |= {layers + ends.index(row.kind): row for row in variant.tensors if row.kind in ends}
+        by_depth = sorted(rows.items())
+        values, details = [percent(row) for _, row in by_depth], [_said(row, layers) for _, row in by_depth]
+        series.append(Series(name, [place for place, _ in by_depth], values, details))
+    hover = "%{customdata[0]}<br>%{customdata[1]}%{customdata[2]}"
+    figure = log_figure(360, "y", series, "relative error (rms), %", hover, "lines+markers")
+    every = max(1, -(-layers // 8))
+    inside = [layer for layer in range(0, layers, every) if layers - layer >= every]  # the last would overlap the logits
+    ticks = [-1, *inside, *range(layers, layers + len(ends))]
+    named = {-1: "emb.", layers: "logits", layers + 1: "loss"}
+    shown = [named.get(tick, str(tick)) for tick in ticks]
+    figure.update_xaxes(title="layer", tickvals=ticks, ticktext=shown, range=[-1.3, layers + len(ends) - 0.7])
+    return figure
+
+
+def _said(row: TensorError, layers: int) -> list[str]:
+    where = layer_name(row.layer, layers) if row.layer is not None else {"loss": "the loss"}.get(row.kind, "the logits")
+    if row.nonfinite:
+        return [where, f"{row.nonfinite:,} of {row.elements:,} values are not finite", ""]
+    spread = "" if row.low is None or row.high is None else f"<br>sequences: {numbers.share(row.low)} to {numbers.share(row.high)}"
+    return [where, exactly(row.rms_rel), spread]
+
+
+# log2 of the largest finite value of each format.
+FP16, BF16 = math.log2(65504), math.log2(3.3895313892515355e38)
+# The axis is broken between the limits of fp16 and bf16: shares of the height below and above the break.
+_BELOW, _ABOVE = (0.0, 0.86), (0.93, 1.0)
+# Name of each line, and its field in the report.
+SIDES = {"values": "forward", "gradients": "backward", "weights": "weights"}
+
+
+def headroom(report: PrecisionReport) -> go.Figure:
+    """log2 of the largest |x| of each layer of the reference: activations, gradients and weights."""
+    rows, layers = report.reference.headroom, report.reference.layers
+    figure = go.Figure(layout=layout(360))
+    heights = [FP16]
+    hover = "%{customdata[0]}<br>largest %{customdata[1]} in %{customdata[2]}<br>fp16 headroom: %{customdata[3]}"
+    for index, (name, side) in enumerate(SIDES.items()):
+        largest = [getattr(row, f"{side}_max") for row in rows]
+        levels = [math.log2(value) if value else None for value in largest]
+        heights += [each for each in levels if each is not None]
+        details = [
+            [
+                layer_name(row.layer, layers),
+                numbers.magnitude(value),
+                text(getattr(row, f"{side}_at") or ""),
+                "" if (bits := getattr(row, side)) is None else f"{bits:+.1f} bits",
+            ]
+            for row, value in zip(rows, largest, strict=True)
+        ]
+        figure.add_trace(line(name, [row.layer for row in rows], levels, index, hover, details))
+    ends = [-1.4, layers + 0.4]
+    figure.add_trace(go.Scatter(x=ends, y=[BF16] * 2, yaxis="y2", mode="lines", line=LIMIT, hoverinfo="skip", showlegend=False))
+    level(figure, FP16, "fp16 limit, 65504")
+    right = {"xref": "paper", "x": 1, "xanchor": "right"}
+    label(figure, "bf16 limit, 112 bits higher", yref="y2", y=BF16, yanchor="top", yshift=-2, **right)
+    low, high = min(heights) - 1, max(heights) + 2
+    step = max(1, round((high - low) / 6))
+    ticks = list(range(math.ceil(low / step) * step, math.floor(high) + 1, step))
+    powers = [numbers.power(tick) for tick in ticks]
+    figure.update_yaxes(title="largest |x|", range=[low, high], domain=_BELOW, tickvals=ticks, ticktext=powers)
+    above = {"anchor": "x", "domain": _ABOVE, "range": [BF16 - 3, BF16 + 1], "tickvals": [128], "ticktext": [numbers.power(128)]}
+    figure.update_layout(yaxis2=above | {"fixedrange": True, "showgrid": False, "zeroline": False, "tickfont": {"size": 11}})
+    places = [-1, *range(0, layers, max(1, -(-layers // 8))), layers]
+    figure.update_xaxes(title="layer", range=ends, tickvals=places, ticktext=[short_layer(place, layers) for place in places])
+    return figure
+
+
+# Measures of the log-probability error d.
+DIFFERENCES = ("mean |d|", "max |d|", "|bias|")
+
+
+def parameters(report: PrecisionReport) -> go.Figure:
+    """A row per kind of parameter, a mark per variant: rms_rel of its gradients, in percent."""
+    return _rows(
+        {name: {row.kind: percent(row) for row in each.parameter_kinds} for name, each in report.variants.items()}, list(kinds(report))
+    )
+
+
+def inside(report: PrecisionReport) -> go.Figure:
+    """A row per module within layers: the median over layers of its rms_rel, in percent."""
+    return _modules(report, "inside")
+
+
+def inside_backward(report: PrecisionReport) -> go.Figure:
+    """The same for gradients."""
+    return _modules(report, "inside_grad")
+
+
+def logprobs(report: PrecisionReport) -> go.Figure:
+    """A row per variant, a mark per measure, in nats."""
+    rows = {name: variant.logprobs for name, variant in report.variants.items()}
+    measures: tuple[dict[str, float | None], ...] = (
+        {name: row.mean for name, row in rows.items()},
+        {name: row.max for name, row in rows.items()},
+        {name: None if row.bias is None else abs(row.bias) for name, row in rows.items()},
+    )
+    found = dict(zip(DIFFERENCES, measures, strict=True))
+    return mark_rows(found, list(rows), "nats", lambda value: f"{numbers.magnitude(value)} nats", _short)
+
+
+def _modules(report: PrecisionReport, kind: str) -> go.Figure:
+    """Layers that overflow count as infinite in the median."""
+    errors: dict[str, dict[str, list[float]]] = {name: {} for name in report.variants}
+    for name, variant in report.variants.items():
+        for row in variant.tensors:
+            if row.kind == kind and (error := percent(row)) is not None:
+                errors[name].setdefault(row.name, []).append(error)
+    medians = {name: {module: median(each) for module, each in rows.items()} for name, rows in errors.items()}
+    return _rows(medians, list(dict.fromkeys(row.name for each in report.variants.values() for row in each.tensors if row.kind == kind)))
+
+
+def _rows(errors: Mapping[str, Mapping[str, float | None]], names: Sequence[str]) -> go.Figure:
+    return mark_rows(errors, names, "relative error (rms), %", lambda value: exactly(value / 100), _short)
+
+
+def _short(name: str) -> str:
+    """Without the usual prefix and suffix."""
+    return name.removesuffix(".weight").removeprefix("model.")

@@ -1,0 +1,151 @@
+"""The events of a page: runs start and stop, the address fills the form, links become absolute."""
+
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+import gradio as gr
+
+from components.forms.fields import QUIET, Fields
+from components.forms.form import Query, Typed
+from components.results.share import Share
+from components.running import rejoined_runs
+from components.running.async_steps import in_background
+from components.running.page_runs import PageRuns, Updates
+from components.running.progress import Meter
+from components.running.queue_limits import JobQueue
+from components.site.embed import WHOLE_CODE
+
+# After the form has been filled from the address, press the button for the visitor, unless the address was refused.
+_RUN_FROM_ADDRESS = (
+    "() => {{ if (new URLSearchParams(({query})() || location.search).get('{key}') "
+    "&& !document.querySelector('#m-status :is(.m-error, .m-stored)')) "
+    "setTimeout(() => document.querySelector('#m-inspect')?.click(), 0) }}"
+)
+_WHOLE_LINK = "(link) => (link ? new URL(link, location.href).href : link)"
+# A page of another site that embeds this app as <gradio-app> has the query in an attribute: its own address is not this app's.
+_EMBEDDED_QUERY = "() => document.querySelector('gradio-app[data-query]')?.dataset.query ?? ''"
+# The button is disabled until the form is filled: earlier it would start another request than the address describes.
+_FILLING = (
+    "() => {{ const query = ({query})(); "
+    "document.body.classList.toggle('m-filling', new URLSearchParams(query || location.search).has('{key}')); return query }}"
+)
+_FILLED = "() => document.body.classList.remove('m-filling')"
+# A run that the visitor stops may fail like one for which the queue has no room, and may do so after the next has begun. The page knows
+# when Stop and when a start were pressed.
+_FULL, _STOPPED, _PREVIOUS = "full", "stopped", "previous"
+_WHY = (
+    "(why, ...shown) => { const { stopped = 0, started = 0 } = document.body.dataset; "
+    f"return [+stopped > +started ? '{_STOPPED}' : Date.now() - stopped < 5000 ? '{_PREVIOUS}' : '{_FULL}', ...shown] }}"
+)
+_QUERY_KEYS = 1_000
+# Drawn at the same time: each takes up to a second of a core, and several times its size in memory.
+_FILES = 2
+# The server keeps no file that could be asked for: the bytes came with the answer to the click.
+_SAVE = (
+    "({name, type, content}) => { const bytes = Uint8Array.from(atob(content), (each) => each.charCodeAt(0)); "
+    "const link = document.createElement('a'); link.href = URL.createObjectURL(new Blob([bytes], {type})); link.download = name; "
+    "link.click(); setTimeout(() => URL.revokeObjectURL(link.href), 60000); return null }"
+)
+# A form may be longer than the screen: scroll to the outcome. Inside a frame the page around it must not scroll.
+_SHOW = (
+    "() => { const status = document.querySelector('#m-status'); "
+    "if (window.top === window && status?.getBoundingClientRect().bottom > innerHeight - 100) status.scrollIntoView({block: 'nearest', "
+    "behavior: matchMedia('(prefers-reduced-motion: reduce)').matches ? 'auto' : 'smooth'}) }"
+)
+
+
+class Prefilled(NamedTuple):
+    """What an address fills in. status: None leaves it as it is; only: names of the fields to fill, by default all."""
+
+    form: Typed
+    status: str | None
+    only: Collection[str] | None = None
+
+
+def wire_runs(runs: PageRuns, fields: Fields, examples: Sequence[Typed], kind: JobQueue) -> Any:
+    """The button and the examples start a run of what is typed, Stop stops it.
+
+    examples: what each of their buttons types first. kind: the queue of the jobs. Returns the event after Stop, for further handlers.
+    """
+    widgets = set(fields.widgets.values())
+
+    @in_background
+    def run(request: gr.Request, login: gr.OAuthToken | None, given: Mapping[Any, Any]) -> Generator[Updates, None, None]:
+        yield from runs.run(fields.read(given))
+
+    @in_background
+    def compute(request: gr.Request, login: gr.OAuthToken | None, given: Mapping[Any, Any]) -> Generator[Updates, None, None]:
+        yield from runs.run(fields.read(given), again=True)
+
+    reason = gr.Textbox(visible=False)
+
+    def ended_early(why: str | None, shown: str | None, *state: Any) -> Updates:
+        if why == _PREVIOUS or not Meter.is_progress(shown):
+            return {runs.status: gr.skip()}
+        if why == _FULL and shown == Meter.waiting():
+            return runs.refuse()
+        # The last progress may arrive after the answer to Stop.
+        return runs.stopped(*state)
+
+    everything = runs.outputs()
+    starts = [(runs.controls.go.click(runs.begin, outputs=everything, queue=False, **QUIET), run)]
+    starts.append((runs.controls.again.click(runs.begin, outputs=everything, queue=False, **QUIET), compute))
+    for button, typed in zip(fields.chips, examples, strict=True):
+        updates = fields.fill(typed)
+        named = button.click(lambda updates=updates: updates, outputs=fields.outputs(), queue=False, **QUIET)
+        starts.append((named.then(runs.begin, outputs=everything, queue=False, **QUIET), run))
+    started = []
+    for start, work in starts:
+        done = start.then(work, widgets, everything, concurrency_limit=None, concurrency_id=kind.name, **QUIET)
+        done.success(None, js=_SHOW, **QUIET)
+        done.failure(ended_early, [reason, runs.status, *runs.state()], everything, js=_WHY, queue=False, **QUIET)
+        started.append(done)
+    # an event that cancels others gets no inputs: the next one shows what was reached
+    controls = runs.controls
+    halted = controls.stop.click(lambda: controls.busy(False), outputs=controls.components(), cancels=started, queue=False, **QUIET)
+
+    def stopped(request: gr.Request, *state: Any) -> Updates:
+        rejoined_runs.stop(str(request.session_hash or ""))
+        return runs.stopped(*state)
+
+    return halted.then(stopped, runs.state(), everything, queue=False, **QUIET)
+
+
+def wire_address(page: gr.Blocks, key: str, prefill: Callable[[Query], Prefilled], fields: Fields, runs: PageRuns) -> None:
+    """When the page is opened, the address fills ``fields`` and the status.
+
+    If ``key`` is in the address and nothing is refused, the result is shown if the request names its commits and is stored; otherwise a
+    run starts.
+    """
+    embedded = gr.Textbox(visible=False)
+
+    def fill(query: str | None, request: gr.Request) -> Updates:
+        asked = _pairs(query) if query else request.query_params.multi_items()
+        form, status, only = prefill(asked)
+        filled: Updates = {runs.status: gr.skip() if status is None else status, **fields.fill(form, only)}
+        return {**filled, **runs.show_stored(form)} if dict(asked).get(key) and status == "" else filled
+
+    every = list(dict.fromkeys([*fields.outputs(), *runs.outputs()]))
+    loaded = page.load(fill, embedded, every, js=_FILLING.format(key=key, query=_EMBEDDED_QUERY), queue=False, **QUIET)
+    loaded.then(None, js=_FILLED, **QUIET)
+    loaded.success(None, js=_RUN_FROM_ADDRESS.format(key=key, query=_EMBEDDED_QUERY), **QUIET)
+
+
+def _pairs(query: str) -> Query:
+    """The keys and values of a query string; none if there are too many."""
+    try:
+        return parse_qsl(query.removeprefix("?"), keep_blank_values=True, max_num_fields=_QUERY_KEYS)
+    except ValueError:
+        return []
+
+
+def wire_shares(shares: Sequence[Share]) -> None:
+    """Make links, summaries and embed codes absolute, with the address of this page, and let the buttons save files."""
+    for share in shares:
+        presses = [button.click for button in share.buttons.values()]
+        taken = gr.on(presses, share.taken, share.source, share.file, concurrency_limit=_FILES, concurrency_id="files", **QUIET)
+        taken.success(None, share.file, share.file, js=_SAVE, **QUIET)
+        share.link.change(None, share.link, share.link, js=_WHOLE_LINK, **QUIET)
+        for code in (share.summary, *(share.embed.codes() if share.embed is not None else [])):
+            code.change(None, code, code, js=WHOLE_CODE, **QUIET)

@@ -1,0 +1,303 @@
+"""Defines routes in addition to Gradio's: badges, stored results, and the library as files. They precede Gradio's and compute nothing.
+
+/badge/ORG/NAME.svg[?show=trained,passed,fp16,checked]     /result/ID[.json, .zip, .html]
+/library/{labels,results,models}.{parquet,csv,jsonl}     /library/training.csv     /library/family/ORG/NAME
+/org/NAME[?sort=COLUMN]     /card/ID.png     /card/org/NAME.png     /assets/NAME
+/methods[/ANALYZER]     /dtype, which is the first page
+"""
+
+import asyncio
+import re
+from collections import OrderedDict
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from analyzers import ANALYZERS
+from analyzers.base import Report
+from analyzers.checkpoints import parse_reference
+from analyzers.errors import InvalidReference
+from components.library import FILES, Result
+from components.library_page.organisation import card_of, no_models_page, organisation_page
+from components.results.downloads import File, file_of
+from components.server.assets import asset, plots_script
+from components.server.health import operations
+from components.site import badges, link_previews, share_card, stored_results
+from components.site.library_files import TYPES, Exports
+from components.site.methods_page import GENERAL, methods_page
+from components.site.result_page import missing_page, result_page
+from components.text.plain_text import html
+
+_ID = re.compile(r"[0-9a-f]{64}")
+# Proxies may cache a badge for this long, so that it follows a new label within minutes.
+_BADGE_CACHE = "public, max-age=300"
+# A stored report never changes.
+_RESULT_CACHE = "public, max-age=3600"
+# Results may be framed by any site: they send no forms.
+_POLICY = "frame-ancestors *; form-action 'none'; base-uri 'none'"
+# Most rendered pages of stored results kept in memory, 0.1 to 1 MB each: rendering takes 40 to 100 ms.
+_RENDERED = 64
+# Placeholder for the address of the app in cached pages, since senders of requests choose it.
+_ORIGIN = "https://mantissa.invalid/"
+_rendered: OrderedDict[tuple[str, str, bool], str | None] = OrderedDict()
+# One page is rendered at a time, and once for all waiting requests: 40 at once would block the threads that badges share.
+_rendering = asyncio.Lock()
+# Files take longer than pages, and no page waits for them.
+_drawing = asyncio.Lock()
+_NOT_STORED = "There is no stored result with this id."
+_NO_PICTURE = "There is no such picture here."
+exports = Exports()
+
+
+def routes() -> list[Route]:
+    """Return the routes, for the server that Gradio makes."""
+    plots = f"/plotly-{plots_version()}.js"
+    return [
+        Route("/badge/{model:path}.svg", badge),
+        Route("/result/{id}.json", result_json),
+        *(Route(f"/result/{{id}}.{ending}", result_file, name=ending) for ending in ("zip", "html")),
+        Route("/result/{id}", result),
+        Route("/methods", methods),
+        Route("/methods/{name}", methods),
+        Route("/library/family/{model:path}", family),
+        Route("/library/{kind}.{form}", export),
+        Route(plots, plots_script),
+        Route("/gradio.js", component_script),
+        Route("/card/{name}.png", card),
+        Route("/card/org/{name}.png", organisation_card),
+        Route("/org/{name}", organisation),
+        Route("/assets/{name}", asset),
+        *operations(),
+        *(Route(f"/{each.name}", page_alias) for each in ANALYZERS.values() if each.address != each.name),
+    ]
+
+
+def page_alias(request: Request) -> Response:
+    """Redirect from an analyzer's name to its page if that is the app's first page, keeping the query."""
+    return RedirectResponse(f"./?{request.url.query}" if request.url.query else "./")
+
+
+def badge(request: Request) -> Response:
+    """Serve the badge of a model; "unknown" if nothing is known, and 404 for an invalid id."""
+    named = request.path_params["model"]
+    try:
+        reference = parse_reference(named, local=False)
+    except InvalidReference:
+        return PlainTextResponse("This is not a model id: write /badge/ORG/NAME.svg.", 404)
+    asked = request.query_params.get("show", "").split(",")
+    kinds = [kind for kind in badges.KINDS if kind in asked] or badges.PRECISION
+    name = f"sample:{reference.name}" if reference.kind == "sample" else reference.name
+    ours = stored_results.library()
+    row = ours.model(name) if ours is not None else None
+    check: Any = stored_results.newest("check", name) if badges.CHECKED in kinds else None
+    drawing = badges.svg(badges.parts(row, kinds, check), name)
+    return _cached(request, drawing, "image/svg+xml", _BADGE_CACHE if stored_results.is_restored() else "no-store")
+
+
+async def result(request: Request) -> Response:
+    """Serve a stored report as a page; ``?embed=1``: the result only."""
+    found = await run_in_threadpool(_stored_row, request.path_params["id"])
+    embedded, origin = request.query_params.get("embed") == "1", link_previews.origin_of(request)
+    page = await _page(found.id, found.created, embedded) if found is not None else None
+    if page is None:
+        known = stored_results.is_restored()
+        return HTMLResponse(missing_page(known), 404 if known else 503, {"Content-Security-Policy": _POLICY} | _not_kept(known))
+    page = page.replace(_ORIGIN, html(origin))
+    return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"})
+
+
+async def _page(identifier: str, made: str, embedded: bool) -> str | None:
+    """Return the page of a stored report, which never changes; None if only its JSON can be served.
+
+    That is so if another version of Mantissa stored it.
+    """
+    key = identifier, made, embedded
+    if key not in _rendered:
+        async with _rendering:
+            if key not in _rendered:
+                _rendered[key] = await run_in_threadpool(_render, *key)
+    _rendered.move_to_end(key)
+    page = _rendered[key]
+    while len(_rendered) > _RENDERED:
+        _rendered.popitem(last=False)
+    return page
+
+
+def _render(identifier: str, made: str, embedded: bool) -> str | None:
+    report = _report(identifier)
+    return result_page(report, made, f"../plotly-{plots_version()}.js", embedded, _ORIGIN) if report is not None else None
+
+
+def _report(identifier: str) -> Report | None:
+    found = _stored(identifier)
+    try:
+        return stored_results.read(found[0], found[2]) if found is not None else None
+    except ValueError:
+        return None
+
+
+def organisation(request: Request) -> Response:
+    """Serve the models of an organisation; ``?sort=``: a column of the table, with a minus if descending; ``?embed=1``: the table only."""
+    ours, asked = stored_results.library(), request.query_params
+    name = request.path_params["name"]
+    origin = link_previews.origin_of(request)
+    page = organisation_page(ours, name, asked.get("sort", ""), asked.get("embed") == "1", origin) if ours is not None else None
+    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
+    if page is None and not stored_results.is_restored():
+        return PlainTextResponse(stored_results.NOT_RESTORED, 503, _not_kept(False))
+    return HTMLResponse(page or no_models_page(name), 404 if page is None else 200, headers)
+
+
+def organisation_card(request: Request) -> Response:
+    """Serve the picture for the preview of an organisation's page."""
+    ours = stored_results.library()
+    said = card_of(ours, request.path_params["name"]) if ours is not None else None
+    return _picture(share_card.of_page(*said)) if said is not None else PlainTextResponse(_NO_PICTURE, 404)
+
+
+def methods(request: Request) -> Response:
+    """Serve the methods page, general or of an analyzer."""
+    name = request.path_params.get("name", GENERAL)
+    if name and name not in ANALYZERS:
+        raise HTTPException(404)
+    page = methods_page(name, f"plotly-{plots_version()}.js", link_previews.origin_of(request))
+    return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
+
+
+def family(request: Request) -> Response:
+    """Serve the page of a model's ancestors and descendants; 404 for an invalid id."""
+    ours = stored_results.library()
+    try:
+        reference = parse_reference(request.path_params["model"], local=False)
+    except InvalidReference:
+        raise HTTPException(404) from None
+    if ours is None or reference.revision:
+        raise HTTPException(404)
+    name = f"sample:{reference.name}" if reference.kind == "sample" else reference.name
+    page = ANALYZERS["parents"].component("family_page").family_page(ours, name, link_previews.origin_of(request))
+    return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
+
+
+def card(request: Request) -> Response:
+    """Serve the picture for the preview of a stored result, by its id, or of a page, by its name."""
+    name = request.path_params["name"]
+    picture = _card(name) if _stored_row(name) is not None else None
+    if picture is None:
+        try:
+            picture = share_card.of_page(*link_previews.page_at(name)[1:])
+        except KeyError:
+            return PlainTextResponse(_NO_PICTURE, 404)
+    return _picture(picture)
+
+
+def _picture(content: bytes) -> Response:
+    return Response(
+        content, media_type="image/png", headers={"Cache-Control": _RESULT_CACHE, "Cross-Origin-Resource-Policy": "cross-origin"}
+    )
+
+
+@lru_cache(_RENDERED)
+def _card(identifier: str) -> bytes | None:
+    """Draw the picture of a stored report; None if there is none, or another version of Mantissa stored it."""
+    report = _report(identifier)
+    return share_card.of_report(report) if report is not None else None
+
+
+def result_json(request: Request) -> Response:
+    """Serve a stored report, byte for byte as it was stored."""
+    found = _stored(request.path_params["id"])
+    if found is None:
+        return _missing()
+    answer = _not_modified(request, f'"{request.path_params["id"]}"') or Response(found[2], media_type="application/json")
+    answer.headers["ETag"] = f'"{request.path_params["id"]}"'
+    answer.headers["Cache-Control"] = _RESULT_CACHE
+    answer.headers["Access-Control-Allow-Origin"] = "*"
+    return answer
+
+
+async def result_file(request: Request) -> Response:
+    """Serve a stored report as the file that its page offers for download."""
+    ending = request.url.path.rpartition(".")[2]
+    async with _drawing:
+        file = await run_in_threadpool(_file, request.path_params["id"], ending)
+    if file is None:
+        return _missing()
+    headers = {
+        "Content-Disposition": f'attachment; filename="{file.name}"',
+        "Content-Security-Policy": _POLICY,
+        "Cache-Control": _RESULT_CACHE,
+    }
+    return Response(file.content, media_type=file.kind, headers=headers)
+
+
+def _missing() -> Response:
+    """Answer a request for a report that is not stored, or not yet available because the library is being restored."""
+    known = stored_results.is_restored()
+    return PlainTextResponse(_NOT_STORED if known else stored_results.NOT_RESTORED, 404 if known else 503, _not_kept(known))
+
+
+def _file(identifier: str, ending: str) -> File | None:
+    report = _report(identifier)
+    return file_of(report, ending) if report is not None else None
+
+
+def export(request: Request) -> Response:
+    """Serve labels, results, models or the training set as one file; 404 for anything else."""
+    kind, form = request.path_params["kind"], request.path_params["form"]
+    ours = stored_results.library()
+    if (kind, form) not in FILES or ours is None:
+        return PlainTextResponse("There is no such file here.", 404)
+    path = exports.path(ours, kind, form)
+    return FileResponse(path, media_type=TYPES[form], filename=f"mantissa-{kind}.{form}", headers={"Cache-Control": "no-cache"})
+
+
+def component_script(request: Request) -> Response:
+    """Serve the script that defines ``<gradio-app>``, in the running version of Gradio, for pages of other sites."""
+    import gradio
+
+    source = (Path(gradio.__file__).parent / "templates/frontend/gradio.js").read_text(encoding="utf-8")
+    return Response(source, media_type="text/javascript", headers={"Cache-Control": "no-cache", "Access-Control-Allow-Origin": "*"})
+
+
+@cache
+def plots_version() -> str:
+    """Return the version of Plotly, which is part of its script's address."""
+    import plotly
+
+    return re.sub(r"[^0-9a-z.]", "", str(plotly.__version__))
+
+
+def _not_kept(known: bool) -> dict[str, str]:
+    """Return the headers of a response that may soon change, unless it is ``known``."""
+    return {} if known else {"Cache-Control": "no-store", "Retry-After": "10"}
+
+
+def _stored_row(identifier: str) -> Result | None:
+    ours = stored_results.library()
+    row = ours.result_row(identifier) if ours is not None and _ID.fullmatch(identifier) else None
+    return row.result if ours is not None and row is not None and ours.is_available(row.result.models) else None
+
+
+def _stored(identifier: str) -> tuple[str, str, bytes] | None:
+    ours, row = stored_results.library(), _stored_row(identifier)
+    stored = ours.result(identifier) if ours is not None and row is not None else None
+    return (row.analyzer, row.created, stored) if row is not None and stored is not None else None
+
+
+def _cached(request: Request, drawing: str, kind: str, cache_control: str) -> Response:
+    tag = badges.etag(drawing)
+    answer = _not_modified(request, tag) or Response(drawing, media_type=kind)
+    answer.headers["ETag"] = tag
+    answer.headers["Cache-Control"] = cache_control
+    return answer
+
+
+def _not_modified(request: Request, tag: str) -> Response | None:
+    known = request.headers.get("if-none-match", "")
+    return Response(status_code=304) if tag in [each.strip().removeprefix("W/") for each in known.split(",")] else None

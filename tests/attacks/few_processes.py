@@ -1,0 +1,46 @@
+"""Analyses where the system has no more processes: ``python -m tests.attacks.few_processes``, run by `command`, prints what each said."""
+
+import json
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from analyzers.base import Report
+from analyzers.checkpoints import Access
+from analyzers.dtype_detection import DtypeRequest
+from analyzers.errors import MantissaError
+from components.running import analysis_process
+
+AT_ONCE = 8
+# This process with its threads, the fork server, its tracker, and two analyses.
+TASKS = AT_ONCE + 5
+
+
+def command() -> list[str]:
+    """The system does not count the processes of root: ``setpriv`` makes another user the real one, and leaves root's access to files."""
+    program = ["prlimit", f"--nproc={TASKS}", sys.executable, "-m", "tests.attacks.few_processes"]
+    return ["setpriv", "--ruid=65534", "--bounding-set=-sys_admin,-sys_resource", *program] if os.geteuid() == 0 else program
+
+
+def _analyze_together(seed: int, all_threads: threading.Barrier) -> str:
+    """No analysis takes a process before every thread is there: a thread that cannot start would end this program instead."""
+    all_threads.wait()
+    return _analyze(seed)
+
+
+def _analyze(seed: int) -> str:
+    request = DtypeRequest(model="sample:tiny-bf16", seed=seed)
+    try:
+        *_, last = analysis_process.run(request, None, Access())
+    except MantissaError as error:
+        return str(error)
+    assert isinstance(last, Report)
+    return ""
+
+
+if __name__ == "__main__":
+    analysis_process.start()
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        together = list(threads.map(_analyze_together, range(AT_ONCE), [threading.Barrier(AT_ONCE)] * AT_ONCE))
+    print(json.dumps([together, _analyze(AT_ONCE)]))

@@ -1,0 +1,59 @@
+"""Pickled checkpoints as torch writes them, and what torch reads out of them."""
+
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from analyzers.checkpoints.formats.safetensors_header import Header, HeaderTensor
+from analyzers.checkpoints.reading.elements import read_elements
+from analyzers.checkpoints.repository import RangeFile
+from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
+
+DTYPES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.int32: "I32",
+    torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL", torch.complex64: "C64", torch.uint16: "U16",
+    torch.uint32: "U32", torch.uint64: "U64", torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ", torch.float8_e8m0fnu: "F8_E8M0",
+}  # fmt: skip
+# Those of them that torch writes as views of untyped storages, which it cannot load from the old layout.
+UNTYPED = [torch.uint16, torch.uint32, torch.uint64, *(dtype for dtype in DTYPES if "float8" in str(dtype))]
+
+
+def saved(value: Any, *, zipped: bool = True, protocol: int = 2) -> bytes:
+    """What torch.save writes."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer, pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
+    return buffer.getvalue()
+
+
+def loaded(data: bytes, *, weights_only: bool = True) -> Any:
+    """What torch.load reads."""
+    return torch.load(io.BytesIO(data), weights_only=weights_only)
+
+
+def as_tensor(found: HeaderTensor) -> Tensor:
+    """A header's tensor as a checkpoint has it."""
+    nbytes = int(np.prod(found.shape, dtype=object)) * DTYPE_BITS[found.dtype] // 8
+    return Tensor(found.name, found.dtype, found.shape, 0, found.start, nbytes, "other", None, False, strides=found.strides)
+
+
+def contents(file: RangeFile, header: Header) -> Iterator[tuple[str, tuple[str, tuple[int, ...], bytes]]]:
+    """Name, dtype, shape and the bytes of all elements in row-major order."""
+    for found in header.tensors:
+        tensor = as_tensor(found)
+        buffer = np.empty(tensor.nbytes, np.uint8)
+        codes = read_elements(file.read_into, tensor, 0, tensor.elements, buffer)
+        yield found.name, (found.dtype, found.shape, codes.tobytes())
+
+
+def expected(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    """The same of torch's tensors."""
+    found = {}
+    for name, tensor in tensors.items():
+        flat = torch.empty(tensor.numel(), dtype=tensor.dtype).copy_(tensor.detach().reshape(-1))
+        raw = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+        found[name] = (DTYPES[tensor.dtype], tuple(tensor.shape), raw)
+    return found

@@ -1,0 +1,94 @@
+"""Which tensors of a trainer's checkpoint are the weights, and what they are called."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from analyzers.checkpoints.checkpoint import open_checkpoint
+from analyzers.checkpoints.checkpoint_coverage import read_coverage
+from analyzers.checkpoints.formats.pickles import read_pickled
+from analyzers.checkpoints.repository import Access
+from tests.checkpoints.counting_file import MemoryFile
+from tests.checkpoints.pickles.pickled_files import saved
+
+A, B, ONE = torch.ones(3), torch.zeros(2, 2), torch.tensor(1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        ({"a": A, "b": B}, ["a", "b"]),
+        ({"a": {"b": A, "c": {"d": B}}}, ["a.b", "a.c.d"]),
+        ({"layers": [{"w": A}, {"w": B}]}, ["layers.0.w", "layers.1.w"]),
+        ({0: {"w": A}, 1: {"w": B}}, ["0.w", "1.w"]),
+        ({"model": {"a": A}}, ["a"]),
+        ({"model": {"a": A}, "epoch": 3, "args": {"lr": 0.1}}, ["a"]),
+        ({"model": {"a": A}, "optimizer": {"state": {0: {"step": ONE, "exp_avg": A}}}}, ["a"]),
+        ({"state_dict": {"a": A}, "step": ONE, "loops": {"x": B}}, ["a"]),
+        ({"model": {"language_model": {"embedding": {"w": A}}}, "rng_state": [B], "iteration": 7}, ["language_model.embedding.w"]),
+        ({"state_dict": {"model": {"a": A}}}, ["a"]),
+        ({"state_dict": {"model": {"a": A}, "head": {"b": B}}}, ["model.a", "head.b"]),
+        ({"model": {"a": A}, "state_dict_ema": {"a": A}}, ["a"]),
+        ({"model": {"a": A}, "discriminator": {"b": B}}, ["model.a", "discriminator.b"]),
+        ({"encoder": {"a": A}, "decoder": {"b": B}, "optimizer": {"c": B}}, ["encoder.a", "decoder.b"]),
+        ({"a": A, "logit_scale": ONE}, ["a", "logit_scale"]),
+        ({"model": A, "b": B}, ["model", "b"]),
+        (A, ["tensor"]),
+        ([A, B], ["0", "1"]),
+        ((A, [B, {"w": A}], {}), ["0", "1.0", "1.1.w"]),
+        ({"layers": [[A], (B, [A])]}, ["layers.0.0", "layers.1.0", "layers.1.1.0"]),
+        (
+            {(0, "q"): A, b"k": B, None: A, True: B, 0.5: A, b"\xff": B, ("a", (1,)): A, (): B},
+            ["(0, q)", "k", "None", "True", "0.5", "\\xff", "(a, (...))", "()"],
+        ),
+        ({tuple(range(9)): A, -1: B, 1 << 70: A, "": B}, ["(0, 1, 2, 3, 4, 5, 6, 7, ...)", "-1", "?", ""]),
+        ({"student": {"a": A}, "teacher": {"a": B}}, ["student.a", "teacher.a"]),
+        ({"epoch": 3}, []),
+        ({}, []),
+        ({"a": A, "b": None, "c": "text", "d": 1.5, "e": torch.Size([1]), "f": torch.float16, "g": torch.device("cpu")}, ["a"]),
+    ],
+)
+def test_names(value: Any, names: list[str]) -> None:
+    for zipped in (True, False):
+        assert [tensor.name for tensor in read_pickled(MemoryFile(saved(value, zipped=zipped))).tensors] == names
+
+
+def test_what_is_left_out_is_noted() -> None:
+    value = {"model": {"a": A}, "optimizer": {"m": A}, "ema": {"a": B}, "step": ONE, "scaler": {"s": ONE}}
+    (note,) = read_pickled(MemoryFile(saved(value))).notes
+    assert note == 'Weights were read from "model" of a pickled file; left out: "optimizer", "ema", "step" and 1 more.'
+    (note,) = read_pickled(MemoryFile(saved({"encoder": {"a": A}, "decoder": {"b": B}, "optimizer": {"c": B}}))).notes
+    assert note == 'Left out of a pickled file: "optimizer".'
+    assert read_pickled(MemoryFile(saved({"a": A}))).notes == ()
+
+
+def test_names_that_meet_get_a_number() -> None:
+    header = read_pickled(MemoryFile(saved({"a.b": A, "a": {"b": B}, 1: A, "1": B, "1#2": ONE})))
+    assert [tensor.name for tensor in header.tensors] == ["a.b", "a.b#2", "1", "1#2", "1#2#2"]
+    assert header.notes == (
+        'Two tensors would be called "a.b": the second is listed as "a.b#2".',
+        '2 more tensors got a number after "#" for the same reason.',
+    )
+
+
+def test_everything_next_to_the_weights_is_in_the_account(tmp_path: Path) -> None:
+    for copy in ("ema", "model_ema", "ema_model", "teacher", "teacher_state_dict", "optimizer", "best_model"):
+        torch.save({"model": {"a": A, "b": B}, copy: {"a": A + 1, "x": {"b": B + 1}}, "step": ONE}, tmp_path / "pytorch_model.bin")
+        with open_checkpoint(str(tmp_path), Access(local=True)) as checkpoint:
+            account = read_coverage(checkpoint, checkpoint.tensors, checkpoint.tensors, ())
+            assert [tensor.name for tensor in checkpoint.tensors] == ["a", "b"]
+            assert f'Weights were read from "model" of a pickled file; left out: "{copy}", "step".' in checkpoint.notes
+        why = 'next to the weights in "model" of the same file'
+        assert [part.model_dump() for part in account.left_out] == [
+            {"what": f'"{copy}"', "tensors": 2, "parameters": 7, "why": why},
+            {"what": '"step"', "tensors": 1, "parameters": 1, "why": why},
+        ]
+        assert account.whole and account.parameters == 7
+
+
+def test_the_same_state_dict_under_two_keys_is_read_once() -> None:
+    state = {"a": A, "b": B}
+    header = read_pickled(MemoryFile(saved({"model": state, "state_dict": state})))
+    assert len(header.tensors) == 2 and header.omitted == ()

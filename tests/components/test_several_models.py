@@ -1,0 +1,115 @@
+"""Several models: the table, its links, and what a visitor takes along."""
+
+import csv
+import io
+import json
+import re
+import zipfile
+from urllib.parse import parse_qsl
+
+import pytest
+
+from analyzers import limits
+from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from analyzers.errors import InvalidRequest
+from components.dtype.comparison import Batch, command, document, permalink
+from components.dtype.form import filled, models, requests
+from components.dtype.tables import Outcome, comparison
+from components.site.identity import Client
+from tests.components.dtype_reports import HOSTILE, hostile_report, report
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a/b", ["a/b"]),
+        ("a/b, c/d", ["a/b", "c/d"]),
+        (" a/b\nc/d\r\n;e ,,\t", ["a/b", "c/d", "e"]),
+        ("a/b a/b c/d", ["a/b", "c/d"]),
+        (" ,; ", []),
+        (" ".join(f"m{i}" for i in range(limits.MODELS)), [f"m{i}" for i in range(limits.MODELS)]),
+    ],
+)
+def test_models_are_separated_by_what_people_type(text: str, found: list[str]) -> None:
+    assert models(text) == found
+
+
+@pytest.mark.parametrize("text", [" ".join(f"m{i}" for i in range(limits.MODELS + 1)), "x" * 100_000, "x," * 100_000 + "y"])
+def test_too_many_models_are_one_sentence(text: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"at most 20 models|model ids have"):
+        requests({"model": text})
+
+
+def test_each_model_is_asked_with_the_same_options() -> None:
+    asked = requests({"model": "a/b, c/d", "mode": "exact", "include": "mlp"})
+    assert asked == [DtypeRequest(model=name, mode="exact", include="mlp") for name in ("a/b", "c/d")]
+
+
+def _outcomes() -> list[Outcome]:
+    return [
+        Outcome("sample:tiny-bf16-as-fp32", report()),
+        Outcome("no/such", error="There is no such model."),
+        Outcome("org/b", report("org/b")),
+    ]
+
+
+def test_the_link_of_several_leads_back_to_them() -> None:
+    request = DtypeRequest(model="org/b", budget=5_000_000, include="a|b", seed=3)
+    query = parse_qsl(permalink(_outcomes(), request).removeprefix("?"))
+    commit = report().checkpoint.commit
+    names = ["sample:tiny-bf16-as-fp32", "no/such", f"org/b@{commit}"]
+    assert requests(filled(query)) == [request.model_copy(update={"model": name}) for name in names]
+    line = command(_outcomes(), request)
+    assert line == f"mantissa dtype {' '.join(names)} --budget=5000000 '--include=a|b' --seed=3"
+
+
+def test_a_revision_belongs_to_one_model_only() -> None:
+    assert filled([("model", "a/b"), ("revision", "r")])["model"] == "a/b@r"
+    assert filled([("model", "a/b"), ("model", "c/d"), ("revision", "r")])["model"] == "a/b, c/d"
+
+
+def test_the_table_has_a_row_each_and_says_what_failed_and_what_waits() -> None:
+    html = comparison(["sample:tiny-bf16-as-fp32", "no/such", "org/b", "org/later"], _outcomes())
+    rows = html.split("<tr>")[2:]
+    assert len(rows) == 4
+    assert all(text in rows[0] for text in ("F32", "bf16 → fp32", "bf16, likely", "Weights read fit", "2.4", "37.5", "1.70 M"))
+    assert "There is no such model." in rows[1]
+    assert "<a " not in rows[1]
+    assert 'data-row="2"' in rows[2]
+    assert "waiting" in rows[3]
+    assert "abs max is at least" in html
+
+
+def test_names_and_errors_stay_text() -> None:
+    html = comparison([HOSTILE, HOSTILE, HOSTILE], [Outcome(HOSTILE, hostile_report()), Outcome(HOSTILE, error=HOSTILE)])
+    assert "<img" not in html
+    assert html.count("&lt;img") >= 5
+
+
+def test_the_page_taken_along_links_to_each_report() -> None:
+    html = document(_outcomes()).alone()
+    assert re.findall(r'href="(#report-\d)"', html) == ["#report-1", "#report-3"]
+    assert re.findall(r'<article id="(report-\d)">', html) == ["report-1", "report-3"]
+    rows = [re.sub("<[^>]*>", " ", row).split()[:2] for row in html.split("<tbody>")[1].split("</tbody>")[0].split("<tr>")[1:]]
+    assert rows == [["1", "sample:tiny-bf16-as-fp32"], ["2", "no/such"], ["3", "org/b"]]
+    figure = json.loads(html.split('id="several-0">')[1].split("</script>")[0])
+    assert figure["data"][-1]["text"] == ["1, 3", ""]
+
+
+def test_several_are_light_and_their_files_hold_all_of_them() -> None:
+    batch = Batch([DtypeRequest(model=name) for name in ("a/a", "no/such", "org/b")])
+    batch.add(report())
+    batch.fail("=gone")
+    batch.add(report("org/b"))
+    assert [outcome.report.tensors for outcome in batch.outcomes if outcome.report] == [(), ()]
+    listed = json.loads(batch.file("json", Client("", "")).content)
+    assert DtypeReport.model_validate(listed[0]) == report()
+    assert listed[1] == {"model": "no/such", "error": "=gone"}
+    archive = zipfile.ZipFile(io.BytesIO(batch.file("zip", Client("", "")).content))
+    summary = list(csv.DictReader(io.StringIO(archive.read("summary.csv").decode())))
+    assert [row["model"] for row in summary] == ["sample:tiny-bf16-as-fp32", "org/b"]
+    tensors = list(csv.DictReader(io.StringIO(archive.read("tensors.csv").decode())))
+    assert {row["model"] for row in tensors} == {"sample:tiny-bf16-as-fp32", "org/b"}
+    assert archive.read("errors.csv").decode().splitlines()[1] == "no/such,'=gone"
+    page = batch.file("html", Client("", ""))
+    assert page.name == "a-a-and-2-more-dtype.html" and b"org/b" in page.content

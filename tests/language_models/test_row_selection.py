@@ -1,0 +1,137 @@
+"""A seeded random choice of rows: which, from every form of data, and how little is read for it."""
+
+import random
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from analyzers import limits
+from analyzers.checkpoints import Access
+from analyzers.errors import InvalidData
+from analyzers.language_models.builtin_text import builtin_pairs
+from analyzers.language_models.instruction_data import Instructions, instruction_pairs
+from analyzers.language_models.row_selection import chosen_rows
+from tests.hub import LocalHub
+from tests.language_models.test_instruction_data import HERE, lines, put, table
+
+ROWS = [{"instruction": f"Say {number}.", "output": str(number)} for number in range(200)]
+
+
+def choose(source: str, access: Access = HERE, samples: int = 12, seed: int = 0) -> Instructions:
+    found = instruction_pairs(source, access, samples, choice="random", seed=seed)
+    assert list(found.rows) == sorted(set(found.rows))
+    assert [pair.output for pair in found.pairs] == [str(row) for row in found.rows]
+    return found
+
+
+def test_the_rows_are_those_of_the_standard_librarys_sample() -> None:
+    """The published run seeds the global generator with 10 and samples a list of all 52,002 rows of Alpaca."""
+    random.seed(10)
+    assert chosen_rows(52_002, 50, "random", 10) == sorted(random.sample(list(range(52_002)), 50))
+    assert chosen_rows(52_002, 50, "random", 11) != chosen_rows(52_002, 50, "random", 10)
+    assert chosen_rows(200, 50, "first", 10) == list(range(50))
+    assert chosen_rows(20, 50, "random", 10) == chosen_rows(20, 50, "first", 0) == list(range(20))
+
+
+def test_every_row_is_as_likely() -> None:
+    """Each of 10 rows is in 4 of 10 choices; 4,000 choices keep every count within 5 standard deviations of 1,600."""
+    counts = [0] * 10
+    for seed in range(4_000):
+        for row in chosen_rows(10, 4, "random", seed):
+            counts[row] += 1
+    assert all(abs(count - 1_600) < 5 * (4_000 * 0.4 * 0.6) ** 0.5 for count in counts)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", lines(ROWS)),
+        ("a.jsonl", b"\n" + lines(ROWS).replace(b"\n", b"\n\n")),
+        ("a.json", lines([ROWS])),
+        ("a.parquet", table(ROWS, 7)),
+        ("a.parquet", table(ROWS, 500)),
+    ],
+)
+def test_the_same_seed_chooses_the_same_rows_of_every_form(tmp_path: Path, name: str, content: bytes) -> None:
+    path = put(tmp_path, name, content)
+    found = choose(path)
+    assert (found.total, found.note, len(found.rows)) == (200, "", 12)
+    assert list(found.rows) == sorted(Random(0).sample(range(200), 12)) == list(choose(path).rows)
+    assert found.rows != choose(path, seed=1).rows
+    assert choose(path, samples=500).rows == tuple(range(200))
+    first = instruction_pairs(path, HERE, 5)
+    assert (first.rows, first.total) == ((0, 1, 2, 3, 4), None)
+
+
+def test_the_built_in_text_is_chosen_from_too() -> None:
+    found = instruction_pairs("builtin", Access(), 9, choice="random", seed=3)
+    assert list(found.pairs) == [builtin_pairs()[row] for row in sorted(Random(3).sample(range(64), 9))] and found.total == 64
+
+
+def test_rows_are_counted_through_all_files(hub: LocalHub) -> None:
+    for name, parts in (
+        ("org/lines", {"train-0.jsonl": lines(ROWS[:150]), "train-1.jsonl": lines(ROWS[150:])}),
+        ("org/tables", {"train-0.parquet": table(ROWS[:150], 40), "train-1.parquet": table(ROWS[150:], 40)}),
+    ):
+        hub.add(name, parts, kind="dataset")
+        found = choose(name, Access(), samples=40)
+        assert found.rows == tuple(sorted(Random(0).sample(range(200), 40))) and found.rows[-1] > 150
+
+
+def test_of_parquet_only_the_row_groups_chosen_are_read(hub: LocalHub) -> None:
+    noise = Random(0)
+    rows = [{**row, "input": noise.randbytes(10_000).hex()} for row in ROWS]
+    whole = table(rows, 5)
+    hub.add("org/data", {"train.parquet": whole}, kind="dataset")
+    choose("org/data", Access(), samples=4)
+    assert sum(request.sent for request in hub.requests) < len(whole) / 5
+
+
+def test_too_large_a_choice_stays_within_the_budget_and_says_so(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = Random(0)
+    rows = [{**row, "input": noise.randbytes(5_000).hex()} for row in ROWS]
+    monkeypatch.setattr(limits, "DATASET_BYTES", 400_000)
+    hub.add("org/tables", {"train.parquet": table(rows, 10)}, kind="dataset")
+    found = choose("org/tables", Access(), samples=30)
+    assert len(found.rows) == 30 and found.total is not None and 30 <= found.total < 200 and found.total % 10 == 0
+    assert f"chosen from {found.total} rows, not from all of the data" in found.note and "MANTISSA_DATASET_BYTES" in found.note
+    assert sum(request.sent for request in hub.requests) < 700_000
+    assert {row // 10 for row in found.rows} != {row // 10 for row in choose("org/tables", Access(), samples=30, seed=1).rows}
+    monkeypatch.setattr(limits, "DATASET_BYTES", len(lines(ROWS[:80])) + 5)
+    for parts in ({"train.jsonl": lines(ROWS)}, {"train-0.jsonl": lines(ROWS[:80]), "train-1.jsonl": lines(ROWS[80:])}):
+        hub.add("org/lines", parts, kind="dataset")
+        found = choose("org/lines", Access())
+        assert found.total == 80 and "chosen from 80 rows" in found.note
+
+
+def test_of_very_many_parquet_files_the_first_are_chosen_from(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analyzers.language_models.row_selection._PARQUET_FILES", 2)
+    hub.add("org/data", {f"train-{part}.parquet": table(ROWS[50 * part : 50 * part + 50]) for part in range(4)}, kind="dataset")
+    found = choose("org/data", Access())
+    assert found.total == 100 and "chosen from 100 rows" in found.note
+
+
+def test_a_row_that_is_not_chosen_is_not_looked_at_and_one_that_is_is_named(tmp_path: Path) -> None:
+    row = choose(put(tmp_path, "a.jsonl", lines(ROWS))).rows[3]
+    content = lines(ROWS).split(b"\n")
+    path = put(tmp_path, "b.jsonl", b"\n".join([*content[: row + 1], b"nonsense", *content[row + 2 :]]))
+    assert choose(path).rows[3] == row
+    path = put(tmp_path, "c.jsonl", b"\n".join([*content[:row], b"nonsense", *content[row + 1 :]]))
+    with pytest.raises(InvalidData, match=f'Line {row + 1} of "c.jsonl" is not JSON'):
+        choose(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.parquet", table([{"question": "a", "answer": "b"}] * 9), 'has "question", "answer"; needed are instruction and output'),
+        ("a.parquet", table(ROWS)[:-5], "not a Parquet file"),
+        ("a.parquet", b"", "not a Parquet file"),
+        ("a.jsonl", b"\n \n", "There are no rows in"),
+        ("a.json", b"[]", "There are no rows in"),
+    ],
+)
+def test_what_cannot_be_chosen_from(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    with pytest.raises(InvalidData, match=said):
+        choose(put(tmp_path, name, content))

@@ -1,0 +1,342 @@
+"""Every stored tensor is in one class, and the classes add up to what the safetensors library reads in the headers."""
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import gguf
+import pytest
+import torch
+from safetensors import safe_open
+
+from analyzers.base import Report
+from analyzers.check import CheckReport, CheckRequest
+from analyzers.check import analyze as check
+from analyzers.checkpoints import Access
+from analyzers.coverage import CLASSES, Coverage
+from analyzers.parents import ParentsReport
+from analyzers.update_sparsity import SparsityReport
+from tests.dtype_detection.reports import inspect
+from tests.layouts.architectures import ARCHITECTURES, BF16, F16, F32, VOCABULARY, WIDTH, State, architecture, llama, values
+from tests.layouts.file_formats import write, write_gguf, write_pickle, write_sharded
+from tests.layouts.pairs import parents, sparsity
+from tests.layouts.relayouts import FORMS, renamed, stack_experts
+from tests.update_sparsity.oracle_comparison import compare
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Tensors, elements and bytes of a checkpoint."""
+
+    tensors: int
+    parameters: int
+    nbytes: int
+
+
+def totals(folder: Path) -> Totals:
+    """What the library says of all files; the bytes are those of its file format's header."""
+    tensors = parameters = nbytes = 0
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, framework="pt") as opened:
+            shapes = [opened.get_slice(name).get_shape() for name in opened.keys()]  # noqa: SIM118
+        tensors += len(shapes)
+        parameters += sum(torch.Size(shape).numel() for shape in shapes)
+        with file.open("rb") as raw:
+            (length,) = struct.unpack("<Q", raw.read(8))
+            header = json.loads(raw.read(length))
+        nbytes += sum(end - start for name, entry in header.items() if name != "__metadata__" for start, end in [entry["data_offsets"]])
+    return Totals(tensors, parameters, nbytes)
+
+
+def add_up(coverage: Coverage, expected: Totals) -> None:
+    """The classes partition the tensors, and the summary is that of the classes."""
+    assert set(coverage.classes) <= set(CLASSES)
+    counted = list(coverage.classes.values())
+    assert all(each.tensors > 0 for each in counted)
+    assert Totals(sum(c.tensors for c in counted), sum(c.parameters for c in counted), sum(c.bytes for c in counted)) == expected
+    assert coverage.parameters == expected.parameters
+    reached = [coverage.classes[name].parameters for name in ("compared", "read") if name in coverage.classes]
+    assert coverage.covered == sum(reached) and len(reached) <= 1
+    assert coverage.share == (coverage.covered / coverage.weights if coverage.weights else None)
+    left = coverage.weights - coverage.covered
+    assert left == sum(each.parameters or 0 for each in coverage.left_out)
+    sizes = [each.parameters or 0 for each in coverage.left_out]
+    assert sizes == sorted(sizes, reverse=True) and all(each.what and each.why and each.tensors for each in coverage.left_out)
+    assert coverage.whole == (not left and "empty" not in coverage.classes and not coverage.missed_files)
+    assert bool(coverage.sentence()) != coverage.whole
+
+
+def checked(model: Path, base: Path | None = None) -> CheckReport:
+    *_, report = check(CheckRequest(model=str(model), base=str(base) if base else None), Access(local=True))
+    assert isinstance(report, CheckReport)
+    return report
+
+
+def same_json(report: Report) -> None:
+    assert type(report).model_validate_json(report.model_dump_json()).model_dump() == report.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("name", "writer"),
+    [
+        pytest.param(name, writer, marks=() if number % 2 == at else pytest.mark.exhaustive)
+        for number, name in enumerate(ARCHITECTURES)
+        for at, writer in enumerate((write, write_sharded))
+    ],
+)
+def test_every_architecture_alone(name: str, writer: Callable[..., Path], tmp_path: Path) -> None:
+    of = architecture(name)
+    folder = writer(tmp_path / name, of.state, of.config)
+    for mode in ("quick", "exact"):
+        (coverage,) = inspect(folder, mode=mode).coverage
+        add_up(coverage, totals(folder))
+        assert coverage.whole and set(coverage.classes) == {"read"}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_architecture_against_a_part_of_it_in_another_layout(name: str, tmp_path: Path) -> None:
+    """A third of the tensors is missing, and what is left was transposed: nothing is lost from the account of either side."""
+    of = architecture(name)
+    part = {key: tensor for at, (key, tensor) in enumerate(of.state.items()) if at % 3}
+    if name in FORMS["transposed"].architectures:
+        part = FORMS["transposed"](of, part)
+    one, other = write(tmp_path / "base", of.state, of.config), write_sharded(tmp_path / "part", part, of.config)
+    reports: tuple[SparsityReport | ParentsReport, ...] = (
+        compare(one, other),
+        compare(other, one),
+        parents(other, one, "exact"),
+        parents(one, other, "quick"),
+    )
+    for report, sides in zip(reports, ((one, other), (other, one), (other, one), (one, other)), strict=True):
+        assert len(report.coverage) == 2
+        for coverage, side in zip(report.coverage, sides, strict=True):
+            add_up(coverage, totals(side))
+            assert coverage.whole == (side == other)
+        same_json(report)
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """Tensors beside those of a small Llama, and the classes they belong to when the checkpoint is read alone."""
+
+    name: str
+    state: State
+    classes: dict[str, int]
+
+
+def _fp8(*shape: int) -> torch.Tensor:
+    return values("fp8", shape, F32).mul(500).to(torch.float8_e4m3fn)
+
+
+_LAYER = "model.layers.0."
+_LORA: State = {
+    f"{_LAYER}self_attn.{part}_proj.lora_{side}.default.weight": values(f"{part}{side}", (4, WIDTH) if side == "A" else (rows, 4), F32)
+    for part, rows in (("q", 32), ("v", 16))
+    for side in "AB"
+}
+_INTEGERS: State = {f"{_LAYER}mlp.extra_proj.weight": torch.arange(64, dtype=torch.int8).view(8, 8)}
+_PACKED: State = {
+    f"{_LAYER}mlp.extra_proj.qweight": torch.arange(4 * 48, dtype=torch.int32).view(4, 48),
+    f"{_LAYER}mlp.extra_proj.qzeros": torch.ones(1, 6, dtype=torch.int32),
+    f"{_LAYER}mlp.extra_proj.scales": values("scales", (1, 48), F16),
+    f"{_LAYER}mlp.extra_proj.g_idx": torch.zeros(32, dtype=torch.int32),
+}
+_MASKS: State = {
+    f"{_LAYER}self_attn.rotary_emb.inv_freq": values("inv_freq", (4,), F32),
+    f"{_LAYER}self_attn.masked_bias": torch.tensor(-1e9),
+    f"{_LAYER}self_attn.bias": torch.ones(1, 1, 8, 8, dtype=torch.uint8).tril(),
+    "model.embeddings.position_ids": torch.arange(40).view(1, 40),
+    "model.bn1.running_mean": values("running_mean", (16,), F32),
+    "model.bn1.num_batches_tracked": torch.tensor(7),
+}
+ODD = (
+    Odd("empty tensors", {"model.empty.weight": torch.empty(0, WIDTH), "model.none.bias": torch.empty(0, dtype=BF16)}, {"empty": 2}),
+    Odd("buffers", _MASKS, {"buffer": len(_MASKS)}),
+    Odd("an adapter beside", _LORA, {"adapter": len(_LORA)}),
+    Odd("a few integers", _INTEGERS, {"undecoded": 1}),
+    Odd(
+        "fp8 with scales of blocks",
+        {"model.extra.weight": _fp8(32, 32), "model.extra.weight_scale_inv": torch.ones(1, 1)},
+        {"buffer": 1},
+    ),
+    Odd(
+        "fp8 with a scale, an activation scale and a marker",
+        {
+            "model.extra.weight": _fp8(32, 32),
+            "model.extra.scale_weight": torch.tensor([2e-4]),
+            "model.extra.scale_input": torch.ones(1),
+            "scaled_fp8": torch.zeros(2, dtype=torch.float8_e4m3fn),
+        },
+        {"buffer": 3},
+    ),
+    Odd("a number", {"model.logit_scale": torch.tensor(4.6052)}, {}),
+    Odd("four axes and more", {"model.conv.weight": values("conv", (2, 3, 4, 5, 6), F32)}, {}),
+    Odd("everything at once", _MASKS | _LORA | _INTEGERS | {"model.empty.weight": torch.empty(0, 3)}, {
+        "buffer": len(_MASKS), "adapter": len(_LORA), "undecoded": 1, "empty": 1,
+    }),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: odd.name)
+def test_odd_tensors_are_classed(odd: Odd, tmp_path: Path) -> None:
+    config = architecture("llama").config
+    state = llama() | odd.state
+    folder, base = write(tmp_path / "odd", state, config), write(tmp_path / "base", llama(), config)
+    expected = totals(folder)
+    (alone,) = inspect(folder, mode="exact").coverage
+    add_up(alone, expected)
+    assert {name: each.tensors for name, each in alone.classes.items()} == {
+        "read": len(state) - sum(odd.classes.values()),
+        **odd.classes,
+    }
+    for report, at in ((compare(base, folder), 1), (compare(folder, base), 0), (parents(folder, base, "exact"), 0)):
+        add_up(report.coverage[at], expected)
+        add_up(report.coverage[1 - at], totals(base))
+        assert report.coverage[1 - at].whole
+        assert report.coverage[at].classes["compared"].tensors == len(llama())
+        only_buffers = set(odd.classes) <= {"buffer"} and len(odd.state) == sum(odd.classes.values())
+        assert report.coverage[at].whole == only_buffers
+    (of_check,) = checked(folder).coverage
+    add_up(of_check, expected)
+
+
+def test_what_is_filtered_is_excluded(tmp_path: Path) -> None:
+    folder = write(tmp_path / "model", llama(), architecture("llama").config)
+    matching = [tensor.numel() for name, tensor in llama().items() if "mlp" in name]
+    (coverage,) = inspect(folder, exclude="mlp").coverage
+    add_up(coverage, totals(folder))
+    assert (coverage.classes["excluded"].tensors, coverage.classes["excluded"].parameters) == (len(matching), sum(matching))
+    assert not coverage.whole
+    other = write(tmp_path / "other", renamed(llama(), ((r"^", "module."),)), architecture("llama").config)
+    for side in compare(folder, other, include="mlp").coverage:
+        add_up(side, totals(folder))
+        assert side.classes["compared"].tensors == len(matching)
+        assert side.classes["excluded"].tensors == len(llama()) - len(matching)
+
+
+def test_packed_integers_are_in_the_account(tmp_path: Path) -> None:
+    """With a filter, since nothing is said of such a checkpoint without one."""
+    folder = write(tmp_path / "packed", llama() | _PACKED, architecture("llama").config)
+    (coverage,) = inspect(folder, include="embed|norm").coverage
+    add_up(coverage, totals(folder))
+    assert not coverage.whole and coverage.classes["read"].tensors == sum("embed" in name or "norm" in name for name in llama())
+
+
+def test_copies_are_tied(tmp_path: Path) -> None:
+    of = architecture("t5")
+    state = FORMS["copies of the embedding"](of, of.state)
+    folder = write(tmp_path / "t5", state, of.config)
+    (coverage,) = inspect(folder, mode="exact").coverage
+    add_up(coverage, totals(folder))
+    assert (coverage.classes["tied"].tensors, coverage.classes["tied"].parameters) == (3, 3 * VOCABULARY * WIDTH)
+    assert coverage.whole and coverage.covered == sum(tensor.numel() for tensor in of.state.values())
+
+
+def test_a_head_that_only_has_the_shape_of_the_embedding_is_not_tied(tmp_path: Path) -> None:
+    of = architecture("gpt2")
+    state = of.state | {"lm_head.weight": values("another head", (VOCABULARY, WIDTH), F32)}
+    folder = write(tmp_path / "gpt2", state, of.config)
+    (coverage,) = inspect(folder, mode="exact").coverage
+    add_up(coverage, totals(folder))
+    assert "tied" not in coverage.classes and coverage.classes["read"].tensors == len(state)
+
+
+def test_both_layouts_of_the_experts_in_one_file(tmp_path: Path) -> None:
+    """Compared with one layout, the second has no counterpart, or the same; either way it is in the account once."""
+    of = architecture("qwen3_moe")
+    both = of.state | stack_experts(of.state, "blocks", inputs_first=False)
+    folder, single = write(tmp_path / "both", both, of.config), write(tmp_path / "single", of.state, of.config)
+    (alone,) = inspect(folder, mode="exact").coverage
+    add_up(alone, totals(folder))
+    report = sparsity(single, folder, "exact")
+    assert report.num_changed == 0
+    for coverage, side in zip(report.coverage, (single, folder), strict=True):
+        add_up(coverage, totals(side))
+    assert report.coverage[0].whole
+
+
+def test_tensors_compared_in_part(tmp_path: Path) -> None:
+    """Of a longer vocabulary the rows that both have are compared; the others are unmatched."""
+    config = architecture("llama").config
+    longer = llama() | {
+        name: torch.cat([llama()[name], values("more rows", (24, WIDTH), BF16)]) for name in ("model.embed_tokens.weight", "lm_head.weight")
+    }
+    one, other = write(tmp_path / "short", llama(), config), write(tmp_path / "long", longer, config)
+    report = sparsity(one, other, "exact")
+    add_up(report.coverage[0], totals(one))
+    assert report.coverage[0].whole and report.num_changed == 0
+    long = report.coverage[1]
+    assert sum(each.tensors for each in long.classes.values()) >= len(longer)
+    assert sum(each.parameters for each in long.classes.values()) == long.parameters == totals(other).parameters
+    assert long.classes["unmatched"].parameters == 2 * 24 * WIDTH and not long.whole
+
+
+def test_mxfp4(tmp_path: Path) -> None:
+    """Codes of four bits in bytes, and a scale for 32 of them: bytes and tensors are those of the header."""
+    random = torch.Generator().manual_seed(0)
+    stored = {
+        "model.layers.0.mlp.experts.gate_up_proj_blocks": torch.randint(0, 256, (2, 64, 1, 16), generator=random, dtype=torch.uint8),
+        "model.layers.0.mlp.experts.gate_up_proj_scales": torch.randint(110, 120, (2, 64, 1), generator=random, dtype=torch.uint8),
+    }
+    folder = write(tmp_path / "mxfp4", architecture("gpt_oss").state | stored)
+    (coverage,) = inspect(folder, mode="exact").coverage
+    expected = totals(folder)
+    assert sum(each.tensors for each in coverage.classes.values()) == expected.tensors
+    assert sum(each.bytes for each in coverage.classes.values()) == expected.nbytes
+    assert sum(each.parameters for each in coverage.classes.values()) == coverage.parameters
+    assert coverage.classes["buffer"].tensors == 1
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3_moe"])
+def test_gguf(name: str, tmp_path: Path) -> None:
+    of = architecture(name)
+    folder = write_gguf(tmp_path / "gguf", FORMS["llama.cpp"](of, of.state), of)
+    stored = gguf.GGUFReader(folder / "model.gguf").tensors
+    expected = Totals(len(stored), sum(int(each.n_elements) for each in stored), sum(int(each.n_bytes) for each in stored))
+    (coverage,) = inspect(folder / "model.gguf", mode="exact").coverage
+    add_up(coverage, expected)
+    assert coverage.whole
+    report = sparsity(write(tmp_path / "original", of.state, of.config), folder / "model.gguf", "exact")
+    add_up(report.coverage[1], expected)
+
+
+def test_quantized_blocks_of_gguf_are_undecoded(tmp_path: Path) -> None:
+    matrix = values("matrix", (64, 64), F32).numpy()
+    (tmp_path / "gguf").mkdir()
+    writer = gguf.GGUFWriter(tmp_path / "gguf/model.gguf", "llama")
+    kind = gguf.GGMLQuantizationType.Q8_0
+    writer.add_tensor("blk.0.attn_q.weight", gguf.quants.quantize(matrix, kind), raw_dtype=kind)
+    writer.add_tensor("output_norm.weight", values("norm.weight", (64,), F32).numpy())
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
+    (coverage,) = inspect(tmp_path / "gguf").coverage
+    add_up(coverage, Totals(2, 64 * 64 + 64, 64 * 64 // 32 * 34 + 64 * 4))
+    assert coverage.classes["undecoded"].parameters == 64 * 64 and not coverage.whole
+
+
+def test_pickles(tmp_path: Path) -> None:
+    """Tensors that share memory are stored once; each has its elements in the account."""
+    state = llama() | {"lm_head.weight": llama()["model.embed_tokens.weight"]}
+    state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    folder = write_pickle(tmp_path / "pickle", state, architecture("llama").config | {"tie_word_embeddings": True})
+    (coverage,) = inspect(folder, mode="exact").coverage
+    assert sum(each.tensors for each in coverage.classes.values()) == len(state)
+    assert sum(each.parameters for each in coverage.classes.values()) == coverage.parameters
+    assert coverage.classes["tied"].parameters == VOCABULARY * WIDTH and coverage.whole
+
+
+def test_an_alternative_copy_is_no_loss_and_another_file_is(tmp_path: Path) -> None:
+    """A pickle of the same weights beside safetensors is an alternative; weights in a folder that nothing reads are not."""
+    config = architecture("llama").config
+    folder = write(tmp_path / "model", llama(), config)
+    torch.save(llama(), folder / "pytorch_model.bin")
+    (coverage,) = inspect(folder).coverage
+    assert [(each.path, each.alternative) for each in coverage.files_not_read] == [("pytorch_model.bin", True)]
+    assert coverage.whole and coverage.sentence() == ""
+    write(folder / "extra", {"projection.weight": values("projection", (8, WIDTH), F32)})
+    (coverage,) = inspect(folder).coverage
+    missed = {each.path for each in coverage.missed_files}
+    read = coverage.covered == sum(tensor.numel() for tensor in llama().values()) + 8 * WIDTH
+    assert read or (missed == {"extra/model.safetensors"} and not coverage.whole and "extra/model.safetensors" in coverage.sentence("read"))

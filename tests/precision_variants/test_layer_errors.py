@@ -1,0 +1,79 @@
+"""Errors of every decoder layer, compared with forward hooks on the whole model, autograd and plain NumPy."""
+
+from collections.abc import Generator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from analyzers.precision_variants.losses import Objective
+from analyzers.precision_variants.measure import Measurement
+from analyzers.precision_variants.measurements import TensorError, Variant
+from analyzers.precision_variants.model_parts import ModelParts
+from analyzers.precision_variants.variant_weights import STORED
+from analyzers.precision_variants.variants import PRESETS
+from tests.language_models.architectures import ARCHITECTURES, build
+from tests.precision_variants.test_staged_pass import ATTENTION, TOKENS, loaded, whole
+
+FAMILIES = ("llama", "gpt2", "opt", "gemma2", "mixtral", "bloom")
+
+
+def result(items: Generator[Any, None, Any]) -> Any:
+    while True:
+        try:
+            next(items)
+        except StopIteration as end:
+            return end.value
+
+
+def relative(x: Tensor, ref: Tensor) -> float:
+    """rms(x - ref) / rms(ref)."""
+    values, exact = x.double().numpy().ravel(), ref.double().numpy().ravel()
+    return float(np.sqrt(np.mean((values - exact) ** 2)) / np.sqrt(np.mean(exact**2)))
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_middle_has_every_decoder_layer(name: str, layers: int, tmp_path: Path) -> None:
+    """Forward and backward, each layer's own output: that of the last one is taken before the final norm."""
+    per_layer = {key: value[:layers] for key, value in ARCHITECTURES[name].settings.items() if isinstance(value, list) and len(value) == 2}
+    depth = {"num_hidden_layers": layers} | ({"n_layer": layers} if name in ("gpt2", "bloom") else {})
+    model = build(ARCHITECTURES[name], ATTENTION[name], torch.float32, **per_layer, **depth)
+    exact, rounded = (whole(loaded(model, tmp_path, dtype)) for dtype in (torch.float32, torch.bfloat16))
+    measured = Measurement(ModelParts.of(model), TOKENS, ATTENTION[name], Objective(), False, None, 2)
+    stored, reference = result(measured.reference(STORED, False))
+    found: Variant = result(measured.variant("bf16", PRESETS["bf16"], ATTENTION[name], STORED, stored))
+    assert reference.layers == layers
+    rows: dict[tuple[str, int | None], TensorError] = {
+        (row.kind, row.layer): row for row in found.tensors if row.kind in ("hidden", "hidden_grad")
+    }
+    for kind, (middle, largest, at) in {
+        "hidden": (found.summary.mid_median, found.summary.mid_max, found.summary.mid_max_layer),
+        "hidden_grad": (found.summary.mid_median_bw, found.summary.mid_max_bw, found.summary.mid_max_bw_layer),
+    }.items():
+        errors = [relative(rounded[kind, f"layers.{layer}"], exact[kind, f"layers.{layer}"]) for layer in range(layers)]
+        for layer, error in enumerate(errors):
+            row = rows[kind, layer]
+            assert row.rms_rel == pytest.approx(error, rel=1e-6)
+            assert row.shape == tuple(exact[kind, f"layers.{layer}"].shape)
+        assert middle == pytest.approx(median(errors), rel=1e-6) and largest == pytest.approx(max(errors), rel=1e-6)
+        assert at == int(np.argmax(errors))
+        assert set(rows) >= {(kind, layer) for layer in range(-1, layers)}
+    ends = rows["hidden", -1], rows["hidden_grad", -1]
+    assert (found.summary.embeddings, found.summary.first_layer_bw) == tuple(row.rms_rel for row in ends)
+    assert found.summary.head_bw == rows["hidden_grad", layers - 1].rms_rel
+
+
+def test_the_last_layer_is_not_what_transformers_calls_the_last_hidden_state() -> None:
+    model: Any = build(ARCHITECTURES["llama"], "sdpa", torch.float32)
+    measured = Measurement(ModelParts.of(model), TOKENS, "sdpa", Objective(), False, None, 1)
+    stored, _ = result(measured.reference(STORED, False))
+    with torch.no_grad():
+        last = model(TOKENS[:, :-1], output_hidden_states=True).hidden_states[-1]
+        own = stored.tensors["hidden", "layers.1", 1]
+        assert not torch.allclose(own, last)
+        torch.testing.assert_close(model.model.norm(own), last)

@@ -1,0 +1,128 @@
+"""A variant's dtype is what ``from_pretrained(dtype=...)`` makes of a model: the same bits and dtypes, and notes that say so."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import mantissa
+from analyzers.errors import UnknownArchitecture
+from analyzers.language_models.lm_head import check_logits
+from analyzers.precision_variants.model_parts import ModelParts
+from analyzers.precision_variants.staged_pass import PassOptions, StagedPass
+from analyzers.precision_variants.variant_weights import STORED, Weights, in_place
+from analyzers.precision_variants.variants import PRESETS, Settings, parse_variant
+from tests.language_models.architectures import ARCHITECTURES, COMMON, build
+from tests.precision_variants.test_staged_pass import EVERY, TOKENS, loaded, zero_padding
+
+IDS = TOKENS.tolist()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_parameters_and_buffers_are_those_that_transformers_loads(name: str, tmp_path: Path) -> None:
+    model: Any = build(ARCHITECTURES[name], dtype=torch.float32)
+    zero_padding(model)
+    anatomy = ModelParts.of(model)
+    for preset, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
+        exact_model = loaded(model, tmp_path, dtype)
+        weights = Weights(anatomy, PRESETS[preset], STORED)
+        with ExitStack() as stack:
+            leaves = weights.leaves(anatomy.roles, False)
+            stack.enter_context(in_place(leaves))
+            stack.enter_context(in_place(weights.buffers()))
+            for leaf in leaves:
+                exact = exact_model.get_parameter(leaf.name)
+                assert leaf.tensor.dtype == exact.dtype and torch.equal(leaf.tensor, exact), leaf.name
+            buffers = dict(model.named_buffers())
+            for key, buffer in exact_model.named_buffers():
+                assert buffers[key].dtype == buffer.dtype and torch.equal(buffers[key], buffer), key
+
+
+def rotary(model: nn.Module, settings: Settings) -> Tensor:
+    """The cosines that the layers of a run receive."""
+    run, seen = StagedPass(ModelParts.of(model), TOKENS, PassOptions(settings, "eager")), list[Tensor]()
+    module = cast(Any, model).model.rotary_emb
+    hook = module.register_forward_hook(lambda module, inputs, output: seen.append(output[0]))
+    list(run.forward())
+    hook.remove()
+    return seen[0]
+
+
+def test_rotary_embeddings_are_in_fp32_with_softmax() -> None:
+    model = build(ARCHITECTURES["llama"], dtype=torch.float32)
+    exact = rotary(model, PRESETS["fp32"])
+    assert torch.equal(rotary(model, PRESETS["bf16"]), exact.bfloat16())
+    for preset in ("bf16_fp32_softmax", "bf16_fp32_all_parts"):
+        assert torch.equal(rotary(model, PRESETS[preset]), exact)
+
+
+def test_round_all_rounds_what_transformers_keeps() -> None:
+    model = build(ARCHITECTURES["glm4_moe"], dtype=torch.float32)
+    names = ["bf16", "bf16_fp32_router", "bf16_autocast", "mine: dtype=bf16, round=all"]
+    report = mantissa.precision(model, token_ids=IDS, variants=names, attention="eager")
+    assert report.variants["mine"].written == "dtype=bf16, round=all"
+    assert report.variants["mine"].summary != report.variants["bf16"].summary
+    both = "e_score_correction_bias and mlp.gate.weight"
+    assert [note for note in report.notes if "in fp32 when" in note] == [
+        f"transformers keeps mlp.gate.{both} in fp32 when it loads bf16, and so did bf16 and bf16_fp32_router.",
+        f"mine rounded every parameter to bf16; transformers keeps mlp.gate.{both} in fp32 when it loads bf16.",
+    ]
+    anatomy = ModelParts.of(model)
+    leaves = Weights(anatomy, parse_variant(names[-1])[1], STORED).leaves(anatomy.roles, False)
+    assert {leaf.tensor.dtype for leaf in leaves} == {torch.bfloat16}
+    with pytest.raises(ValueError, match="variant x: round=all is for weights in bf16 or fp16"):
+        parse_variant("x: dtype=fp32, round=all")
+
+
+def test_a_reference_rounded_before_keeps_what_transformers_keeps() -> None:
+    """Left is the rounding of computation alone: none where everything is computed in fp32."""
+    model = build(ARCHITECTURES["glm4_moe"], dtype=torch.float32)
+    bf16 = mantissa.precision(model, token_ids=IDS, variants=["bf16"], pre_rounded=True).variants["bf16"]
+    stored: Any = model
+    gates = [layer.mlp.gate.weight for layer in stored.model.layers]
+    assert not any(torch.equal(gate, gate.bfloat16().float()) for gate in gates)
+    assert bf16.summary.mid_median is not None and bf16.summary.mid_median < 0.02
+
+
+def test_implementations_that_disagree_each_have_their_own_reference() -> None:
+    """Alibi of Falcon: eager scales it with the scores, sdpa does not."""
+    names = ["plain: dtype=fp32", "other: dtype=fp32, attention=eager"]
+    falcon = mantissa.precision(build(ARCHITECTURES["falcon, alibi"], "sdpa", torch.float32), token_ids=IDS, variants=names)
+    llama = mantissa.precision(build(ARCHITECTURES["llama"], "sdpa", torch.float32), token_ids=IDS, variants=names)
+    for report in (falcon, llama):
+        assert {variant.summary.logits for variant in report.variants.values()} == {0.0}
+        assert report.passes.reference == 2
+        assert "other is compared with an fp32 run of eager attention." in report.notes
+    said = [note for note in falcon.notes if note.startswith("In fp32, eager and sdpa attention of this model differ by up to ")]
+    assert len(said) == 1 and not any(note.startswith("In fp32") for note in llama.notes)
+
+
+def test_a_multimodal_model_without_the_softcap_of_its_configuration() -> None:
+    """transformers' Gemma 3 with images does not cap its logits, whatever its text configuration says."""
+    settings = {**COMMON, **ARCHITECTURES["gemma3, text of a model that also sees"].settings["text_config"], "final_logit_softcapping": 2.0}
+    model: Any = build(ARCHITECTURES["gemma3, text of a model that also sees"], dtype=torch.float32, text_config=settings)
+    logits = model(TOKENS[:, :-1]).logits
+    losses = nn.functional.cross_entropy(logits.mT, TOKENS[:, 1:], reduction="none").mean(-1)
+    assert [sample.loss for sample in mantissa.conflict(model, token_ids=IDS).samples] == pytest.approx(losses.tolist(), rel=1e-5)
+    report = mantissa.precision(model, token_ids=IDS, variants=["fp32"])
+    assert report.reference.sequence_losses == pytest.approx(losses.tolist(), rel=1e-5)
+    assert mantissa.exit(model, token_ids=IDS, sweep=False, seeds=1).head.softcap is None
+
+
+def test_logits_that_are_computed_in_another_way_are_refused() -> None:
+    llama: Any = build(ARCHITECTURES["llama"], dtype=torch.float32)
+    check_logits(llama, TOKENS[:1])
+    original = type(llama).forward
+
+    class Doubled(type(llama)):  # type: ignore[misc]
+        def forward(self, *given: Any, **named: Any) -> Any:
+            output = original(self, *given, **named)
+            output.logits = 2 * output.logits
+            return output
+
+    llama.__class__ = Doubled
+    with pytest.raises(UnknownArchitecture, match='How models of the type "llama" compute logits from their last layer is not known'):
+        check_logits(llama, TOKENS[:1])

@@ -101,7 +101,7 @@ def test_captured_gradients_are_those_of_each_sample_alone(name: str, monkeypatc
         monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", tokens)
         assert_same(captured(model, batch, checkpointing=True), expected)
     with monkeypatch.context() as patched:
-        patched.setattr("analyzers.language_models.capture.groups", lambda *_: [[1], [0, 2]])
+        patched.setattr("analyzers.language_models.capture.length_groups", lambda *_: [[1], [0, 2]])
         assert_same(captured(model, batch), expected)
         assert_same(captured(model, batch, checkpointing=True), expected)
     if supports_sdpa(model):
@@ -138,7 +138,7 @@ def test_a_mask_stands_between_the_activation_and_what_follows(monkeypatch: pyte
     for checkpointing in (False, True):
         assert_same(captured(model, batch, masks={1: keep_larger}, checkpointing=checkpointing), expected)
     with monkeypatch.context() as patched:
-        patched.setattr("analyzers.language_models.capture.groups", lambda *_: [[0, 1], [2]])
+        patched.setattr("analyzers.language_models.capture.length_groups", lambda *_: [[0, 1], [2]])
         assert_same(captured(model, batch, masks={1: keep_larger}), expected)
     monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", 1)
     assert_same(captured(model, batch, masks={1: keep_larger}, checkpointing=True), expected)
@@ -163,7 +163,7 @@ def test_masks_are_told_which_tokens_of_the_batch_they_see(name: str, monkeypatc
     assert set.union(*seen) == set(range(batch.token_ids[:, 1:].numel()))
     for together in ([[1], [0, 2]], [[1], [0], [2]]):
         seen.clear()
-        monkeypatch.setattr("analyzers.language_models.capture.groups", lambda *_, together=together: together)
+        monkeypatch.setattr("analyzers.language_models.capture.length_groups", lambda *_, together=together: together)
         assert_same(captured(model, batch, masks={0: by_number, 1: by_number}), expected)
         width = batch.token_ids.shape[1] - 1
         real = {sample * width + place for sample, length in enumerate(LENGTHS) for place in range(length - 1)}
@@ -206,7 +206,7 @@ def test_activity_is_summed_over_the_tokens_of_each_sample(
 ) -> None:
     if tokens_together == "groups":
         monkeypatch.setattr(
-            "analyzers.language_models.capture.groups", lambda model, lengths, device: [[1], [0, 2]] if len(lengths) == 3 else [[0]]
+            "analyzers.language_models.capture.length_groups", lambda model, lengths, device: [[1], [0, 2]] if len(lengths) == 3 else [[0]]
         )
         tokens_together = None
     monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", tokens_together)

@@ -178,6 +178,9 @@ def attention(model: nn.Module, implementation: str) -> Iterator[None]:
     """Within the context, the model's attention runs by this implementation."""
     config = text_config(model)
     before = config._attn_implementation
+    if before == implementation:  # setting it validates the whole configuration
+        yield
+        return
     config._attn_implementation = implementation
     try:
         yield

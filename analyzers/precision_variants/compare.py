@@ -19,7 +19,7 @@ from torch import Tensor
 
 from analyzers.atomic_files import temporary_folder
 from analyzers.precision_variants.measurements import Kind, TensorError
-from analyzers.precision_variants.reductions import FloatArray, chunk_of, totals
+from analyzers.precision_variants.reductions import WAITING_BYTES, FloatArray, chunk_of, totals, waiting_bytes
 from analyzers.precision_variants.staged_pass import Captured
 
 
@@ -50,7 +50,7 @@ class Sums(NamedTuple):
 
     def __add__(self, other: "Sums") -> "Sums":  # type: ignore[override]
         """The sums over the elements of both."""
-        return Sums(*map(operator.add, self, other))._replace(largest=max(self.largest, other.largest))
+        return Sums._make([*map(operator.add, self[:-1], other[:-1]), max(self.largest, other.largest)])
 
     @property
     def rms(self) -> float | None:
@@ -107,7 +107,7 @@ class Sums(NamedTuple):
 def by_sequence(tensor: Tensor, sequences: int) -> Tensor:
     """(S, n): one row per sequence where the elements divide evenly by sequence, else (1, n)."""
     rows = 1 if tensor.numel() % sequences else sequences
-    return tensor.detach().reshape(rows, tensor.numel() // rows)
+    return tensor.reshape(rows, tensor.numel() // rows)
 
 
 def sums(pairs: Sequence[tuple[Tensor, Tensor]], moments: Sequence[FloatArray], scale: float = 1.0) -> list[list[Sums]]:
@@ -166,8 +166,7 @@ class TensorFiles:
 
 @dataclass(slots=True)
 class Stored:
-    """Tensors of a reference run. device: where they are stored, "cpu" or "disk"; None for the device they were computed on. moments: see
-    `sums`.
+    """Tensors of a reference run. device: where they are stored, "cpu" or "disk"; None for the device they were computed on.
 
     log_p: (S, L); losses: (S, L), for gspo (S,); clipped: see `losses.LossTerms`. largest_gradient: over all tensors, without loss scale.
     """
@@ -175,7 +174,9 @@ class Stored:
     device: str | None
     sequences: int
     tensors: dict[Key, Tensor] | TensorFiles = field(init=False)
-    moments: dict[Key, FloatArray] = field(default_factory=dict)
+    _moments: dict[Key, FloatArray] = field(default_factory=dict)
+    _waiting: list[Captured] = field(default_factory=list)
+    _bytes: float = 0.0
     log_p: Tensor = field(default_factory=lambda: torch.empty(0))
     losses: Tensor = field(default_factory=lambda: torch.empty(0))
     clipped: float | None = None
@@ -186,11 +187,24 @@ class Stored:
 
     def store(self, captured: Sequence[Captured]) -> None:
         """Store tensors."""
-        moments = totals([(self.rows(each, each.tensor), None) for each in captured])
-        for each, of_tensor in zip(captured, moments, strict=True):
+        for each in captured:
             tensor = each.tensor.detach()
             self.tensors[each.key] = tensor.cpu() if self.device else tensor
-            self.moments[each.key] = of_tensor
+        self._waiting += captured
+        self._bytes += waiting_bytes(each.tensor for each in captured)
+        if self._bytes > WAITING_BYTES:
+            self._settle()
+
+    def _settle(self) -> None:
+        moments = totals([(self.rows(each, each.tensor), None) for each in self._waiting])
+        self._moments |= {each.key: of_tensor for each, of_tensor in zip(self._waiting, moments, strict=True)}
+        self._waiting, self._bytes = [], 0.0
+
+    @property
+    def moments(self) -> dict[Key, FloatArray]:
+        """Of every tensor, see `sums`."""
+        self._settle()
+        return self._moments
 
     def rows(self, captured: Captured, tensor: Tensor) -> Tensor:
         """The tensor by sequence; gradients of parameters are summed over sequences, so that they cannot be compared one at a time."""
@@ -199,18 +213,17 @@ class Stored:
 
 @dataclass(slots=True)
 class Compared:
-    """Sums of one tensor, one per sequence or one over all. shape: None for several tensors pooled."""
+    """Sums of one tensor, one per sequence or one over all, and their sum. shape: None for several tensors pooled."""
 
     kind: Kind
     name: str
     layer: int | None
     shape: tuple[int, ...] | None
     parts: list[Sums]
+    whole: Sums = field(init=False)
 
-    @property
-    def whole(self) -> Sums:
-        """The sums over all sequences."""
-        return sum(self.parts, Sums())
+    def __post_init__(self) -> None:
+        self.whole = sum(self.parts[1:], self.parts[0])
 
     def row(self) -> TensorError:
         """The row of the report."""
@@ -234,11 +247,29 @@ class Comparison:
 
     stored: Stored
     scale: float = 1.0
-    compared: list[Compared] = field(default_factory=list)
+    _compared: list[Compared] = field(default_factory=list)
+    _waiting: list[Captured] = field(default_factory=list)
+    _bytes: float = 0.0
 
     def add(self, captured: Sequence[Captured]) -> None:
         """Compare tensors with the stored ones of the same names."""
-        pairs = [(self.stored.rows(each, each.tensor), self.stored.rows(each, self.stored.tensors[each.key])) for each in captured]
-        parts = sums(pairs, [self.stored.moments[each.key] for each in captured], self.scale)
-        for each, rows in zip(captured, parts, strict=True):
-            self.compared.append(Compared(each.kind, each.name, each.layer, tuple(each.tensor.shape), rows))
+        self._waiting += captured
+        self._bytes += waiting_bytes(each.tensor for each in captured)
+        if self._bytes > WAITING_BYTES:
+            self._settle()
+
+    def _settle(self) -> None:
+        stored, waiting = self.stored, self._waiting
+        pairs = [(stored.rows(each, each.tensor), stored.rows(each, stored.tensors[each.key])) for each in waiting]
+        moments = stored.moments
+        parts = sums(pairs, [moments[each.key] for each in waiting], self.scale)
+        self._compared += [
+            Compared(each.kind, each.name, each.layer, tuple(each.tensor.shape), rows) for each, rows in zip(waiting, parts, strict=True)
+        ]
+        self._waiting, self._bytes = [], 0.0
+
+    @property
+    def compared(self) -> list[Compared]:
+        """Every tensor, in the order added."""
+        self._settle()
+        return self._compared

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from analyzers.precision_variants.measurements import Direction, Headroom, Overflow
-from analyzers.precision_variants.reductions import largest, read
+from analyzers.precision_variants.reductions import WAITING_BYTES, largest, read, waiting_bytes
 
 FP16_MAX = 65504.0
 # Values from here on round to infinity, smaller ones to 65504.
@@ -17,7 +17,7 @@ FP16_OVERFLOWS = 65520.0
 
 def extremes(tensors: Sequence[Tensor]) -> list[tuple[float, int]]:
     """Of each tensor the largest finite |x|, and the number of elements that are NaN or infinite."""
-    filled = {number: tensor.detach() for number, tensor in enumerate(tensors) if tensor.numel()}
+    filled = {number: tensor for number, tensor in enumerate(tensors) if tensor.numel()}
     peaks = dict(zip(filled, (value.item() for value in read(largest(list(filled.values())))), strict=True))
     results = []
     for number, tensor in enumerate(tensors):
@@ -57,13 +57,33 @@ class Peak:
 class Peaks:
     """The peaks of one direction by layer, in the order computed."""
 
-    layers: dict[int, Peak] = field(default_factory=dict)
+    _read: dict[int, Peak] = field(default_factory=dict)
+    _waiting: list[tuple[int, str, Tensor]] = field(default_factory=list)
+    _bytes: float = 0.0
 
     def add(self, tensors: Iterable[tuple[int, str, Tensor]]) -> None:
         """Include tensors with their layers and names, in the order computed."""
         named = list(tensors)
-        for (layer, name, tensor), extreme in zip(named, extremes([tensor for _, _, tensor in named]), strict=True):
-            self.layers.setdefault(layer, Peak()).add(tensor, name, *extreme)
+        self._waiting += named
+        self._bytes += waiting_bytes(tensor for _, _, tensor in named)
+        if self._bytes > WAITING_BYTES:
+            self._settle()
+
+    def _settle(self) -> None:
+        for (layer, name, tensor), extreme in zip(self._waiting, extremes([tensor for _, _, tensor in self._waiting]), strict=True):
+            self._read.setdefault(layer, Peak()).add(tensor, name, *extreme)
+        self._waiting, self._bytes = [], 0.0
+
+    @property
+    def layers(self) -> dict[int, Peak]:
+        """The peak of each layer."""
+        self._settle()
+        return self._read
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether a tensor is not finite, among those read so far."""
+        return any(peak.nonfinite for peak in self._read.values())
 
     @property
     def finite(self) -> bool:
@@ -88,9 +108,9 @@ class Peaks:
 
 def headroom(forward: Peaks, backward: Peaks, weights: Peaks, scale: float) -> tuple[Headroom, ...]:
     """One row per layer. scale: the loss scale, still in the gradients."""
-    rows = []
-    for layer in sorted(forward.layers.keys() | backward.layers.keys() | weights.layers.keys()):
-        up, down, stored = (peaks.layers.get(layer, Peak()) for peaks in (forward, backward, weights))
+    rows, directions = [], [peaks.layers for peaks in (forward, backward, weights)]
+    for layer in sorted(set().union(*directions)):
+        up, down, stored = (layers.get(layer, Peak()) for layers in directions)
         rows.append(
             Headroom(
                 layer=layer,

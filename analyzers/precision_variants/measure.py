@@ -110,7 +110,7 @@ class Measurement:
             def attempt(scale: float) -> Generator[VariantProgress, None, Attempt]:
                 gradients = Comparison(stored, scale)
                 for captured in run.backward(coefficients, scale):
-                    if searched and not run.backward_peaks.finite:
+                    if searched and run.backward_peaks.overflowed:
                         return Attempt(scale, gradients, run.backward_peaks, False)
                     gradients.add(captured)
                     yield from self._step(name, captured, scale)

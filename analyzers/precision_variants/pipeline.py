@@ -24,6 +24,7 @@ from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
 from analyzers.precision_variants.measurements import Inputs, Reference, Variant
 from analyzers.precision_variants.model_parts import ModelParts
+from analyzers.precision_variants.reductions import WAITING_BYTES
 from analyzers.precision_variants.report import PrecisionReport, VariantProgress
 from analyzers.precision_variants.request import ANALYSIS_VERSION, PrecisionRequest
 from analyzers.precision_variants.text import notes, statement
@@ -166,14 +167,15 @@ def reference_bytes(opened: OpenModel, batch: Batch, inside: bool) -> int:
 
 def run_bytes(opened: OpenModel, batch: Batch) -> int:
     """Most bytes of a run in addition to one layer's activations: logits and their gradient, hidden states, one layer's cast weights and
-    gradients, and the gradients of embeddings and head.
+    gradients, the gradients of embeddings and head, and on a GPU what waits to be reduced: peaks of two kinds, and errors.
     """
     weights = weight_bytes(opened.outline, torch.float32)
     rows, ffns = batch.token_ids.numel(), ffn_layers(opened.outline)
     layers, hidden, vocabulary = 1 + max(ffn.layer for ffn in ffns), ffns[0].hidden, int(text_config(opened.outline).vocab_size)
     ends = min(weights, 2 * vocabulary * hidden * _FLOAT)
     at_boundaries = rows * ((layers + 1) * hidden + 2 * vocabulary) * _FLOAT
-    return at_boundaries + 2 * (weights - ends // 2) // layers + 2 * ends
+    waiting = 0 if opened.runs_on == "cpu" else 3 * WAITING_BYTES
+    return waiting + at_boundaries + 2 * (weights - ends // 2) // layers + 2 * ends
 
 
 def reference_device(opened: OpenModel, batch: Batch, inside: bool) -> str | None:

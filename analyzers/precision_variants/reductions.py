@@ -1,10 +1,11 @@
-"""Sums and maxima of many tensors, computed where the tensors are and read back together.
+"""Sums and maxima of many tensors, computed where the tensors are and read back together; on a GPU tensors of several layers wait for it.
 
 A readback waits until a GPU has done all its work: there is one per device and call, however many tensors and rows there are.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import cast
 
 import numpy as np
@@ -16,7 +17,8 @@ FloatArray = NDArray[np.float64]
 
 # Elements at a time: on a CPU so few that they stay in a core's cache and torch starts no second thread.
 _CPU_CHUNK = 1 << 15
-_GPU_CHUNK = 1 << 24
+_GPU_CHUNK = 1 << 25
+WAITING_BYTES = 256 << 20
 
 _Block = tuple[int, Tensor, Tensor | None]
 """Where its first row is in the result, x (r, c), and ref (r, c)."""
@@ -32,6 +34,12 @@ def chunk_of(tensor: Tensor) -> int:
     return _GPU_CHUNK if on_gpu(tensor) else _CPU_CHUNK
 
 
+def waiting_bytes(tensors: Iterable[Tensor]) -> float:
+    """What tensors hold while they wait to be reduced with later ones, up to `WAITING_BYTES`; infinite on a CPU, where none has to."""
+    return sum(tensor.nbytes if on_gpu(tensor) else math.inf for tensor in tensors)
+
+
+@torch.no_grad()
 def largest(tensors: Sequence[Tensor]) -> list[Tensor]:
     """max |x| of each tensor, a scalar on its device; NaN or infinite where an element is."""
     results: dict[int, Tensor] = {}
@@ -44,12 +52,13 @@ def largest(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def read(tensors: Sequence[Tensor]) -> list[FloatArray]:
-    """The tensors as float64 arrays of one dimension."""
+    """The tensors, of one dimension or none, as float64 arrays of one."""
     results: dict[int, FloatArray] = {}
     for numbers in _groups(tensor.device for tensor in tensors):
-        group = [tensors[number].flatten() for number in numbers]
-        values = torch.cat(group).cpu().double().numpy()
-        results |= zip(numbers, np.split(values, np.cumsum([len(tensor) for tensor in group])[:-1]), strict=True)
+        group = [tensors[number] for number in numbers]
+        values = torch.hstack(group).cpu().double().numpy()
+        ends = list(accumulate(tensor.numel() for tensor in group))
+        results |= {number: values[end - tensor.numel() : end] for number, tensor, end in zip(numbers, group, ends, strict=True)}
     return [results[number] for number in range(len(tensors))]
 
 
@@ -61,6 +70,7 @@ def _groups(keys: Iterable[object]) -> list[list[int]]:
     return list(groups.values())
 
 
+@torch.no_grad()
 def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0) -> list[FloatArray]:
     """For each x (R, n) and ref (R, n), with d = x - scale ref, or x where ref is None: (R, 4), the sums of d, d^2 and x^2, and max |d|.
 
@@ -68,9 +78,11 @@ def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0) ->
     of 2 of scale ref. Sums are float64 everywhere, since squares of gradients underflow in float32.
     """
     batches = list(_batches(pairs))
+    if not batches:
+        return [np.zeros((x.shape[0], 4)) for x, _ in pairs]
     tables = read([_table([x for _, x, _ in batch], [ref for _, _, ref in batch], scale) for batch in batches])
-    rows = [row + offset for batch in batches for row, x, _ in batch for offset in range(len(x))]
-    positive, magnitudes, *norms, peaks = np.concatenate([table.reshape(5, -1) for table in tables], 1) if tables else np.zeros((5, 0))
+    rows = [row + offset for batch in batches for row, x, _ in batch for offset in range(x.shape[0])]
+    positive, magnitudes, *norms, peaks = np.concatenate([table.reshape(5, -1) for table in tables], 1)
     result = np.zeros((sum(len(x) for x, _ in pairs), 4))
     with np.errstate(invalid="ignore"):  # NaN, and the difference of infinities
         np.add.at(result[:, :3], rows, np.stack([2 * positive - magnitudes, *np.square(norms)], 1))
@@ -98,11 +110,11 @@ def _blocks(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[_Block]:
     for x, ref in pairs:
         columns = chunk_of(x)
         step = max(1, columns // max(1, x.shape[1]))
-        for row in range(0, len(x), step):
+        for row in range(0, x.shape[0], step):
             for first in range(0, x.shape[1], columns):
                 index = slice(row, row + step), slice(first, first + columns)
                 yield start + row, x[index], None if ref is None else ref[index]
-        start += len(x)
+        start += x.shape[0]
 
 
 def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float) -> Tensor:
@@ -111,15 +123,18 @@ def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float) -> Tensor:
     if not narrow:  # subtracting mixed types takes longer there than converting
         xs = [x.to(torch.float64, copy=True) for x in xs]
         refs = [None if ref is None else ref.double() for ref in refs]
-    of_x = _norms([row for x in xs for row in x], 2)
+    of_x = _norms([row for x in xs for row in x.unbind()], 2)
     if refs[0] is not None:
-        pairs = [(x, cast(Tensor, ref).to(x.device)) for x, ref in zip(xs, refs, strict=True)]
-        xs = [torch.sub(x, ref, alpha=scale) if narrow else x.sub_(ref, alpha=scale) for x, ref in pairs]
-    rows = [row for d in xs for row in d]
+        others = [cast(Tensor, ref).to(x.device) for x, ref in zip(xs, refs, strict=True)]
+        if narrow:
+            xs = list(torch._foreach_sub(xs, others, alpha=scale))
+        else:
+            torch._foreach_sub_(xs, others, alpha=scale)
+    rows = [row for d in xs for row in d.unbind()]
     norms = of_x if refs[0] is None else _norms(rows, 2)
     # On a GPU by few kernels, none of which writes float64.
     sums = _norms([*torch._foreach_clamp_min(rows, 0), *rows], 1) if narrow else [row.sum() for row in rows] * 2
-    return torch.stack([*sums, *norms, *of_x, *largest(rows)])
+    return torch.stack([*sums, *norms, *of_x, *(_norms(rows, math.inf) if narrow else largest(rows))])
 
 
 def _norms(tensors: list[Tensor], order: float) -> list[Tensor]:

@@ -9,7 +9,7 @@ Axes: S sequences, L predicted tokens of each, d hidden width, V vocabulary.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -92,6 +92,7 @@ class StagedPass:
         self._calls: list[_Call] = []
         self._offloaded = is_offloaded(anatomy.layers[0])
         self._copies = options.inside
+        self._sizes: dict[tuple[object, ...], int] = {}  # of graphs, by the kind of layer: measuring takes a call for each saved tensor
         self._graphs = SavedGraphs(0 if self._offloaded else limits.PRECISION_KEPT_BYTES if options.kept is None else options.kept)
         self.logits: Tensor
         self.log_p: Tensor
@@ -121,9 +122,10 @@ class StagedPass:
             yield captured
             del captured
         with self._stage():
-            with torch.no_grad():
-                self._final = self._decoder(self._weights.leaves(self.anatomy.outside, False), self._hidden[last])
             self._head_leaves = self._weights.leaves([self.anatomy.head], False)
+            with torch.enable_grad():
+                self._last_hidden = self._hidden[last].detach().requires_grad_()
+                self._final = self._decoder(self._embedding_leaves, self._last_hidden)
             with torch.enable_grad(), in_place(self._head_leaves):
                 self._head_input = self._final.detach().requires_grad_()
                 with self._parts.autocast():
@@ -133,7 +135,7 @@ class StagedPass:
             self.log_p = log_probabilities(self.logits, self._targets)
         for layer, leaves in ((-1, self._embedding_leaves), (last, self._head_leaves)):
             self.weight_peaks.add((layer, leaf.name, leaf.tensor) for leaf in leaves)
-        self.forward_peaks.add([(last, "final norm", self._final), (last, "logits", self.logits)])
+        self.forward_peaks.add([(last, "final norm", self._final.detach()), (last, "logits", self.logits)])
         yield [Captured("logits", "logits", None, self.logits.detach())]
 
     def backward(self, coefficients: Tensor, scale: float) -> Iterator[list[Captured]]:
@@ -149,15 +151,11 @@ class StagedPass:
             final_gradient, *head_gradients = _gradients(self.logits, inputs, gradient, retain=True)
             gradients = {leaf.name: each for leaf, each in zip(self._head_leaves, head_gradients, strict=True)}
             self.backward_peaks.add([(last, "final norm", final_gradient)])
-            leaves = self._weights.leaves(self.anatomy.outside, False)
-            with torch.enable_grad():
-                hidden = self._hidden[last].detach().requires_grad_()
-                final = self._decoder(leaves, hidden)
-            gradient, *norm_gradients = _gradients(final, [hidden, *(leaf.tensor for leaf in leaves)], final_gradient)
-            del final, final_gradient
-            for leaf, each in zip(leaves, norm_gradients, strict=True):
+            inputs = [self._last_hidden, *(leaf.tensor for leaf in self._embedding_leaves)]
+            gradient, *norm_gradients = _gradients(self._final, inputs, final_gradient, retain=True)
+            for leaf, each in zip(self._embedding_leaves, norm_gradients, strict=True):
                 _add(gradients, leaf.name, each)
-            del leaves, head_gradients, norm_gradients
+            del final_gradient, head_gradients, norm_gradients
         yield [self._boundary_gradient(last, gradient, [])]
         for layer in reversed(range(last)):
             with self._stage():
@@ -214,10 +212,14 @@ class StagedPass:
 
         with weights_read(self.anatomy.layers[layer]):
             leaves = self._weights.leaves(self.anatomy.inside[layer].values(), True)
-            with torch.enable_grad(), self._hooks(layer, on_output), saved_bytes(leaves) as sizes:
+            kind = type(self.anatomy.layers[layer]), *(leaf.tensor.shape for leaf in leaves)
+            sizes = nullcontext() if kind in self._sizes else saved_bytes(leaves)
+            with torch.enable_grad(), self._hooks(layer, on_output), sizes as saved:
                 hidden = self._hidden[layer].detach().requires_grad_()
                 output = self._layer(layer, hidden, leaves)
-        return Graph(layer, hidden, output, leaves, edges, sum(sizes.values())), outputs
+            if saved is not None:
+                self._sizes[kind] = sum(saved.values())
+        return Graph(layer, hidden, output, leaves, edges, self._sizes[kind]), outputs
 
     def _layer(self, layer: int, hidden: Tensor, leaves: Sequence[Leaf]) -> Tensor:
         module, call, attention = self.anatomy.layers[layer], self._calls[layer], self.anatomy.attentions[layer]

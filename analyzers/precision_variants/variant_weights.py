@@ -128,6 +128,8 @@ class Weights:
             return []
         loaded, found = self.anatomy.loaded(self.dtype), []
         for path, module in self.anatomy.model.named_modules():
+            if not module._buffers:
+                continue
             roles = {self.anatomy.roles.get(each) for each in (module, *module.children())}
             in_fp32 = "router" in roles and "router" in self.settings.fp32  # a router's corrections may be its parent's
             for key, value in module.named_buffers(recurse=False):

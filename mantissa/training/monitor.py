@@ -5,7 +5,7 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 from weakref import WeakSet
@@ -211,9 +211,9 @@ class UpdateMonitor:
         for name, parameter in watched_values.parameters(self._model):
             held[name] = watched_values.watched_part(name, parameter, self._in_fsdp)
             if name in self._masters:
-                held[name] = replace(held[name], source=self._masters[name], local=self._masters[name].detach().reshape(-1))
+                held[name] = held[name]._replace(source=self._masters[name], local=self._masters[name].detach().reshape(-1))
             elif (master := in_state(parameter, self._optimizers)) is not None:
-                held[name] = replace(held[name], local=master.detach().reshape(-1))
+                held[name] = held[name]._replace(local=master.detach().reshape(-1))
         return held
 
     def _fits(self, name: str, held: Mapping[str, watched_values.WatchedPart]) -> bool:

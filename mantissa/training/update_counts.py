@@ -16,7 +16,7 @@ SIZE, VALUES, FINER_VALUES, CHANGED, SWALLOWED, CHANGED_LAST, SWALLOWED_LAST, UP
 FOLLOWED, INTENDED, LOST, MISSING, INTENDED_SQUARES, DRIFT, MOVED = range(1 + len(_CHANGES), len(COLUMNS))
 FINER = (torch.float16, torch.float32, torch.float64)
 """Formats that hold values between those of bf16."""
-_AT_ONCE = {"cpu": 1 << 20, "cuda": 8 << 20}
+_AT_ONCE = {"cpu": 1 << 20, "cuda": 16 << 20}
 """Values compared at a time: bounds what a look needs beyond its copies."""
 
 
@@ -71,13 +71,14 @@ def _batches(tensors: Sequence[Tensor]) -> Iterator[list[tuple[int, int, int]]]:
     size, kind = 0, None
     for index, values in enumerate(tensors):
         most = _AT_ONCE.get(values.device.type, 1 << 20)
-        for begin in range(0, values.numel(), most):
-            end = min(begin + most, values.numel())
-            if batch and (size + end - begin > most or kind != (values.device, values.dtype)):
+        count, own = values.numel(), (values.device, values.dtype)
+        for begin in range(0, count, most):
+            end = min(begin + most, count)
+            if batch and (size + end - begin > most or kind != own):
                 yield batch
                 batch, size = [], 0
             batch.append((index, begin, end))
-            size, kind = size + end - begin, (values.device, values.dtype)
+            size, kind = size + end - begin, own
     if batch:
         yield batch
 
@@ -85,11 +86,12 @@ def _batches(tensors: Sequence[Tensor]) -> Iterator[list[tuple[int, int, int]]]:
 def _joined(tensors: Sequence[Tensor], batch: Sequence[tuple[int, int, int]]) -> Tensor:
     """The parts one after another; of several, each padded with zeros to whole blocks."""
     parts = []
+    zeros = tensors[batch[0][0]].new_zeros(BLOCK)
     for index, begin, end in batch:
         values = tensors[index]
         parts.append(values if end - begin == values.numel() else values[begin:end])
         if len(batch) > 1 and (end - begin) % BLOCK:
-            parts.append(values.new_zeros(-(end - begin) % BLOCK))
+            parts.append(zeros[(end - begin) % BLOCK :])
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

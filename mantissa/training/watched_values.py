@@ -3,8 +3,8 @@
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,7 @@ _ADAPTER = re.compile(r"\.lora_(?:(?:embedding_)?(?P<matrix>[AB])|magnitude_vect
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedPart:
+class WatchedPart(NamedTuple):
     """What this process holds of a parameter. source: the parameter, or the master weights that the optimizer steps in its place.
     local: (n,) the values, in memory order, shared with the source; sharded: whether other processes hold the rest.
     """
@@ -40,6 +39,7 @@ def parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
             yield plain_name(name), parameter
 
 
+@lru_cache(1 << 16)
 def plain_name(name: str) -> str:
     """The name without the prefixes of wrappers."""
     for wrapper in _WRAPPERS:

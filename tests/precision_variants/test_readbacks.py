@@ -1,4 +1,4 @@
-"""How often a run waits for the device: once per layer and pass for each kind of sums, however many tensors and sequences there are."""
+"""How often a run waits for the device: once for all that waits together, however many layers, tensors and sequences there are."""
 
 from collections.abc import Generator
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from analyzers.precision_variants import reductions
+from analyzers.precision_variants import compare, headroom, reductions
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
 from analyzers.precision_variants.model_parts import ModelParts
@@ -17,8 +17,6 @@ from analyzers.precision_variants.variants import PRESETS
 from tests.language_models.architectures import ARCHITECTURES, VOCABULARY, build
 
 OPERATIONS = {"aten._local_scalar_dense.default", "aten.nonzero.default", "aten.masked_select.default", "aten.equal.default"}
-# Forward: of weights, outputs and errors; backward: of gradients and errors.
-PER_LAYER = 5
 
 
 class Copies(TorchFunctionMode):
@@ -63,8 +61,11 @@ def result(items: Generator[Any, None, Any]) -> Any:
             return end.value
 
 
-def test_readbacks_depend_on_layers_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readbacks_depend_on_bytes_only(monkeypatch: pytest.MonkeyPatch) -> None:
     few = readbacks(2, 2, False, monkeypatch)
     assert readbacks(2, 6, True, monkeypatch) == few
     assert readbacks(2, 2, False, monkeypatch, "bf16_fp32_residual") == few
-    assert readbacks(5, 2, False, monkeypatch) - few == 3 * 2 * PER_LAYER
+    assert readbacks(5, 2, False, monkeypatch) == few
+    for module in (compare, headroom):
+        monkeypatch.setattr(module, "WAITING_BYTES", 0)
+    assert readbacks(5, 2, False, monkeypatch) > few + 5

@@ -43,7 +43,7 @@ class DevicePairs:
         self._counts, self._sums, self._square = zeros(torch.int64, COUNTS), zeros(torch.float64, 2, SUMS), zeros(torch.float64, 1)
         self._bins = [zeros(torch.int64, 2, _width(binades) if self._tables else 0) for binades in (ABSOLUTE, SHARE)]
         self._steps = zeros(torch.int64, STEP_BINS if self._tables else 0, _LANES)
-        self._waiting: list[tuple[Any, Any]] = []  # different pairs, and how often each occurs
+        self._waiting: list[tuple[Any, ...]] = []  # different pairs, and how often each occurs
 
     def update(self, base: Any, tuned: Any) -> None:
         """Count pairs of (n,) patterns, as `torch_kernels.on_device` gives them."""
@@ -55,7 +55,8 @@ class DevicePairs:
             return
         for w, v in zip(base.split(_SORTED), tuned.split(_SORTED), strict=True):
             keys = w.to(torch.int32).mul_(1 << 16).add_(v.to(torch.int32).bitwise_and_(0xFFFF))
-            self._waiting.append(torch.unique(keys, return_counts=True))
+            # copies, since what `unique` returns holds on to memory for as many pairs as it was given
+            self._waiting.append(tuple(different.clone() for different in torch.unique(keys, return_counts=True)))
             if sum(different.numel() for different, _ in self._waiting) > _AT_ONCE // 2:
                 self._add_waiting()
 

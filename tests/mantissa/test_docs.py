@@ -109,7 +109,9 @@ def cells() -> list[dict[str, Any]]:
 
 def show(folder: Path, program: Path, *documents: list[str]) -> list[list[int | None]]:
     """What the blocks of the documents show, run in one fresh process, each document with names of its own."""
-    ran = run(program, [str(program / "python"), str(ROOT / "tests" / "mantissa" / "cells.py")], folder, input=json.dumps(documents))
+    ran = run(
+        program, [str(program / "python"), str(ROOT / "tests" / "mantissa" / "document_cells.py")], folder, input=json.dumps(documents)
+    )
     assert ran.returncode == 0, ran.stderr[-3000:]
     lengths: list[list[int | None]] = json.loads(ran.stdout.splitlines()[-1])
     return lengths

@@ -173,8 +173,8 @@ def _add(
         if not isfinite(result):
             raise InvalidData(f"The loss of batch {number} is {result}: without a finite loss there is no gradient.")
         computed = dict(zip(parameters, torch.autograd.grad(value, parameters, allow_unused=True), strict=True))
-        if all(gradient is None for gradient in computed.values()):
-            raise InvalidRequest(none)
+    if all(gradient is None for gradient in computed.values()):
+        raise InvalidRequest(none)
     for unit, into in zip(units, gradients, strict=True):
         for name, (parameter, view) in unit.parts.items():
             if (gradient := computed[parameter]) is not None:

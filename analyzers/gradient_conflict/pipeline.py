@@ -199,6 +199,7 @@ def order(encoded: Sequence[Encoded], seed: int) -> tuple[int, ...]:
 
 
 def text_of(request: ConflictRequest, access: Access) -> Instructions:
+    """Return the samples that a request names or contains, before tokenization."""
     if request.token_ids:
         return request.instructions()
     if not request.pairs:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 # A rate is not to be trusted if more than this share of its pairs is numerically undecided.
 TRUSTED = 0.1
-# Gradients with independent, symmetric directions have a cosine below 0 as often as above.
 
 
 def statement(
@@ -30,9 +29,9 @@ def statement(
     differences: Sequence[Difference],
     data: DataFacts,
 ) -> str:
-    """The answer in two to four sentences: the model as it is, then the change by the top-k FFN, if any.
+    """Write the answer in two to four sentences: the unmodified model, then the change by the top-k FFN, if any.
 
-    found: of the requested FFN; original: of the original FFN where that is a top-k one.
+    found: measurement of the requested FFN; original: measurement of the original FFN if the requested one is a top-k FFN.
     """
     as_it_is = original or found
     model = as_it_is.model
@@ -70,7 +69,7 @@ def statement(
 
 
 def _dominance_change(found: Measurement, layers: Sequence[int], differences: Sequence[Difference]) -> str:
-    """Whether one sample dominates a neuron of the converted layers more or less than before: means over their neurons."""
+    """Write whether one sample dominates neurons of the converted layers more or less than before, by means over these neurons."""
     changes = {row.layer: row for row in differences}
     rows = [(row, changes[row.layer]) for row in found.layers if row.layer in layers and row.layer in changes]
     shares = _before_and_after([(row.neuron_top_share, change.neuron_top_share, row.neurons) for row, change in rows])
@@ -88,7 +87,7 @@ def _dominance_change(found: Measurement, layers: Sequence[int], differences: Se
 
 
 def _before_and_after(rows: Sequence[tuple[float | None, float | None, int]]) -> tuple[float, float] | None:
-    """Of (value, its change, number of neurons) in each layer: the mean over the neurons before and after the change."""
+    """Return the means over neurons before and after the change. rows: (value after, change, number of neurons) of each layer."""
     known = [(value, change, neurons) for value, change, neurons in rows if value is not None and change is not None]
     total = sum(neurons for *_, neurons in known)
     if not total:
@@ -100,7 +99,7 @@ def _before_and_after(rows: Sequence[tuple[float | None, float | None, int]]) ->
 def notes(
     request: ConflictRequest, found: Measurement, data: DataFacts, opened: "OpenModel", layers: int, checkpointing: bool
 ) -> Iterator[str]:
-    """What limits the answer. layers: of the model. checkpointing: whether activations were recomputed, requested or not."""
+    """Yield the limitations of the answer. layers: number in the model. checkpointing: whether activations were recomputed."""
     yield from _rounding(request, found, opened.dtype, "Run it with --dtype float32.")
     longest = min(request.max_length, opened.context or request.max_length)
     yield from sample_notes(data.source, data.samples, data.truncated, request.samples, longest)
@@ -113,7 +112,7 @@ def notes(
 
 
 def notes_on_batches(request: ConflictRequest, found: Measurement, data: DataFacts, dtype: str, layers: int) -> Iterator[str]:
-    """What limits the answer on batches of the caller. dtype: of the weights; layers: of the model."""
+    """Yield the limitations of the answer on batches of the caller. dtype: the weights'; layers: number in the model."""
     yield (
         f"Each sample is the gradient of one of {plural(data.samples, 'batch', 'batches')} of the caller, by the caller's loss. "
         "Activations were not measured: which positions count, only the loss knows."
@@ -154,12 +153,12 @@ def _range(low: float, high: float) -> str:
     return f"{100 * low:.3g} to {100 * high:.3g}%"
 
 
-# Rows of samples, those with the largest gradients, and of the most and of the least conflicted neurons.
+# Rows shown in a terminal: of samples, and of the most and of the least conflicted neurons.
 _SHOWN = 5
 
 
 def one(report: ConflictReport) -> list[str]:
-    """The statement, then layers, the samples with the largest gradients, neurons, batches, deciles, weights and notes."""
+    """Return the lines of a report: answer, layers, the samples with the largest gradients, neurons, batches, deciles, weights, notes."""
     data, ffn = report.data, report.ffn
     units = ("row of an attention projection", "rows of attention projections") if ffn.unit == "attention" else ("neuron", "neurons")
     lines = [
@@ -187,5 +186,5 @@ def one(report: ConflictReport) -> list[str]:
 
 
 def _asked(table: Table, report: ConflictReport) -> list[Any]:
-    """The rows on the FFN that was asked for."""
+    """Return the rows of the requested FFN."""
     return [row for row in table.rows(report) if row["ffn"] == report.ffn.variant]

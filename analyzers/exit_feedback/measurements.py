@@ -109,7 +109,7 @@ class Exact(Record):
 class LayerRow(Record):
     """A method at one layer through the logit lens: final norm and head applied to the layer's output. loss: its mean loss, in nats.
 
-    exact_parallel_energy: share of the exact gradient's energy along the hidden states. before_norm_cosine: ``cosine`` before the final norm.
+    exact_parallel_energy: share of the exact gradient's energy along the hidden states. before_norm_cosine: ``cosine``, before the norm.
     """
 
     layer: int

@@ -158,8 +158,8 @@ class _Fused(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the sums of the forward pass.
 
-        Saved tensors are unpacked only for a second backward pass, because under checkpointing unpacking recomputes them. Raises RuntimeError
-        under create_graph: the sums are not differentiable with respect to h and W.
+        Saved tensors are unpacked only for a second backward pass, because under checkpointing unpacking recomputes them. Raises
+        RuntimeError under create_graph: the sums are not differentiable with respect to h and W.
         """
         if torch.is_grad_enabled():
             raise RuntimeError("head.loss has no second derivative (create_graph): use a plain linear head where you need one.")

@@ -40,8 +40,8 @@ class FeedbackHead(nn.Module, SignalSource):
     ) -> None:
         """Build the head. weight: (V, d); bias: (V,).
 
-        A Parameter is shared, so that tied embeddings stay tied; any other tensor is wrapped without a copy. Raises InvalidRequest for invalid
-        shapes and dtypes, and for settings that do not fit the weight.
+        A Parameter is shared, so that tied embeddings stay tied; any other tensor is wrapped without a copy. Raises InvalidRequest for
+        invalid shapes and dtypes, and for settings that do not fit the weight.
         """
         super().__init__()
         _check_weight(weight, bias)
@@ -66,11 +66,11 @@ class FeedbackHead(nn.Module, SignalSource):
         return logits
 
     def loss(self, h: Tensor, targets: Tensor, *, chunk: int = 512, reduction: Reduction = "mean", ignore_index: int = -100) -> Tensor:
-        """Compute the cross-entropy (nats) of h (..., d) with targets (...), as torch does, with at most ``chunk`` rows of logits at a time.
+        """Compute the cross-entropy (nats) of h (..., d) with targets (...), as in torch, with at most ``chunk`` rows of logits at a time.
 
-        The loss is float32 at least. Ignored tokens have no effect, whatever their values. If all are ignored, the mean is NaN, as in torch,
-        and all gradients are 0. Memory: a chunk of logits, h, its gradient, and W's gradient in float32 at least. Raises InvalidRequest for
-        invalid arguments and for targets outside the vocabulary.
+        The loss is float32 at least. Ignored tokens have no effect, whatever their values. If all are ignored, the mean is NaN, as in
+        torch, and all gradients are 0. Memory: a chunk of logits, h, its gradient, and W's gradient in float32 at least. Raises
+        InvalidRequest for invalid arguments and for targets outside the vocabulary.
         """
         self._check_states(h)
         if targets.dtype not in _INTEGERS or targets.shape != h.shape[:-1]:

@@ -75,8 +75,8 @@ class Rows:
     def gold_tokens(self) -> Tensor:
         """Return the gold tokens (n,); the token with the largest |dL/dz| if unknown.
 
-        For cross-entropy that is the target, because |p_y - 1| is the sum of all other |dL/dz|. If another token has all the probability, both
-        are equal, and the target is the one with the negative gradient.
+        For cross-entropy that is the target, because |p_y - 1| is the sum of all other |dL/dz|. If another token has all the probability,
+        both are equal, and the target is the one with the negative gradient.
         """
         if self.known and self.gold is not None:
             return self.gold
@@ -121,8 +121,8 @@ class SignalSource(ABC):
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
         """Return the signal function for one call.
 
-        weight: (V, d) in the dtype of the computation; h: (N, d), all hidden states; live: (N,) bool, tokens with a gradient; rows: number of
-        rows of logits that the signal may compute at once.
+        weight: (V, d) in the dtype of the computation; h: (N, d), all hidden states; live: (N,) bool, tokens with a gradient; rows: number
+        of rows of logits that the signal may compute at once.
         """
 
     def own_rows(self, chunk: int) -> int:

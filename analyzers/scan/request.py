@@ -56,7 +56,7 @@ class ScanRequest(Request):
 
         Raises pydantic's ValidationError and InvalidFilter.
         """
-        # "auto" means the CPU here, and gives the report's id of the dtype command, whose default it is.
+        # "auto", the default of the dtype command, means the CPU and gives the same report.
         each = DtypeRequest(model="", device="auto" if device == "cpu" else device, **asked)
         for name, pattern in (("include", each.include), ("exclude", each.exclude)):
             if pattern:

@@ -205,12 +205,12 @@ class Report(Record):
     @property
     def whole(self) -> bool:
         """Whether a sentence may speak of whole checkpoints. True without a recorded coverage, as in older reports."""
-        return all(each.whole for each in self.accounts())
+        return all(coverage.whole for coverage in self.accounts())
 
     @property
     def covered_share(self) -> float | None:
         """The smallest share of weights covered, among the report's checkpoints; None if no share is known."""
-        shares = [each.share for each in self.accounts() if each.share is not None]
+        shares = [coverage.share for coverage in self.accounts() if coverage.share is not None]
         return min(shares, default=None)
 
     def reach(self) -> str:
@@ -218,9 +218,9 @@ class Report(Record):
         partial = self._partial()
         if not partial:
             return ""
-        said = partial[0].sentence(self.covers, partial[0].ref if len(self.accounts()) > 1 else "", self.names_files)
+        sentence = partial[0].sentence(self.covers, partial[0].ref if len(self.accounts()) > 1 else "", self.names_files)
         others = len(partial) - 1
-        return said + (f" {plural(others, 'more checkpoint is', 'more checkpoints are')} covered in part." if others else "")
+        return sentence + (f" {plural(others, 'more checkpoint is', 'more checkpoints are')} covered in part." if others else "")
 
     def short_reach(self) -> str:
         """Write `reach` in two or three words, for a badge or a cell."""
@@ -229,13 +229,13 @@ class Report(Record):
 
     def _partial(self) -> list[Coverage]:
         """Return the coverages that are not whole, the smallest share first."""
-        partial = [each for each in self.accounts() if not each.whole]
-        return sorted(partial, key=lambda each: 1.0 if each.share is None else each.share)
+        partial = [coverage for coverage in self.accounts() if not coverage.whole]
+        return sorted(partial, key=lambda coverage: 1.0 if coverage.share is None else coverage.share)
 
     def headline(self) -> str:
         """Write the answer in a sentence or two, ending with `reach`. Page, link preview, API and command line all show it."""
-        said: str = self._module("sentences").headline(self)
-        return said
+        sentence: str = self._module("sentences").headline(self)
+        return sentence
 
     def next_step(self) -> NextStep:
         """Return the advice on what to do about the result."""
@@ -249,8 +249,8 @@ class Report(Record):
 
     def answer_lines(self) -> list[str]:
         """Return `headline`, `next_step` and `more_findings` as lines for a terminal."""
-        found = self.more_findings()
-        return [self.headline(), f"What now: {self.next_step().advice}", *(["", *found] if found else [])]
+        findings = self.more_findings()
+        return [self.headline(), f"What now: {self.next_step().advice}", *(["", *findings] if findings else [])]
 
     @property
     def summary(self) -> str:
@@ -284,12 +284,12 @@ class Report(Record):
         """
         with extras_explained():
             known = {plot.label: plot for plot in self._layout().plots(self)}
-            found = [plot for label, plot in known.items() if label.lower() == name.lower()]
-            found = found or [plot for label, plot in known.items() if name.lower() in label.lower()]
-            if len(found) != 1:
+            matching = [plot for label, plot in known.items() if label.lower() == name.lower()]
+            matching = matching or [plot for label, plot in known.items() if name.lower() in label.lower()]
+            if len(matching) != 1:
                 choices = f": choose one of {', '.join(map(json.dumps, known))}" if known else ", and no others"
                 raise InvalidRequest(f"This report has no figure {json.dumps(name[:60])}{choices}.")
-            return found[0].draw(self)
+            return matching[0].draw(self)
 
     def to_html(self) -> str:
         """Return one self-contained page with tables and figures, 5 MB with Plotly's script. Raises MissingExtra without ``plots``."""
@@ -377,10 +377,10 @@ def request_error(error: ValidationError) -> InvalidRequest:
         return InvalidRequest(f"{name} must be {_MUST_BE[first['type']].format(**first.get('ctx', {}))}{_instead_of(first['input'])}.")
     if name and first["type"] == "string_too_short" and not first["input"]:
         return InvalidRequest(f"{name} is empty: give it a value, or omit it.")
-    said = first["msg"].removeprefix("Value error, ")
-    if name and not (first["type"] == "value_error" and name in re.findall(r"\w+", said)):
-        return InvalidRequest(f"{name}: {said}.")
-    return InvalidRequest(f"{said}." if name and said.startswith(name) else f"{said[:1].upper()}{said[1:]}.")
+    message = first["msg"].removeprefix("Value error, ")
+    if name and not (first["type"] == "value_error" and name in re.findall(r"\w+", message)):
+        return InvalidRequest(f"{name}: {message}.")
+    return InvalidRequest(f"{message}." if name and message.startswith(name) else f"{message[:1].upper()}{message[1:]}.")
 
 
 def _instead_of(given: object) -> str:

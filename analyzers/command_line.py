@@ -131,8 +131,8 @@ def _value(request: type[Request], name: str) -> dict[str, Any]:
 
 def described(request: type[Request], name: str) -> str:
     """Write `options.describe` in the style of argparse: lower case, no full stop."""
-    said = describe(request, name)
-    return said[:1].lower() + said[1:].removesuffix(".")
+    text = describe(request, name)
+    return text[:1].lower() + text[1:].removesuffix(".")
 
 
 def given_options(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
@@ -142,10 +142,10 @@ def given_options(options: argparse.Namespace, names: Iterable[str]) -> dict[str
 
 def request_of(kind: type[RequestT], options: argparse.Namespace, **fields: Any) -> RequestT:
     """Build the request from these fields and the options that are given. Raises InvalidRequest."""
-    asked = given_options(options, kind.model_fields) | fields
-    listed = {name: parse(kind, name, value) for name, value in asked.items() if isinstance(value, str) and is_list(kind, name)}
+    given = given_options(options, kind.model_fields) | fields
+    listed = {name: parse(kind, name, value) for name, value in given.items() if isinstance(value, str) and is_list(kind, name)}
     try:
-        return kind(**asked | listed)
+        return kind(**given | listed)
     except ValidationError as error:
         raise request_error(error) from None
 
@@ -169,7 +169,7 @@ def check_outputs(options: argparse.Namespace) -> None:
         try:
             if path is not None:
                 check(path)
-        except OSError as error:  # for example a name that is too long, or a folder without permission
+        except OSError as error:  # For example a name that is too long, or a folder without permission.
             reason = error.strerror or "the system refuses it"
             raise InvalidRequest(f"{option} cannot write to {path[:200]}: {reason}.") from None
 
@@ -189,7 +189,7 @@ def _check_file(path: str) -> None:
         raise InvalidRequest(f"--html needs a file in an existing folder, not {path[:200]}.")
     if file.exists() and not os.access(file, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    if file.is_file() or not file.exists():  # a device, such as /dev/stdout, is written directly and needs no temporary file
+    if file.is_file() or not file.exists():  # A device, such as /dev/stdout, is written directly and needs no temporary file.
         _write_in(file.parent)
 
 
@@ -283,7 +283,7 @@ def print_json(text: str, subject: str) -> None:
 
 def print_text(text: str, subject: str) -> None:
     """Print text that is trusted or already escaped. Raises InvalidRequest, naming ``subject``, if it cannot be written."""
-    if sys.stdout is None:  # closed by the parent process
+    if sys.stdout is None:  # The parent process has closed it.
         raise InvalidRequest(f"{subject} cannot be written: standard output is closed.")
     if not _encodes(text):
         text = text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding)
@@ -292,7 +292,7 @@ def print_text(text: str, subject: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Otherwise the flush at exit would fail again.
         raise InvalidRequest(f"{subject} cannot be written to standard output: {error.strerror or 'the system refuses it'}.") from None
 
 

@@ -70,10 +70,10 @@ COVERAGE = (
 
 def class_rows(coverage: Coverage) -> list[tuple[str, str, str, str, str]]:
     """Return each class with its tensors, parameters, share of all parameters, and bytes; then a row of totals if there are several."""
-    found = [(NAMES[name], coverage.classes[name]) for name in NAMES if name in coverage.classes]
-    rows = [(name, each.tensors, each.parameters, each.bytes) for name, each in found]
+    counts = [(NAMES[name], coverage.classes[name]) for name in NAMES if name in coverage.classes]
+    rows = [(name, counted.tensors, counted.parameters, counted.bytes) for name, counted in counts]
     if len(rows) > 1:
-        rows.append(("all", *(sum(getattr(each, field) for _, each in found) for field in Counted.model_fields)))
+        rows.append(("all", *(sum(getattr(counted, field) for _, counted in counts) for field in Counted.model_fields)))
     return [
         (name, count(tensors), count(parameters), share(parameters / coverage.parameters) if coverage.parameters else NOTHING, size(nbytes))
         for name, tensors, parameters, nbytes in rows

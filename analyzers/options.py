@@ -47,10 +47,10 @@ def option_of(request: type[BaseModel], name: str) -> Option:
 def describe(request: type[BaseModel], name: str) -> str:
     """Describe a field in a sentence for ``--help``, the API and MCP, with its default if that is a text or a number."""
     field = request.model_fields[name]
-    said, default = field.description or "", field.default
+    text, default = field.description or "", field.default
     if isinstance(default, bool) or not isinstance(default, int | float | str):
-        return said
-    return f"{said.removesuffix('.')} (default {default if isinstance(default, str) else f'{default:.12g}'})."
+        return text
+    return f"{text.removesuffix('.')} (default {default if isinstance(default, str) else f'{default:.12g}'})."
 
 
 def is_subject(request: type[BaseModel], name: str) -> bool:

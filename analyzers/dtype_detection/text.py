@@ -86,8 +86,8 @@ def _quantization(report: DtypeReport) -> list[str]:
 
 
 def _suggestions(report: DtypeReport) -> list[str]:
-    found = suggestions(report)
-    return ["What you could do:", *columns([(f"  {each.advice}", each.command) for each in found]), ""] if found else []
+    ideas = suggestions(report)
+    return ["What you could do:", *columns([(f"  {each.advice}", each.command) for each in ideas]), ""] if ideas else []
 
 
 def several(reports: Sequence[DtypeReport]) -> list[str]:

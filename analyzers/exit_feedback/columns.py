@@ -24,14 +24,14 @@ def cosine(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.3f}".replace("-0.000", "0.000")
 
 
-def mean(found: Distribution | None) -> str:
+def mean(distribution: Distribution | None) -> str:
     """Write the mean of a distribution of cosines."""
-    return cosine(None if found is None else found.mean)
+    return cosine(None if distribution is None else distribution.mean)
 
 
-def spread(found: Distribution | None) -> str:
+def spread(distribution: Distribution | None) -> str:
     """Write the tenth and ninetieth percentiles of a distribution of cosines."""
-    return NOTHING if found is None else f"{cosine(found.p10)} to {cosine(found.p90)}"
+    return NOTHING if distribution is None else f"{cosine(distribution.p10)} to {cosine(distribution.p90)}"
 
 
 def settings(given: Any) -> str:
@@ -86,7 +86,7 @@ METHODS = Table(
     files=("method", "at", *_files("cosine"), *(name for name in Alignment.model_fields if name not in ("cosine", "histogram")),
            *_OVER, *_SETTINGS, "seconds", "peak_bytes"),
 )  # fmt: skip
-# The table for people has one row for each signal, with the values before the norm in columns of that row.
+# The table for people has one row for each signal, with the values before the norm in further columns.
 SIGNALS = replace(METHODS, rows=lambda report: [row for row in _methods(report) if row["at"] == "head"])
 
 

@@ -100,7 +100,7 @@ def sweep(request: ExitRequest, measured: Sequence[Point], sizes: Sizes) -> tupl
 def _with_values(point: Point, parameter: Parameter, most: int) -> Iterator[Point]:
     for value in values(getattr(point.settings, parameter), most):
         if parameter == "rank" and value == 1 and "rank_exact" in facts_of(point.method).uses:
-            continue  # no column would be left for the tail
+            continue  # Hybrid needs a column for the tail.
         settings = point.settings.at_rank(value) if parameter == "rank" else point.changed(**{parameter: value}).settings
         yield Point(point.method, settings, parameter)
 

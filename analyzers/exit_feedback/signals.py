@@ -167,5 +167,5 @@ def shown(value: object) -> str:
     """Write a value for a sentence, cut to a readable length."""
     try:
         return repr(value)[:40]
-    except ValueError:  # more digits than Python prints
+    except ValueError:  # The integer has more digits than Python prints.
         return "a huge number"

@@ -32,9 +32,9 @@ class Deciles:
         first, second = pair_index(samples, measured.device)
         self._pairs = (measured[first] & measured[second]).nonzero().flatten()
         self._neurons = np.zeros(DECILES, dtype=np.int64)
-        self._activity = np.zeros(DECILES)  # summed over neurons and tokens
-        self._tokens = np.zeros(DECILES)  # number of (neuron, token) combinations
-        self._sums = np.zeros((DECILES, 3, len(self._pairs)))  # units in which a pair counts; in which it conflicts; summed similarity
+        self._activity = np.zeros(DECILES)  # Summed over neurons and tokens.
+        self._tokens = np.zeros(DECILES)  # Number of (neuron, token) combinations.
+        self._sums = np.zeros((DECILES, 3, len(self._pairs)))  # Units in which a pair counts; in which it conflicts; summed similarity.
         self._of_neuron = torch.empty(0)
 
     def begin(self, activity: Tensor, tokens: Tensor) -> None:

@@ -90,13 +90,13 @@ def analyze_batches(
         collected.finish()
     rates = layer_rates(collected.layers)
     yield MeasuredProgress(done=layers, total=layers, unit="layers", note="gradients: done", rates=rates)
-    found = measurement(collected, settings)
+    result = measurement(collected, settings)
     data = DataFacts(source=BATCHES, commit=None, samples=len(given), truncated=0, tokens=None, answer_tokens=None)
     canonical = request.model_copy(update={"model": facts.ref, "data": BATCHES, "samples": len(given)})
     measured = units_of(request, collected, max((1 + unit.expert for unit in units if unit.expert is not None), default=None), None)
     # Neither the batches nor the loss has a name that an id could contain: the losses and cosines stand for them.
     content = canonical.model_dump(mode="json", include=set(OPTIONS), exclude_defaults=True)
-    content |= {"model": facts.ref, "commit": facts.commit, "losses": losses, "cosines": found.model_dump(mode="json")["cosines"]["model"]}
+    content |= {"model": facts.ref, "commit": facts.commit, "losses": losses, "cosines": result.model_dump(mode="json")["cosines"]["model"]}
     now = perf_counter()
     report = ConflictReport(
         id=content_id("conflict", ANALYSIS_VERSION, content),
@@ -111,14 +111,14 @@ def analyze_batches(
         samples=tuple(
             Sample(text="", token_ids=None, answer_start=None, truncated=False, loss=value, row=row) for row, value in enumerate(losses)
         ),
-        **dict(found),
+        **dict(result),
         original=None,
         differences=(),
         work=work_of([collected]),
-        statement=statement(request, found, None, measured, (), data),
+        statement=statement(request, result, None, measured, (), data),
         notes=(
             f"The weights measured are {sum(map(Tensor.numel, parameters)):,} of the model's {facts.parameters:,} parameters.",
-            *notes_on_batches(request, found, data, dtype, 1 + units[0].layer),
+            *notes_on_batches(request, result, data, dtype, 1 + units[0].layer),
         ),
         timing=Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None),
         environment=environment(device.type, ("numpy", "torch", "transformers", "pydantic")),

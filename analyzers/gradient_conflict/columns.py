@@ -87,9 +87,9 @@ _COLUMNS = (
 
 def _layers(report: ConflictReport) -> Iterator[dict[str, Any]]:
     """Yield the rates of the model, then those of its layers, the last layer first."""
-    for ffn, found in sides(report):
-        yield {"ffn": ffn, "layer": None, **vars(found.model)}
-        yield from ({"ffn": ffn, **vars(row)} for row in found.layers)
+    for ffn, side in sides(report):
+        yield {"ffn": ffn, "layer": None, **vars(side.model)}
+        yield from ({"ffn": ffn, **vars(row)} for row in side.layers)
 
 
 # A terminal has one column for each block; the page has rows for blocks instead, `BLOCKS`.
@@ -170,8 +170,8 @@ def _cut(text: str, longest: int) -> str:
 
 def _samples(report: ConflictReport) -> Iterator[dict[str, Any]]:
     texts = excerpts(report, _EXCERPT)
-    for ffn, found in sides(report):
-        for row in found.dominance.samples:
+    for ffn, side in sides(report):
+        for row in side.dominance.samples:
             ran = report.samples[row.sample]
             tokens = None if ran.token_ids is None else len(ran.token_ids)
             yield {
@@ -214,9 +214,9 @@ def unit_name(row: Any) -> str:
 
 def _neurons(report: ConflictReport) -> Iterator[dict[str, Any]]:
     """Yield the listed units, from the most to the least conflicted."""
-    for ffn, found in sides(report):
-        if found.neurons is not None:
-            for among, rows in (("most", found.neurons.most), ("least", tuple(reversed(found.neurons.least)))):
+    for ffn, side in sides(report):
+        if side.neurons is not None:
+            for among, rows in (("most", side.neurons.most), ("least", tuple(reversed(side.neurons.least)))):
                 yield from ({"ffn": ffn, "among": among, "name": unit_name(row), **vars(row)} for row in rows)
 
 
@@ -260,11 +260,11 @@ def _unit_columns(report: ConflictReport) -> list[Column]:
 
 def _batches(report: ConflictReport) -> Iterator[dict[str, Any]]:
     """Yield the rates between single samples first, then those between batches of growing size."""
-    for ffn, found in sides(report):
-        model = found.model
+    for ffn, side in sides(report):
+        model = side.model
         whole = {"whole_conflict_rate": model.whole.conflict_rate, "whole_mean_cosine": model.whole.mean_cosine}
         yield {"ffn": ffn, "batch_size": 1, **vars(model), **whole}
-        yield from ({"ffn": ffn, **vars(row)} for row in found.batch_curve)
+        yield from ({"ffn": ffn, **vars(row)} for row in side.batch_curve)
 
 
 BATCHES = Table(
@@ -282,7 +282,7 @@ BATCHES = Table(
 
 
 def _each(name: str) -> Any:
-    return lambda report: ({"ffn": ffn, **vars(row)} for ffn, found in sides(report) for row in getattr(found, name))
+    return lambda report: ({"ffn": ffn, **vars(row)} for ffn, side in sides(report) for row in getattr(side, name))
 
 
 DECILES = Table(
@@ -303,10 +303,10 @@ DECILES = Table(
 
 
 def _weights(report: ConflictReport) -> Iterator[dict[str, Any]]:
-    for ffn, found in sides(report):
-        if found.weights is not None:
-            yield {"ffn": ffn, "layer": None, **vars(found.weights)}
-            yield from ({"ffn": ffn, **vars(row)} for row in found.weights.layers)
+    for ffn, side in sides(report):
+        if side.weights is not None:
+            yield {"ffn": ffn, "layer": None, **vars(side.weights)}
+            yield from ({"ffn": ffn, **vars(row)} for row in side.weights.layers)
 
 
 WEIGHTS = Table(
@@ -325,8 +325,8 @@ WEIGHTS = Table(
 
 def _cosines(report: ConflictReport) -> Iterator[dict[str, Any]]:
     """Yield each pair of samples once, for the whole model only: the cosines of layers are in the JSON report."""
-    for ffn, found in sides(report):
-        for sample, row in enumerate(found.cosines.model):
+    for ffn, side in sides(report):
+        for sample, row in enumerate(side.cosines.model):
             for other, cosine in enumerate(row[:sample]):
                 yield {"ffn": ffn, "layer": None, "sample": sample, "other": other, "cosine": cosine}
 

@@ -29,7 +29,7 @@ from analyzers.language_models.prompt_templates import Template, resolved
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.thread_calls import call_in_thread
 
-CHECKED = 16  # Tokens on which this project's logits are compared with the model's own.
+CHECKED = 16  # Tokens on which the logits computed for the loss are compared with the model's own.
 
 _OPTIONS = {"samples", "choice", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn", "weights", "attention", "seed"}
 

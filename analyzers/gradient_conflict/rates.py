@@ -23,14 +23,14 @@ _SMALLEST_SHARE = SMALLEST_SQUARE / 4.0**LARGEST
 FEWEST = 4  # Samples for an interval: with 3, each delete-one rate would rest on a single pair.
 
 
-def pair_share(found: FloatArray, counted: FloatArray) -> float | None:
-    """Return sum(``found``) / sum(``counted``), both (P,); None without pairs."""
-    return float(found.sum() / counted.sum()) if counted.sum() > 0 else None
+def pair_share(part: FloatArray, counted: FloatArray) -> float | None:
+    """Return sum(``part``) / sum(``counted``), both (P,); None without pairs."""
+    return float(part.sum() / counted.sum()) if counted.sum() > 0 else None
 
 
-def share_interval(found: FloatArray, counted: FloatArray, low: float = 0.0, high: float = 1.0) -> Interval | None:
+def share_interval(part: FloatArray, counted: FloatArray, low: float = 0.0, high: float = 1.0) -> Interval | None:
     """Return the interval of `pair_share`, clipped to [low, high]; None with fewer than 4 samples, or if all pairs share a sample."""
-    estimate, without = pair_share(found, counted), _without_each(found, counted)
+    estimate, without = pair_share(part, counted), _without_each(part, counted)
     if estimate is None or without is None:
         return None
     half = half_width(without)
@@ -54,13 +54,13 @@ def half_width(without: FloatArray) -> float:
     return float(student_t(number - 1) * np.sqrt(variance))
 
 
-def _without_each(found: FloatArray, counted: FloatArray) -> FloatArray | None:
+def _without_each(part: FloatArray, counted: FloatArray) -> FloatArray | None:
     """Return the S values of `pair_share` without one sample; None with fewer than 4 samples, or if no pair would be left."""
     of_each = _of_each_sample(counted)
     left = counted.sum() - of_each
     if len(of_each) < FEWEST or not (left > 0).all():
         return None
-    return np.asarray((found.sum() - _of_each_sample(found)) / left)
+    return np.asarray((part.sum() - _of_each_sample(part)) / left)
 
 
 def _of_each_sample(values: FloatArray) -> FloatArray:

@@ -14,8 +14,7 @@ from torch import Tensor
 
 FloatArray = npt.NDArray[np.float64]
 
-# Norms below 2^-50 (of gradients as `gradient_scaling` scales them) have squares near or below the smallest normal float32: they count as
-# zero.
+# Norms below 2^-50, after `gradient_scaling`, count as zero, because their squares are near or below the smallest normal float32.
 SMALLEST_SQUARE = 2.0**-100
 
 

@@ -20,14 +20,14 @@ def between(low: float, high: float) -> str:
     return f"{weight(low)} to {weight(high)}" if high - low < 1e6 else "unknown"
 
 
-# Proofs come first.
+# In the order of the report: proofs first.
 EVIDENCE = Table(
     "evidence",
     lambda report: report.evidence,
     (Column("proof", "Kind", cell=lambda row: "Proof" if row.proof else "Inference"), Column("text", "Evidence")),
     files=Evidence.model_fields,
 )
-# The most similar candidates come first.
+# In the order of the report: the most similar candidate first.
 CANDIDATES = Table(
     "candidates",
     lambda report: report.candidates,
@@ -102,7 +102,7 @@ def _sources(row: Conversion) -> str:
     return ", ".join(row.sources)
 
 
-# Damaged tensors come first.
+# Damaged tensors first, because they need attention.
 CONVERSION = Table(
     "conversion",
     lambda report: damage_first(report.conversion),

@@ -127,13 +127,13 @@ def _errors(reference: Reference, variants: Mapping[str, Variant]) -> Iterator[s
             yield f"{name} overflows {direction}first in {layer_name(overflow.layer, reference.layers)} ({overflow.name}), where {values}."
         elif not variant.settings.fp32 and (variant.summary.mid_max or variant.summary.logits or variant.summary.parameters_bw):
             errors = variant.summary
-            said = f"In {name} the relative error of hidden states is {_percent(errors.mid_median)} in the median layer and "
-            said += f"{_percent(errors.mid_max)} in the worst (layer {errors.mid_max_layer}), that of their gradients "
-            said += f"{_percent(errors.mid_median_bw)} and {_percent(errors.mid_max_bw)}"
+            sentence = f"In {name} the relative error of hidden states is {_percent(errors.mid_median)} in the median layer and "
+            sentence += f"{_percent(errors.mid_max)} in the worst (layer {errors.mid_max_layer}), that of their gradients "
+            sentence += f"{_percent(errors.mid_median_bw)} and {_percent(errors.mid_max_bw)}"
             if errors.mid_max_bw_layer is not None:
-                said += f" (layer {errors.mid_max_bw_layer})"
+                sentence += f" (layer {errors.mid_max_bw_layer})"
             nats = f"; log-probabilities are off by {errors.logprob_mean:.2g} nats on average and by up to {errors.logprob_max:.2g}"
-            yield said + (nats if errors.logprob_mean is not None and errors.logprob_max is not None else "") + "."
+            yield sentence + (nats if errors.logprob_mean is not None and errors.logprob_max is not None else "") + "."
     if reference.fp16_overflow is not None and not any(variant.settings.dtype == "fp16" for variant in variants.values()):
         first = reference.fp16_overflow
         yield f"fp16 would overflow first in {layer_name(first.layer, reference.layers)} ({first.name})."

@@ -48,11 +48,11 @@ def tensors(report: SparsityReport) -> list[str]:
 
 
 def _counts(report: SparsityReport) -> list[str]:
-    seen = "" if report.values_compared == report.total_parameters else f", of which {plural(report.values_compared, 'was', 'were')} read"
+    read = "" if report.values_compared == report.total_parameters else f", of which {plural(report.values_compared, 'was', 'were')} read"
     swallowed = share(report.swallowed.share) if report.swallowed.meaningful else "not meaningful between different dtypes"
     return columns(
         [
-            ("Compared", f"{plural(report.total_parameters, 'parameter')}{seen}"),
+            ("Compared", f"{plural(report.total_parameters, 'parameter')}{read}"),
             ("Changed in bf16", f"{report.num_changed:,} ({share(report.update_fraction)})"),
             ("Changed by the probe", f"{report.probe.num_changed:,}, sparsity {share(report.probe.sparsity)} (eta {report.eta:g})"),
             ("Lost to bf16 rounding", f"{report.swallowed.count:,} ({swallowed})"),

@@ -34,7 +34,7 @@ _MAX_BUDGET_BYTES = 4_000_000_000  # The largest sample in quick mode; exact mod
 
 
 class Progress(Record):
-    """``done`` of ``total``, counted in ``unit`` ("bytes", "tensors", "samples")."""
+    """Progress of a run: ``done`` of ``total``, counted in ``unit`` ("bytes", "tensors", "samples")."""
 
     done: int
     total: int
@@ -43,7 +43,7 @@ class Progress(Record):
 
 
 class Request(Record):
-    """The input of an analyzer. Validates everything: page, command line, API and MCP all use it."""
+    """The input of an analyzer. It validates everything, for page, command line, API and MCP alike."""
 
 
 REFERENCE = "org/name, org/name@revision or sample:NAME (sample:tiny-bf16); on the command line also ./folder"
@@ -101,24 +101,24 @@ class WeightsRequest(Request):
         return self
 
     def resolved(self, device: str) -> dict[str, Any]:
-        """The options as content of a report's id: the mode, and those not at their default. device: where the run counts."""
+        """Return the options that enter a report's id: the mode, and those not at their default. device: where the run counts."""
         options = self.model_dump(exclude={"model", "base", "tuned", "device"}, exclude_defaults=True)
         return options | {"mode": self.mode} | ({"device": device} if device != "cpu" else {})
 
 
 def finite(x: float) -> float | None:
-    """``x``, or None if it is not finite: JSON has no NaN or infinity."""
+    """Return ``x``, or None if it is not finite: JSON has no NaN or infinity."""
     return x if math.isfinite(x) else None
 
 
 def check_size(nbytes: int, largest: int | None, instead: str = "quick mode, or the command line") -> None:
-    """Raise LimitExceeded for a run that would read more than ``largest`` bytes. instead: what to use."""
+    """Raise LimitExceeded for a run that would read more than ``largest`` bytes. instead: the alternative that the message suggests."""
     if largest is not None and nbytes > largest:
         raise LimitExceeded(f"This would read {size(nbytes)}; the limit here is {size(largest)}. Use {instead}.")
 
 
 class CheckpointFacts(Record):
-    """A checkpoint as a whole. ``parameters`` excludes buffers; ``bytes`` and ``files`` count its weights."""
+    """Facts about a whole checkpoint. ``parameters`` excludes buffers; ``bytes`` and ``files`` count its weights."""
 
     ref: str
     commit: str
@@ -142,7 +142,7 @@ class Environment(Record):
 class Timing(Record):
     """Duration of a run; not part of a report's id or of its equality.
 
-    seconds: in all; reading_seconds: reading and processing weights; bytes_per_second: of that time.
+    seconds: total; reading_seconds: time for reading and processing weights; bytes_per_second: the rate over reading_seconds.
     """
 
     seconds: float
@@ -151,12 +151,12 @@ class Timing(Record):
 
     @classmethod
     def since(cls, start: float, nbytes: int, reading: float) -> Self:
-        """Of a run that began at the `perf_counter` of ``start`` and read ``nbytes`` in ``reading`` seconds."""
+        """Return the timing of a run that began at ``start`` (`perf_counter`) and read ``nbytes`` in ``reading`` seconds."""
         return cls(seconds=perf_counter() - start, reading_seconds=reading, bytes_per_second=nbytes / reading if reading > 0 else None)
 
 
 class NextStep(NamedTuple):
-    """What to do about a result. advice: a sentence that the result backs; analyzer: answers the next question about the same ``model``."""
+    """Advice on a result. advice: a sentence that the result supports; analyzer: answers the next question about the same ``model``."""
 
     advice: str
     analyzer: str
@@ -166,9 +166,9 @@ class NextStep(NamedTuple):
 class Report(Record):
     """The result of an analyzer. ``id`` is the content address of the resolved request (see `content_id`)."""
 
-    # What an analyzer does with the weights that its answer covers.
+    # The verb of sentences on coverage: what the analyzer does with the weights that its answer covers.
     covers: ClassVar[Literal["read", "compared"]] = "read"
-    # Whether its account names the files that were not read; else a finding does.
+    # Whether the coverage names the files that were not read; else a finding names them.
     names_files: ClassVar[bool] = True
 
     analyzer: str
@@ -179,78 +179,78 @@ class Report(Record):
     environment: Environment
 
     def subject(self) -> dict[str, str]:
-        """The checkpoints it describes, for the first columns of tables of several reports; by default its field ``checkpoint``."""
+        """Return the checkpoints described, for the first columns of tables of several reports; by default the field ``checkpoint``."""
         return {"model": vars(self)["checkpoint"].ref}
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
-        """The report's tables by name, as the analyzer's `columns.TABLES` declares them. ``summary`` has one row."""
+        """Return the report's tables by name, as the analyzer's `columns.TABLES` declares them. ``summary`` has one row."""
         return {table.key: table.frame(self) for table in self._module("columns").TABLES}
 
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
-        """`tables` with a row for every tensor, if this object came from the analyzer; a report read from JSON may have fewer."""
+        """Return `tables` with a row for every tensor, if the analyzer made this object; a report read from JSON may have fewer rows."""
         return self.tables()
 
     @property
     def outdated(self) -> bool:
-        """Whether an older version of its analysis made it: the present one may not repeat what that inferred."""
+        """Whether an older version of the analysis made this report, so that the present version may infer something else."""
         from analyzers import ANALYZERS
 
         return self.analysis_version < ANALYZERS[self.analyzer].analysis_version()
 
     def accounts(self) -> Sequence[Coverage]:
-        """The coverage of each checkpoint that the answer depends on; empty if the report has none, as those made before it was added."""
+        """Return the coverage of each checkpoint that the answer depends on; empty for reports made before coverage was recorded."""
         accounts: Sequence[Coverage] = vars(self).get("coverage", ())
         return accounts
 
     @property
     def whole(self) -> bool:
-        """Whether a sentence may speak of the whole of each checkpoint. Without an account it may, as before there was one."""
-        return all(each.whole for each in self.accounts())
+        """Whether a sentence may speak of whole checkpoints. True without a recorded coverage, as in older reports."""
+        return all(coverage.whole for coverage in self.accounts())
 
     @property
     def covered_share(self) -> float | None:
-        """The share of the weights that the answer covers, of the checkpoint of which it covers least; None if that is unknown."""
-        shares = [each.share for each in self.accounts() if each.share is not None]
+        """The smallest share of weights covered, among the report's checkpoints; None if no share is known."""
+        shares = [coverage.share for coverage in self.accounts() if coverage.share is not None]
         return min(shares, default=None)
 
     def reach(self) -> str:
-        """How far the answer reaches: the share, and the largest part left out. "" where it reaches the whole. Headlines end with it."""
+        """Write how much the answer covers: the share, and the largest part left out; "" if it covers everything. Headlines end with it."""
         partial = self._partial()
         if not partial:
             return ""
-        said = partial[0].sentence(self.covers, partial[0].ref if len(self.accounts()) > 1 else "", self.names_files)
+        sentence = partial[0].sentence(self.covers, partial[0].ref if len(self.accounts()) > 1 else "", self.names_files)
         others = len(partial) - 1
-        return said + (f" {plural(others, 'more checkpoint is', 'more checkpoints are')} covered in part." if others else "")
+        return sentence + (f" {plural(others, 'more checkpoint is', 'more checkpoints are')} covered in part." if others else "")
 
     def short_reach(self) -> str:
-        """`reach` in two or three words, for a badge or a cell."""
+        """Write `reach` in two or three words, for a badge or a cell."""
         partial = self._partial()
         return partial[0].short(self.covers) if partial else ""
 
     def _partial(self) -> list[Coverage]:
-        """The accounts that are not whole, the smallest share first."""
-        partial = [each for each in self.accounts() if not each.whole]
-        return sorted(partial, key=lambda each: 1.0 if each.share is None else each.share)
+        """Return the coverages that are not whole, the smallest share first."""
+        partial = [coverage for coverage in self.accounts() if not coverage.whole]
+        return sorted(partial, key=lambda coverage: 1.0 if coverage.share is None else coverage.share)
 
     def headline(self) -> str:
-        """The answer in a sentence or two, and `reach`: the same on the page, in a link's preview, in the API and on the command line."""
-        said: str = self._module("sentences").headline(self)
-        return said
+        """Write the answer in a sentence or two, ending with `reach`. Page, link preview, API and command line all show it."""
+        sentence: str = self._module("sentences").headline(self)
+        return sentence
 
     def next_step(self) -> NextStep:
-        """What to do about the result."""
+        """Return the advice on what to do about the result."""
         step: NextStep = self._module("sentences").next_step(self)
         return step
 
     def more_findings(self) -> list[str]:
-        """What else was found, a sentence each."""
+        """Return further findings, one sentence each."""
         sentences = re.split(r"(?<=\.) ", getattr(self, "statement", "")) if self.whole else []
         return [sentence for sentence in sentences if sentence not in self.headline()]
 
     def answer_lines(self) -> list[str]:
-        """`headline`, `next_step` and `more_findings` for a terminal."""
-        found = self.more_findings()
-        return [self.headline(), f"What now: {self.next_step().advice}", *(["", *found] if found else [])]
+        """Return `headline`, `next_step` and `more_findings` as lines for a terminal."""
+        findings = self.more_findings()
+        return [self.headline(), f"What now: {self.next_step().advice}", *(["", *findings] if findings else [])]
 
     @property
     def summary(self) -> str:
@@ -258,44 +258,47 @@ class Report(Record):
         return printable(f"{' -> '.join(self.subject().values())}: {self.headline()}")
 
     def __repr__(self) -> str:
-        """The `summary`."""
+        """Return the `summary`."""
         return self.summary
 
     __str__ = __repr__
 
     def text(self) -> str:
-        """The whole report as text, as the command line prints it."""
+        """Return the whole report as text, as the command line prints it."""
         return joined(self.lines())
 
     def lines(self) -> list[str]:
-        """The lines of `text` with the names as they are: whoever prints one makes it `terminal.printable`."""
+        """Return the lines of `text` with names as stored: callers pass each line to `terminal.printable` before they print it."""
         lines: list[str] = self._module("text").one(self)
         return lines
 
     def plots(self) -> "dict[str, Figure]":
-        """Every figure of the result, by its name on the page. This and what follows need the extra ``plots``, and raise MissingExtra."""
+        """Draw every figure of the result; keys are the figures' names on the page. Raises MissingExtra without the extra ``plots``."""
         with extras_explained():
             return {plot.label: plot.draw(self) for plot in self._layout().plots(self)}
 
     def plot(self, name: str) -> "Figure":
-        """The figure of this name, in any case, or of which this is a part of the name. Raises InvalidRequest, which lists the names."""
+        """Draw the figure with this name, or with a name that contains it, ignoring case.
+
+        Raises InvalidRequest, which lists the names; MissingExtra without the extra ``plots``.
+        """
         with extras_explained():
             known = {plot.label: plot for plot in self._layout().plots(self)}
-            found = [plot for label, plot in known.items() if label.lower() == name.lower()]
-            found = found or [plot for label, plot in known.items() if name.lower() in label.lower()]
-            if len(found) != 1:
+            matching = [plot for label, plot in known.items() if label.lower() == name.lower()]
+            matching = matching or [plot for label, plot in known.items() if name.lower() in label.lower()]
+            if len(matching) != 1:
                 choices = f": choose one of {', '.join(map(json.dumps, known))}" if known else ", and no others"
                 raise InvalidRequest(f"This report has no figure {json.dumps(name[:60])}{choices}.")
-            return found[0].draw(self)
+            return matching[0].draw(self)
 
     def to_html(self) -> str:
-        """One self-contained page with tables and figures, about 5 MB: Plotly's script is in it."""
+        """Return one self-contained page with tables and figures, 5 MB with Plotly's script. Raises MissingExtra without ``plots``."""
         with extras_explained():
             page: str = self._layout().document([self]).alone()
         return page
 
     def _repr_html_(self) -> str:
-        """The result in a frame, for notebooks, with the names of its figures, which `plot` draws; `text` where ``plots`` is missing."""
+        """Return the result in a frame, for notebooks, with the names of the figures that `plot` draws; `text` if ``plots`` is missing."""
         try:
             with extras_explained():
                 page: str = self._layout().document([self], figures=False).alone(figures=False)
@@ -305,13 +308,13 @@ class Report(Record):
         return f'<iframe sandbox style="{style}" srcdoc="{html.escape(page)}"></iframe>'
 
     def _module(self, name: str) -> Any:
-        """A module of the analyzer: what it says of its reports and how it lists them is not known here."""
+        """Return a module of the analyzer, through the registry: reports import neither their sentences nor their tables."""
         from analyzers import ANALYZERS
 
         return ANALYZERS[self.analyzer].module(name)
 
     def _layout(self) -> Any:
-        """The layout of such results, which is in `components`."""
+        """Return the layout of this analyzer's results, which is in `components`."""
         from analyzers import ANALYZERS
 
         with extras_explained():
@@ -324,21 +327,21 @@ class WeightsReport(Report):
     _full_rows: Callable[[], Sequence[Any]] | None = PrivateAttr(default=None)
 
     def keep_full_rows(self, rows: Callable[[], Sequence[Any]]) -> None:
-        """Remember how to make a row for every tensor, where ``tensors`` is aggregated. Not part of the JSON."""
+        """Store the function that makes a row for every tensor if ``tensors`` is aggregated. Not part of the JSON."""
         self._full_rows = rows
 
     def full_rows(self) -> Sequence[Any]:
-        """A row for every tensor, as long as this object is the one the analyzer made; else ``tensors``."""
+        """Return a row for every tensor if the analyzer made this object; else ``tensors``."""
         rows: Sequence[Any] = self._full_rows() if self._full_rows else vars(self)["tensors"]
         return rows
 
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
-        """`tables`, with a row for every tensor (`full_rows`)."""
+        """Return `tables` with a row for every tensor (`full_rows`)."""
         return self.model_copy(update={"tensors": tuple(self.full_rows())}).tables()
 
 
 def content_id(analyzer: str, analysis_version: int, resolved: dict[str, Any]) -> str:
-    """SHA-256 (hex) of the canonical JSON of analyzer, analysis version and the *resolved* request.
+    """Return the SHA-256 (hex) of the canonical JSON of analyzer, analysis version and *resolved* request.
 
     ``resolved`` has the canonical repository and commit in place of the user's reference, and omits every option at its default, so that a
     new option changes no old id.
@@ -348,7 +351,7 @@ def content_id(analyzer: str, analysis_version: int, resolved: dict[str, Any]) -
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# Requirements by the type of pydantic's error; the messages of other types are used as they are.
+# Requirements by the type of pydantic's error; for other types pydantic's own message is good enough.
 _MUST_BE = {
     "literal_error": "{expected}",
     "greater_than": "more than {gt:,}",
@@ -374,14 +377,14 @@ def request_error(error: ValidationError) -> InvalidRequest:
         return InvalidRequest(f"{name} must be {_MUST_BE[first['type']].format(**first.get('ctx', {}))}{_instead_of(first['input'])}.")
     if name and first["type"] == "string_too_short" and not first["input"]:
         return InvalidRequest(f"{name} is empty: give it a value, or omit it.")
-    said = first["msg"].removeprefix("Value error, ")
-    if name and not (first["type"] == "value_error" and name in re.findall(r"\w+", said)):
-        return InvalidRequest(f"{name}: {said}.")
-    return InvalidRequest(f"{said}." if name and said.startswith(name) else f"{said[:1].upper()}{said[1:]}.")
+    message = first["msg"].removeprefix("Value error, ")
+    if name and not (first["type"] == "value_error" and name in re.findall(r"\w+", message)):
+        return InvalidRequest(f"{name}: {message}.")
+    return InvalidRequest(f"{message}." if name and message.startswith(name) else f"{message[:1].upper()}{message[1:]}.")
 
 
 def _instead_of(given: object) -> str:
-    """The given value, if it is short enough to be shown."""
+    """Write the given value after ", not", if it is short enough to be shown."""
     if isinstance(given, str):
         return f", not {json.dumps(given[:40])}"
     short = isinstance(given, float) or (isinstance(given, int) and given.bit_length() <= 64)
@@ -389,7 +392,7 @@ def _instead_of(given: object) -> str:
 
 
 def environment(device: str, libraries: tuple[str, ...]) -> Environment:
-    """The interpreter, the machine, and the versions of those ``libraries`` that are loaded."""
+    """Return the interpreter, the machine, and the versions of those ``libraries`` that are loaded."""
     versions = {name: str(sys.modules[name].__version__) for name in libraries if name in sys.modules}
     machine = f"{platform.system()} {platform.machine()}"
     return Environment(python=platform.python_version(), machine=machine, device=device, libraries=versions)

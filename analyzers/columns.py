@@ -1,4 +1,4 @@
-"""Tables, each declared once as a list of columns: terminal, page, documents, CSV and Parquet draw the same declaration."""
+"""Tables, each declared once as a list of columns, from which terminal, page, documents, CSV and Parquet are drawn."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 class Column:
     """A column of a table.
 
-    key: its name in files, and the field of a row that it holds, unless ``value`` names another (``interval.low``: a field of a field) or
-    computes it. title: its heading for people; a column without a title is only in files. text: formats a number for people; a column
-    without it holds text. cell: what people read of a row if the value alone does not say. only: where it is shown, by default on the page
-    and in a terminal. width: in pixels, in a sortable table of the page; by default that of the title. longest: characters of a cell there.
+    key: name in files, and the row's field with the value, unless ``value`` names another (``interval.low``: a field of a field) or
+    computes it. title: heading for people; a column without one is only in files. text: formats a number for people; a column without it
+    holds text. cell: writes what people read of a row, if the value alone does not suffice. only: restricts the column to page or terminal;
+    by default it is in both. width: pixels in a sortable table of the page, by default those of the title. longest: characters of a cell
+    there.
     """
 
     key: str
@@ -33,7 +34,7 @@ class Column:
     longest: int = 160
 
     def value_of(self, row: Any) -> Any:
-        """What files hold and what is sorted by: None if it is unknown, as if a field on the way to it is None or a dict lacks it."""
+        """Return the value for files and for sorting; None if it, or a field on the path to it, is missing or None."""
         if callable(self.value):
             return self.value(row)
         for name in (self.value or self.key).split("."):
@@ -42,7 +43,7 @@ class Column:
         return row
 
     def text_of(self, row: Any) -> str:
-        """What people read of ``row``."""
+        """Return the text that people read in this column of ``row``."""
         if self.cell is not None:
             return self.cell(row)
         value = self.value_of(row)
@@ -50,7 +51,7 @@ class Column:
 
 
 def formatted(text: Callable[[Any], str], **titles: str) -> tuple[Column, ...]:
-    """Columns of numbers of one format: the field and the title of each."""
+    """Return columns of numbers in one format, given as field and title."""
     return tuple(Column(key, title, text) for key, title in titles.items())
 
 
@@ -58,12 +59,12 @@ def _tensor_name(row: Any) -> str:
     return row.name if row.tensors == 1 else f"{row.name} ({row.tensors:,} tensors)"
 
 
-# The name of a row on tensors, which may cover several.
+# A row may stand for several tensors: the cell then gives their number.
 TENSOR_NAME = Column("name", "Name", width=318, cell=_tensor_name)
 
 
 def shape_column(key: str, title: str) -> Column:
-    """The shape of a tensor: ``2x3`` in files, ``2 x 3`` for people."""
+    """Return a column for the shape of a tensor: ``2x3`` in files, ``2 x 3`` for people."""
 
     def written(row: Any, by: str) -> str | None:
         axes = Column(key).value_of(row)
@@ -73,7 +74,7 @@ def shape_column(key: str, title: str) -> Column:
 
 
 def _plain(value: Any) -> Any:
-    """A record as a dict; anything else as it is."""
+    """Convert a record to a dict; return anything else unchanged."""
     return value.model_dump() if isinstance(value, Record) else value
 
 
@@ -81,9 +82,9 @@ def _plain(value: Any) -> Any:
 class Table:
     """A table of a report.
 
-    key: its name as a file. rows: of a report; objects or dicts. columns: in the order in which people read them; a function if they
-    depend on the report. files: the columns of files, by default all in the same order; one that is not declared is the field of its name.
-    Without columns and files, files have every item of the rows, which are dicts. title: its name on the page and in a terminal.
+    key: file name. rows: returns the rows of a report, objects or dicts. columns: in reading order; a function if they depend on the
+    report. files: keys of the columns in files, by default of all columns; a key without a declared column is the field of that name.
+    Without columns and files, files have every item of the rows, which are dicts. title: heading on the page and in a terminal.
     """
 
     key: str
@@ -93,16 +94,16 @@ class Table:
     title: str = ""
 
     def columns_of(self, report: Any) -> Sequence[Column]:
-        """All columns for ``report``."""
+        """Return all columns for ``report``."""
         return self.columns(report) if callable(self.columns) else self.columns
 
     def shown(self, report: Any, where: Literal["page", "terminal"]) -> list[Column]:
-        """The columns that people see."""
+        """Return the columns that people see on the page or in a terminal."""
         return [column for column in self.columns_of(report) if column.title and column.only in ("", where)]
 
     @extras_explained()
     def frame(self, report: Any) -> "pandas.DataFrame":
-        """The table for programs: every value, even if there are no rows every column."""
+        """Return the table for programs, with every value; an empty table still has every column."""
         import pandas
 
         declared = {column.key: column for column in self.columns_of(report)}
@@ -112,7 +113,7 @@ class Table:
         return pandas.DataFrame(lines, columns=[column.key for column in held] or None)
 
     def lines(self, report: Any, rows: Iterable[Any] | None = None) -> list[str]:
-        """The table for a terminal; nothing if it has no rows. rows: those shown, by default all."""
+        """Draw the table for a terminal; empty if there are no rows. rows: the rows to show, by default all."""
         shown = self.shown(report, "terminal")
         cells = [tuple(column.text_of(row) for column in shown) for row in (self.rows(report) if rows is None else rows)]
         right = tuple(index for index, column in enumerate(shown) if column.text is not None)

@@ -1,8 +1,8 @@
-"""What the commands of every analyzer have in common: options, progress, outputs.
+"""Options, progress and outputs shared by the commands of all analyzers.
 
 A package in `analyzers.ANALYZERS` has a module ``command`` with ``add_options(parser)`` and ``run(options)``, which returns the exit status
-or raises MantissaError. Outputs of other layers come with the options: ``write_html`` and ``contribute_to`` are functions that the entry
-point sets (`analyzers.__main__`).
+or raises MantissaError. Other layers provide two outputs through the options: the entry point (`analyzers.__main__`) sets the functions
+``write_html`` and ``contribute_to``.
 """
 
 import argparse
@@ -28,14 +28,14 @@ from analyzers.terminal import fitted, joined, print_line, printable, printable_
 
 RequestT = TypeVar("RequestT", bound=Request)
 SAMPLING = ("mode", "budget", "include", "exclude", "seed")
-"""Fields of `base.WeightsRequest` that a scan has too."""
+"""Fields that a scan shares with `base.WeightsRequest`."""
 
 
 class _Help(argparse.RawTextHelpFormatter):
-    """Keeps the usage to one line: optional arguments, which are explained below it, are ``[options]``."""
+    """Help with the usage on one line: the optional arguments, which are explained below it, are abbreviated to ``[options]``."""
 
     def add_usage(self, usage: str | None, actions: Iterable[argparse.Action], groups: Iterable[Any], prefix: str | None = None) -> None:
-        """As the base class does."""
+        """Add the usage with required arguments and ``[options]``, without groups."""
         every = list(actions)
         needed = [action for action in every if action.required or not action.option_strings]
         others = [argparse.Action(["options"], "", nargs=0)] * (len(needed) < len(every))
@@ -43,30 +43,30 @@ class _Help(argparse.RawTextHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports an error on one line; wraps its help at the terminal's width, never inside a name."""
+    """Parser that reports an error on one line and wraps help at the terminal's width, never inside a name."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=_Help, **settings)
 
     def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
-        """As the base class does, with ``help`` wrapped."""
+        """Add an argument as the base class does, with ``help`` wrapped."""
         if "help" in settings:
             settings["help"] = wrapped(settings["help"])
         return super().add_argument(*names, **settings)
 
     def describe(self, question: str, *examples: tuple[str, str]) -> None:
-        """Set the question that a command answers, and the examples below its options: arguments, and what they do."""
+        """Set the question that a command answers, and the examples below its options: pairs of arguments and explanation."""
         self.description = wrapped(question, 0)
         shown = (f"{_command(f'{self.prog} {arguments}')}\n{textwrap.indent(wrapped(does, 6), ' ' * 6)}" for arguments, does in examples)
         self.epilog = "\n".join(["examples:", *shown])
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """Exit with status 2 because of words that are not options of this command, each with the option that it resembles."""
+        """Exit with status 2, listing the unknown words, each with the option that it resembles."""
         options = re.findall(r"--[a-z][a-z-]+", self.format_help())
         self.error(f"unknown: {', '.join(word + _resembling(word.partition('=')[0], options) for word in unknown)}")
 
     def error(self, message: str) -> NoReturn:
-        """Exit with status 2."""
+        """Exit with status 2 and the message on one line, suggesting a similar choice for an invalid one."""
         choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         hint = _resembling(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
         self.exit(2, f"{self.prog}: {printable(' '.join(message.split())[:300])}{hint} (see --help)\n")
@@ -78,21 +78,21 @@ def _resembling(word: str, known: Sequence[str]) -> str:
 
 
 def _command(line: str) -> str:
-    """A command, indented, with a backslash where it is continued on the next line."""
+    """Indent and wrap a command, with a backslash at the end of each continued line."""
     first, *more = wrapped(line, 6).splitlines()
     return " \\\n".join([f"  {first}", *(f"    {each}" for each in more)])
 
 
 def wrapped(text: str, indent: int = 24) -> str:
-    """``text`` wrapped at the terminal's width, less ``indent`` columns (by default those that argparse keeps for an option's name)."""
+    """Wrap ``text`` at the terminal's width less ``indent`` columns, by default those that argparse reserves for an option's name."""
     width = max(20, shutil.get_terminal_size().columns - 2 - indent)
     return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def add_fields(parser: Parser, request: type[Request], *names: str, **changed: dict[str, Any]) -> None:
-    """An argument or option for each field that the command line offers, or only for ``names``: ``--max-length`` for ``max_length``.
+    """Add an argument or option for each field offered on the command line, or for ``names``: ``--max-length`` for ``max_length``.
 
-    changed: settings of argparse for single fields. An option that is not given is None, and keeps the request's default.
+    changed: settings of argparse by field. An option that is not given is None, and keeps the request's default.
     """
     for name in names or offered(request, "command"):
         option, flag = option_of(request, name), name.replace("_", "-")
@@ -112,7 +112,7 @@ def add_fields(parser: Parser, request: type[Request], *names: str, **changed: d
 
 
 def _value(request: type[Request], name: str) -> dict[str, Any]:
-    """How argparse takes the value of a field; a tuple is a text, a switch has no value."""
+    """Return the settings with which argparse reads a field's value; a tuple is read as text, a switch takes no value."""
     kind, metavar = request.model_fields[name].annotation, option_of(request, name).metavar
     if metavar:
         return {"metavar": metavar}
@@ -130,28 +130,28 @@ def _value(request: type[Request], name: str) -> dict[str, Any]:
 
 
 def described(request: type[Request], name: str) -> str:
-    """`options.describe` in the style of argparse."""
-    said = describe(request, name)
-    return said[:1].lower() + said[1:].removesuffix(".")
+    """Write `options.describe` in the style of argparse: lower case, no full stop."""
+    text = describe(request, name)
+    return text[:1].lower() + text[1:].removesuffix(".")
 
 
 def given_options(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """The options of these names that are given."""
+    """Return those options among ``names`` that are given."""
     return {name: value for name in names if (value := getattr(options, name, None)) is not None}
 
 
 def request_of(kind: type[RequestT], options: argparse.Namespace, **fields: Any) -> RequestT:
-    """The request with these fields and the options that are given. Raises InvalidRequest."""
-    asked = given_options(options, kind.model_fields) | fields
-    listed = {name: parse(kind, name, value) for name, value in asked.items() if isinstance(value, str) and is_list(kind, name)}
+    """Build the request from these fields and the options that are given. Raises InvalidRequest."""
+    given = given_options(options, kind.model_fields) | fields
+    listed = {name: parse(kind, name, value) for name, value in given.items() if isinstance(value, str) and is_list(kind, name)}
     try:
-        return kind(**asked | listed)
+        return kind(**given | listed)
     except ValidationError as error:
         raise request_error(error) from None
 
 
 def add_outputs(parser: Parser, tensors: bool = False) -> None:
-    """``--json``, ``--csv``, ``--html`` and ``--contribute``; tensors: also ``--tensors``, for commands that pass `write` their table."""
+    """Add ``--json``, ``--csv``, ``--html`` and ``--contribute``; tensors: also ``--tensors``, for commands that give it to `write`."""
     parser.add_argument("--json", action="store_true", help="print the report as JSON (a list for several)")
     parser.add_argument("--csv", metavar="DIR", help="write every table as CSV into this folder")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained page with tables and plots")
@@ -169,7 +169,7 @@ def check_outputs(options: argparse.Namespace) -> None:
         try:
             if path is not None:
                 check(path)
-        except OSError as error:  # a name that is too long, a folder without permission
+        except OSError as error:  # For example a name that is too long, or a folder without permission.
             reason = error.strerror or "the system refuses it"
             raise InvalidRequest(f"{option} cannot write to {path[:200]}: {reason}.") from None
 
@@ -189,12 +189,12 @@ def _check_file(path: str) -> None:
         raise InvalidRequest(f"--html needs a file in an existing folder, not {path[:200]}.")
     if file.exists() and not os.access(file, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    if file.is_file() or not file.exists():  # not a device: it is written in that folder first
+    if file.is_file() or not file.exists():  # A device, such as /dev/stdout, is written directly and needs no temporary file.
         _write_in(file.parent)
 
 
 def _write_in(folder: Path) -> None:
-    """Raise OSError if no file can be created in ``folder``; its permissions do not tell, for example in /proc."""
+    """Raise OSError if no file can be created in ``folder``. Permissions alone do not tell, for example in /proc."""
     from tempfile import TemporaryFile
 
     with TemporaryFile(dir=folder):
@@ -225,10 +225,10 @@ def write(
     text: Callable[[], list[str]],
     tensors: Callable[[Any], list[str]] | None = None,
 ) -> None:
-    """Write the requested outputs, print the JSON or else ``text()``, and contribute.
+    """Write the requested files, print the JSON or else ``text()``, and contribute if requested.
 
-    several: print a JSON list, even of one report. tensors: the lines of one report's table of tensors, for ``--tensors``.
-    Raises InvalidRequest; contributing also AccessDenied, CheckpointNotFound and the HubError family.
+    several: print a JSON list, even for one report. tensors: returns the lines of a report's table of tensors, for ``--tensors``.
+    Raises InvalidRequest; contributing also raises AccessDenied, CheckpointNotFound and subclasses of HubError.
     """
     try:
         if options.csv is not None:
@@ -260,7 +260,7 @@ def write_one(
     text: Callable[[Any], list[str]],
     tensors: Callable[[Any], list[str]] | None = None,
 ) -> int:
-    """Run an ``analysis`` of ``subject``, showing its progress, and `write` its report. Returns the exit status 0, raises as it does."""
+    """Run an ``analysis`` of ``subject``, showing progress, and `write` its report. Returns the exit status 0; raises as `write` does."""
     check_outputs(options)
     (report,) = (item for item in with_progress(analysis, subject) if isinstance(item, Report))
     write(options, [report], False, lambda: text(report), tensors)
@@ -275,15 +275,15 @@ def print_lines(lines: Iterable[str], subject: str) -> None:
 
 
 def print_json(text: str, subject: str) -> None:
-    """Print `terminal.printable_json`, in ASCII where standard output cannot encode it. Raises InvalidRequest as `print_text` does."""
+    """Print `terminal.printable_json`, in ASCII if standard output cannot encode it. Raises InvalidRequest as `print_text` does."""
     if sys.stdout is not None and not _encodes(text):
         text = json.dumps(json.loads(text), indent=2)
     print_text(printable_json(text), subject)
 
 
 def print_text(text: str, subject: str) -> None:
-    """Print text that nobody outside wrote, or that is harmless. Raises InvalidRequest, naming ``subject``, where it cannot be written."""
-    if sys.stdout is None:  # closed by the parent process
+    """Print text that is trusted or already escaped. Raises InvalidRequest, naming ``subject``, if it cannot be written."""
+    if sys.stdout is None:  # The parent process has closed it.
         raise InvalidRequest(f"{subject} cannot be written: standard output is closed.")
     if not _encodes(text):
         text = text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding)
@@ -292,12 +292,12 @@ def print_text(text: str, subject: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Otherwise the flush at exit would fail again.
         raise InvalidRequest(f"{subject} cannot be written to standard output: {error.strerror or 'the system refuses it'}.") from None
 
 
 def _encodes(text: str) -> bool:
-    """Whether standard output can encode ``text``."""
+    """Tell whether standard output can encode ``text``."""
     try:
         text.encode(sys.stdout.encoding)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Shows the account of a report, what it covers and what it leaves out, as tables and as lines for a terminal."""
+"""Tables and terminal lines of a report's coverage: what was covered and what was left out."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,17 +20,17 @@ NAMES: dict[Class, str] = {
     "excluded": "excluded by the filter",
     "empty": "empty",
 }
-# Most parts that the terminal shows of each checkpoint.
+# A terminal shows at most this many left-out parts per checkpoint.
 _SHOWN = 10
 
 
 def _count(name: str, field: str) -> Column:
-    """Tensors, parameters or bytes of a class; 0 if a checkpoint has nothing in it."""
+    """Return a column of the tensors, parameters or bytes of a class; 0 if the checkpoint has none of it."""
     return Column(f"{name}_{field}", value=lambda row: getattr(row.classes.get(name), field, 0))
 
 
 def _parts(field: str) -> Callable[[Any], Iterator[dict[str, Any]]]:
-    """The rows of a list of each checkpoint, with its name."""
+    """Return the function that makes a table's rows from the list ``field`` of every checkpoint, each row with the checkpoint's name."""
     return lambda report: ({"checkpoint": each.ref, **vars(part)} for each in report.coverage for part in getattr(each, field))
 
 
@@ -52,7 +52,7 @@ NOT_READ = Table(
     files=("checkpoint", *NotRead.model_fields),
     title="Files not read",
 )
-# In files: a row for each checkpoint, with its share and the counts of each class; the parts left out; the files that were not read.
+# The tables of a report's files: one row per checkpoint with its share and counts by class; the parts left out; the files not read.
 COVERAGE = (
     Table(
         "coverage",
@@ -69,11 +69,11 @@ COVERAGE = (
 
 
 def class_rows(coverage: Coverage) -> list[tuple[str, str, str, str, str]]:
-    """Return each class with its tensors, parameters, their share of all, and bytes; then the sums."""
-    found = [(NAMES[name], coverage.classes[name]) for name in NAMES if name in coverage.classes]
-    rows = [(name, each.tensors, each.parameters, each.bytes) for name, each in found]
+    """Return each class with its tensors, parameters, share of all parameters, and bytes; then a row of totals if there are several."""
+    counts = [(NAMES[name], coverage.classes[name]) for name in NAMES if name in coverage.classes]
+    rows = [(name, counted.tensors, counted.parameters, counted.bytes) for name, counted in counts]
     if len(rows) > 1:
-        rows.append(("all", *(sum(getattr(each, field) for _, each in found) for field in Counted.model_fields)))
+        rows.append(("all", *(sum(getattr(counted, field) for _, counted in counts) for field in Counted.model_fields)))
     return [
         (name, count(tensors), count(parameters), share(parameters / coverage.parameters) if coverage.parameters else NOTHING, size(nbytes))
         for name, tensors, parameters, nbytes in rows
@@ -100,7 +100,7 @@ def left_out_text(coverage: Coverage, files: bool = True) -> Iterator[str]:
 
 
 def coverage_lines(report: Report) -> list[str]:
-    """Write the account of each checkpoint that is not covered as a whole, for a terminal; empty if there is none."""
+    """Write the coverage of each checkpoint that is not covered as a whole, for a terminal; empty if all are."""
     partial = [each for each in report.accounts() if not each.whole]
     lines = [line for each in partial for line in _lines(each, report.names_files)]
     return ["", *lines] if lines else []

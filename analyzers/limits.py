@@ -27,7 +27,7 @@ SETTINGS: list[Setting] = []
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -105,8 +105,8 @@ INDEX_BYTES = 100_000_000  # An index of shards (model.safetensors.index.json) i
 CONFIG_BYTES = 10_000_000  # config.json is parsed in memory.
 TOKENIZER_SECONDS = 20  # CPU time for each text: a tokenizer or chat template may never end.
 TOKENIZER_MEMORY = 2 << 30  # Bytes of a tokenizer's process; the largest tokenizers need 0.8 GB.
-LOADING_SECONDS = 10  # CPU time in which a configuration is built, to say what its model loads.
-LOADING_MEMORY = 1 << 30  # Bytes that building it takes besides libraries; 45,000 tensors need 0.3 GB.
+LOADING_SECONDS = 10  # CPU time for building a model from its configuration, to know which tensors it loads.
+LOADING_MEMORY = 1 << 30  # Bytes for building that model, without the libraries; 45,000 tensors need 0.3 GB.
 PICKLE_OPCODES = 300_000  # A value takes 1 to 3; each storage admits 60 more, a long pickle up to 5 times as many.
 PICKLE_DEPTH = 1_000  # Levels of nesting of the objects in a pickle; state dicts have under 10 levels.
 SHARDS = 5_000  # Each weight file costs one header request and one open file.
@@ -117,34 +117,34 @@ STREAM_BYTES = 64 << 20  # Weights in flight at any moment, over all reads toget
 CHUNK_BYTES = 8 << 20  # One chunk of a stream: long enough to amortise its fixed costs.
 RANGE_REQUESTS = 1_200  # Range reads of a quick run: two runs stay within the 3,000 that the Hub allows in 5 minutes.
 FILTER_LENGTH = 1_000  # Characters of a name filter.
-REPORT_TENSORS = 2_000  # Beyond this a report's tensor rows are aggregated per layer and role.
+REPORT_TENSORS = 2_000  # Tensor rows of a report; more are aggregated per layer and role.
 TRAJECTORY = 64  # Tuned checkpoints compared with one base: all their files are open at once.
 CANDIDATES = 64  # Candidates that one model is compared with: all their files are open at once.
-SUGGESTED = 6  # Models of the library that are compared where no candidate is named: each is read.
+SUGGESTED = 6  # Models of the library that are read and compared if no candidate is named.
 SPECTRAL_MATRICES = 48  # Matrices per run whose SVD is computed: up to a minute each on a CPU.
 SPECTRAL_SIDE = 4_096  # Shorter side of a matrix for its SVD: time grows with its cube.
-SPECTRAL_ELEMENTS = 1 << 26  # A matrix is held in memory in float32 for its SVD, from both sides.
+SPECTRAL_ELEMENTS = 1 << 26  # Elements of a matrix for its SVD, which holds both checkpoints' matrices in float32.
 PAIR_CHARACTERS = 100_000  # Longest instruction, input or answer of a sample.
-CONFLICT_SAMPLES = 256  # Gradient conflict keeps a matrix of all pairs of samples for each layer.
+CONFLICT_SAMPLES = 256  # Gradient conflict holds a matrix of all pairs of samples for each layer.
 CONFLICT_TOKENS = 8_192  # Longest sample in gradient conflict; the rest is truncated.
-REPORT_COSINES = 500_000  # Beyond this a report has the cosines between samples for the model only.
-REPORT_NEURONS = 200  # Rows of the most, and as many of the least conflicted neurons, in a report.
+REPORT_COSINES = 500_000  # Cosines between samples in a report; if all layers have more, it has those of the model only.
+REPORT_NEURONS = 200  # Rows of the most conflicted neurons in a report, and of the least conflicted ones.
 NEURON_COSINES = 200_000  # Cosines between samples of the most and least conflicted neurons in a report.
 PRECISION_VARIANTS = 24  # Each variant runs the whole model forward and backward.
 PRECISION_SEQUENCES = 64  # Precision variants run all sequences as one batch.
 PRECISION_TOKENS = 8_192  # Longest sequence of precision variants.
 PRECISION_CHARACTERS = 1_000_000  # Longest text given to precision variants.
-PRECISION_KEPT_BYTES = 128 << 20  # Activations that a precision run keeps for the backward pass; others are recomputed.
-EXIT_SAMPLES = 256  # Exit feedback keeps the hidden states of all its samples.
-EXIT_TOKENS = 65_536  # Measured tokens of exit feedback: their hidden states at every layer are kept.
+PRECISION_KEPT_BYTES = 128 << 20  # Activations that a precision run stores for the backward pass; others are recomputed.
+EXIT_SAMPLES = 256  # Exit feedback holds the hidden states of all its samples in memory.
+EXIT_TOKENS = 65_536  # Measured tokens of exit feedback, whose hidden states at all chosen layers are held in memory.
 EXIT_SEEDS = 64  # Draws of random codes that exit feedback measures, each on every token.
-READER_SECONDS = 10  # An analysis on the page ends when nobody has read its progress for so long.
+READER_SECONDS = 10  # An analysis on the page ends if its progress is not read for this long.
 REQUEST_BYTES = 8_000_000  # Size of one request to the app, which is read into memory.
-SESSIONS = 300  # Gradio keeps about 0.2 MB for each visitor or API caller until others come.
-MODELS = 20  # Models in one run of the page, read one after the other.
+SESSIONS = 300  # Sessions that Gradio stores, with about 0.2 MB for each visitor or API caller; later ones replace the oldest.
+MODELS = 20  # Models in one run of the page, which are read one after the other.
 SCAN_CHECKPOINTS = 100_000  # Longest list of a scan, comments and blank lines included.
 EVIDENCE_LINK_LENGTH = 500  # Longest link given as the evidence for a label.
 EVIDENCE_QUOTE_LENGTH = 2_000  # Longest quote given as evidence for a label: a paragraph.
 FLAGS = 3  # Flags by this many logged-in contributors hide a label, unless a moderator decides otherwise.
 RESULT_BYTES = 16_000_000  # JSON of one report that the library accepts; the largest have about 3 MB.
-PUBLISH_WAIT_SECONDS = 10  # Longest wait of a contributor for the Hub, where the disk does not survive a restart.
+PUBLISH_WAIT_SECONDS = 10  # Longest wait of a contributor for the Hub, if the disk does not survive a restart.

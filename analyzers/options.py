@@ -11,18 +11,18 @@ from pydantic import BaseModel
 
 from analyzers.errors import InvalidRequest
 
-_SHOWN = 60  # characters of a value that is refused
+_SHOWN = 60  # Characters of a refused value that the error quotes.
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a field does not say by itself.
+    """Presentation of a request's field, beyond what pydantic declares.
 
-    command: it is on the command line; site: it is on the page, in its address, and a parameter of endpoints.
-    one: the word for one of several names, which are arguments of the command, and a key of an address each.
-    metavar: of a text that the request itself reads; alias: another flag; off: help of ``--no-NAME``; more: what ``--help`` adds.
-    label, info: of the widget (default: the name, the description); example: what it shows while it is empty (default: the default);
-    names: labels of the choices; dropdown: instead of a row of buttons.
+    command: offered on the command line; site: offered on the page, in its address, and as a parameter of endpoints.
+    one: the word for one value of a field with several, each an argument of the command and a key of the address.
+    metavar: placeholder of a text that the request itself parses; alias: another flag; off: help of ``--no-NAME``; more: ends ``--help``.
+    label, info: of the widget (default: the name, the description); example: shown while the widget is empty (default: the default value);
+    names: labels of the choices; dropdown: draw the choices as a dropdown instead of a row of buttons.
     """
 
     label: str = ""
@@ -40,45 +40,48 @@ class Option:
 
 
 def option_of(request: type[BaseModel], name: str) -> Option:
-    """The option of a field; the default where it has none."""
+    """Return the option of a field, or a default one if the field declares none."""
     return next((each for each in reversed(request.model_fields[name].metadata) if isinstance(each, Option)), Option())
 
 
 def describe(request: type[BaseModel], name: str) -> str:
-    """What a field of a request means: a sentence for ``--help``, the API and MCP, with the default where that is a text or a number."""
+    """Describe a field in a sentence for ``--help``, the API and MCP, with its default if that is a text or a number."""
     field = request.model_fields[name]
-    said, default = field.description or "", field.default
+    text, default = field.description or "", field.default
     if isinstance(default, bool) or not isinstance(default, int | float | str):
-        return said
-    return f"{said.removesuffix('.')} (default {default if isinstance(default, str) else f'{default:.12g}'})."
+        return text
+    return f"{text.removesuffix('.')} (default {default if isinstance(default, str) else f'{default:.12g}'})."
 
 
 def is_subject(request: type[BaseModel], name: str) -> bool:
-    """Whether a field names what is analyzed: it is required, or takes any number of names. Such fields are arguments of the command."""
+    """Tell whether a field names what is analyzed: it is required, or takes several names. Such fields are arguments of the command."""
     return request.model_fields[name].is_required() or bool(option_of(request, name).one)
 
 
 def offered(request: type[BaseModel], where: Literal["command", "site"]) -> list[str]:
-    """The fields that are offered there, subjects first; on the command line then the request's own, before those that it inherits."""
+    """Return the names of the fields offered on the command line or the site, subjects first.
+
+    On the command line the request's own fields precede the inherited ones.
+    """
     names = [name for name, field in request.model_fields.items() if field.description and getattr(option_of(request, name), where)]
     own = request.__annotations__ if where == "command" else names
     return sorted(names, key=lambda name: (not is_subject(request, name), name not in own))
 
 
 def is_list(request: type[BaseModel], name: str) -> bool:
-    """Whether a field has several values."""
+    """Tell whether a field holds several values."""
     return get_origin(request.model_fields[name].annotation) is tuple
 
 
 def choices(request: type[BaseModel], name: str) -> tuple[str, ...]:
-    """The values to choose among: one, or several in a list; () for any other field."""
+    """Return the allowed values of a field that is a Literal or a tuple of Literals; () for any other field."""
     annotation = request.model_fields[name].annotation
     kind = get_args(annotation)[0] if is_list(request, name) else annotation
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def parse(request: type[BaseModel], name: str, text: str) -> Any:
-    """A text as a value of the field: a number, where 25% is 0.25; a tuple, separated by commas; else the text. Raises InvalidRequest."""
+    """Parse a text for a field: a number (25% is 0.25), a tuple separated by commas, or else the text itself. Raises InvalidRequest."""
     annotation = request.model_fields[name].annotation
     types = get_args(annotation) or (annotation,)
     if is_list(request, name):

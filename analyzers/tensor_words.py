@@ -5,22 +5,22 @@ _ROLES = {"embedding": "embeddings", "expert": "experts", "router": "routers", "
 
 
 def dtype_name(dtype: str) -> str:
-    """Return the usual name of a safetensors dtype: bf16 of BF16. A dtype without one keeps its own."""
+    """Return the usual name of a safetensors dtype: bf16 for BF16. A dtype without a usual name keeps its own."""
     return DTYPES.get(dtype, dtype)
 
 
 def format_name(key: str) -> str:
-    """Return a format of a report in words: fp8 e4m3 of fp8_e4m3."""
+    """Return a report's format in words: fp8 e4m3 for fp8_e4m3."""
     return key.replace("_", " ")
 
 
 def role_plural(role: str) -> str:
-    """Return the tensors of a role in words, of those of `checkpoints.ROLES`."""
+    """Return the plural name of the tensors of a role, one of `checkpoints.ROLES`."""
     return _ROLES.get(role, role)
 
 
 def layer_name(layer: int | None) -> str:
-    """Return the name of a layer; None stands for what is outside the layers."""
+    """Return the name of a layer; None stands for tensors outside the layers."""
     return "not in a layer" if layer is None else f"layer {layer}"
 
 

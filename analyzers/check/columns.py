@@ -22,7 +22,7 @@ def _summary(report: CheckReport) -> Iterator[dict[str, Any]]:
 
 TABLES = (
     Table("summary", _summary),
-    # with the number of tensors in place of their names
+    # Files have the number of tensors instead of their names.
     Table(
         "findings",
         lambda report: report.findings,

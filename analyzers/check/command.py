@@ -1,4 +1,4 @@
-"""``mantissa check MODEL [--base BASE]``."""
+"""The command ``mantissa check MODEL [--base BASE]``."""
 
 import argparse
 from typing import get_args
@@ -23,7 +23,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check, and write the report; returns 1 where a finding reaches ``--fail-on``, else 0."""
+    """Check the model and write the report. Returns 1 if a finding reaches ``--fail-on``, else 0."""
     from analyzers.check import analyze, text
 
     if options.json and options.markdown:

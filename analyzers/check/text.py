@@ -8,7 +8,7 @@ _NAMED = 5
 
 
 def one(report: CheckReport) -> list[str]:
-    """The headline and what to do, then each finding with what to do about it, and notes."""
+    """Return the lines of a report: answer, each finding with its details, and notes."""
     lines = [f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}", "", *report.answer_lines()]
     for each in report.findings:
         lines += ["", f"{each.level} [{each.rule}] {each.title}", f"  {each.detail}", *([f"  {names(each)}"] if _named(each) else [])]
@@ -17,23 +17,23 @@ def one(report: CheckReport) -> list[str]:
 
 
 def _notes(report: CheckReport) -> list[str]:
-    """The notes without those on files that were not read, which findings name."""
+    """Return the notes except those on files that were not read, which the findings name."""
     return [note for note in report.notes if not note.startswith("Not read")]
 
 
 def _named(finding: Finding) -> bool:
-    """Whether names follow the details; those of files that were not read are in the details."""
+    """Tell whether names follow the details of a finding; for files that were not read, the details already contain them."""
     return bool(finding.tensors) and finding.rule != "not-read"
 
 
 def names(finding: Finding) -> str:
-    """The first tensors of a finding."""
+    """Write the names of the first tensors of a finding, and how many more there are."""
     more = len(finding.tensors) - _NAMED
     return ", ".join(finding.tensors[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def markdown(report: CheckReport) -> list[str]:
-    """The report as Markdown. Names from the checkpoint are untrusted: nothing in them is markup, a link, or notifies anybody."""
+    """Write the report as Markdown. Names from the checkpoint are untrusted and escaped: no markup, no link, no mention of a user."""
     lines = [f"### Mantissa check of {md.plain(report.checkpoint.ref)}", "", md.plain(report.headline())]
     if report.findings:
         lines += ["", "| level | rule | what was found |", "| --- | --- | --- |"]

@@ -26,7 +26,7 @@ from analyzers.formatting import NOTHING, count, magnitude, plural, powers, shar
 from analyzers.records import Interval
 
 _EXTREMES = [name for name in Extremes.model_fields if name != "exact"]
-# A row for each model.
+# One row for each model: the terminal joins the rows of several reports.
 MODELS = Table(
     "summary",
     lambda report: [report],
@@ -55,7 +55,7 @@ MODELS = Table(
         Column("coverage", "Coverage", value="covered_share", cell=lambda report: report.short_reach() or "all"),
     ),
 )
-# One line for each test; the stored dtype if there are several.
+# One row for each test, with its stored dtype if there are several.
 EVIDENCE = Table(
     "evidence",
     lambda report: report.lineage.evidence,
@@ -72,7 +72,7 @@ EVIDENCE = Table(
 
 
 def _count(key: str, title: str) -> Column:
-    """A count, known where values of the tensor were read."""
+    """Return a column of counts, with a dash for tensors of which no value was read."""
     return Column(key, title, count, cell=lambda row: count(getattr(row, key)) if row.values_read else NOTHING)
 
 
@@ -107,7 +107,7 @@ TENSORS = Table(
 
 
 def _movable(report: DtypeReport) -> Iterator[dict[str, Any]]:
-    """A row per format, role and step: the share of the weights that stay where they are."""
+    """Yield a row per format, role and step size, with the share of the weights that rounding keeps unchanged."""
     for each in filter(None, (report.movable, report.movable_fp16)):
         for role, shares in {"all": each.frozen, **each.roles}.items():
             for step, frozen in zip(each.steps, shares, strict=True):

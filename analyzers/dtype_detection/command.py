@@ -1,4 +1,4 @@
-"""``mantissa dtype MODEL [MODEL ...]``."""
+"""The command ``mantissa dtype MODEL [MODEL ...]``."""
 
 import argparse
 from typing import get_args
@@ -22,7 +22,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Inspect every model; returns 2 if one could not be read, after the answers for the others."""
+    """Inspect every model and write the reports. Returns 2 if a model could not be read, after the answers for the others."""
     from analyzers.dtype_detection import analyze, text
 
     if options.quantize == "all":

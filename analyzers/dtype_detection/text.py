@@ -15,7 +15,7 @@ from analyzers.terminal import columns
 
 
 def one(report: DtypeReport) -> list[str]:
-    """The passport of one checkpoint: four answers with how we know, then evidence, extremes and notes."""
+    """Return the passport of one checkpoint: four answers with their basis, then evidence, extremes and notes."""
     checkpoint, lineage, training, risk = report.checkpoint, report.lineage, report.training, report.fp16_risk
     part = report.bytes_read / max(1, checkpoint.bytes)
     read = "all of it" if report.extremes.exact and report.whole else f"{size(report.bytes_read)} of it ({share(part)})"
@@ -71,7 +71,7 @@ def one(report: DtypeReport) -> list[str]:
 
 
 def _movable(report: DtypeReport) -> list[str]:
-    """A line per role: the share of its weights that training in bf16 alone can move, for every other step."""
+    """Return a line per role with the share of its weights that training purely in bf16 can move, for every second step size."""
     if report.movable is None:
         return []
     steps = range(0, len(report.movable.steps), 2)
@@ -86,16 +86,16 @@ def _quantization(report: DtypeReport) -> list[str]:
 
 
 def _suggestions(report: DtypeReport) -> list[str]:
-    found = suggestions(report)
-    return ["What you could do:", *columns([(f"  {each.advice}", each.command) for each in found]), ""] if found else []
+    ideas = suggestions(report)
+    return ["What you could do:", *columns([(f"  {each.advice}", each.command) for each in ideas]), ""] if ideas else []
 
 
 def several(reports: Sequence[DtypeReport]) -> list[str]:
-    """One row per model. The last column says how much was read where that is not all of each."""
+    """Return one row per model. The last column, coverage, is omitted if every model was read as a whole."""
     whole = all(report.whole for report in reports)
     return (replace(MODELS, columns=MODELS.shown(None, "terminal")[:-1]) if whole else MODELS).lines(None, reports)
 
 
 def tensors(report: DtypeReport) -> list[str]:
-    """One line per tensor, also where the report aggregates them."""
+    """Return one line per tensor, even if the report aggregates them."""
     return TENSORS.lines(report, report.full_rows())

@@ -1,6 +1,7 @@
 """Exit feedback: how close is a cheap gradient at the LM head, computed without backpropagation, to the exact one?
 
-Loads without torch: forms read the names of signals here, and ``heads``, which train other models, need torch alone.
+Importing this package does not import torch, so that forms can read the names of signals. The subpackage ``heads``, which can train
+other models, needs nothing but torch.
 """
 
 from analyzers.exit_feedback.analyze import analyze

@@ -1,6 +1,6 @@
-"""Alignment of a signal with the exact gradient, token by token: cosines, norms, and the energy along the hidden state.
+"""Alignment of a signal with the exact gradient by token: cosines, norms, and the energy along the hidden state.
 
-s is the signal, e the exact gradient, u the hidden state (n, d); everything follows from five numbers per token.
+s is the signal, e the exact gradient, u the hidden state, (n, d) each; all statistics follow from five numbers per token.
 """
 
 import math
@@ -35,7 +35,7 @@ _DOT, _SIGNAL, _EXACT, _SIGNAL_ALONG, _EXACT_ALONG = range(5)
 
 
 def products(signal: Tensor, exact: Tensor, hidden: Tensor) -> FloatArray:
-    """(n, 5) float64: s.e, |s|^2, |e|^2, (s.u)^2/|u|^2 and (e.u)^2/|u|^2 of each token; the last two are 0 for u = 0."""
+    """Compute s.e, |s|^2, |e|^2, (s.u)^2/|u|^2 and (e.u)^2/|u|^2 of each token, (n, 5) float64; the last two are 0 for u = 0."""
     s, e, u = signal.double(), exact.double(), hidden.double()
     unit = u / u.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
     rows = [(s * e).sum(-1), (s * s).sum(-1), (e * e).sum(-1), (s * unit).sum(-1) ** 2, (e * unit).sum(-1) ** 2]
@@ -43,7 +43,7 @@ def products(signal: Tensor, exact: Tensor, hidden: Tensor) -> FloatArray:
 
 
 def cosines(rows: FloatArray) -> FloatArray:
-    """(n,): of each token; NaN where the exact gradient is 0, 0 where only the signal is."""
+    """Compute the cosine of each token, (n,): NaN if the exact gradient is 0, and 0 if only the signal is."""
     norms = np.sqrt(rows[:, _SIGNAL]) * np.sqrt(rows[:, _EXACT])
     with np.errstate(divide="ignore", invalid="ignore"):
         cosine = np.clip(rows[:, _DOT] / norms, -1.0, 1.0)
@@ -51,15 +51,15 @@ def cosines(rows: FloatArray) -> FloatArray:
 
 
 def alignment(rows: FloatArray) -> Alignment:
-    """All tokens together, from their (n, 5) `products`."""
-    of_tokens = cosines(rows)
-    of_tokens = of_tokens[~np.isnan(of_tokens)]
+    """Compute the alignment over all tokens from their `products`, (n, 5)."""
+    values = cosines(rows)
+    values = values[~np.isnan(values)]
     dot, signal, exact, along, _ = rows.sum(0)
     return Alignment(
-        tokens=len(of_tokens),
+        tokens=len(values),
         zero=int(((rows[:, _SIGNAL] == 0) & (rows[:, _EXACT] > 0)).sum()),
-        cosine=distribution(of_tokens),
-        histogram=tuple(np.histogram(of_tokens, HISTOGRAM_BINS, (-1.0, 1.0))[0].tolist()),
+        cosine=distribution(values),
+        histogram=tuple(np.histogram(values, HISTOGRAM_BINS, (-1.0, 1.0))[0].tolist()),
         total_cosine=_ratio(dot, np.sqrt(signal) * np.sqrt(exact)),
         norm_ratio=_ratio(np.sqrt(signal), np.sqrt(exact)),
         best_scale=_ratio(dot, signal),
@@ -68,12 +68,12 @@ def alignment(rows: FloatArray) -> Alignment:
 
 
 def exact_parallel_energy(rows: FloatArray) -> float | None:
-    """The share of the exact gradient's energy along u, all tokens together."""
+    """Return the share of the exact gradient's energy along u, over all tokens together."""
     return _ratio(float(rows[:, _EXACT_ALONG].sum()), float(rows[:, _EXACT].sum()))
 
 
 def loss_bins(rows: FloatArray, losses: FloatArray) -> tuple[LossBin, ...]:
-    """Tokens sorted by loss in `LOSS_BINS` bins of equal size; fewer bins for fewer tokens."""
+    """Sort tokens by loss into `LOSS_BINS` bins of equal size; fewer bins if there are fewer tokens."""
     order = np.argsort(losses, kind="stable")
     return tuple(_loss_bin(rows[part], losses[part], rows) for part in np.array_split(order, min(LOSS_BINS, len(order))))
 
@@ -92,7 +92,7 @@ def _loss_bin(rows: FloatArray, losses: FloatArray, all_rows: FloatArray) -> Los
 
 
 def distribution(values: FloatArray) -> Distribution | None:
-    """Mean and percentiles; None for no values."""
+    """Compute the mean and percentiles; None without values."""
     if not len(values):
         return None
     p10, p50, p90 = np.percentile(values, (10, 50, 90))
@@ -100,35 +100,35 @@ def distribution(values: FloatArray) -> Distribution | None:
 
 
 def _ratio(value: float, by: float) -> float | None:
-    """None where the quotient is not finite, which JSON cannot hold."""
+    """Divide; None if the quotient is not finite, which JSON cannot represent."""
     quotient = float(value / by) if by else np.nan
     return quotient if np.isfinite(quotient) else None
 
 
 @dataclass(slots=True)
 class Measured:
-    """`products` of each point, piece by piece, at the head, and before the norm where requested. losses: in nats."""
+    """The `products` of each point, in pieces of the tokens: at the head and, if requested, before the norm. losses: in nats."""
 
     losses: list[FloatArray] = field(default_factory=list)
     at_head: dict[Point, list[FloatArray]] = field(default_factory=dict)
     before: dict[Point, list[FloatArray]] = field(default_factory=dict)
 
     def rows(self, point: Point) -> FloatArray:
-        """(N, 5) at the head."""
+        """Return the products at the head, (N, 5)."""
         return np.concatenate(self.at_head[point])
 
     def rows_before(self, point: Point) -> FloatArray:
-        """(N, 5) before the norm."""
+        """Return the products before the norm, (N, 5)."""
         return np.concatenate(self.before[point])
 
     @property
     def loss(self) -> FloatArray:
-        """(N,) in nats."""
+        """The losses of all tokens, (N,), in nats."""
         return np.concatenate(self.losses)
 
 
 def exact_row(point: Point, measured: Measured) -> Exact:
-    """The exact gradient, from the products of any point."""
+    """Summarize the exact gradient, which the products of every point contain."""
     rows = measured.rows(point)
     return Exact(
         loss=float(measured.loss.mean()),
@@ -142,7 +142,7 @@ def exact_row(point: Point, measured: Measured) -> Exact:
 def method_rows(
     points: Iterable[Point], measured: Measured, over_seeds: Mapping[str, OverSeeds], costs: Iterable[CostRow]
 ) -> dict[str, Method]:
-    """By name."""
+    """Build the report's methods by name."""
     chunked = {row.method: row for row in costs if row.form == "chunked"}
     methods = {}
     for point in points:
@@ -160,7 +160,7 @@ def method_rows(
 
 
 def layer_rows(layer: int, points: Iterable[Point], measured: Measured) -> list[LayerRow]:
-    """One for each method."""
+    """Build one row of a layer for each method."""
     loss = float(measured.loss.mean())
     rows = []
     for point in points:
@@ -180,7 +180,7 @@ def layer_rows(layer: int, points: Iterable[Point], measured: Measured) -> list[
 
 
 def sweep_rows(swept: Iterable[Point], measured: Measured) -> tuple[SweepRow, ...]:
-    """One for each point, in order."""
+    """Build one row for each point, in order."""
     return tuple(
         SweepRow(
             method=point.method,
@@ -196,12 +196,12 @@ def sweep_rows(swept: Iterable[Point], measured: Measured) -> tuple[SweepRow, ..
 
 
 def _closeness(alignment: Alignment) -> dict[str, Any]:
-    """The fields that the rows of layers and sweeps have in common."""
+    """Return the fields that the rows of layers and sweeps share."""
     return {name: getattr(alignment, name) for name in ("cosine", "total_cosine", "norm_ratio", "best_scale")}
 
 
 def spreads(swept: Sequence[Point], measured: Measured) -> dict[str, OverSeeds]:
-    """By method, over the points of parameter "seed". Tokens share the codes of a seed: only seeds are independent of each other."""
+    """Summarize the points of parameter "seed" by method. Only seeds are independent, because tokens share the codes of a seed."""
     means: dict[str, dict[int, float]] = {}
     for point in swept:
         if point.parameter == "seed" and (cosine := alignment(measured.rows(point)).cosine) is not None:

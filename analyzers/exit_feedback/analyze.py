@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 def analyze(
     request: ExitRequest, access: "Access | None" = None, *, largest: int | None = None, lent: int = 0
 ) -> Iterator[Progress | ExitReport]:
-    """Measure one model on one text. Yields progress, in bytes while the model is fetched and then in steps, and last the report.
+    """Measure one model on one text. Yields progress, in bytes while the model is fetched and then in steps, and finally the report.
 
     access: what may be read; by default public Hub repositories and samples. largest: the limit of parameters x tokens, where products
-    with the head count as if they were the model's (see `check_work`). lent: as of `OpenModel`: only check the request and fetch the
-    weights, without a report. Raises MantissaError, LimitExceeded among them. Closing the
-    generator stops after the current step and frees the model.
+    with the head count as if they were the model's (see `check_work`). lent: as in `OpenModel`; if set, only check the request and fetch
+    the weights, without a report. Raises MantissaError, including LimitExceeded. Closing the generator stops after the current step and
+    frees the model.
     """
-    # Imported here, so that forms can read the names of signals, and other models use the heads, without all of this.
+    # Imported on call, so that forms can read the names of signals, and other programs use the heads, without loading everything.
     from analyzers.checkpoints import Access
     from analyzers.exit_feedback.pipeline import Pipeline
     from analyzers.language_models.instruction_data import instruction_pairs

@@ -15,34 +15,34 @@ if TYPE_CHECKING:
 _OVER = ("seeds", "mean_over_seeds", "standard_error")
 _SETTINGS = ("rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha", "residual", "mass_threshold", "anchors", "seed")
 _LABELS = {"rank_exact": "exact", "topk_by": "top-k by", "residual": "lambda", "mass_threshold": "mass"}
-# A share above this is shown as a bound; the rest says more.
+# A share above this is shown as a bound: its complement is more informative.
 _NEARLY = 0.9999
 
 
 def cosine(value: float | None) -> str:
-    """Three decimals: ``0.860``, ``-0.018``."""
+    """Write a cosine with three decimals: ``0.860``, ``-0.018``."""
     return NOTHING if value is None else f"{value:.3f}".replace("-0.000", "0.000")
 
 
-def mean(found: Distribution | None) -> str:
-    """The mean of cosines."""
-    return cosine(None if found is None else found.mean)
+def mean(distribution: Distribution | None) -> str:
+    """Write the mean of a distribution of cosines."""
+    return cosine(None if distribution is None else distribution.mean)
 
 
-def spread(found: Distribution | None) -> str:
-    """The tenth and the ninetieth percentile."""
-    return NOTHING if found is None else f"{cosine(found.p10)} to {cosine(found.p90)}"
+def spread(distribution: Distribution | None) -> str:
+    """Write the tenth and ninetieth percentiles of a distribution of cosines."""
+    return NOTHING if distribution is None else f"{cosine(distribution.p10)} to {cosine(distribution.p90)}"
 
 
 def settings(given: Any) -> str:
-    """The settings of a signal, apart from its seed: ``rank 32, k 8``; a dash if it has none."""
+    """Write the settings of a signal, apart from its seed: ``rank 32, k 8``; a dash if it has none."""
     hidden = ("seed", "fresh", "rank_tail")
     named = {_LABELS.get(key, key): value for key, value in given.items() if value is not None and key not in hidden}
     return ", ".join(f"{name} {value if isinstance(value, str) else f'{value:,g}'}" for name, value in named.items()) or NOTHING
 
 
 def _files(*fields: str) -> tuple[str, ...]:
-    """Names in files: four for the distribution of a cosine."""
+    """Return the names of columns in files, four for each distribution of cosines."""
     spreads = {name: [f"{name}_{part}" for part in Distribution.model_fields] for name in ("cosine", "before_norm_cosine")}
     return tuple(name for field in fields for name in spreads.get(field, [field]))
 
@@ -86,12 +86,12 @@ METHODS = Table(
     files=("method", "at", *_files("cosine"), *(name for name in Alignment.model_fields if name not in ("cosine", "histogram")),
            *_OVER, *_SETTINGS, "seconds", "peak_bytes"),
 )  # fmt: skip
-# For people: at the head alone, with what it becomes before the norm.
+# The table for people has one row for each signal, with the values before the norm in further columns.
 SIGNALS = replace(METHODS, rows=lambda report: [row for row in _methods(report) if row["at"] == "head"])
 
 
 def _seeds(report: "ExitReport") -> Iterator[dict[str, Any]]:
-    """The null last."""
+    """Yield the draws of each method with random codes, then those of the null."""
     for name, over in [*((name, method.over_seeds) for name, method in report.methods.items()), (NULL, report.null)]:
         if over is not None:
             yield {"method": name, **vars(over)}
@@ -123,7 +123,7 @@ def _along(energy: float) -> str:
 
 
 def _orthogonal(energy: float) -> str:
-    """Without digits of rounding noise."""
+    """Write 1 - energy without digits of rounding noise."""
     rest = 1 - round(energy, 12)
     return f"> {100 * _NEARLY:g}%" if _NEARLY < rest < 1 else share(rest)
 
@@ -167,7 +167,7 @@ BY_LOSS = Table(
 
 
 def _by_layer(report: "ExitReport") -> Iterator[dict[str, Any]]:
-    """The last layer first."""
+    """Yield one row for each layer, with a column for each method, the last layer first."""
     for layer in sorted({row.layer for row in report.layers}, reverse=True):
         rows = [row for row in report.layers if row.layer == layer]
         yield {**vars(rows[0]), **{row.method: row.cosine and row.cosine.mean for row in rows}}
@@ -192,7 +192,7 @@ def _histogram(report: "ExitReport") -> Iterator[dict[str, Any]]:
             yield {"method": name, "at": at, "low": low, "high": high, "tokens": tokens}
 
 
-# Rows of settings first, then those of seeds.
+# People read the rows of settings before those of seeds; files keep the order of the report.
 SWEEP = Table(
     "sweep",
     lambda report: sorted(report.sweep, key=lambda row: row.parameter == "seed"),
@@ -222,7 +222,7 @@ def _swept(report: "ExitReport") -> Iterator[dict[str, Any]]:
         yield {**vars(rows[0]), "seeds": len(rows), **means}
 
 
-# For a terminal: means over seeds.
+# A terminal shows means over seeds.
 SWEPT = Table(
     "",
     _swept,
@@ -250,7 +250,7 @@ COST = Table(
 
 
 def _summary(report: "ExitReport") -> Iterator[dict[str, Any]]:
-    """The cosines of the methods in columns of their own."""
+    """Yield the summary row, with a column for each method's cosine."""
     yield {
         "model": report.checkpoint.ref,
         "commit": report.checkpoint.commit[:12],

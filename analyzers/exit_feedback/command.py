@@ -1,4 +1,4 @@
-"""``mantissa exit MODEL``."""
+"""The command ``mantissa exit MODEL``."""
 
 import argparse
 
@@ -9,7 +9,7 @@ from analyzers.language_models.bounded_process import prepare
 
 
 def add_options(parser: Parser) -> None:
-    """The options of the command. One that is not given is left to the request's default."""
+    """Add the command's options. An option that is not given keeps the request's default."""
     parser.describe(
         "How close is a cheap gradient at the LM head, computed without backpropagation, to the exact one?",
         ("HuggingFaceTB/SmolLM2-135M --methods parallel,span", "two signals on the built-in text"),
@@ -20,7 +20,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, and write the one report."""
+    """Run the analysis and write its report. Returns the exit status."""
     prepare()
     from analyzers.exit_feedback import analyze, text
 

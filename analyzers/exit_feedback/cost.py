@@ -1,4 +1,4 @@
-"""Time and memory of each head, forward and backward, against exact backpropagation; and the memory that an analysis needs at most."""
+"""Time and memory of each head's forward and backward pass, relative to exact backpropagation; peak memory of an analysis."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,9 +21,9 @@ from analyzers.exit_feedback.model_head import ModelHead
 
 
 class AllocationMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts bytes of storages created inside it until they are freed; ``peak`` is the most at one time.
+    """Meter of the bytes in storages that were created inside it and are not freed; ``peak`` is their maximum.
 
-    Workspace within one operation is not seen; storages that existed before do not count.
+    Workspace within one operation is not measured; storages that existed before do not count.
     """
 
     def __init__(self) -> None:
@@ -43,13 +43,13 @@ class AllocationMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def storage_id(tensor: Tensor) -> int:
-    """Equal for all views of one storage while it lives."""
+    """Return a number that is equal for all views of a storage and unique while it is allocated."""
     return int(tensor.untyped_storage()._cdata)
 
 
 @contextmanager
 def metered(device: torch.device) -> Iterator[Callable[[], int]]:
-    """Yields a function that returns the peak bytes allocated so far, in addition to those at the start."""
+    """Yield a function that returns the peak of bytes allocated since the start, less those allocated before."""
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -60,27 +60,27 @@ def metered(device: torch.device) -> Iterator[Callable[[], int]]:
 
 
 REPEATS = 3
-CHUNKS = 4  # of the chunked form
-# Tokens are chosen so that one forward and backward pass takes about this many multiplications: a second on a small CPU, less on a GPU.
+CHUNKS = 4  # Chunks of tokens in the chunked form.
+# Multiplications of one forward and backward pass, which set the number of tokens: about a second on a small CPU, less on a GPU.
 _WORK = 40_000_000_000
 _MOST, _LEAST = 1_024, 64
 
 _FLOAT, _DOUBLE = 4, 8
-# Arrays of the size of a piece of logits that exist at once, and of all logits that autograd keeps for a cross-entropy.
+# Number of arrays as large as a piece of logits that exist at once; number as large as all logits in autograd's cross-entropy.
 _PIECES, _WHOLE = 6, 4
-# Per token: signals in float32 at the head and before the norm, and the float64 temporaries of `products`.
+# Vectors per token: signals in float32, at the head and before the norm; float64 temporaries of `products`.
 _SIGNALS, _PRODUCTS = 2, 8
-# Heads are built and freed, and the allocator keeps some of the freed memory.
+# Factor for memory that the allocator does not return after heads are freed.
 _SLACK = 1.25
 
 
 def cost_tokens(available: int, width: int, vocabulary: int) -> int:
-    """The number of tokens that costs are measured on; if fewer are available, they are repeated."""
+    """Return the number of tokens to measure costs on; if fewer are available, they are repeated."""
     return max(_LEAST, min(_MOST, available, _WORK // (3 * width * vocabulary)))
 
 
 def cost(signals: Signals, tokens: Tokens, points: Sequence[Point]) -> Iterator[CostRow]:
-    """The exact gradient, whole and chunked, then each point likewise. Ratios are relative to the faster of the first two."""
+    """Measure the exact gradient, whole and chunked, then each point in both forms. Ratios are relative to the faster exact run."""
     head = signals.model_head
     count = cost_tokens(len(tokens), head.width, head.vocabulary)
     index = torch.arange(count, device=tokens.targets.device) % len(tokens)
@@ -88,7 +88,7 @@ def cost(signals: Signals, tokens: Tokens, points: Sequence[Point]) -> Iterator[
     for point in (signals.exact_point, *points):
         built = signals.anchored(point, tokens)
         if isinstance(built, SpanHead):
-            built.anchor_states = None  # its cost includes choosing them from the tokens of the batch
+            built.anchor_states = None  # The cost of span includes choosing anchors from the batch.
         built.requires_grad_(True)
         runs = [(form, *_measured(built, tokens.hidden[index], tokens.targets[index], form)) for form in get_args(Form)]
         built.requires_grad_(False)
@@ -101,7 +101,7 @@ def cost(signals: Signals, tokens: Tokens, points: Sequence[Point]) -> Iterator[
 
 
 def _measured(head: FeedbackHead, hidden: Tensor, targets: Tensor, form: Form) -> tuple[float, int]:
-    """Seconds (median) and peak bytes of a loss and its gradients."""
+    """Measure the seconds (median) and peak bytes of a loss and its gradients."""
 
     def run() -> float:
         start = perf_counter()
@@ -120,9 +120,9 @@ def _measured(head: FeedbackHead, hidden: Tensor, targets: Tensor, form: Form) -
 
 
 def needed_bytes(head: ModelHead, points: Sequence[Point], swept: Sequence[Point], tokens: int, layers: int, narrow: bool) -> int:
-    """The most memory that measuring ``points`` at ``layers`` layers and ``swept`` at the last takes, next to the model.
+    """Estimate the peak memory, in addition to the model, of measuring ``points`` at ``layers`` layers and ``swept`` at the last one.
 
-    Computed before anything is loaded. head: of the outline; narrow: the model runs in 16 bits, so that its head is copied.
+    The estimate needs no weights. head: that of the outline; narrow: the model runs in 16 bits, so that its head is copied to float32.
     """
     weight = _FLOAT * head.vocabulary * head.width
     every = [*groups(points, head), *groups(swept, head)]

@@ -1,4 +1,4 @@
-"""Hidden states after the layers of a model at the tokens that predict an answer, and the tokens they predict.
+"""Hidden states after the layers of a model at the tokens that predict an answer, and the predicted tokens.
 
 Axes: S samples, L tokens with padding, N measured tokens, d width.
 """
@@ -23,7 +23,7 @@ _AUTO_LAYERS = 6
 
 
 def chosen_layers(requested: str, layers: int) -> tuple[int, ...]:
-    """Layers of the logit lens in order, always with the last of the model. requested: as in `ExitRequest`.
+    """Return the layers of the logit lens in order, always including the last layer. requested: as in `ExitRequest`.
 
     Raises InvalidRequest for a layer that does not exist.
     """
@@ -42,7 +42,7 @@ def chosen_layers(requested: str, layers: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Positions:
-    """Which tokens are measured. samples, positions: (N,), of the token with the hidden state; targets: (N,), the token after it."""
+    """The measured tokens. samples, positions: (N,), location of the token with the hidden state; targets: (N,), the token after it."""
 
     samples: Tensor
     positions: Tensor
@@ -50,7 +50,7 @@ class Positions:
 
     @classmethod
     def of(cls, batch: Batch, most: int, seed: int) -> "Positions":
-        """Before each answer token; a uniform random choice of ``most`` of them where there are more, in their order."""
+        """Return the positions before all answer tokens, or a uniform random choice of ``most`` of them, in order."""
         samples, positions = (batch.labels[:, 1:] != IGNORED).nonzero(as_tuple=True)
         if len(samples) > most:
             order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))[:most].sort().values.to(samples.device)
@@ -70,10 +70,10 @@ def hidden_states(
     layers: Sequence[int],
     at_layer: Callable[[int], None] = lambda layer: None,
 ) -> Mapping[int, Tensor]:
-    """Layer -> (N, d), its output at ``positions``. together: groups of samples that run together, each sample once, in ascending order.
-    at_layer: called before each layer with the number of layers done; with G groups, each of their layers counts as 1/G.
+    """Run the model and return the output of each of ``layers`` at ``positions``, (N, d).
 
-    Raises InvalidCheckpoint for values that are not finite.
+    together: groups of samples that run together, each sample once, in ascending order. at_layer: called before each layer with the number
+    of layers done; with G groups, a layer of one group counts as 1/G. Raises InvalidCheckpoint for values that are not finite.
     """
     modules, states = decoder_layers(model), dict[int, Tensor]()
     samples, of_samples = positions.samples.cpu(), positions.positions.cpu()
@@ -95,7 +95,7 @@ def hidden_states(
                     states.setdefault(layer, hidden.new_empty(len(positions), hidden.shape[-1]))[chosen] = hidden[rows, columns]
 
                 stack.callback(modules[layer].register_forward_hook(store).remove)
-            # No attention mask: with padding on the right no real token attends to it. The last column predicts nothing.
+            # Without an attention mask, because no real token attends to padding on its right. The last column predicts nothing.
             with running():
                 cast(Any, model).get_decoder()(input_ids=batch.part(group).token_ids[:, :-1], use_cache=False)
     for layer, hidden in states.items():

@@ -1,6 +1,6 @@
-"""Signals compared with the exact gradient, a few tokens and as many heads at a time as fit into memory.
+"""Measurement of signals against the exact gradient, for a few tokens and as many heads at a time as fit into memory.
 
-Axes: N measured tokens, n of them at a time, V vocabulary, d width. The head is measured in float32, whatever type the model runs in.
+Axes: N measured tokens, n of them at a time, V vocabulary, d width. The head always computes in float32, whatever the model's dtype.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,15 +15,15 @@ from analyzers.exit_feedback.measured_points import Point
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.signals import EXACT
 
-EXIT_LOGITS_BYTES = 64 << 20  # Logits of exit feedback at a time; about six times as much is added.
-EXIT_CODES_BYTES = 512 << 20  # Memory of the heads that exit feedback measures at a time.
+EXIT_LOGITS_BYTES = 64 << 20  # Logits computed at a time; temporaries take about six times as much in addition.
+EXIT_CODES_BYTES = 512 << 20  # Memory of the heads that are measured together.
 _FLOAT = 4
-_ROWS = 16  # with fewer tokens at a time the weights would be read over and over
+_ROWS = 16  # Fewer tokens at a time would spend most of the time reading weights again.
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tokens:
-    """Measured tokens at one layer. inner: (N, ..), the layer's output; hidden: (N, d) float32, after the final norm; targets: (N,)."""
+    """The measured tokens at one layer. inner: (N, ..), the layer's output; hidden: (N, d) float32, after the final norm; targets: (N,)."""
 
     inner: Tensor
     hidden: Tensor
@@ -32,7 +32,7 @@ class Tokens:
     @classmethod
     @torch.no_grad()
     def of(cls, head: ModelHead, inner: Tensor, targets: Tensor) -> "Tokens":
-        """Through the tail of a model, on the device of its head."""
+        """Apply the model's tail to a layer's output, on the device of the head."""
         inner = inner.to(head.weight.device)
         return cls(inner, head.tail(inner).to(inner.device, torch.float32), targets.to(inner.device))
 
@@ -41,7 +41,7 @@ class Tokens:
 
 
 class Signals:
-    """Heads that share one weight, built for one group of points at a time, and one decomposition of the weight."""
+    """Heads that share one weight and its singular value decomposition, built for one group of points at a time."""
 
     def __init__(self, head: ModelHead) -> None:
         self.model_head = head
@@ -52,7 +52,7 @@ class Signals:
         self.exact = self.built(self.exact_point)
 
     def built(self, point: Point) -> FeedbackHead:
-        """The head of a point."""
+        """Build the head of a point."""
         if point.head == "svd" and self._svd is not None and point.settings.rank:
             return self._svd.at_rank(point.settings.rank)
         scale, cap = self.model_head.scale, self.model_head.cap
@@ -62,7 +62,7 @@ class Signals:
         return head.requires_grad_(False)
 
     def anchored(self, point: Point, tokens: Tokens) -> FeedbackHead:
-        """The head of a point; the anchors of span are the same for all pieces of the tokens."""
+        """Build the head of a point, with anchors of span that are the same for all pieces of the tokens."""
         head = self.built(point)
         if isinstance(head, SpanHead):
             order = torch.randperm(len(tokens), generator=torch.Generator().manual_seed(point.settings.seed))
@@ -70,7 +70,7 @@ class Signals:
         return head
 
     def measure(self, tokens: Tokens, points: Sequence[Point], before: bool) -> Iterator[Measured]:
-        """Every point on every token, before the norm too if ``before``. Yields one object after each piece, complete at the end."""
+        """Measure every point on every token, also before the norm if ``before``. Yields the growing result after each piece."""
         result = Measured(at_head={point: [] for point in points}, before={point: [] for point in points} if before else {})
         for number, group in enumerate(groups(points, self.model_head)):
             heads = {point: self.anchored(point, tokens) for point in group}
@@ -90,32 +90,32 @@ class Signals:
                         result.before[point].append(products(signal, exact, inner))
                 del signals
                 yield result
-            del heads  # before those of the next group are built
+            del heads  # Frees them before the next group's are built.
 
     @torch.no_grad()
     def _logit_gradient(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """dL/dz (n, V) of the sum of the tokens' cross-entropies, and these (n,)."""
+        """Return dL/dz (n, V) for the sum of the tokens' cross-entropies, and the cross-entropies (n,)."""
         log_p = torch.log_softmax(self.exact(hidden), -1)
         losses = -log_p.gather(-1, targets[:, None]).squeeze(-1)
         gradient = log_p.exp_()
-        # p - 1 of a token that is nearly certain would lose all its digits to rounding.
+        # p - 1 of a nearly certain token would lose all its digits to rounding; expm1 of the loss does not.
         gradient[torch.arange(len(targets), device=targets.device), targets] = torch.expm1(-losses)
         return gradient, losses
 
 
 def pieces(tokens: int, vocabulary: int) -> list[slice]:
-    """All tokens, `rows_at_once` at a time."""
+    """Slice all tokens into pieces of `rows_at_once`."""
     step = rows_at_once(vocabulary)
     return [slice(first, first + step) for first in range(0, tokens, step)]
 
 
 def rows_at_once(vocabulary: int) -> int:
-    """Tokens whose logits in float32 take at most `EXIT_LOGITS_BYTES`."""
+    """Return the number of tokens whose logits in float32 take at most `EXIT_LOGITS_BYTES`, but at least `_ROWS`."""
     return max(_ROWS, EXIT_LOGITS_BYTES // (_FLOAT * vocabulary))
 
 
 def groups(points: Sequence[Point], head: ModelHead) -> list[list[Point]]:
-    """Points in order, split where their heads together would hold more than `EXIT_CODES_BYTES`."""
+    """Group points, in order, so that the heads of a group take at most `EXIT_CODES_BYTES`; a larger head is alone."""
     result: list[list[Point]] = []
     left = 0
     for point in points:
@@ -129,7 +129,7 @@ def groups(points: Sequence[Point], head: ModelHead) -> list[list[Point]]:
 
 
 def head_bytes(point: Point, vocabulary: int, width: int) -> int:
-    """Bytes that a head holds in addition to its weight: codes and expander, factors, logits of anchors, or a number for each token."""
+    """Return the bytes of a head in addition to its weight: codes and expander, factors, logits of anchors, and vectors of size V."""
     settings = point.settings
     columns = {"span": settings.anchors, "true_rows": 0, "parallel": 0}.get(point.head, settings.rank or 0)
     return _FLOAT * ((vocabulary + width) * columns + 4 * vocabulary)

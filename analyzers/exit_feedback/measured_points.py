@@ -9,16 +9,16 @@ from analyzers.exit_feedback.measurements import Parameter
 from analyzers.exit_feedback.request import ExitRequest
 from analyzers.exit_feedback.signals import NULL, RANDOM, HeadSettings, facts_of
 
-# The most values that a sweep adds, each several times the one before; those within a factor of _NEAR of the requested one are dropped.
+# A sweep adds at most this many values, in equal ratios, without those within a factor of _NEAR of the requested value.
 _VALUES = 6
 _NEAR = 1.3
-# Draws of random codes at each value.
+# Draws of random codes at each value of a sweep.
 _SEEDS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One signal to measure. method: of `HEADS`, or `NULL`; parameter: the one that a sweep varies, None for the request itself."""
+    """One signal to measure. method: a key of `HEADS`, or `NULL`; parameter: the setting that a sweep varies, None for the request."""
 
     method: str
     settings: HeadSettings
@@ -26,31 +26,31 @@ class Point:
 
     @property
     def is_null(self) -> bool:
-        """Whether its codes are drawn anew for every batch of tokens."""
+        """Whether this is the null, whose codes are drawn anew for every batch of tokens."""
         return self.method == NULL
 
     @property
     def head(self) -> str:
-        """Its name in `HEADS`."""
+        """The key of the head in `HEADS`."""
         return "dense" if self.is_null else self.method
 
     @property
     def value(self) -> int:
-        """Of the parameter."""
+        """The value of the varied parameter, by default the seed."""
         return int(getattr(self.settings, self.parameter or "seed"))
 
     def used(self) -> dict[str, int | float | bool | str | None]:
-        """The settings that the method reads."""
+        """Return the settings that the method reads."""
         return {name: getattr(self.settings, name) for name in facts_of(self.method).uses}
 
     def changed(self, **settings: Any) -> "Point":
-        """With other settings."""
+        """Return the point with these settings changed."""
         return replace(self, settings=replace(self.settings, **settings))
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The width of the hidden states, the vocabulary and the number of tokens."""
+    """Sizes of a measurement: width of the hidden states, vocabulary, and number of tokens."""
 
     width: int
     vocabulary: int
@@ -58,7 +58,7 @@ class Sizes:
 
 
 def requested_points(request: ExitRequest, sizes: Sizes) -> tuple[Point, ...]:
-    """One point for each method, in the order requested. Raises InvalidRequest for settings that do not fit the model or the text."""
+    """Return one point for each method, in the requested order. Raises InvalidRequest for settings that do not fit model or text."""
     if request.anchors is not None and request.anchors > sizes.tokens:
         raise InvalidRequest(
             f"anchors may be at most {sizes.tokens:,}, the number of measured tokens, from which they are drawn, not {request.anchors:,}."
@@ -71,18 +71,18 @@ def requested_points(request: ExitRequest, sizes: Sizes) -> tuple[Point, ...]:
 
 
 def null_of(point: Point) -> Point:
-    """The null with the rank and seed of a point with random codes."""
+    """Return the null with the rank and seed of a point with random codes."""
     return replace(point.changed(rank_exact=None, rank_tail=None, fresh=True), method=NULL)
 
 
 def sweep(request: ExitRequest, measured: Sequence[Point], sizes: Sizes) -> tuple[Point, ...]:
-    """Other ranks, ks and anchors of the requested methods, with codes of several seeds where there are any, and the null.
+    """Return points with other ranks, ks and anchors of the requested methods, with several seeds for random codes, and the null.
 
-    The points of ``parameter`` "seed", with nothing else changed, are always included: the spread over seeds is computed from them.
+    The points of ``parameter`` "seed", with nothing else changed, are always included, because the spread over seeds needs them.
     """
     seeds = range(request.seed, request.seed + request.seeds)
     random = [point for point in measured if point.method in RANDOM]
-    # The null has the largest rank of all: dense or hybrid, where requested.
+    # The null takes the largest rank of the requested methods, that of dense or hybrid if they are requested.
     nulls = [null_of(max(random, key=lambda point: point.settings.rank or 0))] if random else []
     swept = [replace(point, parameter="seed").changed(seed=seed) for point in (*random, *nulls) for seed in seeds]
     if not request.sweep:
@@ -100,13 +100,13 @@ def sweep(request: ExitRequest, measured: Sequence[Point], sizes: Sizes) -> tupl
 def _with_values(point: Point, parameter: Parameter, most: int) -> Iterator[Point]:
     for value in values(getattr(point.settings, parameter), most):
         if parameter == "rank" and value == 1 and "rank_exact" in facts_of(point.method).uses:
-            continue  # no column would be left for the tail
+            continue  # Hybrid needs a column for the tail.
         settings = point.settings.at_rank(value) if parameter == "rank" else point.changed(**{parameter: value}).settings
         yield Point(point.method, settings, parameter)
 
 
 def values(requested: int, most: int) -> Sequence[int]:
-    """The values of a sweep: the requested one, and up to ``most`` in equal ratios, without those near it."""
+    """Return the values of a sweep: the requested one, and others up to ``most`` in equal ratios that are not near it."""
     ratio = max(2.0, most ** (1 / (_VALUES - 1)))
     tried = {max(1, round(most / ratio**step)) for step in range(_VALUES)}
     return sorted({requested} | {value for value in tried if value == most or not 1 / _NEAR < value / requested < _NEAR})

@@ -1,10 +1,10 @@
-"""The parts of the report. Field names are the JSON contract; fields may be added, never renamed.
+"""Parts of the report. Field names are the JSON contract; fields may be added, never renamed.
 
-At the head: hidden state h (width d), logits z (vocabulary V), the loss of a token its cross-entropy in nats. The exact gradient e of that
-loss with respect to h is what backpropagation passes to the model; a *signal* s replaces it. Cosines are between s and e of one token;
-*total* ones treat all tokens as one long vector. *Before the norm*: both gradients backpropagated through the modules between the last
-layer and the head, and compared with the hidden state that entered them. A missing number is null: an empty average, or a division by
-zero. Layers are counted from 0.
+The head maps a hidden state h (width d) to logits z (vocabulary V); the loss of a token is its cross-entropy in nats. The exact gradient e
+of that loss with respect to h is what backpropagation passes to the model; a *signal* s replaces it. Cosines are between s and e of one
+token; *total* cosines treat all tokens as one long vector. *Before the norm* means that both gradients are backpropagated through the
+modules between the last layer and the head, and the hidden state is the one that enters these modules. A missing number is null: an empty
+average, or a division by zero. Layers are counted from 0.
 """
 
 from typing import Literal
@@ -12,9 +12,9 @@ from typing import Literal
 from analyzers.records import Record
 
 HISTOGRAM_BINS = 50
-"""Of cosines, equally wide, from -1 to 1; the last one holds 1."""
+"""Number of histogram bins of cosines, equally wide, from -1 to 1; the last bin includes 1."""
 LOSS_BINS = 5
-# With fewer draws the standard error itself is too uncertain to tell a mean from noise.
+# With fewer draws, the standard error itself is too uncertain to distinguish a mean from noise.
 _FEWEST = 4
 
 Form = Literal["whole", "chunked"]
@@ -25,7 +25,7 @@ Settings = dict[str, int | float | bool | str | None]
 
 
 class Distribution(Record):
-    """Over tokens: mean and percentiles."""
+    """Mean and percentiles over tokens."""
 
     mean: float
     p10: float
@@ -34,11 +34,11 @@ class Distribution(Record):
 
 
 class Alignment(Record):
-    """Of a signal with the exact gradient. S and E are all tokens' s and e as one vector.
+    """Alignment of a signal with the exact gradient. S and E are the s and e of all tokens, each as one vector.
 
-    tokens: with an exact gradient other than 0; zero: those of them with signal 0, whose cosine is 0. cosine: over tokens; histogram:
+    tokens: number with a nonzero exact gradient; zero: number of those whose signal is 0, with cosine 0. cosine: over tokens; histogram:
     tokens in each of `HISTOGRAM_BINS`. total_cosine = S.E / (|S| |E|). norm_ratio = |S| / |E|. best_scale = S.E / |S|^2, the scale with the
-    smallest squared error, a share 1 - total_cosine^2 of |E|^2. parallel_energy: the share of |S|^2 along the hidden states.
+    smallest squared error, which is 1 - total_cosine^2 of |E|^2. parallel_energy: the share of |S|^2 along the hidden states.
     """
 
     tokens: int
@@ -52,7 +52,7 @@ class Alignment(Record):
 
 
 class LossBin(Record):
-    """A fifth of the tokens, with losses from low to high. exact_energy: their share of |E|^2; the rest as in `Alignment`."""
+    """A fifth of the tokens, with losses from low to high. exact_energy: their share of |E|^2; the other fields are as in `Alignment`."""
 
     low: float
     high: float
@@ -64,7 +64,7 @@ class LossBin(Record):
 
 
 class OverSeeds(Record):
-    """Mean cosines (``values``) of several draws of random codes, their mean and its standard error (null for one draw)."""
+    """Mean cosines (``values``) of several draws of random codes, with their mean and its standard error (null for one draw)."""
 
     mean: float
     standard_error: float | None
@@ -82,8 +82,8 @@ class OverSeeds(Record):
 
 
 class Method(Alignment):
-    """A signal at the last layer. settings: those that it uses. before_norm: the same before the final norm. over_seeds: of methods with
-    random codes. seconds, peak_bytes: of `CostRow`, "chunked"; null where not measured; they vary from run to run.
+    """A signal at the last layer. settings: those that the signal uses. before_norm: its alignment before the final norm. over_seeds: for
+    methods with random codes. seconds, peak_bytes: those of the "chunked" `CostRow`, null if not measured; they vary from run to run.
     """
 
     settings: Settings
@@ -96,7 +96,7 @@ class Method(Alignment):
 
 class Exact(Record):
     """The exact gradient. loss: mean over tokens, in nats; norm: root mean square of |e|. parallel_energy: share of |E|^2 along the hidden
-    states; RMSNorm removes nearly all of it before the norm. zero: tokens whose exact gradient is 0.
+    states; the backward pass of RMSNorm removes nearly all of it. zero: number of tokens whose exact gradient is 0.
     """
 
     loss: float
@@ -107,9 +107,9 @@ class Exact(Record):
 
 
 class LayerRow(Record):
-    """A method at one layer through the logit lens: final norm and head applied to the layer's output. loss: of that, mean in nats.
+    """A method at one layer through the logit lens: final norm and head applied to the layer's output. loss: its mean loss, in nats.
 
-    exact_parallel_energy: of the exact gradient there. before_norm_cosine: as ``cosine``, before the final norm.
+    exact_parallel_energy: share of the exact gradient's energy along the hidden states. before_norm_cosine: ``cosine``, before the norm.
     """
 
     layer: int
@@ -125,7 +125,7 @@ class LayerRow(Record):
 
 
 class SweepRow(Record):
-    """A method with one of its settings at ``value`` and codes of ``seed``; ``parameter`` is "seed" where only that differs.
+    """A method with one setting changed to ``value`` and codes of ``seed``; ``parameter`` is "seed" if only the seed differs.
 
     ceiling: its backward pass reads the head's weight (svd, true_rows); null: its codes are drawn anew for every batch of tokens.
     """
@@ -144,8 +144,8 @@ class SweepRow(Record):
 
 class CostRow(Record):
     """Time and memory of loss and gradients (of h, W and bias) on ``Cost.tokens`` tokens. form: "whole", all logits at once with autograd;
-    "chunked", the fused form in chunks of ``Cost.chunk`` tokens. seconds: median of ``Cost.repeats`` runs; peak_bytes: in addition to
-    weights and inputs. time_ratio, memory_ratio: to the fastest exact run, ``Cost.exact_form``, in every row.
+    "chunked", the fused loss in chunks of ``Cost.chunk`` tokens. seconds: median of ``Cost.repeats`` runs; peak_bytes: in addition to
+    weights and inputs. time_ratio, memory_ratio: relative to the fastest exact run, ``Cost.exact_form``, in every row.
     """
 
     method: str
@@ -158,8 +158,8 @@ class CostRow(Record):
 
 class Cost(Record):
     """Time and memory of each method and of the exact gradient; they vary from run to run. exact_form: the faster form of the exact
-    gradient, to which ratios are; null in reports until analysis version 2, whose ratios are to "whole". statement: whether a signal
-    other than the ceilings is faster.
+    gradient, the reference of ratios; null in reports up to analysis version 2, whose reference is "whole". statement: a sentence on
+    whether a signal other than the ceilings is faster.
     """
 
     tokens: int
@@ -171,8 +171,8 @@ class Cost(Record):
 
 
 class Head(Record):
-    """The head that was measured. padded: rows of its weight beyond the tokenizer's vocabulary. scale, softcap: of logits; norm: the module
-    before it. tied: its weight is shared with the input embeddings.
+    """The measured head. padded: rows of its weight beyond the tokenizer's vocabulary. scale, softcap: of the logits; norm: class of the
+    module before the head. tied: the weight is shared with the input embeddings.
     """
 
     vocabulary: int
@@ -187,9 +187,9 @@ class Head(Record):
 
 
 class Inputs(Record):
-    """The text. source: "builtin", a file or a dataset, at ``commit`` (the hash of a file). token_ids: of each sample, with the answer from
-    ``answer_starts`` on; positions: of each sample, the tokens whose hidden states were measured; each predicts the next. truncated: longer
-    samples. measured, answer_tokens: how many predicted tokens were measured, and how many there are.
+    """The text. source: "builtin", a file or a dataset, at ``commit`` (the hash of a file). token_ids: tokens of each sample, with the
+    answer from ``answer_starts`` on; positions: for each sample, the tokens whose hidden states were measured, each predicting the next
+    token. truncated: number of truncated samples. measured, answer_tokens: number of predicted tokens that were measured, and of all.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""The end of a language model: the modules between its last layer and its logits, and the parameters of its head.
+"""The head of a language model: its parameters, and the modules between the last layer and the head.
 
 Logits are ``z = cap tanh(scale (W h + b) / cap)``, h = tail(x), x the output of a decoder layer; without a cap ``z = scale (W h + b)``.
 The tail is the final norm and, in a few models, a projection after it. Axes: n tokens, V vocabulary, d width of h.
@@ -39,7 +39,7 @@ class ModelHead:
 
     @classmethod
     def of(cls, model: nn.Module) -> "ModelHead":
-        """Of a model or its outline. Raises UnknownArchitecture, naming the model type, where the head is not one linear map."""
+        """Find the head of a model or its outline. Raises UnknownArchitecture, naming the model type, if the head is not one linear map."""
         whole, config = cast(Any, model), text_config(model)
         head, decoder = whole.get_output_embeddings(), whole.get_decoder()
         kind = quoted(str(config.model_type))
@@ -63,27 +63,27 @@ class ModelHead:
 
     @property
     def vocabulary(self) -> int:
-        """V."""
+        """The size of the vocabulary, V."""
         return len(self.weight)
 
     @property
     def width(self) -> int:
-        """d."""
+        """The width of the hidden states, d."""
         return self.weight.shape[1]
 
     def tail(self, hidden: Tensor) -> Tensor:
-        """h (n, d) from the output of a decoder layer, (n, d of the layers)."""
+        """Compute h (n, d) from the output of a decoder layer, whose width may differ."""
         for module in self.norms:
             hidden = module(hidden)
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """z (n, V) from h (n, d)."""
+        """Compute z (n, V) from h (n, d)."""
         scaled = self.scale * nn.functional.linear(hidden.to(self.weight.device), self.weight, self.bias)
         return scaled if self.cap is None else self.cap * torch.tanh(scaled / self.cap)
 
     def before(self, inner: Tensor, signals: list[Tensor]) -> list[Tensor]:
-        """Each gradient with respect to h (n, d), backpropagated through the tail to its input ``inner``."""
+        """Backpropagate gradients with respect to h, (n, d) each, through the tail to its input ``inner``."""
         if not self.norms:
             return signals
         leaf = inner.detach().requires_grad_()
@@ -93,9 +93,9 @@ class ModelHead:
 
     @torch.no_grad()
     def check(self, model: nn.Module, token_ids: Tensor) -> None:
-        """Raise UnknownArchitecture unless these logits are the model's own for tokens (1, L), InvalidCheckpoint where they are not finite.
+        """Raise UnknownArchitecture unless `logits` equal the model's own for tokens (1, L), InvalidCheckpoint if these are not finite.
 
-        Some family may transform its logits in a way not known here, and a wrong head must not be measured.
+        A model may transform its logits in an unknown way, and a wrong head must not be measured.
         """
         whole, outputs = cast(Any, model), []
         hook = decoder_layers(model)[-1].register_forward_hook(lambda module, args, output: outputs.append(hidden_of(output)))
@@ -113,5 +113,5 @@ class ModelHead:
 
 
 def hidden_of(output: Any) -> Tensor:
-    """The hidden states in the output of a layer."""
+    """Return the hidden states in the output of a layer."""
     return cast(Tensor, output[0] if isinstance(output, tuple) else output)

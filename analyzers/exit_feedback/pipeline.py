@@ -1,4 +1,4 @@
-"""The steps of an analysis: hidden states -> every signal against the exact gradient -> sweep, cost -> report."""
+"""Steps of the analysis: hidden states -> every signal against the exact gradient -> sweep, cost -> report."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,14 +24,14 @@ from analyzers.language_models.load import OpenModel, check_work
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.thread_calls import call_in_thread
 
-_OPTIONS = ExitRequest.model_fields.keys() - {"model", "data", "dtype", "device", "offload"}  # these are resolved
+_OPTIONS = ExitRequest.model_fields.keys() - {"model", "data", "dtype", "device", "offload"}  # `resolved` adds these itself.
 _PREVIEW = 240
-_CHECKED = 16  # tokens on which the head found is compared with the model's own logits
+_CHECKED = 16  # Tokens on which the head's logits are compared with the model's own.
 
 
 @dataclass(slots=True)
 class Results:
-    """Everything measured so far."""
+    """The results measured so far."""
 
     at_head: Measured = field(default_factory=Measured)
     swept: Measured = field(default_factory=Measured)
@@ -41,8 +41,8 @@ class Results:
 
 @dataclass(slots=True)
 class Pipeline:
-    """What is to be measured. together: groups of samples that run together; head: of the outline; layers: of the logit lens, the last one
-    included; done: steps of progress.
+    """The resolved run. together: groups of samples that run together; head: the outline's; layers: those of the logit lens, including the
+    last layer; done: completed steps.
     """
 
     request: ExitRequest
@@ -59,7 +59,10 @@ class Pipeline:
 
     @classmethod
     def of(cls, request: ExitRequest, opened: OpenModel, text: Instructions) -> "Pipeline":
-        """Raises InvalidRequest for layers or settings that do not fit the model, InvalidData, UnknownArchitecture."""
+        """Resolve a request for an opened model.
+
+        Raises InvalidRequest for layers or settings that do not fit the model, InvalidData, UnknownArchitecture.
+        """
         head = ModelHead.of(opened.outline)
         if request.token_ids:
             encoded = request.encoded(opened)
@@ -74,11 +77,11 @@ class Pipeline:
         return cls(request, text, encoded, batch, together, positions, head, layers, measured, swept)
 
     def check(self, opened: OpenModel, largest: int | None) -> None:
-        """Raise ModelTooLarge or LimitExceeded for more than memory or time allow. Reads nothing."""
+        """Raise ModelTooLarge or LimitExceeded if the run needs more memory or time than allowed. Reads no weights."""
         count = len(self.positions)
         extra = needed_bytes(self.head, self.points, self.swept, count, len(self.layers), opened.dtype != "float32")
         opened.check(self.batch, checkpointing=True, extra=extra)
-        # Products with the head, each of as many multiplications per token as it has numbers.
+        # Products with the head and with codes, in multiplications per token and row of the vocabulary.
         columns = 3 * self.head.width * (len(self.layers) + 1) + sum(point.settings.rank or 0 for point in (*self.points, *self.swept))
         products = count * self.head.vocabulary * columns // max(1, opened.facts.parameters)
         less = "fewer seeds, tokens or layers, no sweep, fewer or shorter samples, a smaller model"
@@ -86,13 +89,13 @@ class Pipeline:
 
     @property
     def total(self) -> int:
-        """Steps of progress."""
+        """The number of steps."""
         per_group = len(pieces(len(self.positions), self.head.vocabulary))
         measuring = per_group * (len(groups(self.points, self.head)) * len(self.layers) + len(groups(self.swept, self.head)))
         return 1 + measuring + 2 * (1 + len(self.points))
 
     def run(self, model: nn.Module) -> Generator[Progress, None, tuple[Mapping[int, Tensor], ModelHead]]:
-        """Hidden states at the layers, and the head with its weights."""
+        """Run the model. Returns the hidden states by layer, and the head with its weights."""
         yield self._step("model", "running the model", 0)
         head = ModelHead.of(model)
         head.check(model, self.batch.token_ids[:1, : min(_CHECKED, self.batch.lengths[0])])
@@ -108,14 +111,14 @@ class Pipeline:
         return states, head
 
     def measure(self, head: ModelHead, states: Mapping[int, Tensor]) -> Generator[Progress, None, Results]:
-        """Everything after the forward pass of the model."""
+        """Measure signals, logit lens, sweep and costs from the hidden states."""
         results, signals = Results(), Signals(head)
         last = self.layers[-1]
         tokens = {layer: Tokens.of(head, states[layer], self.positions.targets) for layer in reversed(self.layers)}
         for results.at_head in signals.measure(tokens[last], self.points, before=True):
             yield self._step("methods", "signals at the head", results=results)
         for layer in self.layers[:-1]:
-            for measured in signals.measure(tokens[layer], self.points, before=True):  # noqa: B007 - complete at the end
+            for measured in signals.measure(tokens[layer], self.points, before=True):  # noqa: B007 - only the last one is complete
                 yield self._step("layers", f"logit lens: layer {layer}", results=results)
             results.layers += layer_rows(layer, self.points, measured)
         results.layers += layer_rows(last, self.points, results.at_head)
@@ -140,7 +143,7 @@ class Pipeline:
         )
 
     def report(self, opened: OpenModel, results: Results, timing: Timing) -> ExitReport:
-        """The report."""
+        """Build the report."""
         request = self.request
         exact = exact_row(self.points[0], results.at_head)
         over_seeds = spreads(self.swept, results.swept)

@@ -12,16 +12,16 @@ Stage = Literal["model", "methods", "layers", "sweep", "cost"]
 
 
 class ExitProgress(Progress):
-    """Progress in steps of very different length. cosines: the mean of each method measured so far, at the last layer."""
+    """Progress in steps of very different lengths. cosines: mean cosine of each method measured so far, at the last layer."""
 
     stage: Stage
     cosines: dict[str, float | None] = Field(default_factory=dict)
 
 
 class ExitReport(Report):
-    """How close each signal is to the exact gradient. methods: by name, in the order requested, at the last layer.
+    """The alignment of each signal with the exact gradient. methods: by name, in the requested order, at the last layer.
 
-    null: the mean cosine of fresh random codes over seeds. layers: of the logit lens, the last layer included. statement: the findings in
+    null: mean cosine of fresh random codes over seeds. layers: rows of the logit lens, including the last layer. statement: the findings in
     plain words.
     """
 
@@ -44,10 +44,10 @@ class ExitReport(Report):
     @model_validator(mode="before")
     @classmethod
     def _of_earlier_versions(cls, value: Any) -> Any:
-        """Drop what newer versions no longer have: ``buckets`` of version 1, and until version 3 the training of a small transformer."""
+        """Drop fields of earlier versions: ``buckets`` of version 1, and the training of a small transformer up to version 3."""
         version = value.get("analysis_version") if isinstance(value, dict) else None
         if isinstance(version, int) and version <= 3 and isinstance(value.get("request"), dict):
-            kept = {name: setting for name, setting in value.items() if name not in ("trunk", "training_steps", "training")}
-            asked = {name: setting for name, setting in value["request"].items() if name not in ("buckets", "training_steps")}
-            return kept | {"request": asked}
+            fields = {name: setting for name, setting in value.items() if name not in ("trunk", "training_steps", "training")}
+            options = {name: setting for name, setting in value["request"].items() if name not in ("buckets", "training_steps")}
+            return fields | {"request": options}
         return value

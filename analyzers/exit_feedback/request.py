@@ -11,10 +11,10 @@ from analyzers.exit_feedback.signals import METHODS, MethodName, TopkBy, rank_co
 from analyzers.language_models.model_request import DataName, Device, Dtype, ModelRequest
 from analyzers.options import Option
 
-# Raised whenever the same request would give another result.
+# Incremented whenever the same request would give another result.
 ANALYSIS_VERSION = 4
 
-# The smallest and the largest of whole numbers. Longer samples are truncated.
+# Smallest and largest values of the integer fields.
 _LIMITS = {
     **dict.fromkeys(("rank", "rank_exact", "rank_tail", "k"), (1, 65_536)),
     "anchors": (1, limits.EXIT_TOKENS),
@@ -26,9 +26,9 @@ _LIMITS = {
 
 
 class ExitRequest(ModelRequest):
-    """Which model, which signals, on what.
+    """A model, the signals to measure, and a text.
 
-    Settings of signals are those of `signals.HeadSettings`. token_ids with answer_starts (`ModelRequest`) take the place of data.
+    The signals' settings are defined in `signals.HeadSettings`. token_ids with answer_starts (`ModelRequest`) replace data.
     """
 
     methods: Annotated[

@@ -1,4 +1,4 @@
-"""The answer of exit feedback in one sentence, and what to do about it."""
+"""Headline and advice of exit feedback."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -10,17 +10,17 @@ from analyzers.exit_feedback.signals import CEILINGS
 if TYPE_CHECKING:
     from analyzers.exit_feedback.report import ExitReport
 
-# Mean cosines below this are called weak.
+# Mean cosines below this are reported as weak.
 _SMALL = 0.1
 
 
 def headline(report: "ExitReport") -> str:
-    """See `closest`."""
+    """Write the headline, `closest`."""
     return closest(report.methods)
 
 
 def closest(methods: Mapping[str, Method]) -> str:
-    """The signal with the largest cosine among those whose backward pass does not read the head's weight."""
+    """Write which signal has the largest mean cosine, among those whose backward pass does not read the head's weight."""
     cosines = {name: method.cosine for name, method in methods.items() if method.cosine is not None}
     free = {name: cosine for name, cosine in cosines.items() if name not in CEILINGS}
     if not cosines:
@@ -35,12 +35,12 @@ def closest(methods: Mapping[str, Method]) -> str:
 
 
 def next_step(report: "ExitReport") -> NextStep:
-    """What to do, and the page on how the samples' exact gradients conflict."""
+    """Return advice, and the analyzer for conflict between the samples' exact gradients."""
     return NextStep(_advice(report), "conflict", report.checkpoint.ref)
 
 
 def _advice(report: "ExitReport") -> str:
-    """Whether a signal is worth using."""
+    """Write whether a signal is worth using."""
     cosines = {name: method.cosine.mean for name, method in report.methods.items() if method.cosine and name not in CEILINGS}
     best = max(cosines, key=cosines.__getitem__, default=None)
     if best is None or cosines[best] < _SMALL:

@@ -1,4 +1,4 @@
-"""Names, descriptions, settings and defaults of the signals, free of torch: command line, page, API and heads all read them here."""
+"""Names, descriptions, settings and defaults of the signals, for command line, page, API and heads. Does not import torch."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, Self, get_args
@@ -10,17 +10,17 @@ TopkBy = Literal["value", "magnitude"]
 SettingName = Literal["rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha", "residual", "mass_threshold", "anchors", "seed", "fresh"]
 
 EXACT, NULL = "exact", "fresh_codes"
-"""What signals are compared with: backpropagation; no feedback at all; `dense` with codes drawn anew for every batch of tokens."""
+"""Baselines: backpropagation, and a null, `dense` with codes drawn anew for every batch of tokens."""
 TOPMASS_TOKENS = 200
-"""The most tokens that `parallel_topmass` codes at one position."""
+"""Maximum number of tokens that `parallel_topmass` codes at one position."""
 
 _LARGEST, _LARGEST_SEED = 1e38, 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
 class SignalFacts:
-    """about: what the signal is, as a phrase; uses: the settings it reads; rank: its default; random: it draws codes; ceiling: its backward
-    pass reads the head's weight, as backpropagation does.
+    """Facts about a signal. about: a phrase that defines it; uses: the settings it reads; rank: the default rank; random: it draws codes;
+    ceiling: its backward pass reads the head's weight, as backpropagation does.
     """
 
     about: str
@@ -55,18 +55,18 @@ SIGNALS: dict[MethodName, SignalFacts] = {
 }
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 RANDOM: tuple[str, ...] = tuple(name for name in METHODS if SIGNALS[name].random)
-"""Signals with random codes: they depend on the seed."""
+"""Signals with random codes, which depend on the seed."""
 CEILINGS: tuple[str, ...] = tuple(name for name in METHODS if SIGNALS[name].ceiling)
-"""Signals that read the head's weight in the backward pass: an upper bound for signals that read less of it."""
+"""Signals that read the head's weight in the backward pass, as an upper bound for signals that read less of it."""
 
 
 def facts_of(method: str) -> SignalFacts:
-    """A signal, or a baseline."""
+    """Return the facts about a signal or a baseline."""
     return SIGNALS["dense"] if method == NULL else next((facts for name, facts in SIGNALS.items() if name == method), SignalFacts(""))
 
 
 def rank_conflict(rank: int | None, rank_exact: int | None, rank_tail: int | None) -> str | None:
-    """What the ranks given for hybrid contradict, as a sentence without its full stop; None where they fit together."""
+    """Explain the contradiction between hybrid's ranks, as a sentence without its full stop; None if there is none."""
     if rank == 1:
         return "Hybrid needs a rank of at least 2: a column for the codes and one for the tail"
     if rank_tail is not None and rank_exact is None:
@@ -81,22 +81,22 @@ def rank_conflict(rank: int | None, rank_exact: int | None, rank_tail: int | Non
 
 
 def counted(value: int) -> str:
-    """With thousands separators; Python refuses to print integers of thousands of digits."""
+    """Write a number with thousands separators; a huge one in words, because Python refuses to print thousands of digits."""
     return f"{value:,}" if value.bit_length() <= 64 else "a huge number"
 
 
 @dataclass(frozen=True, slots=True)
 class HeadSettings:
-    """Settings of all methods; `SIGNALS` tells which method reads which. d: width of the hidden states, V: vocabulary.
+    """Settings of all methods; `SIGNALS` lists the settings of each. d: width of the hidden states, V: vocabulary.
 
-    rank: columns of the random codes, or singular directions kept, 1 to d; by default 128 (parallel_gold, parallel_topmass: 32), at most
-    d / 2. rank_exact: of the rank of hybrid, the columns of the exact codes; by default 32, at most a quarter of the rank. rank_tail: the
-    other columns, one for each bucket of the CountSketch; given together with rank_exact it sets the rank. k: tokens with the largest
-    logit gradient, 1 to V, by default 8; the gold token is always included. topk_by: whether hybrid compares gradients by value, so that
-    positive ones come first, or by magnitude. alpha: scale of dense and hybrid, above 0. residual: lambda, the weight of the codes
-    orthogonal to h, 0 or more. mass_threshold: cumulative probability up to which parallel_topmass codes tokens, 0 to 1. anchors: hidden
-    states that span the projection; all there are, where there are fewer. fresh: every call draws codes, expander and hashes anew: the
-    null, with which no weights can align.
+    rank: columns of the random codes, or number of singular directions, 1 to d; by default 128 (parallel_gold, parallel_topmass: 32), at
+    most d / 2. rank_exact: columns of hybrid's rank with exact codes; by default 32, at most a quarter of the rank. rank_tail: the other
+    columns, one for each bucket of the CountSketch; given together with rank_exact it sets the rank. k: tokens with the largest logit
+    gradient, 1 to V, by default 8; the gold token is always included. topk_by: rank hybrid's gradients by value, positive ones first, or by
+    magnitude. alpha: scale of dense and hybrid, above 0. residual: lambda, the weight of the codes orthogonal to h, 0 or more.
+    mass_threshold: cumulative probability up to which parallel_topmass codes tokens, 0 to 1. anchors: number of hidden states that span the
+    projection; all of them if there are fewer. fresh: draw codes, expander and hashes anew for every call; this is the null, with which no
+    weights can align.
     """
 
     rank: int | None = None
@@ -112,7 +112,7 @@ class HeadSettings:
     fresh: bool = False
 
     def resolved(self, method: str, vocabulary: int, width: int) -> Self:
-        """These settings with the method's defaults filled in. Raises InvalidRequest for settings that do not fit a head of that size."""
+        """Return the settings with the method's defaults filled in. Raises InvalidRequest for settings that do not fit such a head."""
         facts = facts_of(method)
         self._check(facts.uses)
         k = min(8, vocabulary) if self.k is None else self.k
@@ -131,14 +131,14 @@ class HeadSettings:
         return replace(self, rank=rank, rank_exact=exact, rank_tail=tail, k=k)
 
     def at_rank(self, rank: int) -> Self:
-        """Resolved settings with another rank, of which rank_exact keeps its share. rank: 2 or more for hybrid."""
+        """Return resolved settings with another rank, of which rank_exact keeps its share. rank: 2 or more for hybrid."""
         if self.rank_exact is None or self.rank is None:
             return replace(self, rank=rank)
         exact = min(rank - 1, max(1, round(self.rank_exact * rank / self.rank)))
         return replace(self, rank=rank, rank_exact=exact, rank_tail=rank - exact)
 
     def _check(self, uses: tuple[SettingName, ...]) -> None:
-        """Raise InvalidRequest where a setting that is used is invalid by itself."""
+        """Raise InvalidRequest if a setting in ``uses`` is invalid by itself."""
         for name in ("rank", "rank_exact", "rank_tail", "k", "anchors"):
             value = getattr(self, name)
             if name in uses and value is not None and (type(value) is not int or value < 1):
@@ -159,13 +159,13 @@ class HeadSettings:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a number, not a bool, that fits into float32."""
+    """Tell whether a value is a number, not a bool, that fits into float32."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
 def shown(value: object) -> str:
-    """For a sentence, cut to a readable length."""
+    """Write a value for a sentence, cut to a readable length."""
     try:
         return repr(value)[:40]
-    except ValueError:  # more digits than Python prints
+    except ValueError:  # The integer has more digits than Python prints.
         return "a huge number"

@@ -1,4 +1,4 @@
-"""The report in words: its findings, its caveats, and the whole of it as text for a terminal."""
+"""The report in words: findings, caveats, and text for a terminal."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from analyzers.language_models.load import OpenModel
 
 
-_RESOLVED = 1e-6  # of a share of energy, in fp32
+_RESOLVED = 1e-6  # Smallest share of energy that fp32 resolves.
 
 
 def statement(exact: Exact, methods: Mapping[str, Method], null: OverSeeds | None) -> str:
-    """The findings, one sentence each."""
+    """Write the findings, one sentence each."""
     findings = (_frozen_model(methods, null), _energy(exact, methods), _ceilings(methods))
     return " ".join([closest(methods), *(sentence for sentences in findings for sentence in sentences)])
 
@@ -33,7 +33,7 @@ def notes(
     methods: Mapping[str, Method],
     opened: "OpenModel",
 ) -> Iterator[str]:
-    """Caveats."""
+    """Yield the caveats, one sentence each."""
     longest = min(request.sequence_length, opened.context or request.sequence_length)
     yield from sample_notes(inputs.source, inputs.samples, inputs.truncated, request.samples, longest)
     if inputs.measured < inputs.answer_tokens:
@@ -54,7 +54,7 @@ def notes(
 
 
 def _frozen_model(methods: Mapping[str, Method], null: OverSeeds | None) -> Iterator[str]:
-    """Random codes are unrelated to a model that was not trained with them."""
+    """Yield sentences on random codes, which are unrelated to a model that was not trained with them, and on the null."""
     over = methods["dense"].over_seeds if "dense" in methods else None
     if over is None:
         return
@@ -70,7 +70,7 @@ def _frozen_model(methods: Mapping[str, Method], null: OverSeeds | None) -> Iter
 
 
 def _energy(exact: Exact, methods: Mapping[str, Method]) -> Iterator[str]:
-    """The share along the hidden state, and how much of it passes through the final norm."""
+    """Yield sentences on the energy along the hidden state, and on how much of it passes through the final norm."""
     if exact.parallel_energy is None or exact.parallel_energy_before_norm is None:
         return
     yield (
@@ -96,12 +96,12 @@ def _ceilings(methods: Mapping[str, Method]) -> Iterator[str]:
 
 
 def fastest(rows: Iterable[CostRow], methods: Collection[str]) -> CostRow:
-    """The fastest run of any of these methods, in either form."""
+    """Return the fastest run of any of these methods, in either form."""
     return min((row for row in rows if row.method in methods), key=lambda row: row.seconds)
 
 
 def cost_statement(rows: Sequence[CostRow]) -> str:
-    """Whether a signal other than the ceilings is faster than the exact gradient; empty if there are none."""
+    """Write whether a signal other than the ceilings is faster than the exact gradient; empty if there are no such signals."""
     practical = {row.method for row in rows} - {EXACT, *CEILINGS}
     if not practical:
         return ""
@@ -112,7 +112,7 @@ def cost_statement(rows: Sequence[CostRow]) -> str:
 
 
 def one(report: "ExitReport") -> list[str]:
-    """The statement, then the methods, layers, sweep, cost and notes."""
+    """Return the lines of a report: answer, methods, energy, seeds, layers, sweep, cost and notes."""
     head, inputs = report.head, report.inputs
     lines = [
         f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}: head {head.vocabulary:,} x {head.width:,}, "
@@ -129,7 +129,7 @@ def one(report: "ExitReport") -> list[str]:
 
 
 def _energy_share(value: float | None) -> str:
-    """A share of energy, without the digits that fp32 does not resolve."""
+    """Write a share of energy without the digits that fp32 does not resolve."""
     if value is not None and 0 < value < _RESOLVED:
         return f"< {percent(_RESOLVED)}"
     return f"> {percent(1 - _RESOLVED)}" if value is not None and 1 - _RESOLVED < value < 1 else percent(value)

@@ -1,6 +1,6 @@
 """Gradient conflict: do samples pull the same neuron in opposite directions, and does one of them dominate?
 
-Loads without torch: forms and endpoints need the request alone.
+Importing this package does not import torch: forms and endpoints need only the request.
 """
 
 from analyzers.gradient_conflict.analyze import analyze

@@ -1,6 +1,6 @@
-"""Neuron by neuron: do the most active neurons also have the most conflict?
+"""Conflict rates by decile of activation: do the most active neurons also have the most conflict?
 
-Activity is measured on one half of the samples, conflict between those of the other half, so that they share no noise.
+Activity is measured on one half of the samples and conflict on the other half, so that the two share no noise.
 Axes: F neurons, n of a chunk, S samples.
 """
 
@@ -18,7 +18,10 @@ DECILES = 10
 
 
 class Deciles:
-    """Sums by decile, over one layer or expert after the other. order: of the samples; its first half ranks, its second is measured."""
+    """Sums by decile, over one layer or expert after the other.
+
+    order: a permutation of the samples; the activity of its first half ranks the neurons, conflict is measured on its second half.
+    """
 
     def __init__(self, order: Sequence[int], gamma: float) -> None:
         samples = len(order)
@@ -29,13 +32,13 @@ class Deciles:
         first, second = pair_index(samples, measured.device)
         self._pairs = (measured[first] & measured[second]).nonzero().flatten()
         self._neurons = np.zeros(DECILES, dtype=np.int64)
-        self._activity = np.zeros(DECILES)  # sum over neurons and tokens
-        self._tokens = np.zeros(DECILES)  # how many those are
-        self._sums = np.zeros((DECILES, 3, len(self._pairs)))  # units in which a measured pair counts, in conflict; similarity
+        self._activity = np.zeros(DECILES)  # Summed over neurons and tokens.
+        self._tokens = np.zeros(DECILES)  # Number of (neuron, token) combinations.
+        self._sums = np.zeros((DECILES, 3, len(self._pairs)))  # Units in which a pair counts; in which it conflicts; summed similarity.
         self._of_neuron = torch.empty(0)
 
     def begin(self, activity: Tensor, tokens: Tensor) -> None:
-        """The next layer or expert: (S, F) sums of |activation| over the tokens of each sample, (S,) their number."""
+        """Begin the next layer or expert. activity: (S, F), sums of |activation| over each sample's tokens; tokens: (S,), their number."""
         total = activity[self._ranking].sum(0).double()
         ranked = torch.argsort(total, stable=True)
         decile = torch.empty_like(ranked)
@@ -47,14 +50,14 @@ class Deciles:
         self._tokens += neurons * float(tokens[self._ranking].sum())
 
     def add(self, units: slice, pairs: Pairs) -> None:
-        """Add a chunk of its neurons."""
+        """Add a chunk of the current layer's or expert's neurons."""
         chosen = self._pairs.to(pairs.gram.device)
         similarity = pairs.similarity[chosen]
-        each = torch.stack([(~similarity.isnan()).to(similarity.dtype), pairs.below(self._gamma)[chosen], similarity.nan_to_num()])
-        self._sums += (each @ self._of_neuron[units].to(each.dtype)).permute(2, 0, 1).double().cpu().numpy()
+        sums = torch.stack([(~similarity.isnan()).to(similarity.dtype), pairs.below(self._gamma)[chosen], similarity.nan_to_num()])
+        self._sums += (sums @ self._of_neuron[units].to(sums.dtype)).permute(2, 0, 1).double().cpu().numpy()
 
     def rows(self) -> tuple[DecileRow, ...]:
-        """From the least active decile to the most active."""
+        """Return the rows, from the least active decile to the most active."""
         rows = []
         for decile, (pairs, below, similarity) in enumerate(self._sums):
             rows.append(

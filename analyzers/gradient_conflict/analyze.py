@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 def analyze(
     request: ConflictRequest, access: "Access | None" = None, *, largest: int | None = None, lent: int = 0
 ) -> Iterator[Progress | ConflictReport]:
-    """Measure one model on one text. Yields progress, in bytes while the model is fetched and then in layers, and last the report.
+    """Measure one model on one text. Yields progress, in bytes while the model is fetched and then in layers, and finally the report.
 
-    access: what may be read; by default public Hub repositories and samples. largest: the limit of parameters x tokens, padding and both
-    FFNs included (see `check_work`). lent: as of `OpenModel`: only check the request and fetch the weights, without a report.
-    Raises MantissaError, LimitExceeded among them. Closing the generator stops after the current layer and frees the model.
+    access: what may be read; by default public Hub repositories and samples. largest: the limit of parameters x tokens, including padding
+    and both FFNs (see `check_work`). lent: as in `OpenModel`; if set, only check the request and fetch the weights, without a report.
+    Raises MantissaError, including LimitExceeded. Closing the generator stops after the current layer and frees the model.
     """
-    # Imported here, so that forms and endpoints can read the request without torch.
+    # Imported on call, so that forms and endpoints can read the request without torch.
     from analyzers.checkpoints import Access
     from analyzers.gradient_conflict.pipeline import CHECKED, Pipeline, text_of
     from analyzers.language_models.length_groups import tokens
@@ -53,7 +53,7 @@ def analyze(
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
         report = pipeline.report(opened, text, original, topk, timing)
-        if access.local:  # for --csv; a server has no use for the rows of all units
+        if access.local:  # The rows of all units are for --csv only: a server would hold them for nothing.
             sides = {request.ffn: topk or original} | ({"original": original} if topk is not None else {})
             report.keep_neurons({ffn: side.collected.neurons for ffn, side in sides.items()})
         yield report

@@ -1,8 +1,8 @@
-"""Gradient conflict between batches of the caller: the gradient of each, by the caller's loss, is one sample.
+"""Gradient conflict between batches of the caller: each batch's gradient, by the caller's loss, is one sample.
 
-Plain autograd, batch by batch; the gradients of the units' weights are held until all batches have run. A gradient G (d, F) with a column
-for each unit is a capture of d tokens: their inputs are the unit vectors e_i, and G = sum over i of e_i G[i]. Everything else is as for
-tokens.
+Plain autograd computes the gradients batch by batch; those of the units' weights are held until all batches have run. A gradient
+G (d, F), with a column for each unit, is treated as a capture of d tokens whose inputs are the unit vectors e_i, since
+G = sum over i of e_i G[i]; everything after that is the code for tokens.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,19 +40,19 @@ OPTIONS = ("gamma", "floor", "epsilon", "unit", "weights", "seed")
 def analyze_batches(
     request: ConflictRequest, model: nn.Module, batches: Iterable[Any], loss: Loss | None, access: Access
 ) -> Iterator[Progress | ConflictReport]:
-    """Measure one model, which ``request`` names and ``access`` has in memory, by ``loss(model, batch)`` of each of ``batches``.
+    """Measure one model, named by ``request`` and held in memory by ``access``, with the gradients of ``loss(model, batch)``.
 
-    The model itself runs, in evaluation mode and as it is: its dtype, its device. Between batches and at the end its modes, flags, hooks
-    and gradients, and torch's random state, are those it came with. loss: None for a model that returns its own for a mapping.
-    Yields progress, in batches and then in layers, and last the report. Exceptions of ``loss`` and of ``batches`` pass through.
-    Raises InvalidRequest, InvalidData, ModelTooLarge and what `unit_weights` raises.
+    The model itself runs, in evaluation mode, in its own dtype and on its own device. Between batches and at the end, its modes, flags,
+    hooks and gradients, and torch's random state, are as before the call. loss: None for a model that returns its own loss for a mapping.
+    Yields progress, in batches and then in layers, and finally the report. Exceptions from ``loss`` and ``batches`` pass through.
+    Raises InvalidRequest, InvalidData, ModelTooLarge and the errors of `unit_weights`.
     """
     start = perf_counter()
     idle = sorted(request.model_fields_set - {"model", *OPTIONS})
     if idle:
         raise InvalidRequest(f"{idle[0]} does not apply to batches: leave it out. {', '.join(OPTIONS)} do.")
     units = sorted(unit_weights(model, request.unit), key=lambda unit: -unit.layer)
-    with torch.random.fork_rng([]):  # a DataLoader draws its order
+    with torch.random.fork_rng([]):  # A shuffling DataLoader draws its order from torch's generator.
         given = list(islice(batches, limits.CONFLICT_SAMPLES + 1))
     if not 2 <= len(given) <= limits.CONFLICT_SAMPLES:
         count = str(len(given)) if len(given) < 2 else "more"
@@ -90,13 +90,13 @@ def analyze_batches(
         collected.finish()
     rates = layer_rates(collected.layers)
     yield MeasuredProgress(done=layers, total=layers, unit="layers", note="gradients: done", rates=rates)
-    found = measurement(collected, settings)
+    result = measurement(collected, settings)
     data = DataFacts(source=BATCHES, commit=None, samples=len(given), truncated=0, tokens=None, answer_tokens=None)
     canonical = request.model_copy(update={"model": facts.ref, "data": BATCHES, "samples": len(given)})
     measured = units_of(request, collected, max((1 + unit.expert for unit in units if unit.expert is not None), default=None), None)
-    # Neither the batches nor the loss has a name: the id is that of what they gave.
+    # Neither the batches nor the loss has a name that an id could contain: the losses and cosines stand for them.
     content = canonical.model_dump(mode="json", include=set(OPTIONS), exclude_defaults=True)
-    content |= {"model": facts.ref, "commit": facts.commit, "losses": losses, "cosines": found.model_dump(mode="json")["cosines"]["model"]}
+    content |= {"model": facts.ref, "commit": facts.commit, "losses": losses, "cosines": result.model_dump(mode="json")["cosines"]["model"]}
     now = perf_counter()
     report = ConflictReport(
         id=content_id("conflict", ANALYSIS_VERSION, content),
@@ -111,14 +111,14 @@ def analyze_batches(
         samples=tuple(
             Sample(text="", token_ids=None, answer_start=None, truncated=False, loss=value, row=row) for row, value in enumerate(losses)
         ),
-        **dict(found),
+        **dict(result),
         original=None,
         differences=(),
         work=work_of([collected]),
-        statement=statement(request, found, None, measured, (), data),
+        statement=statement(request, result, None, measured, (), data),
         notes=(
             f"The weights measured are {sum(map(Tensor.numel, parameters)):,} of the model's {facts.parameters:,} parameters.",
-            *notes_on_batches(request, found, data, dtype, 1 + units[0].layer),
+            *notes_on_batches(request, result, data, dtype, 1 + units[0].layer),
         ),
         timing=Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None),
         environment=environment(device.type, ("numpy", "torch", "transformers", "pydantic")),
@@ -128,7 +128,7 @@ def analyze_batches(
 
 
 def _widest_error(parameters: Sequence[nn.Parameter]) -> str:
-    """The dtype with the largest `TAU`."""
+    """Return the dtype of ``parameters`` with the largest rounding error, `TAU`."""
     dtypes = {str(parameter.dtype).removeprefix("torch.") for parameter in parameters}
     if unknown := dtypes - TAU.keys():
         raise UnsupportedWeights(f"Weights of the type {min(unknown)} have no gradients that can be compared: convert the model first.")
@@ -136,7 +136,7 @@ def _widest_error(parameters: Sequence[nn.Parameter]) -> str:
 
 
 def _check_memory(parameters: Sequence[nn.Parameter], batches: int) -> None:
-    """Raise ModelTooLarge where the gradients of all batches, twice in one layer, do not fit."""
+    """Raise ModelTooLarge unless the gradients of all batches, and one more set while a batch runs, fit into free memory."""
     needs = (batches + 1) * sum(parameter.nbytes for parameter in parameters)
     has = sum(available_bytes("cuda" if parameters[0].is_cuda else "cpu"))
     if needs > has:
@@ -144,7 +144,7 @@ def _check_memory(parameters: Sequence[nn.Parameter], batches: int) -> None:
 
 
 def _zeros(unit: UnitWeights, batches: int) -> dict[str, Tensor]:
-    """By block, (S, d, F); blocks of one capture have as many tokens, the largest d."""
+    """Return zeros (S, d, F) by block; all blocks of a capture must have the same number of tokens, the largest d."""
     shapes = {name: view(parameter).shape for name, (parameter, view) in unit.parts.items()}
     tokens = max(shape[0] for shape in shapes.values())
     return {name: unit.parts[name][0].new_zeros(batches, tokens, shape[1]) for name, shape in shapes.items()}
@@ -160,7 +160,7 @@ def _add(
     number: int,
     seed: int,
 ) -> float:
-    """Put the gradients of batch ``number`` where they belong. Returns its loss."""
+    """Write the gradients of batch ``number`` into ``gradients``, one mapping for each unit. Returns the batch's loss."""
     with _measuring(model, parameters, seed + number):
         value = _own_loss(model, batch, number) if loss is None else loss(model, batch)
         if not isinstance(value, Tensor) or value.numel() != 1:
@@ -172,12 +172,12 @@ def _add(
         result = float(value.detach())
         if not isfinite(result):
             raise InvalidData(f"The loss of batch {number} is {result}: without a finite loss there is no gradient.")
-        found = dict(zip(parameters, torch.autograd.grad(value, parameters, allow_unused=True), strict=True))
-    if all(gradient is None for gradient in found.values()):
+        computed = dict(zip(parameters, torch.autograd.grad(value, parameters, allow_unused=True), strict=True))
+    if all(gradient is None for gradient in computed.values()):
         raise InvalidRequest(none)
     for unit, into in zip(units, gradients, strict=True):
         for name, (parameter, view) in unit.parts.items():
-            if (gradient := found[parameter]) is not None:
+            if (gradient := computed[parameter]) is not None:
                 columns = view(gradient)
                 into[name][number, : len(columns)] = columns
     return result
@@ -199,18 +199,18 @@ def _own_loss(model: nn.Module, batch: Any, number: int) -> Any:
 
 @contextmanager
 def _measuring(model: nn.Module, parameters: Sequence[nn.Parameter], seed: int) -> Iterator[None]:
-    """Context manager for evaluation mode, gradients of ``parameters`` and a random state of its own; after it all are as before."""
+    """Switch to evaluation mode, gradients of ``parameters`` and a separate random state; restore all three on exit."""
     modes = [(module, module.training) for module in model.modules()]
     flags = [(parameter, parameter.requires_grad) for parameter in parameters]
     devices = sorted({parameter.device.index for parameter in model.parameters() if parameter.is_cuda})
     with torch.random.fork_rng(devices), torch.inference_mode(False), torch.enable_grad():
-        # Not torch.manual_seed, which also seeds GPUs whose state is not restored.
+        # torch.manual_seed would also seed GPUs whose state is not restored.
         torch.default_generator.manual_seed(seed)
         for index in devices:
             torch.cuda.default_generators[index].manual_seed(seed)
         try:
             for module, _ in modes:
-                module.training = False  # train() may be the model's own, and do more
+                module.training = False  # A model may override train() and do more there.
             for parameter in parameters:
                 parameter.requires_grad_(True)
             yield

@@ -1,4 +1,4 @@
-"""Sums for every analysis from the captures of one backward pass, layer by layer; captures are freed one after the other.
+"""Collects the sums of every statistic from the captures of one backward pass, layer by layer, freeing each capture after use.
 
 Axes: n units of a chunk, S samples.
 """
@@ -26,9 +26,10 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """floor: in medians of a layer's norms; epsilon: a norm. order: of the samples, by which halves and batches are drawn with ``seed``.
+    """Settings of a collection.
 
-    weights: whether to measure each weight. chunk_bytes, route: as of `grams.plan`.
+    floor: smallest norm, in medians of the layer's norms; epsilon: smallest norm, absolute. order: a permutation of the samples, from which
+    halves and, with ``seed``, batches are drawn. weights: also measure individual weights. chunk_bytes, route: as in `grams.plan`.
     """
 
     thresholds: Thresholds
@@ -43,9 +44,10 @@ class Settings:
 
 @dataclass(slots=True)
 class UnitSums:
-    """How the norms of one unit are spread over the samples, summed over units that have any gradient (``live``).
+    """Concentration of a unit's squared norms over the samples, summed over the units that have any gradient (``live``).
 
-    leading: (S,), units in which the sample has the largest norm (the first of several equal ones).
+    top_share: the largest sample's share; effective: the effective number of samples; leading: (S,), units in which the sample has the
+    largest norm (ties count for the first).
     """
 
     live: int
@@ -56,21 +58,21 @@ class UnitSums:
 
     @property
     def mean_top_share(self) -> float | None:
-        """Over live units."""
+        """Mean share of the largest sample, over live units."""
         return self.top_share / self.live if self.live else None
 
     @property
     def mean_effective(self) -> float | None:
-        """Over live units, the effective number of samples."""
+        """Mean effective number of samples, over live units."""
         return self.effective / self.live if self.live else None
 
     @classmethod
     def none(cls, samples: int) -> "UnitSums":
-        """Of no units."""
+        """Return the sums over no units."""
         return cls(0, 0, 0.0, 0.0, np.zeros(samples))
 
     def add(self, pairs: Pairs) -> None:
-        """Add a chunk."""
+        """Add the units of a chunk."""
         squares = torch.where(pairs.counted, pairs.squares, 0).t().double()
         shares = squares[squares.sum(1) > 0]
         self.live += len(shares)
@@ -87,7 +89,7 @@ class UnitSums:
 
 @dataclass(slots=True)
 class LayerSums:
-    """One layer. sums: by block and pair of blocks (`COMBINED_BLOCKS`), and of all blocks together under `ALL`."""
+    """Sums of one layer. sums: by block, by pair of blocks (`COMBINED_BLOCKS`), and for all blocks together under `ALL`."""
 
     layer: int
     neurons: int
@@ -96,16 +98,16 @@ class LayerSums:
     sums: dict[str, PairSums] = field(default_factory=dict)
 
     def add(self, name: str, sums: PairSums) -> None:
-        """Add a chunk of its units to the sums of one block."""
+        """Add the sums of a chunk of the layer's units to those of the block ``name``."""
         self.sums[name] = self.sums[name] + sums if name in self.sums else sums
 
 
 class Collector:
-    """Adds up captures: layers in any order, the captures of a layer one after the other."""
+    """Accumulator of captures. Layers may come in any order; the captures of a layer must be contiguous."""
 
     def __init__(self, samples: int, settings: Settings) -> None:
         self.layers: list[LayerSums] = []
-        self.flops = self.bytes = 0  # of matrix products
+        self.flops = self.bytes = 0  # of the matrix products
         self.routes: dict[Route, int] = {"direct": 0, "tokens": 0}
         self.batches = BatchSums(partitions(settings.order, settings.seed), settings.thresholds.gamma)
         self.deciles: Deciles | None = None
@@ -115,17 +117,17 @@ class Collector:
         self._settings = settings
 
     def add(self, capture: LayerCapture) -> None:
-        """Add one FFN, expert or attention; call `finish` at the end. Raises InvalidCheckpoint if its gradients are not finite."""
+        """Add one FFN, expert or attention; call `finish` after the last one. Raises InvalidCheckpoint if the gradients are not finite."""
         if not self.layers or self.layers[-1].layer != capture.layer:
             self.finish()
             self.layers.append(LayerSums(capture.layer, 0, UnitSums.none(self._samples), WeightSums()))
-        if self._settings.floor:  # the median is that of the whole layer
+        if self._settings.floor:  # The floor depends on the median over the whole layer.
             self._held.append(capture)
         else:
             self._add(capture, {})
 
     def finish(self) -> None:
-        """Add the captures of the last layer that were held back."""
+        """Add the captures of the last layer, which a floor holds back until the layer is complete."""
         floors = self._floors(self._held)
         for capture in self._held:
             self._add(capture, floors)
@@ -160,8 +162,8 @@ class Collector:
             name: Pairs(gram, self._samples, floors.get(name, 0.0) * scale, settings.epsilon * scale)
             for name, gram in _combined(grams).items()
         }
-        for name, each in pairs.items():
-            layer.add(name, PairSums.of(each, settings.thresholds, exponent))
+        for name, of_block in pairs.items():
+            layer.add(name, PairSums.of(of_block, settings.thresholds, exponent))
         together = pairs[ALL]
         layer.units.add(together.of_all())
         self.batches.add(sum(grams.values(), torch.zeros(())))
@@ -170,10 +172,10 @@ class Collector:
             self.deciles.add(units, together)
 
     def _floors(self, captures: Sequence[LayerCapture]) -> dict[str, float]:
-        """By block, the smallest norm that counts in a layer: ``floor`` times the median of its norms above 0. Takes a separate pass."""
+        """Return, by block, the smallest norm that counts in a layer: ``floor`` times the median nonzero norm. Takes a separate pass."""
         norms: dict[str, list[FloatArray]] = {}
         for group in (group for capture in captures for group in groups(capture, self._samples)):
-            # With the same plan as later: a norm that is the median has to be the same to the last bit.
+            # The later pass uses the same plan, so that a norm equal to the median is the same to the last bit there.
             products = Products(group, self._plan(group))
             for units in products.chunks:
                 for name, gram in _combined(products.grams(units)).items():
@@ -185,7 +187,7 @@ class Collector:
 
 
 def _combined(grams: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`packed` Grams of the blocks, of two blocks of a gated FFN, and of all: those of concatenated gradients are sums."""
-    each = {name: packed(gram) for name, gram in grams.items()}
-    two = {name: each[first] + each[second] for name, (first, second) in COMBINED_BLOCKS.items() if {first, second} < each.keys()}
-    return {**each, **two, ALL: sum(each.values(), torch.zeros(()))}
+    """Return `packed` Grams of each block, of pairs of blocks of a gated FFN, and of all: a Gram of concatenated gradients is a sum."""
+    single = {name: packed(gram) for name, gram in grams.items()}
+    two = {name: single[first] + single[second] for name, (first, second) in COMBINED_BLOCKS.items() if {first, second} < single.keys()}
+    return {**single, **two, ALL: sum(single.values(), torch.zeros(()))}

@@ -35,14 +35,14 @@ _HIGH = Column("high", value="interval.high")
 
 
 def sides(report: ConflictReport) -> Iterator[tuple[str, Measurement]]:
-    """The measurement of the requested FFN, and of the original one if that is a top-k FFN."""
+    """Yield the measurement of the requested FFN, then that of the original FFN if the requested one is a top-k FFN."""
     yield report.ffn.variant, report
     if report.original is not None:
         yield "original", report.original
 
 
 def _ffn(report: ConflictReport) -> Sequence[Column]:
-    """The column that tells the two apart."""
+    """Return the column that distinguishes the two FFNs, for reports that have both."""
     return () if report.original is None else (_FFN,)
 
 
@@ -86,13 +86,13 @@ _COLUMNS = (
 
 
 def _layers(report: ConflictReport) -> Iterator[dict[str, Any]]:
-    """The model, then its layers from the last one."""
-    for ffn, found in sides(report):
-        yield {"ffn": ffn, "layer": None, **vars(found.model)}
-        yield from ({"ffn": ffn, **vars(row)} for row in found.layers)
+    """Yield the rates of the model, then those of its layers, the last layer first."""
+    for ffn, side in sides(report):
+        yield {"ffn": ffn, "layer": None, **vars(side.model)}
+        yield from ({"ffn": ffn, **vars(row)} for row in side.layers)
 
 
-# In a terminal the rates of each block have a column of their own; the page has rows for them, `BLOCKS`.
+# A terminal has one column for each block; the page has rows for blocks instead, `BLOCKS`.
 LAYERS = Table(
     "layers",
     _layers,
@@ -106,7 +106,7 @@ LAYERS = Table(
 
 
 def _blocks(report: ConflictReport) -> Iterator[dict[str, Any]]:
-    """All blocks of the model and of each layer together, then single blocks and pairs of them."""
+    """Yield, for the model and for each layer, the rates of all blocks together, then of single blocks and pairs of blocks."""
     for row in _layers(report):
         yield {**row, "block": "all"}
         for name, title in _BLOCKS.items():
@@ -124,7 +124,7 @@ def _differences(report: ConflictReport) -> Iterator[dict[str, Any]]:
 
 
 def points(difference: float | None) -> str:
-    """A difference of two shares, in percentage points."""
+    """Write a difference of two shares in percentage points."""
     return NOTHING if difference is None else f"{100 * difference:+.2g} points"
 
 
@@ -156,9 +156,9 @@ DIFFERENCES = Table(
 
 
 def excerpts(report: ConflictReport, longest: int) -> list[str]:
-    """The beginning of each sample's text, without the words that all of them begin with."""
+    """Return the beginning of each sample's text, without the words that all texts begin with."""
     texts = [sample.text for sample in report.samples]
-    ends = zip(min(texts), max(texts), strict=False)  # a prefix of the first and last in sorted order is one of all
+    ends = zip(min(texts), max(texts), strict=False)  # A common prefix of the first and last text in sorted order is common to all.
     common = min(texts)[: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))] if len({*texts}) > 1 else ""
     start = max(common.rfind(" "), common.rfind("\n")) + 1
     return [_cut(text[start:].strip(), longest) for text in texts]
@@ -170,8 +170,8 @@ def _cut(text: str, longest: int) -> str:
 
 def _samples(report: ConflictReport) -> Iterator[dict[str, Any]]:
     texts = excerpts(report, _EXCERPT)
-    for ffn, found in sides(report):
-        for row in found.dominance.samples:
+    for ffn, side in sides(report):
+        for row in side.dominance.samples:
             ran = report.samples[row.sample]
             tokens = None if ran.token_ids is None else len(ran.token_ids)
             yield {
@@ -202,21 +202,21 @@ SAMPLES = Table(
     ),
     files=("ffn", *SampleDominance.model_fields, "row", "loss", "tokens", "answer_start", "truncated", "text"),
 )
-# For people: in the gradients of the requested FFN alone.
+# The table for people has only the gradients of the requested FFN; files have both.
 RAN_SAMPLES = replace(SAMPLES, rows=lambda report: [row for row in _samples(report) if row["ffn"] == report.ffn.variant], title="Samples")
 
 
 def unit_name(row: Any) -> str:
-    """One unit, by where it is: layer, expert or projection, and number."""
+    """Return the name of a unit: layer, expert or projection, and number."""
     within = f", expert {row.expert}" if row.expert is not None else f", {row.block}" if row.block is not None else ""
     return f"Layer {row.layer}{within}, {'neuron' if row.block is None else 'row'} {row.neuron}"
 
 
 def _neurons(report: ConflictReport) -> Iterator[dict[str, Any]]:
-    """From the most to the least conflicted of those listed."""
-    for ffn, found in sides(report):
-        if found.neurons is not None:
-            for among, rows in (("most", found.neurons.most), ("least", tuple(reversed(found.neurons.least)))):
+    """Yield the listed units, from the most to the least conflicted."""
+    for ffn, side in sides(report):
+        if side.neurons is not None:
+            for among, rows in (("most", side.neurons.most), ("least", tuple(reversed(side.neurons.least)))):
                 yield from ({"ffn": ffn, "among": among, "name": unit_name(row), **vars(row)} for row in rows)
 
 
@@ -244,7 +244,7 @@ _OPTIONAL = ("expert", "block")
 
 
 def neurons(tables: "Mapping[str, pandas.DataFrame]") -> "pandas.DataFrame":
-    """Rows of units by kind of FFN as one table, without columns that are empty: expert without experts, block for FFN neurons."""
+    """Join the tables of units of each kind of FFN, without columns that would be empty: expert without experts, block for FFN neurons."""
     import pandas
 
     table = pandas.concat([each.assign(ffn=ffn) for ffn, each in tables.items()], ignore_index=True)
@@ -252,19 +252,19 @@ def neurons(tables: "Mapping[str, pandas.DataFrame]") -> "pandas.DataFrame":
 
 
 def _unit_columns(report: ConflictReport) -> list[Column]:
-    """Those of files, of the units that the report lists."""
+    """Return the columns of the listed units in files, without those that would be empty."""
     rows = list(_neurons(report))
     names = [name for name in NeuronRow.model_fields if name not in _OPTIONAL or any(row[name] is not None for row in rows)]
     return [Column(name) for name in ("ffn", *names)]
 
 
 def _batches(report: ConflictReport) -> Iterator[dict[str, Any]]:
-    """Single samples first."""
-    for ffn, found in sides(report):
-        model = found.model
+    """Yield the rates between single samples first, then those between batches of growing size."""
+    for ffn, side in sides(report):
+        model = side.model
         whole = {"whole_conflict_rate": model.whole.conflict_rate, "whole_mean_cosine": model.whole.mean_cosine}
         yield {"ffn": ffn, "batch_size": 1, **vars(model), **whole}
-        yield from ({"ffn": ffn, **vars(row)} for row in found.batch_curve)
+        yield from ({"ffn": ffn, **vars(row)} for row in side.batch_curve)
 
 
 BATCHES = Table(
@@ -282,7 +282,7 @@ BATCHES = Table(
 
 
 def _each(name: str) -> Any:
-    return lambda report: ({"ffn": ffn, **vars(row)} for ffn, found in sides(report) for row in getattr(found, name))
+    return lambda report: ({"ffn": ffn, **vars(row)} for ffn, side in sides(report) for row in getattr(side, name))
 
 
 DECILES = Table(
@@ -303,10 +303,10 @@ DECILES = Table(
 
 
 def _weights(report: ConflictReport) -> Iterator[dict[str, Any]]:
-    for ffn, found in sides(report):
-        if found.weights is not None:
-            yield {"ffn": ffn, "layer": None, **vars(found.weights)}
-            yield from ({"ffn": ffn, **vars(row)} for row in found.weights.layers)
+    for ffn, side in sides(report):
+        if side.weights is not None:
+            yield {"ffn": ffn, "layer": None, **vars(side.weights)}
+            yield from ({"ffn": ffn, **vars(row)} for row in side.weights.layers)
 
 
 WEIGHTS = Table(
@@ -324,9 +324,9 @@ WEIGHTS = Table(
 
 
 def _cosines(report: ConflictReport) -> Iterator[dict[str, Any]]:
-    """Each pair once, of the whole model only: the report has the layers."""
-    for ffn, found in sides(report):
-        for sample, row in enumerate(found.cosines.model):
+    """Yield each pair of samples once, for the whole model only: the cosines of layers are in the JSON report."""
+    for ffn, side in sides(report):
+        for sample, row in enumerate(side.cosines.model):
             for other, cosine in enumerate(row[:sample]):
                 yield {"ffn": ffn, "layer": None, "sample": sample, "other": other, "cosine": cosine}
 
@@ -344,7 +344,7 @@ def _published_columns(report: ConflictReport) -> Iterator[Column]:
             yield Column(f"{key}_historic", "This run", text, f"run.{key}_historic")
 
 
-# The published layers, next to those of a run of the published setting.
+# The published figures, next to those of this run if it has the published setting.
 PUBLISHED = Table("", _published, lambda report: tuple(_published_columns(report)))
 TABLES = (
     Table("summary", _summary),

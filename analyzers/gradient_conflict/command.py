@@ -1,4 +1,4 @@
-"""``mantissa conflict MODEL``."""
+"""The command ``mantissa conflict MODEL``."""
 
 import argparse
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, and write the one report."""
+    """Run the analysis and write its report. Returns the exit status."""
     prepare()
     idle = next(iter(given_options(options, TOPK_OPTIONS)), None)
     if idle is not None and options.ffn != "topk":
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _analysis(request: ConflictRequest) -> Iterator[Any]:
-    """The analysis; importing it takes seconds, during which the progress bar is there already."""
+    """Yield the items of the analysis. It is imported on first use, which takes seconds: the progress bar is already shown then."""
     from analyzers.gradient_conflict import analyze
 
     yield from analyze(request, Access(token=True, local=True))

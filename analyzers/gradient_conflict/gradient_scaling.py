@@ -1,4 +1,4 @@
-"""Powers of two that keep the squares of gradients in the range of float32 for losses of any size. No rate depends on them.
+"""Scaling by powers of two that keeps squared gradients within float32 for losses of any size. No rate depends on it.
 
 Axes: T tokens, F units, d width.
 """
@@ -15,15 +15,15 @@ from analyzers.language_models.layer_capture import Block
 # The largest product left[t, n] right[t, i] is scaled to about 2^30. Sums of it over 2^13 tokens, squared and summed over 2^14 inputs and
 # 2^15 units, stay below 2^127; the squares of products 2^-80 times as large are still normal numbers of float32.
 LARGEST = 30
-# Smaller numbers get this power, so that every factor is within float32.
+# A lower bound on the exponents of magnitudes, so that every scaling factor is within float32.
 _LEAST = -70
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Gram matrices are computed from gradients times 2^exponent: each ``right`` takes a part of the factor, its ``left`` the remainder.
+    """Scaling of gradients by 2^exponent before their Gram matrices: each ``right`` takes a part of the factor, its ``left`` the rest.
 
-    rights: by id, the power of two that scales a right to about 1. finite: whether all numbers are.
+    rights: by id of a right, the power of two that scales it to about 1. finite: whether all numbers are finite.
     """
 
     exponent: int = 0
@@ -32,7 +32,7 @@ class Scaling:
 
     @classmethod
     def of(cls, blocks: Sequence[Block]) -> "Scaling":
-        """For blocks whose Gram matrices are added."""
+        """Return the common scaling of blocks whose Gram matrices are added."""
         rights = {key: _largest(right) for key, right in {id(block.right): block.right for block in blocks}.items()}
         lefts = [_largest(block.left) for block in blocks]
         if not all(map(math.isfinite, (*rights.values(), *lefts))):
@@ -43,12 +43,12 @@ class Scaling:
 
 
 def scaled(numbers: Tensor, power: int, dtype: torch.dtype) -> Tensor:
-    """In ``dtype`` and times 2^power; the same tensor where that changes nothing."""
+    """Return ``numbers`` times 2^power in ``dtype``; the tensor itself if nothing changes."""
     return numbers.to(dtype) * 2.0**power if power else numbers.to(dtype)
 
 
 def _largest(matrix: Tensor) -> float:
-    """Of the magnitudes; NaN where one is."""
+    """Return the largest magnitude; NaN if the matrix contains NaN, 0 if it is empty."""
     if not matrix.numel():
         return 0.0
     low, high = torch.aminmax(matrix)
@@ -56,5 +56,5 @@ def _largest(matrix: Tensor) -> float:
 
 
 def _power(magnitude: float) -> int:
-    """The exponent of the next power of two above it."""
+    """Return the exponent of the next power of two above ``magnitude``, at least `_LEAST`."""
     return max(_LEAST, math.frexp(magnitude)[1]) if magnitude else _LEAST

@@ -1,9 +1,9 @@
-"""Gram matrices of per-sample gradients, one for each unit, from the captures of one backward pass; gradients exist for a chunk only.
+"""Gram matrices of per-sample gradients, one for each unit, from one backward pass; only a chunk of the gradients exists at a time.
 
 The gradient of unit n in sample s is g_s = sum over the tokens t of s of left[t, n] right[t]. Its Gram matrix (g_s . g_r) is computed
 either *direct*, from the g_s of a chunk of units, or from products between *tokens*: sum over t of s, u of r of left[t, n] K[t, u]
-left[u, n] with K = right right^T, which blocks with the same right share. The gradient of a unit is that of its blocks concatenated: their
-Grams add.
+left[u, n] with K = right right^T, which blocks with the same right share. The gradient of a unit concatenates those of its blocks, so
+that their Gram matrices add.
 
 Axes: T tokens, S samples, F units, n units of a chunk, d width.
 """
@@ -23,19 +23,19 @@ from analyzers.language_models.model_failures import not_finite
 
 Route = Literal["direct", "tokens"]
 
-# One elementwise addition or product takes about as long as this many in a matrix product: it is bound by memory.
+# An elementwise operation is bound by memory and takes about as long as this many operations in a matrix product.
 _ELEMENTWISE = 16
-# Matrix products are fastest with a multiple of this many units.
+# Matrix products are fastest if the number of units is a multiple of this.
 _ALIGNED = 64
-# (n, S, S) matrices computed from a chunk's Grams before the next chunk.
+# Number of (n, S, S) matrices derived from a chunk's Grams that exist at once.
 _DERIVED = 6
-# On a CPU a chunk takes about this much, which stays in the cache; but with fewer than `_ALIGNED` units products are slow.
+# A chunk of this size stays in a CPU's cache; products of fewer than `_ALIGNED` units are slow, so a chunk has at least that many.
 _CACHE_BYTES = 12 << 20
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """Blocks of the same units. counts: (S,), tokens of each sample, which are contiguous. scaling: of the gradients."""
+    """Blocks of the same units. counts: (S,), tokens of each sample, which are contiguous. scaling: applied to the gradients."""
 
     blocks: tuple[Block, ...]
     counts: tuple[int, ...]
@@ -43,40 +43,42 @@ class Group:
 
     @property
     def units(self) -> int:
-        """F."""
+        """The number of units, F."""
         return self.blocks[0].left.shape[1]
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the computation: float32, or float64 for captures in float64."""
+        """The dtype of the computation: float32, or float64 for captures in float64."""
         return torch.promote_types(self.blocks[0].left.dtype, torch.float32)
 
     @property
     def device(self) -> torch.device:
-        """Of all blocks."""
+        """The device of all blocks."""
         return self.blocks[0].left.device
 
     def rights(self) -> dict[int, Tensor]:
-        """By id: blocks with the same input share it."""
+        """Return the rights by id: blocks with the same input share one."""
         return {id(block.right): block.right for block in self.blocks}
 
 
 def groups(capture: LayerCapture, samples: int) -> list[Group]:
-    """The groups of a capture: all blocks of an FFN's neurons in one, each projection of an attention by itself.
+    """Split a capture into groups: one with all blocks of an FFN's neurons, or one for each attention projection.
 
     Raises InvalidCheckpoint if their gradients are not finite.
     """
     counts = tuple(torch.bincount(capture.sample, minlength=samples).tolist())
     alone = [(block,) for block in capture.blocks]
-    found = [Group(blocks, counts, Scaling.of(blocks)) for blocks in ([capture.blocks] if capture.of_neurons else alone)]
-    if not all(group.scaling.finite for group in found):
+    result = [Group(blocks, counts, Scaling.of(blocks)) for blocks in ([capture.blocks] if capture.of_neurons else alone)]
+    if not all(group.scaling.finite for group in result):
         raise not_finite(f"The model's gradients of layer {capture.layer}", capture.blocks[0].left.dtype)
-    return found
+    return result
 
 
 @dataclass(slots=True)
 class Cost:
-    """flops: multiplications and additions in matrix products; elementwise: outside of them; bytes: read and written by the products."""
+    """Cost of a route. flops: multiplications and additions in matrix products; elementwise: other operations; bytes: memory traffic of
+    the products.
+    """
 
     flops: int = 0
     elementwise: int = 0
@@ -84,18 +86,18 @@ class Cost:
 
     @property
     def weight(self) -> int:
-        """By which two routes are compared."""
+        """The estimated time, in flops, by which routes are compared."""
         return self.flops + _ELEMENTWISE * self.elementwise
 
     def add(self, times: int, rows: int, inner: int, columns: int, itemsize: int) -> None:
-        """Add ``times`` products (rows, inner) @ (inner, columns)."""
+        """Add the cost of ``times`` products (rows, inner) @ (inner, columns)."""
         self.flops += times * 2 * rows * inner * columns
         self.bytes += times * itemsize * (rows * inner + inner * columns + rows * columns)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the Gram matrices of a group are computed: the route, the units of each chunk, and the cost."""
+    """Plan for the Gram matrices of a group: the route, the number of units in each chunk, and the cost."""
 
     route: Route
     chunks: tuple[int, ...]
@@ -103,7 +105,7 @@ class Plan:
 
 
 def plan(group: Group, chunk_bytes: int, route: Literal["auto"] | Route = "auto") -> Plan:
-    """The cheaper route, or the one asked for, in chunks of at most ``chunk_bytes`` (if one unit fits into that)."""
+    """Plan the requested route, or the cheaper one for "auto", in chunks of at most ``chunk_bytes`` but at least one unit."""
     routes: tuple[Route, ...] = ("direct", "tokens") if route == "auto" else (route,)
     return min((_plan(each, group, chunk_bytes) for each in routes), key=lambda plan: plan.cost.weight)
 
@@ -116,13 +118,13 @@ def _plan(route: Route, group: Group, chunk_bytes: int) -> Plan:
     near = _CACHE_BYTES if group.device.type == "cpu" else chunk_bytes
     chunks = _chunks(group.units, max(1, min(chunk_bytes // unit, max(near // unit, _ALIGNED))))
     cost, tokens = Cost(), [count for count in counts if count]
-    if route == "direct":  # per-sample gradients, then all S^2 products between them
+    if route == "direct":  # Per-sample gradients, then all S^2 products between them.
         for width in widths:
             cost.add(group.units, samples, width, samples, itemsize)
             for units, count in product(chunks, tokens):
                 cost.add(1, units, count, width, itemsize)
         return Plan(route, chunks, cost)
-    # Products between the tokens of a sample and all from it on, then weighted by each unit's lefts at the two.
+    # Products of each sample's tokens with its own and all later tokens, then weighted by each unit's lefts at both tokens.
     for count, remaining in zip(tokens, reversed([*accumulate(reversed(tokens))]), strict=True):
         for right in group.rights().values():
             cost.add(1, remaining, right.shape[1], count, itemsize)
@@ -133,7 +135,7 @@ def _plan(route: Route, group: Group, chunk_bytes: int) -> Plan:
 
 
 def _chunks(units: int, most: int) -> tuple[int, ...]:
-    """Chunks of about the same size; large ones of a multiple of `_ALIGNED`."""
+    """Return chunk sizes of at most ``most`` units, about equal; large ones are multiples of `_ALIGNED`."""
     most = max(1, min(units, most))
     most -= most % _ALIGNED if most > _ALIGNED else 0
     size = -(-units // -(-units // most))
@@ -142,7 +144,7 @@ def _chunks(units: int, most: int) -> tuple[int, ...]:
 
 
 class Products:
-    """Computes the Gram matrices of a group chunk by chunk."""
+    """Computation of the Gram matrices of a group, chunk by chunk."""
 
     def __init__(self, group: Group, planned: Plan) -> None:
         self.chunks = _slices(planned.chunks)
@@ -150,7 +152,7 @@ class Products:
         self._direct = planned.route == "direct"
         self._rights = {key: scaled(right, group.scaling.rights.get(key, 0), group.dtype) for key, right in group.rights().items()}
         self._rows = [(sample, rows) for sample, rows in enumerate(_slices(group.counts)) if group.counts[sample]]
-        # Of each sample with itself and all that follow it: the other half of the matrix is the same.
+        # Products of each sample with itself and all later samples only, because the matrix is symmetric.
         self._between: dict[int, list[Tensor]] = {}
         if not self._direct:
             self._between = {key: [right[rows.start :] @ right[rows].t() for _, rows in self._rows] for key, right in self._rights.items()}
@@ -158,9 +160,9 @@ class Products:
         self._buffer: Tensor | None = None
 
     def grams(self, units: slice, weights: WeightSums | None = None) -> dict[str, Tensor]:
-        """By block, the Gram matrices (n, S, S) of ``units``, one of ``chunks``: float32 (float64 for captures in float64).
+        """Return, by block, the Gram matrices (n, S, S) of ``units``, one of ``chunks``, in float32 (float64 for captures in float64).
 
-        All are of gradients times 2^``group.scaling.exponent``. On the direct route the single weights are added to ``weights``.
+        The gradients are scaled by 2^``group.scaling.exponent``. On the direct route the individual weights are added to ``weights``.
         """
         grams, exponent = {}, self._group.scaling.exponent
         for block in self._group.blocks:
@@ -176,7 +178,7 @@ class Products:
         return grams
 
     def _per_sample(self, left: Tensor, right: Tensor) -> Tensor:
-        """(n, S, d): the gradient of each unit in each sample; overwritten by the next call."""
+        """Return the gradient of each unit in each sample, (n, S, d), in a buffer that the next call overwrites."""
         counts, numbers = self._group.counts, left.shape[1] * len(self._group.counts) * right.shape[1]
         if self._buffer is None or self._buffer.numel() < numbers:
             self._buffer = left.new_empty(numbers)
@@ -194,7 +196,7 @@ class Products:
         return gradients
 
     def _by_tokens(self, left: Tensor, between: Sequence[Tensor]) -> Tensor:
-        """(n, S, S) from the products between tokens."""
+        """Return Gram matrices (n, S, S) from the products between tokens."""
         samples = len(self._group.counts)
         gram = left.new_zeros(left.shape[1], samples, samples)
         for (sample, rows), products in zip(self._rows, between, strict=True):

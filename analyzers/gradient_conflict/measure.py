@@ -1,4 +1,4 @@
-"""From the sums over a model's layers to a `Measurement`, and from two of them to the effect of a top-k FFN."""
+"""Computes a `Measurement` from the sums over a model's layers, and the effect of a top-k FFN from two sets of sums."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -16,17 +16,17 @@ from analyzers.gradient_conflict.sample_pairs import FloatArray, Thresholds
 from analyzers.gradient_conflict.summaries import Cosines, Dominance, LayerCosines, LayerRow, LayerWeights, Measurement, ModelRow, Weights
 from analyzers.gradient_conflict.weight_signs import WeightSums
 
-# A GPU has less cache for its speed than a CPU: the same chunk would keep it waiting for orders.
+# A GPU needs larger chunks: with a CPU's, launching kernels would take longer than running them.
 _GPU_CHUNKS = 8
 
 
 def chunk_bytes(device: str) -> int:
-    """Per-sample gradients held at a time on "cpu" or "cuda"."""
+    """Return the bytes of per-sample gradients to hold at a time on ``device``, "cpu" or "cuda"."""
     return limits.GRAM_CHUNK_BYTES * (_GPU_CHUNKS if device == "cuda" else 1)
 
 
 def measurement(collected: Collector, settings: Settings) -> Measurement:
-    """All results for one kind of FFN."""
+    """Compute all results for one kind of FFN."""
     layers, thresholds = collected.layers, settings.thresholds
     model = model_sums(layers)
     gram = model.sums[ALL].gram
@@ -43,12 +43,12 @@ def measurement(collected: Collector, settings: Settings) -> Measurement:
 
 
 def layer_rates(layers: Sequence[LayerSums]) -> tuple[LayerRate, ...]:
-    """Their conflict rates, for progress."""
+    """Return the layers' conflict rates, for progress."""
     return tuple(LayerRate(layer=each.layer, conflict_rate=pair_share(each.sums[ALL].below, each.sums[ALL].valid)) for each in layers)
 
 
 def units_of(request: ConflictRequest, collected: Collector, experts: int | None, topk: TopK | None) -> Units:
-    """What was measured. experts: of a layer; topk: the FFN that was asked for."""
+    """Describe the measured units. experts: number in a layer; topk: the requested top-k FFN, if any."""
     names = (name for layer in collected.layers for name in layer.sums)
     return Units(
         variant=request.ffn,
@@ -62,7 +62,7 @@ def units_of(request: ConflictRequest, collected: Collector, experts: int | None
 
 
 def work_of(collected: Sequence[Collector]) -> Work:
-    """The work for all of them."""
+    """Sum the work of several collections."""
     return Work(
         flops=sum(each.flops for each in collected),
         bytes=sum(each.bytes for each in collected),
@@ -72,7 +72,7 @@ def work_of(collected: Sequence[Collector]) -> Work:
 
 
 def model_sums(layers: Sequence[LayerSums]) -> LayerSums:
-    """All layers as one; its layer number is meaningless."""
+    """Sum all layers into one, whose layer number is meaningless."""
     units, weights = reduce(add, (layer.units for layer in layers)), reduce(add, (layer.weights for layer in layers))
     names = dict.fromkeys(name for layer in layers for name in layer.sums)
     sums = {name: reduce(add, (layer.sums[name] for layer in layers if name in layer.sums)) for name in names}
@@ -80,7 +80,7 @@ def model_sums(layers: Sequence[LayerSums]) -> LayerSums:
 
 
 def differences(first: Sequence[LayerSums], second: Sequence[LayerSums]) -> tuple[Difference, ...]:
-    """First minus second, on the same samples: the model (layer null), then each layer, the last first."""
+    """Subtract ``second`` from ``first``, measured on the same samples: for the model (layer null), then layer by layer, the last first."""
     sides: list[tuple[int | None, LayerSums, LayerSums]] = [(None, model_sums(first), model_sums(second))]
     sides += [(one.layer, one, other) for one, other in zip(first, second, strict=True)]
     return tuple(_difference(layer, one, other) for layer, one, other in sides)

@@ -1,4 +1,4 @@
-"""Neuron by neuron: a row of figures for every unit, and the cosines between samples of those that conflict most and least.
+"""Table with a row for every unit, and the cosines between samples for the units that conflict most and least.
 
 Axes: n units of a chunk, F units of a layer, expert or projection, S samples.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
 SHOWN = 8
-"""Of the most, and as many of the least conflicted units, the cosines between samples are kept, if `limits.NEURON_COSINES` allows."""
+"""Number of most (and of least) conflicted units whose cosines between samples are stored, as far as `limits.NEURON_COSINES` allows."""
 _NONE = -1
 _FLOATS = ("mean_activation", "conflict_rate", "magnitude_similarity", "mean_cosine", "top_share", "effective_samples")
 _COLUMNS = np.dtype(
@@ -31,7 +31,7 @@ _COLUMNS = np.dtype(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Candidate:
-    """A unit that may be among those shown. key: smaller is first. cosines: (S, S), NaN where a pair does not count."""
+    """A unit that may be shown. key: smaller is first. cosines: (S, S), NaN for pairs that do not count."""
 
     key: tuple[float, float]
     row: Any
@@ -39,10 +39,10 @@ class _Candidate:
 
 
 class NeuronTable:
-    """A row for every unit, 48 bytes each, of one layer, expert or projection after the other. gamma: as of the request.
+    """Table of all units, 48 bytes each, filled by one layer, expert or projection after the other. gamma: as in the request.
 
-    Units are ranked by conflict rate, then by mean cosine, if at least half of all pairs of samples count in them: a rate of a few pairs
-    says little.
+    Units are ranked by conflict rate, then by mean cosine. Only units in which at least half of all pairs of samples count are ranked,
+    because a rate over a few pairs says little.
     """
 
     def __init__(self, samples: int, gamma: float) -> None:
@@ -57,14 +57,14 @@ class NeuronTable:
         self._activation: FloatArray | None = None
 
     def begin(self, layer: int, expert: int | None, block: str | None, activity: Tensor | None, tokens: Tensor) -> None:
-        """The next units. block: of a projection, None for neurons. activity, tokens: as of `LayerCapture`."""
+        """Begin the next layer, expert or projection. block: the projection's, None for neurons. activity, tokens: as in `LayerCapture`."""
         if block is not None and block not in self._blocks:
             self._blocks.append(block)
         self._where = (layer, _NONE if expert is None else expert, _NONE if block is None else self._blocks.index(block))
         self._activation = None if activity is None else (activity.double().sum(0) / tokens.sum()).cpu().numpy()
 
     def add(self, units: slice, pairs: Pairs) -> None:
-        """Add a chunk of them."""
+        """Add a chunk of the current units."""
         rows = np.zeros(pairs.gram.shape[1], _COLUMNS)
         rows["layer"], rows["expert"], rows["block"] = self._where
         rows["neuron"] = np.arange(units.start, units.start + len(rows))
@@ -77,7 +77,7 @@ class NeuronTable:
             self._least = self._best(self._least, rows, pairs, _least_first(rows))
 
     def _best(self, known: list[_Candidate], rows: Any, pairs: Pairs, keys: Sequence[FloatArray]) -> list[_Candidate]:
-        """The first `_shown` of those known and of a chunk; cosines are copied only of these."""
+        """Return the first `_shown` units among ``known`` and a chunk; cosines are copied only for units that enter."""
         last = known[-1].key if len(known) == self._shown else (np.inf, np.inf)
         order = np.lexsort(keys[::-1])
         added = [
@@ -88,7 +88,7 @@ class NeuronTable:
         return sorted([*known, *added], key=lambda each: each.key)[: self._shown]
 
     def summary(self) -> Neurons:
-        """For the report: at most `limits.REPORT_NEURONS` of the most, and as many of the least conflicted units, none of them twice."""
+        """Summarize for the report: up to `limits.REPORT_NEURONS` of the most and of the least conflicted units, none in both lists."""
         rows = self.rows()
         ranked = rows[rows["pairs"] >= self._fewest]
         most = np.lexsort(_most_first(ranked)[::-1])[: min(limits.REPORT_NEURONS, (len(ranked) + 1) // 2)]
@@ -104,11 +104,11 @@ class NeuronTable:
         )
 
     def rows(self) -> Any:
-        """All rows, a structured array."""
+        """Return all rows as a structured array."""
         return np.concatenate(self._parts) if self._parts else np.zeros(0, _COLUMNS)
 
     def frame(self) -> "pandas.DataFrame":
-        """All rows, the columns of `NeuronRow`, those of the last layer first."""
+        """Return all rows with the columns of `NeuronRow`, in the order measured: the last layer first."""
         import pandas
 
         rows = self.rows()
@@ -134,7 +134,7 @@ class NeuronTable:
 
 
 def _figures(pairs: Pairs, gamma: float) -> dict[str, FloatArray]:
-    """(n,) each; NaN where a unit has no pair, or no gradient."""
+    """Compute a unit's statistics by column, (n,) each; NaN for a unit without pairs or without gradients."""
     counted = pairs.counted.sum(0).double()
     number = counted * (counted - 1) / 2
     squares = torch.where(pairs.squares > SMALLEST_SQUARE, pairs.squares, 0).double()
@@ -154,7 +154,7 @@ def _figures(pairs: Pairs, gamma: float) -> dict[str, FloatArray]:
 
 
 def _most_first(rows: Any) -> tuple[FloatArray, FloatArray]:
-    """Keys to sort by: a large conflict rate first, then a small mean cosine; units without pairs last."""
+    """Return sort keys: large conflict rates first, then small mean cosines; units without pairs last."""
     return -rows["conflict_rate"].astype(float), rows["mean_cosine"].astype(float)
 
 
@@ -163,12 +163,12 @@ def _least_first(rows: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def _cosines(pairs: Pairs, unit: int) -> FloatArray:
-    """(S, S)."""
+    """Return the cosines (S, S) of one unit; NaN for pairs that do not count."""
     present = pairs.counted[:, unit].double().cpu().numpy()
-    found = np.diag(np.where(present > 0, 1.0, np.nan))
+    cosines = np.diag(np.where(present > 0, 1.0, np.nan))
     first, second = np.triu_indices(len(present), 1)
-    found[first, second] = found[second, first] = pairs.cosines[:, unit].double().clamp(-1, 1).cpu().numpy()
-    return found
+    cosines[first, second] = cosines[second, first] = pairs.cosines[:, unit].double().clamp(-1, 1).cpu().numpy()
+    return cosines
 
 
 def _place(row: Any) -> tuple[int, ...]:
@@ -176,5 +176,5 @@ def _place(row: Any) -> tuple[int, ...]:
 
 
 def _number(value: Any) -> float | None:
-    """The shortest decimal that is this float32; None for NaN."""
+    """Convert a float32 to the float with its shortest decimal representation; None for NaN."""
     return None if np.isnan(value) else float(str(value))

@@ -1,4 +1,4 @@
-"""Gradient conflict: model and text -> one backward pass -> Gram matrices layer by layer -> rates -> report."""
+"""Steps of the analysis: model and text -> one backward pass -> Gram matrices layer by layer -> rates -> report."""
 
 import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -29,7 +29,7 @@ from analyzers.language_models.prompt_templates import Template, resolved
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.thread_calls import call_in_thread
 
-CHECKED = 16  # tokens for which the logits are compared with the model's own
+CHECKED = 16  # Tokens on which the logits computed for the loss are compared with the model's own.
 
 _OPTIONS = {"samples", "choice", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn", "weights", "attention", "seed"}
 
@@ -42,9 +42,9 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """The resolved run. layers: of the model; measured: those with units; converted: those with a top-k FFN, all with the same ``mask``.
+    """The resolved run. layers: number in the model; measured: number with units; converted: layers with a top-k FFN, sharing ``mask``.
 
-    checkpointing: requested, or necessary because memory is short; whole: see `capture.run`, for a model of which only a layer fits.
+    checkpointing: requested, or necessary because memory is short; whole: as in `capture.run`, for an offloaded model.
     """
 
     request: ConflictRequest
@@ -62,8 +62,11 @@ class Pipeline:
 
     @classmethod
     def of(cls, request: ConflictRequest, opened: OpenModel, text: Instructions) -> "Pipeline":
-        """Raises InvalidData for fewer than two samples; InvalidRequest where no layer has the units asked for; what `OpenModel.check`
-        raises."""
+        """Resolve a request for an opened model.
+
+        Raises InvalidData for fewer than two samples, InvalidRequest if no layer has the requested units, and the errors of
+        `OpenModel.check`.
+        """
         template = None if request.token_ids else resolved(request.template, opened.tokenizer)
         longest = min(request.max_length, opened.context or request.max_length)
         encoded = encode(opened.tokenizer, text.pairs, longest, template) if template else request.encoded(opened)
@@ -92,7 +95,7 @@ class Pipeline:
         return cls(request, encoded, template, batch, settings, layers, measured, experts, chosen, mask, checkpointing, whole)
 
     def measure(self, model: nn.Module, masks: Mapping[int, Mask], done: int) -> Generator[Progress, None, _Measured]:
-        """One forward and one backward pass. done: layers before it, counted in both directions."""
+        """Run one forward and one backward pass. done: layers of earlier passes, counted in both directions."""
         request = self.request
         total = (self.layers + self.measured) * (1 if request.ffn == "original" else 2)
         what = "top-k FFN" if masks else "original FFN" if request.ffn == "topk" else "gradients"
@@ -111,7 +114,7 @@ class Pipeline:
             before = len(collected.layers)
             collected.add(capture)
             note = f"{what}: layer {capture.layer}"
-            del capture  # or it would live on while the next layer runs
+            del capture  # Frees it before the next layer runs.
             if len(collected.layers) > before:
                 rates = layer_rates(collected.layers[:before])
                 yield MeasuredProgress(done=done + before, total=total, unit="layers", note=note, rates=rates)
@@ -121,11 +124,11 @@ class Pipeline:
         return _Measured(collected, tuple(passed.losses.double().tolist()))
 
     def report(self, opened: OpenModel, text: Instructions, original: _Measured, topk: _Measured | None, timing: Timing) -> ConflictReport:
-        """The report."""
-        request, asked = self.request, topk or original
-        found = measurement(asked.collected, self.settings)
+        """Build the report."""
+        request, requested = self.request, topk or original
+        results = measurement(requested.collected, self.settings)
         topk_ffn = described(request, self.converted, self.mask) if request.ffn == "topk" else None
-        units = units_of(request, asked.collected, self.experts, topk_ffn)
+        units = units_of(request, requested.collected, self.experts, topk_ffn)
         data = DataFacts(
             source=text.source,
             commit=text.commit,
@@ -150,27 +153,27 @@ class Pipeline:
             tau=self.settings.thresholds.tau,
             samples=tuple(
                 Sample(row=row, loss=loss, **asdict(encoded))
-                for row, encoded, loss in zip(text.rows, self.encoded, asked.losses, strict=True)
+                for row, encoded, loss in zip(text.rows, self.encoded, requested.losses, strict=True)
             ),
-            **dict(found),
+            **dict(results),
             original=unchanged,
             differences=of_topk,
             work=work_of([each.collected for each in (original, topk) if each is not None]),
-            statement=statement(request, found, unchanged, units, of_topk, data),
-            notes=tuple(filter(None, (text.note, *notes(request, found, data, opened, self.layers, self.checkpointing)))),
+            statement=statement(request, results, unchanged, units, of_topk, data),
+            notes=tuple(filter(None, (text.note, *notes(request, results, data, opened, self.layers, self.checkpointing)))),
             timing=timing,
             environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
 
     def _resolved(self, opened: OpenModel, text: Instructions) -> dict[str, Any]:
-        """See `TokensRequest.resolved`; and the template, where it is not the one that would be chosen."""
+        """Return the content of the report's id: `ModelRequest.resolved`, and the template if it is not the one that "auto" chooses."""
         options = _OPTIONS | set(TOPK_OPTIONS if self.request.ffn == "topk" else ())
         named = self.request.resolved(opened, text.source, text.commit, options)
         return named | ({"template": self.template} if self.template and self.template != resolved("auto", opened.tokenizer) else {})
 
 
 def _needs_checkpointing(opened: OpenModel, batch: Batch, requested: bool, extra: int) -> bool:
-    """Whether activations must be recomputed. Raises what `OpenModel.check` raises."""
+    """Tell whether activations must be recomputed. Raises the errors of `OpenModel.check`."""
     if not requested:
         try:
             opened.check(batch, extra=extra)
@@ -186,7 +189,7 @@ def _units(request: ConflictRequest, model: nn.Module) -> Sequence[FFN | Attenti
 
 
 def order(encoded: Sequence[Encoded], seed: int) -> tuple[int, ...]:
-    """A random order of the samples that depends on their tokens and the seed, not on their positions."""
+    """Return a random order of the samples that depends on their tokens and the seed, not on their positions."""
 
     def key(number: int) -> tuple[str, int]:
         each = encoded[number]
@@ -196,10 +199,11 @@ def order(encoded: Sequence[Encoded], seed: int) -> tuple[int, ...]:
 
 
 def text_of(request: ConflictRequest, access: Access) -> Instructions:
+    """Return the samples that a request names or contains, before tokenization."""
     if request.token_ids:
         return request.instructions()
     if not request.pairs:
         return instruction_pairs(request.data, access, request.samples, choice=request.choice, seed=request.seed)
     pairs = tuple(Pair(each.instruction, each.input, each.output) for each in request.pairs)
-    found = chosen_pairs(pairs, "pairs", None, request.samples, request.choice, request.seed)
-    return replace(found, commit=digest(found.pairs))
+    chosen = chosen_pairs(pairs, "pairs", None, request.samples, request.choice, request.seed)
+    return replace(chosen, commit=digest(chosen.pairs))

@@ -1,10 +1,10 @@
-"""The one published run of this measurement: Llama-2-7B with a top-k FFN in its last layer, 50 samples of Alpaca.
+"""The published run of this measurement: Llama-2-7B with a top-k FFN in the last layer, 50 samples of Alpaca.
 
 reference/gradient_conflict_llama2_7b_topk.csv has, per layer, the magnitude similarity and the conflict rate as the notebook counts them:
-ordered pairs of samples, each with itself included, and gamma 0. The rate is that of the pairs whose norms are both above 0; the similarity
-is the mean over all pairs, NaN where that is 0/0 for one. From ZeroYuHuang/DynamicK-Tuning, analysis_grads.ipynb, which
-draws the rows of tatsu-lab/alpaca by ``random.seed(10)``, lays every one out with the template that has an input, does not truncate, takes
-the mean loss over the answer's tokens, and runs in float32 on a CPU; the mask keeps 1,376 of 11,008 neurons by their gate.
+over ordered pairs of samples, including each sample with itself, with gamma 0. The rate is over pairs whose norms are both above 0; the
+similarity is the mean over all pairs, NaN if one of them is 0/0. Source: ZeroYuHuang/DynamicK-Tuning, analysis_grads.ipynb, which draws
+the rows of tatsu-lab/alpaca by ``random.seed(10)``, formats every row with the template that has an input, does not truncate, takes the
+mean loss over the answer's tokens, and runs in float32 on a CPU; the mask keeps 1,376 of 11,008 neurons, ranked by gate.
 """
 
 import csv
@@ -32,14 +32,14 @@ SETTING: Mapping[str, Any] = {
     "ffn": "topk",
     "dtype": "float32",
 }
-"""The published run as fields of a request; the others are at their defaults."""
+"""The published run as fields of a request; all other fields are at their defaults."""
 MIRRORS = frozenset({SETTING["model"], "NousResearch/Llama-2-7b-hf"})
-"""Repositories of the same weights."""
+"""Repositories with the same weights."""
 _TABLE = Path(__file__).parent / "reference" / "gradient_conflict_llama2_7b_topk.csv"
 
 
 class PublishedRow(Record):
-    """One layer; a similarity of NaN in the source is null."""
+    """The published figures of one layer; a similarity that is NaN in the source is null."""
 
     layer: int
     magnitude_similarity: float | None
@@ -48,7 +48,7 @@ class PublishedRow(Record):
 
 @cache
 def published() -> tuple[PublishedRow, ...]:
-    """The 32 layers, in order."""
+    """Return the rows of the 32 layers, in order."""
     with _TABLE.open(newline="", encoding="utf-8") as file:
         return tuple(
             PublishedRow(
@@ -62,9 +62,9 @@ def published() -> tuple[PublishedRow, ...]:
 
 
 def departures(report: "ConflictReport") -> tuple[str, ...]:
-    """What differs between a run and the published one, in words; empty where the figures are comparable.
+    """Name the differences between a run and the published one; empty if the figures are comparable.
 
-    What cannot change those figures does not count: gamma, floor, weights, attention, device, checkpointing.
+    Settings that cannot change the published figures are ignored: gamma, floor, weights, attention, device, checkpointing.
     """
     data, ffn, request = report.data, report.ffn, report.request
     topk = None if ffn.topk is None else (ffn.topk.select, ffn.topk.share_of_width, ffn.topk.layers)
@@ -83,7 +83,7 @@ def departures(report: "ConflictReport") -> tuple[str, ...]:
 
 
 def comparable(report: "ConflictReport") -> bool:
-    """Whether a run is of the published setting."""
+    """Tell whether a run has the published setting."""
     return not departures(report)
 
 

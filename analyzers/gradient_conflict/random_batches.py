@@ -1,4 +1,6 @@
-"""Batch by batch: do the gradients of random batches still conflict? With averages A (m, S), the Gram matrix of batches is A G A^T.
+"""Conflict between random batches: do averages over several samples still conflict?
+
+With averaging weights A (m, S) and the samples' Gram matrix G, the Gram matrix of the batches is A G A^T.
 
 Axes: n units of a chunk, S samples, D draws, m batches of a draw.
 """
@@ -21,14 +23,14 @@ DRAWS = 4
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Partition:
-    """One draw: the samples in batches of one size, (m, size); a remainder is in none."""
+    """One draw: a partition of the samples into batches, members (m, size); a remainder is left out."""
 
     size: int
     members: npt.NDArray[np.int64]
 
 
 def partitions(order: Sequence[int], seed: int) -> list[Partition]:
-    """Draws of sizes 2, 4, 8, ... up to half of the samples, from their ``order`` and the seed."""
+    """Draw partitions into batches of 2, 4, 8, ... up to half of the samples, from their ``order`` and the seed."""
     number, random = len(order), np.random.default_rng(seed)
     draws, size = [], 2
     while 2 * size <= number:
@@ -41,24 +43,24 @@ def partitions(order: Sequence[int], seed: int) -> list[Partition]:
 
 @dataclass(slots=True)
 class BatchSums:
-    """Over units and draws, by size: pairs of batches that count, those in conflict, and the sum of their cosines."""
+    """Sums over units and draws, by batch size: pairs of batches that count, pairs in conflict, and cosines."""
 
     partitions: Sequence[Partition]
     gamma: float
     sums: dict[int, FloatArray] = field(default_factory=dict)
 
     def add(self, gram: Tensor) -> None:
-        """Add units (n, S, S)."""
+        """Add the Gram matrices of some units, (n, S, S)."""
         for size, members in self._members().items():
             self.sums[size] = self.sums.get(size, np.zeros(3)) + _pair_sums(gram, members, self.gamma)
 
     def _members(self) -> dict[int, npt.NDArray[np.int64]]:
-        """By size, (D, m, size) of its draws."""
+        """Return the members of the draws by batch size, (D, m, size)."""
         sizes = dict.fromkeys(each.size for each in self.partitions)
         return {size: np.stack([each.members for each in self.partitions if each.size == size]) for size in sizes}
 
     def rows(self, whole: FloatArray) -> tuple[BatchRow, ...]:
-        """The curve. whole: (S, S), the Gram matrix of the whole model's gradients."""
+        """Return the rates by batch size. whole: (S, S), the Gram matrix of the whole model's gradients."""
         of_whole = BatchSums(self.partitions, self.gamma)
         size = np.trace(whole)
         of_whole.add(torch.from_numpy(whole * (4.0**LARGEST / size) if size > 0 else whole)[None])
@@ -73,15 +75,15 @@ class BatchSums:
 
 
 def _pair_sums(gram: Tensor, members: npt.NDArray[np.int64], gamma: float) -> FloatArray:
-    """What units (n, S, S) add to ``sums`` of one size, members (D, m, size)."""
+    """Return the contribution of units (n, S, S) to the sums of one batch size, members (D, m, size)."""
     samples, (number, batches, size) = gram.shape[-1], members.shape
     averages = np.zeros((number, batches, samples))
     np.put_along_axis(averages, members, 1 / size, axis=2)
     weights = torch.from_numpy(averages).to(gram)
     half = (gram @ weights.flatten(0, 1).t()).view(-1, samples, number, batches).permute(0, 2, 1, 3)
     pairs = Pairs(packed((weights @ half).flatten(0, 1)), batches)
-    each = torch.stack([pairs.valid, pairs.below(gamma).sum(1), pairs.cosines.nansum(1)])
-    sums: FloatArray = each.sum(1, dtype=torch.float64).cpu().numpy()
+    by_pair = torch.stack([pairs.valid, pairs.below(gamma).sum(1), pairs.cosines.nansum(1)])
+    sums: FloatArray = by_pair.sum(1, dtype=torch.float64).cpu().numpy()
     return sums
 
 

@@ -1,8 +1,8 @@
-"""From sums over units to rates, with the range that rounding leaves open and 95 % intervals by the delete-one jackknife.
+"""Rates from sums over units, with the range that rounding leaves open and 95 % intervals by the delete-one jackknife.
 
-Pairs of samples are not independent, samples are: each is left out in turn, with all of its pairs.
-Axes: S samples, P pairs of them (`sample_pairs`). gram: (S, S) float64, symmetric: the Gram matrix of a layer, or of the model, whose units
-together are one gradient per sample.
+Samples are independent, pairs of samples are not: the jackknife leaves out one sample at a time, with all of its pairs.
+Axes: S samples, P pairs of them (`sample_pairs`). gram: (S, S) float64, symmetric: the Gram matrix of a layer or of the model, in which
+the gradients of all units are concatenated to one gradient per sample.
 """
 
 import math
@@ -15,22 +15,22 @@ from analyzers.gradient_conflict.summaries import Rates, SampleDominance, Undeci
 from analyzers.numerics import student_t
 from analyzers.records import Interval
 
-# Error of the cosines of gradients where the model ran in this format; in bfloat16 most cosines of unrelated pairs are smaller.
+# Error of the cosines of gradients by the model's dtype; in bfloat16 it exceeds most cosines of unrelated pairs.
 TAU = {"float64": 1e-9, "float32": 1e-3, "float16": 5e-3, "bfloat16": 2e-2}
 
-# As with the units that these are sums of.
+# The threshold of single units, `SMALLEST_SQUARE`, relative to the largest squared norm.
 _SMALLEST_SHARE = SMALLEST_SQUARE / 4.0**LARGEST
-FEWEST = 4  # samples; with 3 each rate without one of them would be that of a single pair
+FEWEST = 4  # Samples for an interval: with 3, each delete-one rate would rest on a single pair.
 
 
-def pair_share(found: FloatArray, counted: FloatArray) -> float | None:
-    """Sum of ``found`` divided by that of ``counted``, both (P,); None without pairs."""
-    return float(found.sum() / counted.sum()) if counted.sum() > 0 else None
+def pair_share(part: FloatArray, counted: FloatArray) -> float | None:
+    """Return sum(``part``) / sum(``counted``), both (P,); None without pairs."""
+    return float(part.sum() / counted.sum()) if counted.sum() > 0 else None
 
 
-def share_interval(found: FloatArray, counted: FloatArray, low: float = 0.0, high: float = 1.0) -> Interval | None:
-    """The interval of `pair_share`, within [low, high]; None with fewer than 4 samples, or if all pairs share a sample."""
-    estimate, without = pair_share(found, counted), _without_each(found, counted)
+def share_interval(part: FloatArray, counted: FloatArray, low: float = 0.0, high: float = 1.0) -> Interval | None:
+    """Return the interval of `pair_share`, clipped to [low, high]; None with fewer than 4 samples, or if all pairs share a sample."""
+    estimate, without = pair_share(part, counted), _without_each(part, counted)
     if estimate is None or without is None:
         return None
     half = half_width(without)
@@ -38,7 +38,7 @@ def share_interval(found: FloatArray, counted: FloatArray, low: float = 0.0, hig
 
 
 def difference_interval(first: tuple[FloatArray, FloatArray], second: tuple[FloatArray, FloatArray]) -> Interval | None:
-    """The interval of the first `pair_share` minus the second, on the same samples: each is left out of both at once."""
+    """Return the interval of the first `pair_share` minus the second, leaving each sample out of both at once."""
     estimates = pair_share(*first), pair_share(*second)
     without = _without_each(*first), _without_each(*second)
     if estimates[0] is None or estimates[1] is None or without[0] is None or without[1] is None:
@@ -48,30 +48,30 @@ def difference_interval(first: tuple[FloatArray, FloatArray], second: tuple[Floa
 
 
 def half_width(without: FloatArray) -> float:
-    """(S,) estimates, each without one sample: Student's t times sqrt((S-1)/S sum (estimate - mean)^2)."""
+    """Return Student's t times sqrt((S-1)/S sum (estimate - mean)^2). without: (S,), the estimates without one sample each."""
     number = len(without)
     variance = (number - 1) / number * np.square(without - without.mean()).sum()
     return float(student_t(number - 1) * np.sqrt(variance))
 
 
-def _without_each(found: FloatArray, counted: FloatArray) -> FloatArray | None:
-    """(S,): `pair_share` without one sample; None with fewer than 4 of them, or where no pair would be left."""
+def _without_each(part: FloatArray, counted: FloatArray) -> FloatArray | None:
+    """Return the S values of `pair_share` without one sample; None with fewer than 4 samples, or if no pair would be left."""
     of_each = _of_each_sample(counted)
     left = counted.sum() - of_each
     if len(of_each) < FEWEST or not (left > 0).all():
         return None
-    return np.asarray((found.sum() - _of_each_sample(found)) / left)
+    return np.asarray((part.sum() - _of_each_sample(part)) / left)
 
 
 def _of_each_sample(values: FloatArray) -> FloatArray:
-    """(P,) -> (S,): the sum over the pairs that a sample is in."""
+    """Sum values of pairs (P,) over the pairs of each sample, (S,)."""
     samples = (1 + math.isqrt(1 + 8 * len(values))) // 2
     first, second = np.triu_indices(samples, 1)
     return np.asarray(np.bincount(first, values, samples) + np.bincount(second, values, samples))
 
 
 def rates(sums: PairSums) -> Rates:
-    """Over all units and pairs of ``sums``."""
+    """Compute the rates over all units and pairs of ``sums``."""
     return Rates(
         pairs=int(sums.valid.sum()),
         conflict_rate=pair_share(sums.below, sums.valid),
@@ -86,24 +86,24 @@ def rates(sums: PairSums) -> Rates:
 
 
 def undecided(low: FloatArray, high: FloatArray, valid: FloatArray) -> Undecided:
-    """Shares of ``valid``, all three (P,): of pairs below gamma - tau, and below gamma + tau."""
+    """Return the shares of ``valid`` with a cosine below gamma - tau (``low``) and below gamma + tau (``high``); all three (P,)."""
     below, above = pair_share(low, valid), pair_share(high, valid)
     return Undecided(low=below, high=above, share=None if below is None or above is None else above - below)
 
 
 def clipped(cosine: float | None) -> float | None:
-    """Within [-1, 1], which rounding may leave."""
+    """Clip a cosine to [-1, 1], which rounding may exceed."""
     return None if cosine is None else min(1.0, max(-1.0, cosine))
 
 
 def _historic_rate(sums: PairSums) -> float | None:
-    """Of the ordered pairs whose gradients are both above 0, each sample with itself included: the share with cos < 0."""
+    """Return the share with cos < 0 of the ordered pairs with nonzero gradients, including each sample with itself."""
     total = 2 * sums.valid_of_all.sum() + len(sums.gram) * sums.units - sums.zeros
     return float(2 * sums.historic.sum() / total) if total else None
 
 
 def _historic_similarity(sums: PairSums) -> float | None:
-    """Mean over all S x S ordered pairs; as published it is not a number where one sample has no gradient: 0/0 of it with itself."""
+    """Return the mean over all S x S ordered pairs; None if a sample has no gradient: as published this is 0/0, of it with itself."""
     samples = len(sums.gram)
     if not sums.units or sums.zeros:
         return None
@@ -111,7 +111,7 @@ def _historic_similarity(sums: PairSums) -> float | None:
 
 
 def whole(gram: FloatArray, thresholds: Thresholds) -> Whole:
-    """Rates between samples, and how their gradients add up."""
+    """Compute the rates between samples' whole gradients, and the statistics of their sum."""
     first, second = np.triu_indices(len(gram), 1)
     values, squares = cosines(gram)[first, second], np.diag(gram)
     counted = np.isfinite(values).astype(np.float64)
@@ -133,7 +133,7 @@ def whole(gram: FloatArray, thresholds: Thresholds) -> Whole:
 
 
 def cosines(gram: FloatArray) -> FloatArray:
-    """(S, S), NaN where a sample has no gradient, 1 on the diagonal."""
+    """Return the cosines (S, S), 1 on the diagonal and NaN for a sample without gradient."""
     norms = np.sqrt(np.diag(gram))
     values = np.divide(gram, norms[:, None] * norms, out=np.full_like(gram, np.nan), where=_valid(gram))
     values = np.clip(values, -1.0, 1.0)
@@ -142,13 +142,14 @@ def cosines(gram: FloatArray) -> FloatArray:
 
 
 def rounded(matrix: FloatArray, digits: int) -> tuple[tuple[float | None, ...], ...]:
-    """To so many digits after the point; None for NaN."""
+    """Round a matrix to ``digits`` digits after the point; None for NaN."""
     return tuple(tuple(None if math.isnan(value) else value for value in row) for row in matrix.round(digits).tolist())
 
 
 def noise_scale(gram: FloatArray) -> float | None:
-    """tr(covariance) / |mean|^2 of the S gradients, both unbiased: McCandlish et al., arXiv 1812.06162, B_simple. None if the estimate
-    of |mean|^2 is not above 0: no signal stands out from the noise.
+    """Return tr(covariance) / |mean|^2 of the S gradients, both unbiased: B_simple of McCandlish et al., arXiv 1812.06162.
+
+    None if the estimate of |mean|^2 is not above 0: the signal cannot be distinguished from noise.
     """
     number = len(gram)
     signal = (gram.sum() - np.trace(gram)) / (number * (number - 1))
@@ -157,7 +158,7 @@ def noise_scale(gram: FloatArray) -> float | None:
 
 
 def concentration(squares: FloatArray) -> tuple[float | None, float | None]:
-    """The largest share of the sum of ``squares`` (S,), and the effective number: (sum)^2 / sum of squares."""
+    """Return the largest share of the sum of ``squares`` (S,), and the effective number (sum x)^2 / sum x^2, x in ``squares``."""
     total = squares.sum()
     if not total > 0:
         return None, None
@@ -166,12 +167,12 @@ def concentration(squares: FloatArray) -> tuple[float | None, float | None]:
 
 
 def dominance(gram: FloatArray, leading: FloatArray) -> tuple[SampleDominance, ...]:
-    """Sample by sample. leading: (S,) share of the units in which its norm is the largest, NaN without units."""
+    """Compute the dominance of each sample. leading: (S,), share of the units in which its norm is the largest, NaN without units."""
     squares, total = np.diag(gram), gram.sum()
     rows = []
     for sample, square in enumerate(squares):
-        along = gram[sample].sum()  # of g with the sum of all
-        rest = max(total - 2 * along + square, 0.0)  # of the squared sum of the others
+        along = gram[sample].sum()  # g_s . (sum of all)
+        rest = max(total - 2 * along + square, 0.0)  # |sum of the others|^2
         rows.append(
             SampleDominance(
                 sample=sample,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 BATCHES = "batches"
-"""What reports call the source of the caller's own batches."""
+"""Name of the data source for batches of the caller."""
 
 
 class LayerRate(Record):
@@ -36,16 +36,17 @@ class LayerRate(Record):
 
 
 class MeasuredProgress(Progress):
-    """Progress in layers, with the rates of those measured so far of the FFN at hand, the last layer of the model first."""
+    """Progress in layers, with the rates of the layers measured so far in the present pass, the last layer of the model first."""
 
     rates: tuple[LayerRate, ...]
 
 
 class Sample(Record):
-    """One sample as it was run: anyone can recompute the report from the tokens. answer_start: index of the answer's first token;
-    truncated: it was longer; loss: mean over its answer tokens, or their sum if that was asked for, of the FFN asked for. row: which row
-    of the data it is, counted from 0 through all files (null in reports of version 1). A batch of the caller
-    has only a loss and a row.
+    """One sample as it was run, with the tokens from which the report can be recomputed.
+
+    answer_start: index of the answer's first token; truncated: whether the sample was longer; loss: mean or sum over its answer tokens, as
+    requested, with the requested FFN; row: row of the data, counted from 0 through all files (null in reports of version 1). A batch of the
+    caller has only a loss and a row.
     """
 
     text: str
@@ -57,11 +58,11 @@ class Sample(Record):
 
 
 class DataFacts(Record):
-    """Where the samples come from. commit: of a Hub dataset, the hash of a file or of given pairs; null for the built-in text, and for
+    """The source of the samples. commit: that of a Hub dataset, or the hash of a file or of given pairs; null for the built-in text and for
     "batches" of the caller, which also have no tokens.
 
-    tokens, answer_tokens: of all samples together. rows: how many the samples were chosen from; null where the first were taken and the
-    others not counted. template: the one used, never "auto" (null in reports of version 1).
+    tokens, answer_tokens: of all samples together. rows: number of rows that the samples were chosen from; null if the first rows were
+    taken and the others not counted. template: the template used, never "auto" (null in reports of version 1).
     """
 
     source: str
@@ -75,8 +76,9 @@ class DataFacts(Record):
 
 
 class TopK(Record):
-    """A top-k FFN. layers: those converted; kept: mean share of the neurons a token keeps in them; of
-    the tokens of each sample but the last."""
+    """A top-k FFN. layers: the converted layers; kept: mean share of their neurons that a token keeps, over all tokens but the last of each
+    sample.
+    """
 
     select: Selection
     share_of_width: float | None
@@ -86,8 +88,8 @@ class TopK(Record):
 
 
 class Units(Record):
-    """The measured units. blocks: the parts of a unit's gradient; neurons: units in all layers; experts: of a layer, null without.
-    topk: of the FFN asked for, null for the original.
+    """The measured units. blocks: the parts of a unit's gradient; neurons: number of units in all layers; experts: number in a layer, null
+    without experts; topk: the requested top-k FFN, null for the original.
     """
 
     variant: Literal["original", "topk"]
@@ -100,9 +102,9 @@ class Units(Record):
 
 
 class Difference(Record):
-    """Top-k minus original, in one layer or (null) the model, with the paired 95 % jackknife interval of the rate's difference.
+    """Top-k minus original, in one layer or in the model (null), with the paired 95 % jackknife interval of the rate's difference.
 
-    neuron_top_share, neuron_effective_samples: as in `ModelRow`, the change of dominance (null in reports of version 1).
+    neuron_top_share, neuron_effective_samples: differences of these fields of `ModelRow` (null in reports of version 1).
     """
 
     layer: int | None
@@ -114,8 +116,8 @@ class Difference(Record):
 
 
 class Work(Record):
-    """The work for the Gram matrices. flops, bytes: of the matrix products; direct, tokens: blocks of layers on each route (per-sample
-    gradients, or products between tokens).
+    """The work for the Gram matrices. flops, bytes: of the matrix products; direct, tokens: number of blocks computed by each route
+    (per-sample gradients, or products between tokens).
     """
 
     flops: int
@@ -125,10 +127,10 @@ class Work(Record):
 
 
 class ConflictReport(Measurement, Report):
-    """How samples conflict in the same units, for the requested FFN; a top-k run also has ``original`` and ``differences``.
+    """The conflict between samples in the same units, for the requested FFN; a top-k run also has ``original`` and ``differences``.
 
-    tau: how far a cosine may be off in the arithmetic that was used (``dtype``). attention: the implementation that ran, null
-    where none is known. ffn: what was measured.
+    tau: error bound of a cosine in the arithmetic used (``dtype``). attention: the implementation that ran, null if it is not known. ffn:
+    the measured units.
     """
 
     analyzer: Literal["conflict"] = "conflict"
@@ -150,16 +152,16 @@ class ConflictReport(Measurement, Report):
     _neurons: "Mapping[str, NeuronTable]" = PrivateAttr(default_factory=dict)
 
     def keep_neurons(self, neurons: "Mapping[str, NeuronTable]") -> None:
-        """Keep the row of every unit, by kind of FFN, for `full_tables`. Not part of the JSON."""
+        """Store the rows of all units, by kind of FFN, for `full_tables`. Not part of the JSON."""
         self._neurons = neurons
 
     def more_findings(self) -> list[str]:
-        """The statement without its first sentence, which is the headline in more words."""
+        """Return the statement without its first sentence, which repeats the headline in more words."""
         return super().more_findings()[1:]
 
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
-        """`tables`, with a row for every unit in ``neurons`` where this object is the one that the command line's analysis made."""
-        found = self.tables()
+        """Return `tables`, where ``neurons`` has a row for every unit if the command line's analysis made this object."""
+        tables = self.tables()
         if self._neurons:
-            found["neurons"] = self._module("columns").neurons({ffn: table.frame() for ffn, table in self._neurons.items()})
-        return found
+            tables["neurons"] = self._module("columns").neurons({ffn: table.frame() for ffn, table in self._neurons.items()})
+        return tables

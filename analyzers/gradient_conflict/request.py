@@ -15,19 +15,19 @@ from analyzers.records import Record
 
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 
-# Raised whenever the same request would give another result.
+# Incremented whenever the same request would give another result.
 ANALYSIS_VERSION = 3
 
 FFN_BLOCKS = ("gate", "up", "down")
 COMBINED_BLOCKS = {"gate_up": ("gate", "up"), "gate_down": ("gate", "down"), "up_down": ("up", "down")}
-"""Two blocks of a gated FFN as one gradient, by the field of the report. Without a gate, up and down are the whole gradient."""
+"""Pairs of blocks of a gated FFN whose gradients are concatenated, by the report's field. Without a gate, up and down are everything."""
 TOPK_OPTIONS = ("topk", "topk_share", "topk_layers", "select")
-"""Fields of the request that concern a top-k FFN alone."""
+"""Fields of the request that only a top-k FFN uses."""
 ATTENTION_BLOCKS = ("q", "q_a", "q_b", "g", "k", "v", "kv_a", "kv_b", "o")
 
 
 class TextPair(Record):
-    """One instruction with its answer. input: the text that the instruction is about, may be empty."""
+    """One instruction with its answer. input: the text that the instruction is about; may be empty."""
 
     instruction: str = Field(min_length=1, max_length=limits.PAIR_CHARACTERS)
     input: str = Field(default="", max_length=limits.PAIR_CHARACTERS)
@@ -35,7 +35,7 @@ class TextPair(Record):
 
 
 class ConflictRequest(ModelRequest):
-    """Which model, on what text, and which gradients. pairs, or token_ids with answer_starts (`ModelRequest`), take the place of data."""
+    """A model, a text, and the gradients to compare. pairs, or token_ids with answer_starts (`ModelRequest`), replace data."""
 
     data: DataName = "builtin"
     pairs: Annotated[tuple[TextPair, ...], Option(command=False)] = Field(

@@ -1,6 +1,6 @@
-"""The report's results for the gradients of one FFN or of attention: rates of units, of layers and of whole gradients.
+"""Results for the gradients of one FFN or of attention: rates of units, of layers and of whole gradients.
 
-Part of the report (`analyzers.gradient_conflict.report`), which says what units, pairs and shares are.
+They are part of the report; `analyzers.gradient_conflict.report` defines units, pairs and shares.
 """
 
 from analyzers.records import Interval, Record
@@ -18,12 +18,12 @@ class Undecided(Record):
 
 
 class Rates(Record):
-    """Over all units and their pairs together; interval: 95 %, by a delete-one jackknife over samples.
+    """Rates over all units and their pairs together; interval: 95 %, by a delete-one jackknife over samples.
 
-    pairs: (unit, pair of samples) counted. conflict_rate: share with cos < gamma. conflict_rate_historic: the published rule:
-    of the ordered pairs of samples, each with itself included, whose gradients are both above 0, the share with cos < 0 (whatever gamma,
-    floor and epsilon). magnitude_similarity: mean of 2|g||h| / (|g|^2 + |h|^2); magnitude_similarity_historic: over all S x S ordered
-    pairs, null if a sample has no gradient (0/0). mean_cosine: over the pairs.
+    pairs: number of (unit, pair of samples). conflict_rate: share with cos < gamma. conflict_rate_historic: the published rate, which
+    ignores gamma, floor and epsilon: the share with cos < 0 of the ordered pairs of samples with nonzero gradients, including each sample
+    with itself. magnitude_similarity: mean of 2|g||h| / (|g|^2 + |h|^2); magnitude_similarity_historic: the mean over all S x S ordered
+    pairs, null if a sample has no gradient (0/0). mean_cosine: mean over the pairs.
     """
 
     pairs: int
@@ -38,10 +38,11 @@ class Rates(Record):
 
 
 class Whole(Record):
-    """All units of a layer, or of the model, as one gradient per sample. noise_scale: tr(covariance) / |mean gradient|^2, both unbiased
-    (McCandlish et al., arXiv 1812.06162): the batch size at which noise and signal are equal; null where the signal is not above 0.
-    top_share: of sum |g_s|^2, the largest sample's; effective_samples: (sum |g|^2)^2 / sum |g|^4; diversity: sum |g_s|^2 / |sum g_s|^2
-    (Yin et al., arXiv 1706.05699).
+    """Rates with the gradients of all units of a layer, or of the model, concatenated to one gradient per sample.
+
+    noise_scale: tr(covariance) / |mean gradient|^2, both unbiased (McCandlish et al., arXiv 1812.06162): the batch size at which noise and
+    signal are equal; null if the signal is not above 0. top_share: the largest sample's share of sum |g_s|^2; effective_samples:
+    (sum |g|^2)^2 / sum |g|^4; diversity: sum |g_s|^2 / |sum g_s|^2 (Yin et al., arXiv 1706.05699).
     """
 
     pairs: int
@@ -57,11 +58,11 @@ class Whole(Record):
 
 
 class ModelRow(Rates):
-    """All units of all layers, and each block of their gradients alone. ``neurons``: how many units. whole: all of it as one gradient.
+    """Rates over all units of all layers, and over single blocks of their gradients. whole: all units as one gradient.
 
-    gate_up, gate_down, up_down: two blocks of a gated FFN together. dead: units whose gradient is zero in every sample.
-    neuron_top_share, neuron_effective_samples: means over the other units of the largest sample's share of sum |g|^2, and of the
-    effective number of samples (null in reports of version 1).
+    gate_up, gate_down, up_down: two blocks of a gated FFN together. neurons: number of units; dead: units whose gradient is zero in every
+    sample. neuron_top_share, neuron_effective_samples: means, over all units but the dead, of the largest sample's share of sum |g|^2 and
+    of the effective number of samples (null in reports of version 1).
     """
 
     neurons: int
@@ -87,15 +88,15 @@ class ModelRow(Rates):
 
 
 class LayerRow(ModelRow):
-    """The same of one layer."""
+    """Rates over the units of one layer, with the fields of `ModelRow`."""
 
     layer: int
 
 
 class SampleDominance(Record):
-    """One sample in the whole model's gradient. norm: |g_s|; share: of sum |g|^2; leave_one_out_cosine: of the mean gradient with the
-    mean without this sample; cosine_to_rest: of g_s with the mean of the others; neurons_led: share of the units in which its norm is the
-    largest.
+    """One sample's part in the whole model's gradient. norm: |g_s|; share: of sum |g|^2; leave_one_out_cosine: cosine of the mean gradient
+    with the mean without this sample; cosine_to_rest: cosine of g_s with the mean of the others; neurons_led: share of the units in which
+    its norm is the largest.
     """
 
     sample: int
@@ -107,9 +108,9 @@ class SampleDominance(Record):
 
 
 class Dominance(Record):
-    """Does one sample dominate? Of the whole model's gradient as in `Whole`; neuron_top_share, neuron_effective_samples: means over units.
+    """Dominance of single samples in the whole model's gradient, as in `Whole`.
 
-    top_sample: with the largest share.
+    top_sample: the sample with the largest share. neuron_top_share, neuron_effective_samples: means over units, as in `ModelRow`.
     """
 
     top_sample: int | None
@@ -122,9 +123,9 @@ class Dominance(Record):
 
 
 class BatchRow(Record):
-    """Samples averaged in random batches of ``batch_size``, ``batches`` in each of ``draws`` draws; batches of a draw share no sample.
+    """Rates between random batches of ``batch_size`` samples, ``batches`` in each of ``draws`` draws; batches of a draw share no sample.
 
-    Rates between batches as in `Rates` (units; whatever the floor, which is one of single samples) and `Whole` (whole model).
+    As in `Rates` (units; floor and epsilon do not apply, because they concern single samples) and `Whole` (whole model).
     """
 
     batch_size: int
@@ -137,10 +138,10 @@ class BatchRow(Record):
 
 
 class DecileRow(Record):
-    """A tenth of the neurons of every layer, by mean |activation| on one half of the samples; rates are between the other half's.
+    """A tenth of the neurons of every layer, by mean |activation| on one half of the samples; rates are between samples of the other half.
 
-    decile: 1 has the least active. mean_activation: over those neurons and the half's tokens, but for the last of each sample, which
-    predicts nothing.
+    decile: 1 for the least active neurons. mean_activation: over these neurons and the tokens of the first half, except the last of each
+    sample, which predicts nothing.
     """
 
     decile: int
@@ -153,11 +154,11 @@ class DecileRow(Record):
 
 
 class WeightRates(Record):
-    """Weight by weight: over samples N+ of whose gradients are positive and N- negative there.
+    """Statistics of individual weights. At a weight, N+ samples have a positive gradient and N- a negative one.
 
-    weights: how many; counted: with N+ + N- >= 2. conflict: mean over those of N+ N- / C(N+ + N-, 2), the share of pairs of opposite sign;
-    agreement: mean of |N+ - N-| / (N+ + N-). snr: sum over weights of mean^2 / sum of variance (S - 1 in the denominator);
-    snr_p10, snr_p50, snr_p90: percentiles over weights of mean^2 / variance, within 3 %; noise_floor: 1/S, what snr is expected to be
+    weights: their number; counted: those with N+ + N- >= 2. conflict: mean over counted weights of N+ N- / C(N+ + N-, 2), the share of
+    pairs with opposite signs; agreement: mean of |N+ - N-| / (N+ + N-). snr: sum over weights of mean^2 / sum of variance (S - 1 in the
+    denominator); snr_p10, snr_p50, snr_p90: percentiles over weights of mean^2 / variance, within 3 %; noise_floor: 1/S, the expected snr
     without any common signal.
     """
 
@@ -173,27 +174,27 @@ class WeightRates(Record):
 
 
 class LayerWeights(WeightRates):
-    """The weights of one layer's units."""
+    """Statistics of the weights of one layer's units."""
 
     layer: int
 
 
 class Weights(WeightRates):
-    """All layers together, and each."""
+    """Statistics of the weights of all layers together, and of each layer."""
 
     layers: tuple[LayerWeights, ...]
 
 
 class LayerCosines(Record):
-    """(S, S) cosines between whole-layer gradients; null where a sample's gradient is zero."""
+    """Cosines (S, S) between the samples' whole-layer gradients; null if a sample's gradient is zero."""
 
     layer: int
     values: tuple[tuple[float | None, ...], ...]
 
 
 class Cosines(Record):
-    """Between samples: of the whole model's gradients (S, S), and per layer, empty where that would be more than
-    `limits.REPORT_COSINES` numbers. To six digits after the point.
+    """Cosines between samples, to six digits after the point: for the whole model (S, S), and per layer, empty if that would be more than
+    `limits.REPORT_COSINES` numbers.
     """
 
     model: tuple[tuple[float | None, ...], ...]
@@ -201,9 +202,10 @@ class Cosines(Record):
 
 
 class NeuronRow(Record):
-    """One unit, as in `Rates` and `Dominance`. expert: null without experts; block: of an attention projection, null for FFN neurons;
-    neuron: its row there, counted from 0. mean_activation: mean |activation| over all tokens but the last of each sample; null for
-    attention. top_sample: the sample with the largest norm, ``top_share`` its share of sum |g|^2; null for a unit without gradients.
+    """Results for one unit, as in `Rates` and `Dominance`. expert: null without experts; block: the attention projection, null for FFN
+    neurons; neuron: index in the layer, expert or projection, counted from 0. mean_activation: mean |activation| over all tokens but the
+    last of each sample; null for attention. top_sample: the sample with the largest norm, ``top_share`` its share of sum |g|^2; null for a
+    unit without gradients.
     """
 
     layer: int
@@ -221,7 +223,7 @@ class NeuronRow(Record):
 
 
 class NeuronCosines(Record):
-    """(S, S) cosines between the samples' gradients of one unit, to four digits; null where a gradient is zero or below the floor."""
+    """Cosines (S, S) between the samples' gradients of one unit, to four digits; null if a gradient is zero or excluded by the floor."""
 
     layer: int
     expert: int | None
@@ -231,10 +233,10 @@ class NeuronCosines(Record):
 
 
 class Neurons(Record):
-    """Unit by unit. total: how many units; ranked: those in which at least half of all pairs of samples count.
+    """Results for single units. total: number of units; ranked: units in which at least half of all pairs of samples count.
 
-    most, least: of the ranked units, those with the highest and the lowest conflict rate, then by mean cosine; at most
-    `limits.REPORT_NEURONS` each, none in both. cosines: of the first of them.
+    most, least: the ranked units with the highest and the lowest conflict rate, ties ordered by mean cosine; at most
+    `limits.REPORT_NEURONS` each, none in both. cosines: for the first units of both lists.
     """
 
     total: int
@@ -245,8 +247,8 @@ class Neurons(Record):
 
 
 class Measurement(Record):
-    """The answers for one kind of FFN. layers: from the last to the first. deciles: empty for attention, and with fewer than 4 samples;
-    weights: null where they were not asked for; neurons: null in reports of version 1.
+    """Results for one kind of FFN. layers: from the last to the first. deciles: empty for attention and for fewer than 4 samples; weights:
+    null if not requested; neurons: null in reports of version 1.
     """
 
     layers: tuple[LayerRow, ...]

@@ -17,25 +17,24 @@ from analyzers.terminal import percent, plural
 if TYPE_CHECKING:
     from analyzers.language_models.load import OpenModel
 
-# A rate is not to be trusted if more than this share of its pairs is numerically undecided.
+# A rate gets a warning if more than this share of its pairs is numerically undecided.
 TRUSTED = 0.1
-# Gradients with independent, symmetric directions have a cosine below 0 as often as above.
 
 
 def statement(
     request: ConflictRequest,
-    found: Measurement,
+    requested: Measurement,
     original: Measurement | None,
     units: Units,
     differences: Sequence[Difference],
     data: DataFacts,
 ) -> str:
-    """The answer in two to four sentences: the model as it is, then the change by the top-k FFN, if any.
+    """Write the answer in two to four sentences: the unmodified model, then the change by the top-k FFN, if any.
 
-    found: of the requested FFN; original: of the original FFN where that is a top-k one.
+    requested: measurement of the requested FFN; original: measurement of the original FFN if the requested one is a top-k FFN.
     """
-    as_it_is = original or found
-    model = as_it_is.model
+    unmodified = original or requested
+    model = unmodified.model
     word, words = sample_words(data)
     if model.conflict_rate is None:
         conditions = [f"above the floor, {request.floor:g} times the median"] if request.floor else []
@@ -43,36 +42,36 @@ def statement(
         return f"{' '.join([f'No two {words} have a gradient', *conditions])} in the same unit: there is nothing to compare."
     unit = "neuron" if request.unit == "ffn" else "row of an attention projection"
     where = f"have a cosine below {request.gamma:g}" if request.gamma else "point in opposite directions"
-    said = f"In {percent(model.conflict_rate)} of the (pair of {words}, {unit}) combinations the two gradients {where}"
+    text = f"In {percent(model.conflict_rate)} of the (pair of {words}, {unit}) combinations the two gradients {where}"
     compared = [f"{_range(model.interval.low, model.interval.high)} by the jackknife over {words}"] if model.interval else []
     compared += [] if request.gamma else [CHANCE]
-    said += f" ({'; '.join(compared)})" if compared else ""
-    rows = [row for row in as_it_is.layers if row.conflict_rate is not None]
+    text += f" ({'; '.join(compared)})" if compared else ""
+    rows = [row for row in unmodified.layers if row.conflict_rate is not None]
     most, least = max(rows, key=lambda row: row.conflict_rate or 0), min(rows, key=lambda row: row.conflict_rate or 0)
     if len(rows) > 1:
-        said += (
+        text += (
             f": most in layer {most.layer} ({percent(most.conflict_rate)}), least in layer {least.layer} ({percent(least.conflict_rate)})"
         )
-    dominance = as_it_is.dominance
+    dominance = unmodified.dominance
     if dominance.effective_samples is not None and dominance.top_share is not None:
-        said += (
+        text += (
             f". {word.capitalize()} {dominance.top_sample} has {percent(dominance.top_share)} of the squared norm of the whole gradients; "
             f"the effective sample size is {dominance.effective_samples:.3g} of {len(dominance.samples)}"
         )
     if differences and differences[0].conflict_rate is not None and units.topk is not None:
         change, interval = differences[0].conflict_rate, differences[0].interval
         layers = layer_range(units.topk.layers[0], units.topk.layers[-1])
-        said += f". With the top-k FFN in {layers} the rate is {percent(found.model.conflict_rate)}, a change of "
-        said += f"{100 * change:+.2g} percentage points"
-        said += f" ({100 * interval.low:+.2g} to {100 * interval.high:+.2g})" if interval else ""
-        said += _dominance_change(found, units.topk.layers, differences)
-    return said + "."
+        text += f". With the top-k FFN in {layers} the rate is {percent(requested.model.conflict_rate)}, a change of "
+        text += f"{100 * change:+.2g} percentage points"
+        text += f" ({100 * interval.low:+.2g} to {100 * interval.high:+.2g})" if interval else ""
+        text += _dominance_change(requested, units.topk.layers, differences)
+    return text + "."
 
 
-def _dominance_change(found: Measurement, layers: Sequence[int], differences: Sequence[Difference]) -> str:
-    """Whether one sample dominates a neuron of the converted layers more or less than before: means over their neurons."""
+def _dominance_change(results: Measurement, layers: Sequence[int], differences: Sequence[Difference]) -> str:
+    """Write whether one sample dominates neurons of the converted layers more or less than before, by means over these neurons."""
     changes = {row.layer: row for row in differences}
-    rows = [(row, changes[row.layer]) for row in found.layers if row.layer in layers and row.layer in changes]
+    rows = [(row, changes[row.layer]) for row in results.layers if row.layer in layers and row.layer in changes]
     shares = _before_and_after([(row.neuron_top_share, change.neuron_top_share, row.neurons) for row, change in rows])
     sizes = _before_and_after([(row.neuron_effective_samples, change.neuron_effective_samples, row.neurons) for row, change in rows])
     if shares is None or sizes is None:
@@ -88,7 +87,7 @@ def _dominance_change(found: Measurement, layers: Sequence[int], differences: Se
 
 
 def _before_and_after(rows: Sequence[tuple[float | None, float | None, int]]) -> tuple[float, float] | None:
-    """Of (value, its change, number of neurons) in each layer: the mean over the neurons before and after the change."""
+    """Return the means over neurons before and after the change. rows: (value after, change, number of neurons) of each layer."""
     known = [(value, change, neurons) for value, change, neurons in rows if value is not None and change is not None]
     total = sum(neurons for *_, neurons in known)
     if not total:
@@ -98,33 +97,33 @@ def _before_and_after(rows: Sequence[tuple[float | None, float | None, int]]) ->
 
 
 def notes(
-    request: ConflictRequest, found: Measurement, data: DataFacts, opened: "OpenModel", layers: int, checkpointing: bool
+    request: ConflictRequest, results: Measurement, data: DataFacts, opened: "OpenModel", layers: int, checkpointing: bool
 ) -> Iterator[str]:
-    """What limits the answer. layers: of the model. checkpointing: whether activations were recomputed, requested or not."""
-    yield from _rounding(request, found, opened.dtype, "Run it with --dtype float32.")
+    """Yield the limitations of the answer. layers: number in the model. checkpointing: whether activations were recomputed."""
+    yield from _rounding(request, results, opened.dtype, "Run it with --dtype float32.")
     longest = min(request.max_length, opened.context or request.max_length)
     yield from sample_notes(data.source, data.samples, data.truncated, request.samples, longest)
     if checkpointing and not request.checkpointing and not opened.offloaded:
         yield "Activations were recomputed in the backward pass: keeping them needs more memory than was free."
     if opened.attention != request.attention:
         yield f"This model does not support {request.attention} attention: it ran with {opened.attention}."
-    yield from _left_out(request, found, layers)
+    yield from _left_out(request, results, layers)
     yield from opened.notes()
 
 
-def notes_on_batches(request: ConflictRequest, found: Measurement, data: DataFacts, dtype: str, layers: int) -> Iterator[str]:
-    """What limits the answer on batches of the caller. dtype: of the weights; layers: of the model."""
+def notes_on_batches(request: ConflictRequest, results: Measurement, data: DataFacts, dtype: str, layers: int) -> Iterator[str]:
+    """Yield the limitations of the answer on batches of the caller. dtype: the weights'; layers: number in the model."""
     yield (
         f"Each sample is the gradient of one of {plural(data.samples, 'batch', 'batches')} of the caller, by the caller's loss. "
         "Activations were not measured: which positions count, only the loss knows."
     )
     yield f"The rounding error is taken to be that of {dtype}, the weights' type; a loss that computes in a narrower one has more."
-    yield from _rounding(request, found, dtype, "Pass the model in float32.")
-    yield from _left_out(request, found, layers)
+    yield from _rounding(request, results, dtype, "Pass the model in float32.")
+    yield from _left_out(request, results, layers)
 
 
-def _rounding(request: ConflictRequest, found: Measurement, dtype: str, instead: str) -> Iterator[str]:
-    undecided = found.model.undecided
+def _rounding(request: ConflictRequest, results: Measurement, dtype: str, instead: str) -> Iterator[str]:
+    undecided = results.model.undecided
     if undecided.share is not None and undecided.low is not None and undecided.high is not None and undecided.share > TRUSTED:
         yield (
             f"Only the range {_range(undecided.low, undecided.high)} can be trusted: {percent(undecided.share)} of the cosines are closer "
@@ -134,19 +133,19 @@ def _rounding(request: ConflictRequest, found: Measurement, dtype: str, instead:
         yield "In float16, gradients below 6e-8 become zero; float32 and bfloat16 keep them."
 
 
-def _left_out(request: ConflictRequest, found: Measurement, layers: int) -> Iterator[str]:
-    if (request.floor or request.epsilon) and found.batch_curve:
+def _left_out(request: ConflictRequest, results: Measurement, layers: int) -> Iterator[str]:
+    if (request.floor or request.epsilon) and results.batch_curve:
         given = [name for name, value in (("floor", request.floor), ("epsilon", request.epsilon)) if value]
         limit = "Floor and epsilon apply" if len(given) == 2 else f"The {given[0]} applies"
         yield f"{limit} to single samples; averages over batches count whatever their norm."
-    if len(found.layers) < layers:
-        yield f"{layers - len(found.layers)} of {plural(layers, 'layer')} are excluded: they have no attention."
-    if found.model.dead:
-        have = "has" if found.model.dead == 1 else "have"
-        yield f"{found.model.dead:,} of {plural(found.model.neurons, 'unit')} {have} no gradient in any sample."
-    if found.model.interval is None:
+    if len(results.layers) < layers:
+        yield f"{layers - len(results.layers)} of {plural(layers, 'layer')} are excluded: they have no attention."
+    if results.model.dead:
+        have = "has" if results.model.dead == 1 else "have"
+        yield f"{results.model.dead:,} of {plural(results.model.neurons, 'unit')} {have} no gradient in any sample."
+    if results.model.interval is None:
         yield "There are too few samples for intervals, which need at least 4 with gradients in the same units."
-    if not found.cosines.layers:
+    if not results.cosines.layers:
         yield f"Cosines between samples are given for the model only: all layers would take more than {limits.REPORT_COSINES:,} numbers."
 
 
@@ -154,12 +153,12 @@ def _range(low: float, high: float) -> str:
     return f"{100 * low:.3g} to {100 * high:.3g}%"
 
 
-# Rows of samples, those with the largest gradients, and of the most and of the least conflicted neurons.
+# Rows shown in a terminal: of samples, and of the most and of the least conflicted neurons.
 _SHOWN = 5
 
 
 def one(report: ConflictReport) -> list[str]:
-    """The statement, then layers, the samples with the largest gradients, neurons, batches, deciles, weights and notes."""
+    """Return the lines of a report: answer, layers, the samples with the largest gradients, neurons, batches, deciles, weights, notes."""
     data, ffn = report.data, report.ffn
     units = ("row of an attention projection", "rows of attention projections") if ffn.unit == "attention" else ("neuron", "neurons")
     lines = [
@@ -187,5 +186,5 @@ def one(report: ConflictReport) -> list[str]:
 
 
 def _asked(table: Table, report: ConflictReport) -> list[Any]:
-    """The rows on the FFN that was asked for."""
+    """Return the rows of the requested FFN."""
     return [row for row in table.rows(report) if row["ffn"] == report.ffn.variant]

@@ -1,4 +1,4 @@
-"""A top-k FFN: each token keeps the neurons with the largest score; the others are 0, forward and backward.
+"""Top-k FFN: each token keeps the neurons with the largest scores; the others are 0 in the forward and backward pass.
 
 Axes: T tokens, F neurons.
 """
@@ -12,11 +12,11 @@ from analyzers.gradient_conflict.request import ConflictRequest, Selection
 
 
 class TopKMask:
-    """The mask between the activation of an FFN and its map down, as `capture.run` calls it; one for all converted layers.
+    """Mask between the activation of an FFN and its down projection, called by `capture.run`; one mask serves all converted layers.
 
-    select: the score, largest first: of gate (after its activation), up, |up|, their product or its magnitude; without a gate the
-    activation is gate and product. A token keeps the share ``width`` of the neurons (at least one) or, with ``total``, as few as hold that
-    share of the sum of |score|. counting: (N,), the tokens of a batch over which ``kept`` is a mean.
+    select: the score that ranks neurons: gate (after its activation), up, |up|, the product gate x up, or its magnitude; without a gate,
+    the activation is both gate and product. A token keeps the share ``width`` of the neurons (at least one) or, if ``total`` is given, the
+    smallest set with that share of the sum of |score|. counting: (N,), mask of the batch's tokens over which ``kept`` averages.
     """
 
     def __init__(self, select: Selection, width: float, total: float | None, counting: Tensor) -> None:
@@ -29,11 +29,11 @@ class TopKMask:
 
     @property
     def kept(self) -> float:
-        """Mean share of the neurons kept, over those tokens (with experts, over the experts each is routed to)."""
+        """Mean share of the neurons kept, over the ``counting`` tokens (with experts, over those that each token is routed to)."""
         return self._kept / self._seen if self._seen else 1.0
 
     def __call__(self, gate: Tensor | None, up: Tensor, product: Tensor, tokens: Tensor | None) -> Tensor:
-        """(.., F) each -> product, 0 where a neuron is not kept. tokens: of each row, None for all in order."""
+        """Return ``product`` (.., F) with 0 for neurons not kept. tokens: the token of each row, None for all tokens in order."""
         with torch.no_grad():
             keep = self._keep(self._score(gate, up, product))
             counting = self._counting.to(keep.device)
@@ -49,7 +49,7 @@ class TopKMask:
         return score.abs() if self._select.startswith("abs") else score
 
     def _keep(self, score: Tensor) -> Tensor:
-        """Ties are broken by the neurons' order, so that the same number is kept on every device."""
+        """Return the mask of neurons to keep; ties are broken by the neurons' order, so that every device keeps the same neurons."""
         width = score.shape[-1]
         ranked = torch.sort(score, dim=-1, descending=True, stable=True)
         if self._total is None:
@@ -64,7 +64,7 @@ class TopKMask:
 
 
 def converted(request: ConflictRequest, layers: int) -> tuple[int, ...]:
-    """Numbers of the layers with a top-k FFN, of a model with ``layers``. Raises InvalidRequest for a layer that it does not have."""
+    """Return the numbers of the layers to convert, in a model with ``layers`` layers. Raises InvalidRequest for a missing layer."""
     if request.topk_layers == "last":
         return (layers - 1,)
     if request.topk_layers == "all":
@@ -76,6 +76,6 @@ def converted(request: ConflictRequest, layers: int) -> tuple[int, ...]:
 
 
 def described(request: ConflictRequest, layers: tuple[int, ...], mask: TopKMask) -> TopK:
-    """For the report, after the run."""
+    """Describe the top-k FFN for the report, after the run."""
     width = request.topk if request.topk_share is None else None
     return TopK(select=request.select, share_of_width=width, share_of_sum=request.topk_share, layers=layers, kept=mask.kept)

@@ -1,6 +1,6 @@
-"""Weight by weight: do the samples' gradients agree in sign, and how large is their mean compared with their variance?
+"""Statistics of individual weights: do the samples' gradients agree in sign, and is their mean large compared with their variance?
 
-Streaming: each chunk of per-sample gradients is reduced to a few sums and then freed.
+Each chunk of per-sample gradients is reduced to a few sums and then freed.
 Axes: S samples, n units of a chunk, d width.
 """
 
@@ -14,18 +14,20 @@ from torch import Tensor
 from analyzers.gradient_conflict.sample_pairs import FloatArray
 from analyzers.gradient_conflict.summaries import WeightRates
 
-# mean^2 / variance is counted by its leading bits as a float32: sign, exponent and 5 bits of the mantissa, so that a bin is 3 % wide.
+# Histogram bins of mean^2 / variance are its leading bits as a float32: sign, exponent and 5 bits of the mantissa, so 3 % wide.
 _DROPPED = 18
 _BINS = 1 << (32 - 1 - _DROPPED)
 _LARGEST = 2.0**40
 
-# On a CPU the passes over a chunk run on parts that fit into the cache.
+# On a CPU, a chunk is processed in parts of this size, which fit into the cache.
 _CACHE_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
 class WeightSums:
-    """Sums over weights. conflict, agreement: over the ``counted``; signal, noise: of mean^2 and variance over samples, of all weights."""
+    """Sums over weights. conflict, agreement: over the ``counted`` weights; signal, noise: of mean^2 and of the variance over samples, over
+    all weights.
+    """
 
     weights: int = 0
     counted: int = 0
@@ -36,14 +38,14 @@ class WeightSums:
     bins: FloatArray = field(default_factory=lambda: np.zeros(_BINS))
 
     def add(self, gradients: Tensor, exponent: int = 0) -> None:
-        """Add a chunk of gradients times 2^exponent, (S, n, d), which is overwritten."""
+        """Add a chunk of gradients scaled by 2^exponent, (S, n, d), overwriting it."""
         samples, units, width = gradients.shape
         fitting = max(1, _CACHE_BYTES // (samples * width * gradients.itemsize))
         for part in torch.split(gradients, units if gradients.is_cuda else fitting, 1):
             self._add(part.flatten(1), 4.0**-exponent)
 
     def _add(self, gradients: Tensor, unit: float) -> None:
-        """(S, weights). unit: undoes the scaling of their squares."""
+        """Add gradients (S, weights). unit: factor that undoes the scaling of their squares."""
         samples, weights = gradients.shape
         ones = gradients.new_ones(samples)
         mean = (ones @ gradients).div_(samples)
@@ -68,7 +70,7 @@ class WeightSums:
         return WeightSums(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
     def rates(self, samples: int) -> WeightRates:
-        """The rates of all weights that were added. samples: S."""
+        """Compute the rates over all weights added. samples: S."""
         p10, p50, p90 = (self._percentile(share) for share in (0.1, 0.5, 0.9))
         return WeightRates(
             weights=self.weights,
@@ -83,7 +85,7 @@ class WeightSums:
         )
 
     def _percentile(self, share: float) -> float | None:
-        """The middle of its bin."""
+        """Return a percentile of mean^2 / variance, the middle of its bin; None without weights."""
         if not self.bins.sum():
             return None
         number = int(np.searchsorted(np.cumsum(self.bins), share * self.bins.sum()))

@@ -1,4 +1,4 @@
-"""Chooses where to count: on the CPU, unless a CUDA device is requested or the process was launched onto one."""
+"""Choice of the device to count on: the CPU, unless a CUDA device is requested or the process was launched onto one."""
 
 import os
 from collections.abc import Collection
@@ -10,10 +10,10 @@ Device = Literal["cpu", "cuda"]
 
 
 def choose_device(requested: Literal["auto", "cpu", "cuda"], held: Collection[str] = ()) -> Device:
-    """The device to count on. held: the devices of models that are in memory, if all are.
+    """Return the device to count on. held: the devices of the models, if all of them are in memory.
 
-    "auto" is the device of these; else the CPU, which keeps up with any disk or network, without importing torch; a process started by
-    ``accelerate launch`` takes the device it was given. Raises InvalidRequest for "cuda" if there is no CUDA device.
+    "auto" is CUDA if all held models are there; else the device given by ``accelerate launch``, if it started the process; else the CPU,
+    which keeps up with any disk or network without importing torch. Raises InvalidRequest for "cuda" if there is no CUDA device.
     """
     if requested == "auto" and set(held) == {"cuda"}:
         return "cuda"

@@ -1,7 +1,7 @@
-"""The bit histogram on a CUDA device, by torch. Bins and counts are those of the compiled loops.
+"""Bit histogram on a CUDA device with torch, with the same bins and counts as the compiled loops.
 
-torch is imported with the first chunk: nothing else in `numerics` needs it. Tests run the same code on CPU tensors. Nothing here waits
-for the device but `take`.
+torch is imported on first use, because little else in `numerics` needs it. Tests run the same code on CPU tensors. Only `take`
+synchronizes with the device.
 """
 
 from typing import Any
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from analyzers.numerics.count_kernels import NO_MAGNITUDE
 
-_AT_ONCE = 1 << 23  # patterns of up to 16 bits, half as many of 32: sorting takes up to 30 and 60 bytes for each
+_AT_ONCE = 1 << 23  # Patterns of up to 16 bits, or half as many of 32: sorting takes up to 30 and 60 bytes for each.
 _ODD = 0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9
 
 
 def on_device(codes: Any, device: str) -> Any:
-    """(n,) patterns as a tensor of uint8, int16 or int32, since torch has few unsigned types; those of a device stay there."""
+    """Convert (n,) patterns to a tensor of uint8, int16 or int32, because torch has few unsigned dtypes; a tensor is returned unchanged."""
     import torch
 
     if isinstance(codes, torch.Tensor):
@@ -26,7 +26,7 @@ def on_device(codes: Any, device: str) -> Any:
 
 
 class DeviceCounts:
-    """A histogram of (bins,) on a device, and of 32-bit patterns what `count_kernels.count_fp32` returns."""
+    """Histogram (bins,) on a device; for 32-bit patterns also the extremes and squares of `count_kernels.count_fp32`."""
 
     def __init__(self, bins: int, device: Any) -> None:
         import torch
@@ -37,19 +37,19 @@ class DeviceCounts:
         self._squares = torch.zeros(1, dtype=torch.float64, device=device)
 
     def update(self, patterns: Any) -> None:
-        """Count (n,) patterns, as `on_device` gives them."""
+        """Count (n,) patterns, as returned by `on_device`."""
         for part in patterns.split(_AT_ONCE // max(1, patterns.element_size() // 2)):
             self._table += histogram(self._planes(part) if part.dtype == self._torch.int32 else part, self._table.numel())
 
     def take(self) -> tuple[NDArray[np.int64], tuple[int, int, float, int]]:
-        """The table, and the rest, since the last call: one copy from the device."""
+        """Return the histogram and the other results since the last call, in one copy from the device, and reset them."""
         together = self._torch.cat([self._table, self._extremes, self._squares.view(self._torch.int64)]).cpu().numpy()
         self.__init__(self._table.numel(), self._table.device)  # type: ignore[misc]
         low, high, near = together[-4:-1].tolist()
         return together[:-4], (low, high, float(together[-1:].view(np.float64)[0]), near)
 
     def _planes(self, patterns: Any) -> Any:
-        """The bins of fp32 patterns; extremes and squares are added."""
+        """Return the bins of fp32 patterns, and update extremes and squares."""
         torch = self._torch
         magnitude = patterns & 0x7FFFFFFF
         finite = magnitude < 0x7F800000
@@ -62,9 +62,9 @@ class DeviceCounts:
 
 
 def histogram(keys: Any, bins: int) -> Any:
-    """(bins,) how often each of 0 to bins - 1 occurs in ``keys``; those of int16 count as unsigned.
+    """Count how often each of 0 to bins - 1 occurs in ``keys``, (bins,); int16 keys count as unsigned.
 
-    Sorting takes the same time for equal values, for which additions to a table wait for each other.
+    Sorting is as fast for equal values as for others, whereas atomic additions to the same bin are serialized.
     """
     import torch
 
@@ -75,17 +75,17 @@ def histogram(keys: Any, bins: int) -> Any:
 
 
 def checksums(patterns: Any) -> bytes:
-    """Two sums, mod 2^64, of (n,) patterns times odd pseudorandom numbers of their positions: any single change changes both."""
+    """Return two sums, mod 2^64, of (n,) patterns times odd pseudorandom functions of their positions. Any single change changes both."""
     import torch
 
-    if patterns.element_size() == 8:  # of high bits a product mod 2^64 keeps few
+    if patterns.element_size() == 8:  # A product mod 2^64 would lose most of the high bits.
         patterns = patterns.view(torch.int32)
     sums = torch.zeros(2, dtype=torch.int64, device=patterns.device)
     for start in range(0, patterns.numel(), _AT_ONCE >> 1):
         part = patterns[start : start + (_AT_ONCE >> 1)].long()
-        place = torch.arange(start, start + part.numel(), device=patterns.device)
+        position = torch.arange(start, start + part.numel(), device=patterns.device)
         for i, factor in enumerate(_ODD):
-            mixed = place * factor
+            mixed = position * factor
             mixed ^= mixed >> 29
             sums[i] += mixed.mul_(_ODD[1 - i]).bitwise_or_(1).mul_(part).sum()
     return sums.cpu().numpy().tobytes()

@@ -1,8 +1,8 @@
-"""Counts pairs on a CUDA device with torch: the same as `pair_kernels`.
+"""Counting of pairs on a CUDA device with torch, with the results of `pair_kernels`.
 
-torch is imported with the first chunk. Tests run the same code on CPU tensors. Patterns of up to 16 bits are sorted into the few different
-pairs, and those are counted with how often each occurs; wider pairs are counted one at a time, masked: nothing waits for the device but
-the sort, for the number of different pairs, once in `_SORTED` pairs, and `take`.
+torch is imported on first use. Tests run the same code on CPU tensors. Patterns of up to 16 bits are sorted into unique pairs, of which
+there are few, and these are counted with their multiplicity; wider pairs are counted individually, with masks. Only `take` and the sort
+synchronize with the device: the sort once in `_SORTED` pairs, for the number of unique pairs.
 """
 
 from typing import Any
@@ -14,16 +14,16 @@ from analyzers.numerics.conversions import fp32_table
 from analyzers.numerics.pair_kernels import COUNTS, RELATIVE, STEP_BINS, SUMS
 from analyzers.numerics.sketches import FIRST_EXPONENT, PER_BINADE
 
-_SORTED = 7 << 20  # pairs, of 24 bytes each while they are sorted
-_AT_ONCE = 1 << 20  # pairs, of some 130 bytes each while they are counted
-_LANES = 1024  # additions to one bin wait for each other: a bin of many has so many
+_SORTED = 7 << 20  # Pairs sorted at once, which takes 24 bytes for each.
+_AT_ONCE = 1 << 20  # Pairs counted at once, which takes some 130 bytes for each.
+_LANES = 1024  # Copies of a frequent bin, because atomic additions to one bin are serialized.
 
-# Binades of what fp32 holds: absolute updates from 2^-149 to 2^129, relative ones from 2^-60 (different numbers are further apart) to 2.
+# Binades of updates in fp32: absolute ones from 2^-149 to 2^129; relative ones from 2^-60, below any between different numbers, to 2.
 ABSOLUTE, SHARE = range(-149, 130), range(-60, 2)
 
 
 class DevicePairs:
-    """What `pair_kernels.count_pairs` counts, on a device. dtypes: of the two sides, which fp32 holds exactly. tables: also histograms."""
+    """Counts of `pair_kernels.count_pairs` on a device. dtypes: those of both sides, exact in fp32. tables: also fill histograms."""
 
     def __init__(self, dtypes: tuple[str, str], eta: float, tables: bool, device: Any) -> None:
         import torch
@@ -43,10 +43,10 @@ class DevicePairs:
         self._counts, self._sums, self._square = zeros(torch.int64, COUNTS), zeros(torch.float64, 2, SUMS), zeros(torch.float64, 1)
         self._bins = [zeros(torch.int64, 2, _width(binades) if self._tables else 0) for binades in (ABSOLUTE, SHARE)]
         self._steps = zeros(torch.int64, STEP_BINS if self._tables else 0, _LANES)
-        self._waiting: list[tuple[Any, ...]] = []  # different pairs, and how often each occurs
+        self._waiting: list[tuple[Any, ...]] = []  # Unique pairs with their multiplicities.
 
     def update(self, base: Any, tuned: Any) -> None:
-        """Count pairs of (n,) patterns, as `torch_kernels.on_device` gives them."""
+        """Count pairs of (n,) patterns, as returned by `torch_kernels.on_device`."""
         torch = self._torch
         if "F32" in self._dtypes:
             once = torch.ones(1, dtype=torch.int64, device=self._device)
@@ -61,12 +61,15 @@ class DevicePairs:
                 self._add_waiting()
 
     def changed(self, base: Any, tuned: Any) -> Any:
-        """(n,) whether the bf16 values of pairs differ, on the device."""
+        """Return the mask (n,) of pairs whose bf16 values differ, on the device."""
         w, v = (self._fp32(i, each).view(self._torch.float32).bfloat16() for i, each in enumerate((base, tuned)))
         return (w != v) & ~(w.isnan() & v.isnan())
 
     def take(self) -> tuple[NDArray[np.int64], NDArray[np.float64], float, list[NDArray[np.int64]], NDArray[np.int64]]:
-        """Counts, sums, sum of the base's squares, histograms of `ABSOLUTE` and `SHARE`, and of steps: one copy from the device."""
+        """Return counts, sums, the base's sum of squares, the histograms of `ABSOLUTE` and `SHARE`, and that of steps; reset all.
+
+        Takes one copy from the device.
+        """
         integers = self._torch.int64
         self._add_waiting()
         parts = [self._counts, self._sums.view(integers), self._square.view(integers), *self._bins, self._steps.sum(1)]
@@ -76,14 +79,14 @@ class DevicePairs:
         return counts, sums.view(np.float64).reshape(2, SUMS), float(square.view(np.float64)[0]), [absolute, share], steps
 
     def _add_waiting(self) -> None:
-        """Count the different pairs: together, since a hundred operations on few of them take as long as on many."""
+        """Count the waiting unique pairs together, because the hundred operations take as long for few pairs as for many."""
         together: list[Any] = [self._torch.cat(each) for each in zip(*self._waiting, strict=True)]
         self._waiting = []
         for keys, times in zip(*(part.split(_AT_ONCE) for part in together), strict=True):
             self._add(self._fp32(0, keys >> 16), self._fp32(1, keys), times)
 
     def _add(self, base: Any, tuned: Any, times: Any) -> None:
-        """Count pairs of (n,) fp32 patterns, each ``times`` times."""
+        """Count pairs of (n,) fp32 patterns with multiplicities ``times``."""
         torch, lane = self._torch, self._lane[: base.numel()]
         w, v = (each.view(torch.float32).double() for each in (base, tuned))
         steps = (_places(torch, base) - _places(torch, tuned)).abs_()
@@ -105,7 +108,7 @@ class DevicePairs:
                 row[column + 2] = torch.maximum(row[column + 2], torch.where(mask, values, 0.0).max())
         if self._tables:
             for bins, binades, values in zip(self._bins, (ABSOLUTE, SHARE), (update, share), strict=True):
-                # The number of the bin, see `pair_kernels.bin_of`: none of these is subnormal. What does not count adds 0, anywhere.
+                # The bin's index as in `pair_kernels.bin_of`: no update is subnormal in fp64. Pairs that do not count add 0 to any bin.
                 number = (values.view(torch.int64) >> 52 - 7) - (binades.start + 1023) * PER_BINADE
                 number = torch.where(chosen, number, lane % _width(binades))
                 bins.view(-1).scatter_add_(0, number.add_(moved, alpha=_width(binades)), times)
@@ -113,7 +116,7 @@ class DevicePairs:
             self._steps.view(-1).scatter_add_(0, step_bin * _LANES + lane % _LANES, times)
 
     def _fp32(self, side: int, patterns: Any) -> Any:
-        """(n,) fp32 patterns, as int32, of those of a side, or of integers that end with their bits."""
+        """Convert a side's (n,) patterns, or integers whose low bits are such patterns, to fp32 patterns as int32."""
         if self._dtypes[side] == "F32":
             return patterns
         if self._dtypes[side] == "BF16":
@@ -123,7 +126,7 @@ class DevicePairs:
 
 
 def first_bin(binades: range) -> int:
-    """The number of the first bin of a histogram, see `sketches`."""
+    """Return the index of a histogram's first bin among the bins of `sketches`."""
     return (binades.start - FIRST_EXPONENT) * PER_BINADE
 
 
@@ -132,7 +135,7 @@ def _width(binades: range) -> int:
 
 
 def _places(torch: Any, patterns: Any) -> Any:
-    """(n,) places among the values of bf16: see `conversions.bf16_places`."""
+    """Return the ranks (n,) among the values of bf16, as `conversions.bf16_places` does."""
     magnitude = patterns.to(torch.int64) & 0x7FFFFFFF
     place = (magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16
     return torch.where(magnitude > 0x7F800000, 0x7FC0, torch.where(patterns < 0, -place, place))

@@ -11,23 +11,23 @@ from analyzers.parents.report import Candidate, Conversion, Evidence, MovedLayer
 
 
 def weight(value: float) -> str:
-    """A weight to four decimals, never -0."""
+    """Write a weight with four decimals, never -0."""
     return f"{round(value, 4) + 0.0:.4f}" if abs(value) < 1e6 else "unknown"
 
 
 def between(low: float, high: float) -> str:
-    """The interval of a weight."""
+    """Write the interval of a weight."""
     return f"{weight(low)} to {weight(high)}" if high - low < 1e6 else "unknown"
 
 
-# What carries the verdict, proofs first.
+# In the order of the report: proofs first.
 EVIDENCE = Table(
     "evidence",
     lambda report: report.evidence,
     (Column("proof", "Kind", cell=lambda row: "Proof" if row.proof else "Inference"), Column("text", "Evidence")),
     files=Evidence.model_fields,
 )
-# The most similar first.
+# In the order of the report: the most similar candidate first.
 CANDIDATES = Table(
     "candidates",
     lambda report: report.candidates,
@@ -57,7 +57,7 @@ def _interval(report: ParentsReport) -> str:
 
 
 def _layers(report: ParentsReport) -> Iterator[dict[str, Any]]:
-    """A row per layer and parent."""
+    """Yield one row per layer and parent."""
     fit = report.fit
     for row in fit.layers if fit else ():
         for parent, value, low, high in zip(fit.parents if fit else (), row.weights, row.low, row.high, strict=True):
@@ -75,7 +75,7 @@ def _of_parent(number: int, name: str) -> Column:
     return Column(f"{number}", name, weight, lambda row: row.weights[number], cell)
 
 
-# For people: a row per layer, a column per parent.
+# The table for people has a row per layer and a column per parent.
 BY_LAYER = Table(
     "",
     lambda report: report.fit.layers if report.fit else (),
@@ -102,7 +102,7 @@ def _sources(row: Conversion) -> str:
     return ", ".join(row.sources)
 
 
-# Damaged tensors first.
+# Damaged tensors first, because they need attention.
 CONVERSION = Table(
     "conversion",
     lambda report: damage_first(report.conversion),

@@ -1,4 +1,4 @@
-"""``mantissa parents MODEL [CANDIDATE ...]``."""
+"""The command ``mantissa parents MODEL [CANDIDATE ...]``."""
 
 import argparse
 
@@ -21,7 +21,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare, and write the one report."""
+    """Compare the model with the candidates and write the report. Returns the exit status."""
     from analyzers.parents import analyze, text
     from analyzers.parents.markdown import markdown
 

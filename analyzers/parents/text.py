@@ -6,12 +6,12 @@ from analyzers.parents.columns import CANDIDATES, CONVERSION, PARENTS
 from analyzers.parents.conversion_text import damage_first, faithful_sentence, layer_runs
 from analyzers.parents.report import FAITHFUL, ParentsReport
 
-# Candidates and layers that are shown.
+# Number of candidates, layers and tensors shown.
 _SHOWN = 20
 
 
 def one(report: ParentsReport) -> list[str]:
-    """The statement, the evidence, the candidates, the weights, the layers that moved, how each tensor got here, and notes."""
+    """Return the lines of a report: answer, evidence, candidates, weights, moved layers, the conversion of each tensor, and notes."""
     side = report.checkpoint
     lines = [
         f"{side.ref} @ {side.commit[:12]}; read {size(report.bytes_read)} in {report.timing.seconds:.2g} s",
@@ -44,7 +44,7 @@ def _fit(report: ParentsReport) -> list[str]:
 
 
 def _conversion(report: ParentsReport) -> list[str]:
-    """How many tensors are the source's, then those that are not."""
+    """Return how many tensors equal their source, then the tensors that do not."""
     broken = [row for row in damage_first(report.conversion) if row.relation not in FAITHFUL]
     lines = [f"How each tensor got here: {faithful_sentence(report.conversion)}"] if report.conversion else []
     lines += CONVERSION.lines(report, broken[:_SHOWN])

@@ -34,23 +34,23 @@ _KINDS = {
     "inside": "module output",
     "inside_grad": "module gradient",
 }
-_DIGITS = 2  # significant digits of the smallest value of a column
+_DIGITS = 2  # Significant digits of the smallest value of a column.
 _IN_LAYER = re.compile(r".*?\.\d+\.(?=\D)")
 
 
 def within_layer(name: str) -> str:
-    """The name of a module or parameter without that of its layer; the full name outside layers."""
+    """Return the name of a module or parameter within its layer; the full name outside layers."""
     prefix = _IN_LAYER.match(name)
     return name[prefix.end() :] if prefix else name
 
 
 def short_layer(layer: int, layers: int) -> str:
-    """A short name for axes and columns."""
+    """Return a short name of a layer, for axes and columns."""
     return "emb." if layer < 0 else "head" if layer >= layers else str(layer)
 
 
 def decimals(values: Sequence[float | None], scale: float = 1) -> Callable[[float], str]:
-    """Formats scaled values of a column with the same number of decimals: two digits for the smallest that is not 0."""
+    """Return a format for a column of scaled values, with the decimals that give the smallest nonzero value two digits."""
     smallest = min((scale * abs(value) for value in values if value), default=1.0)
     digits = max(0, _DIGITS - 1 - math.floor(math.log10(smallest)))
     return lambda value: f"{scale * value:.{digits}f}" if value else "0"
@@ -80,7 +80,7 @@ def _scale(row: Any) -> str:
     return "none" if scale is None else NOTHING if scale == 1 else power(round(math.log2(scale)))
 
 
-# In the order computed; for policy gradients also the share of ratios that are clipped.
+# Columns are in the order of the backward pass; policy gradients also have the share of ratios that are clipped.
 BACKWARD = Table(
     "",
     _variants,
@@ -95,7 +95,7 @@ BACKWARD = Table(
 
 
 def _place(key: str) -> Callable[[Any], str]:
-    """Where a variant overflows first."""
+    """Return a function that writes where a variant overflows first."""
 
     def place(row: Any) -> str:
         overflow, layers = row[key], row["layers"]
@@ -126,7 +126,7 @@ def _headroom(report: "PrecisionReport") -> Iterator[dict[str, Any]]:
 
 
 def _bits(key: str, title: str, what: str) -> tuple[Column, Column]:
-    """The headroom, and the largest value with its tensor, without the name of the layer."""
+    """Return the columns for the headroom, and for the largest value with the name of its tensor within the layer."""
 
     def largest(row: Any) -> str:
         value, where = row[f"{key}_max"], row[f"{key}_at"]
@@ -150,12 +150,12 @@ HEADROOM = Table(
 
 
 def of_reference(report: "PrecisionReport") -> list[Any]:
-    """The headroom of the reference, a row per layer."""
+    """Return the headroom of the reference, one row per layer."""
     return [row for row in _headroom(report) if row["variant"] == "reference"]
 
 
 def kinds(report: "PrecisionReport") -> dict[str, dict[str, float | None]]:
-    """Kinds of parameters, in the order of the model: the error of their gradients in each variant."""
+    """Return the error of gradients in each variant by kind of parameter, in the order of the model."""
     errors: dict[str, dict[str, float | None]] = {}
     for name, variant in report.variants.items():
         for row in variant.parameter_kinds:

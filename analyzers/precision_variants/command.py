@@ -1,4 +1,4 @@
-"""``mantissa precision MODEL``."""
+"""The command ``mantissa precision MODEL``."""
 
 import argparse
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from analyzers.precision_variants.variants import DEFAULT, PRESETS
 
 
 def add_options(parser: Parser) -> None:
-    """The options. One that is not given keeps the request's default."""
+    """Add the command's options. An option that is not given keeps the request's default."""
     parser.describe(
         "How does rounding error grow through a model, forward and backward, for each way of running it?",
         ("HuggingFaceTB/SmolLM2-135M --variants bf16,bf16_fp32_residual", "two presets against the fp32 reference"),
@@ -33,22 +33,22 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure and write the report."""
+    """Run the analysis and write its report. Returns the exit status."""
     prepare()
-    asked: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     if options.old_logprobs is not None:
         from analyzers.precision_variants.inputs import read_text
 
-        asked["old_logprobs"] = parse_old_logprobs(read_text(options.old_logprobs), quoted(options.old_logprobs))
+        given["old_logprobs"] = parse_old_logprobs(read_text(options.old_logprobs), quoted(options.old_logprobs))
     if options.variants is not None or options.variant:
         named = [name.strip() for name in (options.variants or "").split(",")]
-        asked["variants"] = tuple(name for name in named if name) + tuple(options.variant)
-    request = request_of(PrecisionRequest, options, **asked)
+        given["variants"] = tuple(name for name in named if name) + tuple(options.variant)
+    request = request_of(PrecisionRequest, options, **given)
     return write_one(options, _analysis(request), request.model, lambda report: report.lines(), _tensors)
 
 
 def _analysis(request: PrecisionRequest) -> Iterator[Any]:
-    """The analysis; importing it takes seconds, during which the progress bar is there already."""
+    """Yield the items of the analysis. It is imported on first use, which takes seconds: the progress bar is already shown then."""
     from analyzers.precision_variants import analyze
 
     yield from analyze(request, Access(token=True, local=True))

@@ -1,4 +1,4 @@
-"""The progress and the report of precision variants. Field names are the JSON contract; fields may be added, never renamed."""
+"""Progress and report of precision variants. Field names are the JSON contract; fields may be added, never renamed."""
 
 from typing import Literal
 
@@ -8,9 +8,9 @@ from analyzers.precision_variants.request import PrecisionRequest
 
 
 class VariantProgress(Progress):
-    """Progress within one run of the model. variant: its name, "reference" for the reference; finished: this variant is done.
+    """Progress within one run of the model. variant: name of the variant, or "reference"; finished: whether the variant is done.
 
-    ``unit`` is "layers", two per layer and run (forward, backward); ``done`` never falls and reaches ``total`` at the end.
+    ``unit`` is "layers", two per layer and run (forward, backward); ``done`` never decreases and reaches ``total`` at the end.
     """
 
     variant: str
@@ -18,7 +18,7 @@ class VariantProgress(Progress):
 
 
 class PrecisionReport(Report):
-    """How rounding error grows through the model in each variant. variants: by name, in the order requested.
+    """The growth of rounding error through the model in each variant. variants: by name, in the requested order.
 
     statement: the findings, one sentence each.
     """

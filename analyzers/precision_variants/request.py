@@ -15,32 +15,32 @@ from analyzers.untrusted_json import InvalidJson, parse_json
 Loss = Literal["ce", "gspo", "grpo"]
 
 CLIP: dict[str, tuple[float, float]] = {"gspo": (3e-4, 4e-4), "grpo": (0.2, 0.2)}
-"""Published clip ranges (below 1, above 1). GSPO: arXiv 2507.18071, section 5.1. The GRPO paper (arXiv 2402.03300) names no value; 0.2 is
-that of PPO (arXiv 1707.06347), which its objective takes over."""
+"""Published clip ranges (below 1, above 1). GSPO: arXiv 2507.18071, section 5.1. The GRPO paper (arXiv 2402.03300) states no value; 0.2
+is that of PPO (arXiv 1707.06347), whose objective GRPO adopts."""
 
 ADVANTAGE = 1_000_000
-"""Largest |advantage|: larger ones would overflow gradients, whatever the weights."""
+"""Largest |advantage|: larger ones would overflow gradients for any weights."""
 
-_ROUNDING = 1e-3  # a log-probability may be above 0 by this much
+_ROUNDING = 1e-3  # Rounding may put a log-probability above 0 by this much.
 _SMALLEST = -10_000.0
 
 
 def check_old_logprobs(rows: tuple[tuple[float, ...], ...]) -> None:
-    """Raise ValueError for numbers that are not log-probabilities."""
+    """Raise ValueError if a number is not a log-probability."""
     wrong = next((value for row in rows for value in row if not _SMALLEST <= value <= _ROUNDING), None)
     if wrong is not None:
         raise ValueError(f"log-probabilities are natural logarithms between {_SMALLEST:,.0f} and 0, not {wrong:g}")
 
 
 def parse_old_logprobs(text: str, source: str = "old log-probabilities") -> tuple[tuple[float, ...], ...]:
-    """JSON lines: one list of numbers per sequence, the log-probabilities of its tokens but the first. Raises InvalidData."""
+    """Parse JSON lines, one list per sequence with the log-probabilities of all tokens but the first. Raises InvalidData."""
     if len(text) > limits.PRECISION_CHARACTERS:
         raise InvalidData(f"{len(text):,} characters are more than {limits.PRECISION_CHARACTERS:,}.")
     return tuple(_row(number, line, source) for number, line in enumerate(text.splitlines(), 1) if line.strip())
 
 
 def written(rows: tuple[tuple[float, ...], ...]) -> str:
-    """The same as JSON lines."""
+    """Write log-probabilities as JSON lines, the format of `parse_old_logprobs`."""
     return "\n".join(json.dumps(row) for row in rows)
 
 
@@ -61,17 +61,17 @@ def _clips(side: int) -> str:
     return ", ".join(f"{loss} {bounds[side]:g}" for loss, bounds in CLIP.items())
 
 
-# Raised whenever the same request would give another result.
+# Incremented whenever the same request would give another result.
 ANALYSIS_VERSION = 3
 
 
 class PrecisionRequest(ModelRequest):
-    """Which model, in which variants, on which tokens.
+    """A model, the variants to run, and the tokens to run them on.
 
-    A variant of one's own is ``name: key=value,...`` (`variants.parse_variant`). text, or token_ids, equally long rows (`ModelRequest`),
-    take the place of data; every token but the first of a row is predicted. The losses are `losses.gspo` and `losses.grpo`, the latter
-    without KL penalty; without old_logprobs, which are natural logarithms, the ratios of the reference are 1. pre_rounded leaves the
-    rounding error of the computation alone.
+    A custom variant is ``name: key=value,...`` (`variants.parse_variant`). text, or token_ids with rows of equal length (`ModelRequest`),
+    replaces data; every token but the first of a row is predicted. The policy losses are `losses.gspo` and `losses.grpo`, the latter
+    without KL penalty; without old_logprobs, which are natural logarithms, the ratios of the reference are 1. With pre_rounded, only the
+    rounding error of the computation remains.
     """
 
     variants: tuple[str, ...] = Field(
@@ -182,5 +182,5 @@ class PrecisionRequest(ModelRequest):
         return self
 
     def settings(self) -> dict[str, Settings]:
-        """Name -> settings, in the order requested."""
+        """Return the settings by name, in the requested order."""
         return dict(parse_variant(text) for text in self.variants)

@@ -1,4 +1,4 @@
-"""The answer of precision variants in one sentence, and what to do about it."""
+"""Headline and advice of precision variants."""
 
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,12 @@ PART_NAMES: dict[Part, str] = {
     "router": "the router",
     "softmax": "attention (except its projections)",
 }
-# A fix must make the error at least this many times smaller to be recommended.
+# A fix is recommended only if it makes the error at least this many times smaller.
 _WORTHWHILE = 1.2
 
 
 def headline(report: "PrecisionReport") -> str:
-    """Which variant is closest to fp32 and by how much, and which overflow."""
+    """Write which variant is closest to fp32 and how close, which is farthest, and which variants overflow."""
     errors = {name: variant.summary.logprob_mean for name, variant in report.variants.items()}
     known = {name: error for name, error in errors.items() if error is not None and report.variants[name].overflow is None}
     inexact = {name: error for name, error in known.items() if error}
@@ -41,12 +41,12 @@ def headline(report: "PrecisionReport") -> str:
 
 
 def next_step(report: "PrecisionReport") -> NextStep:
-    """What to do, and the passport of the model."""
+    """Return advice, and the analyzer for the model's passport."""
     return NextStep(_advice(report), "dtype", report.checkpoint.ref)
 
 
 def _advice(report: "PrecisionReport") -> str:
-    """How to run the model."""
+    """Write in which precision to run the model."""
     fixes = []
     for name, variant in report.variants.items():
         if variant.settings == Settings(dtype="bf16", fp32=variant.settings.fp32) and variant.settings.fp32:

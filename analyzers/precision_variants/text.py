@@ -1,4 +1,4 @@
-"""The report in words: its findings, its caveats, and the whole of it as text for a terminal."""
+"""The report in words: findings, caveats, and text for a terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from analyzers.precision_variants.report import PrecisionReport
     from analyzers.precision_variants.request import PrecisionRequest
 
-# A smaller relative change of an error is reported as none.
+# Smaller relative changes of an error are not reported.
 _NEGLIGIBLE = 0.1
-# Nats by which fp32 runs of the same function may differ.
+# Largest difference, in nats, that rounding explains between fp32 runs of the same function.
 _DISAGREEMENT = 1e-2
 
 _MEASURES = {
@@ -28,7 +28,7 @@ _MEASURES = {
 
 
 def statement(reference: Reference, variants: Mapping[str, Variant], routed: bool) -> str:
-    """The findings, one sentence each. routed: the model has a router."""
+    """Write the findings, one sentence each. routed: whether the model has a router."""
     return " ".join(
         [*_identical(variants), *_errors(reference, variants), *_clipping(variants), *_parts(variants, routed), *_formats(variants)]
     )
@@ -44,7 +44,9 @@ def notes(
     wide: Mapping[str, Sequence[str]],
     disagreements: Mapping[str, float],
 ) -> Iterator[str]:
-    """Caveats. routed: the model has a router; wide: names of what transformers keeps in fp32, by dtype; disagreements: as in
+    """Yield the caveats, one sentence each.
+
+    routed: whether the model has a router; wide: names of the tensors that transformers keeps in fp32, by dtype; disagreements: as in
     `measure.Measurement`.
     """
     short = inputs.sequences < request.sequences or inputs.length < request.sequence_length
@@ -73,7 +75,7 @@ def notes(
 
 
 def _part_notes(variants: Mapping[str, Variant], routed: bool) -> Iterator[str]:
-    """fp32 parts that the model does not have, or that torch runs in its own way."""
+    """Yield notes on fp32 parts that the model does not have, or that sdpa attention extends to everything between the projections."""
     idle = [name for name, each in variants.items() if "router" in each.settings.fp32 and each.settings.fp32 != PARTS]
     if idle and not routed:
         yield f"This model has no router: router in fp32 ({listed(idle)}) changes nothing."
@@ -86,7 +88,7 @@ def _part_notes(variants: Mapping[str, Variant], routed: bool) -> Iterator[str]:
 
 
 def _in_fp32(variants: Mapping[str, Variant], wide: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Parameters and buffers that transformers loads in fp32. wide: their names, by dtype."""
+    """Yield notes on parameters and buffers that transformers loads in fp32. wide: their names, by dtype."""
     for dtype, names in wide.items():
         in_dtype = {name: variant.settings for name, variant in variants.items() if variant.settings.dtype == dtype}
         loaded = [name for name, settings in in_dtype.items() if settings.round == "loaded" and not settings.autocast]
@@ -98,7 +100,7 @@ def _in_fp32(variants: Mapping[str, Variant], wide: Mapping[str, Sequence[str]])
 
 
 def _own_references(variants: Mapping[str, Variant], first: str, disagreements: Mapping[str, float]) -> Iterator[str]:
-    """Variants compared with a reference of their own attention implementation, and how far it is from the first."""
+    """Yield notes on variants with a separate reference for their attention, and on its difference from the first reference."""
     for attention, nats in disagreements.items():
         names = [name for name, variant in variants.items() if variant.attention == attention]
         yield f"{listed(names)} {'is' if len(names) == 1 else 'are'} compared with an fp32 run of {attention} attention."
@@ -116,7 +118,7 @@ def _identical(variants: Mapping[str, Variant]) -> Iterator[str]:
 
 
 def _errors(reference: Reference, variants: Mapping[str, Variant]) -> Iterator[str]:
-    """For each variant without fp32 parts the size of its error; for all of them the first overflow."""
+    """Yield the first overflow of each variant, or else the size of its error if it has no fp32 parts."""
     for name, variant in variants.items():
         overflow = variant.overflow or variant.overflow_bw
         if overflow is not None:
@@ -125,27 +127,27 @@ def _errors(reference: Reference, variants: Mapping[str, Variant]) -> Iterator[s
             yield f"{name} overflows {direction}first in {layer_name(overflow.layer, reference.layers)} ({overflow.name}), where {values}."
         elif not variant.settings.fp32 and (variant.summary.mid_max or variant.summary.logits or variant.summary.parameters_bw):
             errors = variant.summary
-            said = f"In {name} the relative error of hidden states is {_percent(errors.mid_median)} in the median layer and "
-            said += f"{_percent(errors.mid_max)} in the worst (layer {errors.mid_max_layer}), that of their gradients "
-            said += f"{_percent(errors.mid_median_bw)} and {_percent(errors.mid_max_bw)}"
+            sentence = f"In {name} the relative error of hidden states is {_percent(errors.mid_median)} in the median layer and "
+            sentence += f"{_percent(errors.mid_max)} in the worst (layer {errors.mid_max_layer}), that of their gradients "
+            sentence += f"{_percent(errors.mid_median_bw)} and {_percent(errors.mid_max_bw)}"
             if errors.mid_max_bw_layer is not None:
-                said += f" (layer {errors.mid_max_bw_layer})"
+                sentence += f" (layer {errors.mid_max_bw_layer})"
             nats = f"; log-probabilities are off by {errors.logprob_mean:.2g} nats on average and by up to {errors.logprob_max:.2g}"
-            yield said + (nats if errors.logprob_mean is not None and errors.logprob_max is not None else "") + "."
+            yield sentence + (nats if errors.logprob_mean is not None and errors.logprob_max is not None else "") + "."
     if reference.fp16_overflow is not None and not any(variant.settings.dtype == "fp16" for variant in variants.values()):
         first = reference.fp16_overflow
         yield f"fp16 would overflow first in {layer_name(first.layer, reference.layers)} ({first.name})."
 
 
 def _clipping(variants: Mapping[str, Variant]) -> Iterator[str]:
-    """How much of the gradient clipping removes."""
+    """Yield a sentence on the share of ratios whose gradient clipping sets to zero."""
     shares = [f"{_percent(variant.clipped)} in {name}" for name, variant in variants.items() if variant.clipped]
     if shares:
         yield f"Clipping sets the gradient of this share of the ratios to zero: {listed(shares)}."
 
 
 def _parts(variants: Mapping[str, Variant], routed: bool) -> Iterator[str]:
-    """The effect of fp32 parts, compared with the same variant without them."""
+    """Yield the effect of fp32 parts, compared with the same variant without them."""
     for name, variant in variants.items():
         parts = [part for part in variant.settings.fp32 if routed or part != "router"]
         without = _without_parts(variant.settings, variants)
@@ -162,20 +164,20 @@ def _parts(variants: Mapping[str, Variant], routed: bool) -> Iterator[str]:
 
 
 def _without_parts(settings: Settings, variants: Mapping[str, Variant]) -> Variant | None:
-    """The variant that differs only in having no fp32 parts; reductions matter little and may differ too."""
+    """Return the variant that differs only by having no fp32 parts; reductions matter little and may also differ."""
     plain = settings.model_copy(update={"fp32": (), "reduced_reductions": True})
     matching = (variant for variant in variants.values() if variant.settings.model_copy(update={"reduced_reductions": True}) == plain)
     return next(matching, None)
 
 
 def _change(before: Summary, after: Summary, name: str) -> float | None:
-    """The factor by which an error became smaller."""
+    """Return the factor by which an error became smaller; None if either is unknown or 0."""
     first, second = getattr(before, name), getattr(after, name)
     return first / second if first and second else None
 
 
 def _formats(variants: Mapping[str, Variant]) -> Iterator[str]:
-    """bf16 compared with fp16."""
+    """Yield a comparison of fp16 with bf16."""
     plain = {
         dtype: next((name for name, run in variants.items() if run.settings == Settings(dtype=dtype) and run.overflow is None), None)
         for dtype in ("bf16", "fp16")
@@ -197,7 +199,7 @@ def _plain(factor: float) -> str:
 
 
 def layer_name(layer: int, layers: int) -> str:
-    """The name of a layer, of ``layers`` in the model."""
+    """Return the name of a layer in a model of ``layers`` layers."""
     return "the embeddings" if layer < 0 else "the head" if layer >= layers else f"layer {layer}"
 
 
@@ -206,7 +208,7 @@ def _percent(share: float | None) -> str:
 
 
 def one(report: "PrecisionReport") -> list[str]:
-    """The statement, the summary, headroom by layer, and notes."""
+    """Return the lines of a report: answer, errors forward and backward, settings, headroom by layer, and notes."""
     inputs, reference = report.inputs, report.reference
     tokens = f"{plural(inputs.sequences, 'sequence')} of {plural(inputs.length, 'token')} ({inputs.source})"
     lines = [
@@ -227,5 +229,5 @@ def one(report: "PrecisionReport") -> list[str]:
 
 
 def tensors(report: "PrecisionReport") -> list[str]:
-    """One line per tensor of each variant."""
+    """Return one line per tensor of each variant."""
     return TENSORS.lines(report)

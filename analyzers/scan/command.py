@@ -1,4 +1,4 @@
-"""``mantissa scan LIST [--out DIR]``: what it prints, and its exit status."""
+"""The command ``mantissa scan LIST [--out DIR]``."""
 
 import argparse
 import json
@@ -38,8 +38,8 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Scan as the command line says; returns 0. Raises MantissaError."""
-    import pyarrow as pyarrow  # a library that is missing is said now, and not when the tables are written
+    """Scan the list and print the summary. Returns 0. Raises MantissaError."""
+    import pyarrow as pyarrow  # Fails now if the library is missing, rather than after the scan when the tables are written.
 
     from analyzers.scan.request import ScanRequest
     from analyzers.scan.run import scan
@@ -69,8 +69,8 @@ def run(options: argparse.Namespace) -> int:
 def _text(summary: "Summary") -> list[str]:
     lines = []
     if summary.scanned == 0:
-        kept = "" if summary.written else ", and the tables are as they were"
-        lines.append(f"Nothing to do: {plural(summary.done_before, 'checkpoint')} done before{kept}.")
+        tables = "" if summary.written else ", and the tables are as they were"
+        lines.append(f"Nothing to do: {plural(summary.done_before, 'checkpoint')} done before{tables}.")
     else:
         before = f", {summary.done_before:,} were done before" if summary.done_before else ""
         by = f" by {summary.processes:,} processes" if summary.processes > 1 else ""

@@ -12,7 +12,7 @@ from analyzers.dtype_detection import DtypeRequest
 from analyzers.numerics.device import Device
 
 _MOST_JOBS = 64  # Checkpoints that one process of a scan reads at once.
-# Models of a search or an organisation.
+# Number of models of a search or an organisation.
 DEFAULT_LIMIT = 200
 # Checkpoints that one process reads at once: a quick scan mostly waits for the network, an exact one keeps every core busy.
 QUICK_JOBS = 4
@@ -20,12 +20,12 @@ EXACT_JOBS = 1
 
 
 class ScanRequest(Request):
-    """What to scan, and how.
+    """A list of checkpoints to scan, and the options of the scan.
 
-    source: a file of references, ``-`` for standard input, ``search:TEXT`` or ``org:NAME``; limit: only the first ones (default: 200 of a
-    search or organisation, all of a file); each: the request for every checkpoint, without its model; device: where to count; jobs:
-    checkpoints that one process reads at once; dask: address of a dask scheduler, ``local`` for a cluster on this machine, None for threads
-    of this process.
+    source: a file of references, ``-`` for standard input, ``search:TEXT`` or ``org:NAME``; limit: number of entries used, from the first
+    (default: 200 for a search or organisation, all for a file); each: the request for every checkpoint, without its model; device: the
+    device to count on; jobs: checkpoints that one process reads at once; dask: address of a dask scheduler, ``local`` for a cluster on this
+    machine, None for threads of this process.
     """
 
     source: str = Field(min_length=1, max_length=4_096)
@@ -52,11 +52,11 @@ class ScanRequest(Request):
         jobs: int | None = None,
         dask: str | None = None,
     ) -> "ScanRequest":
-        """Validate everything that can be validated before any work. ``asked``: options of `DtypeRequest`.
+        """Build the request, validating everything before any work is done. asked: options of `DtypeRequest`.
 
-        Raises pydantic's ValidationError, and InvalidFilter.
+        Raises pydantic's ValidationError and InvalidFilter.
         """
-        # The device "auto" means the CPU and gives the same report as the dtype command.
+        # "auto", the default of the dtype command, means the CPU and gives the same report.
         each = DtypeRequest(model="", device="auto" if device == "cpu" else device, **asked)
         for name, pattern in (("include", each.include), ("exclude", each.exclude)):
             if pattern:

@@ -1,6 +1,6 @@
-"""The two Parquet files of a scan: a row per checkpoint of the list, and a row per tensor row of the reports.
+"""The two Parquet files of a scan: one row per checkpoint of the list, and one per tensor row of the reports.
 
-The same list and options on the same checkpoints give the same bytes, whenever, wherever and by however many processes they are made.
+The files are reproducible: the same list, options and checkpoints give the same bytes, for any number of processes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,10 @@ from analyzers.untrusted_json import parse_json
 
 CHECKPOINTS, TENSORS = "checkpoints.parquet", "tensors.parquet"
 
-# Rows per row group: only one group is held in memory.
+# Rows per row group; only one group is held in memory.
 _CHECKPOINT_GROUP, _TENSOR_GROUP = 100, 20_000
 
-Column = tuple[str, str, str]  # name, type, and path in the JSON of a report or of its row
+Column = tuple[str, str, str]  # Name, type, and path in the JSON of a report or of a tensor row.
 
 
 def _columns(kind: str, **paths: str) -> list[Column]:
@@ -65,7 +65,7 @@ def _cells(columns: Sequence[Column], data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at(data: Any, path: str) -> Any:
-    """The value at ``path``; the values of list entries are joined to one text. None if a key, or the list's entry ``0``, is missing."""
+    """Return the value at ``path``; values of list entries are joined to one text. None if a key, or the entry ``0``, is missing."""
     for key in path.split("."):
         if key == "0" or data is None:
             data = data[0] if data else None
@@ -75,7 +75,10 @@ def _at(data: Any, path: str) -> Any:
 
 
 def write_tables(folder: Path, listed: Sequence[Listed], journal: Journal) -> tuple[int, int]:
-    """Write both files into ``folder``, each whole; returns their numbers of rows. The journal has all without a problem."""
+    """Write both files into ``folder``, each atomically; return their numbers of rows.
+
+    journal: must have an outcome for every listed reference without a problem.
+    """
     with (
         _table(folder / CHECKPOINTS, [*_LINE, *(each[:2] for each in _CHECKPOINT), ("report", "string")], _CHECKPOINT_GROUP) as checkpoints,
         _table(folder / TENSORS, [*_JOIN, *(each[:2] for each in _TENSOR)], _TENSOR_GROUP) as tensors,
@@ -99,7 +102,7 @@ def write_tables(folder: Path, listed: Sequence[Listed], journal: Journal) -> tu
 
 @contextmanager
 def _table(path: Path, columns: Sequence[tuple[str, str]], group: int) -> Iterator["_Table"]:
-    """A Parquet file to add rows to, which is at ``path`` when the block ends."""
+    """Open a Parquet file to add rows to; it appears at ``path`` when the block ends."""
     import pyarrow.parquet
 
     schema = pyarrow.schema(columns)
@@ -110,7 +113,7 @@ def _table(path: Path, columns: Sequence[tuple[str, str]], group: int) -> Iterat
 
 
 class _Table:
-    """Rows for the Parquet file of ``writer``, written in groups of ``group``."""
+    """Buffer of rows for the Parquet file of ``writer``, written in groups of ``group`` rows."""
 
     def __init__(self, writer: Any, schema: Any, group: int) -> None:
         self._writer, self._schema, self._group = writer, schema, group
@@ -125,7 +128,7 @@ class _Table:
             self.write()
 
     def write(self) -> None:
-        """Write the rows that wait."""
+        """Write the buffered rows."""
         import pyarrow
 
         if self._waiting:

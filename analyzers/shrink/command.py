@@ -1,4 +1,4 @@
-"""``mantissa shrink MODEL --out DIR``."""
+"""The command ``mantissa shrink MODEL --out DIR``."""
 
 import argparse
 from typing import get_args
@@ -28,7 +28,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Shrink as the command line says; returns 0. Raises MantissaError."""
+    """Shrink a checkpoint, open a pull request if requested, and print the report. Returns 0. Raises MantissaError."""
     from analyzers.shrink.run import shrink
 
     request = options.pull_request_on(options.model) if options.pull_request else None

@@ -62,7 +62,7 @@ def _spread(report: SparsityReport) -> Iterator[dict[str, Any]]:
         yield {"role": role, "measured": "probe", **vars(row), **by_probe}
 
 
-# For people, if every value was read: two rows for each role, changes in bf16 and by the probe.
+# Shown to people if every value was read: each role has a row for changes in bf16 and a row for changes by the probe.
 ROLE_SPREAD = Table(
     "",
     _spread,
@@ -91,7 +91,7 @@ BY_LAYER = Table(
 
 
 def _read(key: str, title: str, text: Callable[[Any], str], unread: str = NOTHING) -> Column:
-    """A column that has a value where values of the tensor were read."""
+    """Return a column that shows ``unread`` for tensors of which no value was read."""
     return Column(key, title, text, cell=lambda row: text(getattr(row, key)) if row.values_read else unread)
 
 
@@ -132,7 +132,7 @@ def _magnitudes(report: SparsityReport) -> Iterator[dict[str, Any]]:
 
 
 def _size(key: str, title: str) -> Column:
-    """Absolute sizes are numbers, relative ones shares."""
+    """Return a column that formats absolute sizes as numbers and relative sizes as shares."""
     return Column(key, title, share, cell=lambda row: (share if row["update"] == "relative" else magnitude)(row[key]))
 
 
@@ -167,7 +167,7 @@ def _apart(row: Any) -> str:
     return "sign flips" if row["flipped"] else count(row["low"]) if row["low"] == row["high"] else f"{row['low']:,} to {row['high']:,}"
 
 
-# The page draws it as a figure.
+# Shown in a terminal; the page has a figure instead.
 ULPS = Table(
     "ulp",
     _ulps,

@@ -1,4 +1,4 @@
-"""``mantissa sparsity BASE TUNED [TUNED ...]``."""
+"""The command ``mantissa sparsity BASE TUNED [TUNED ...]``."""
 
 import argparse
 
@@ -19,7 +19,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare the checkpoints, and write the report."""
+    """Compare the checkpoints and write the report. Returns the exit status."""
     from analyzers.update_sparsity import analyze, text
 
     request = request_of(SparsityRequest, options)

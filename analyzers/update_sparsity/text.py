@@ -9,12 +9,12 @@ from analyzers.update_sparsity.columns import BY_LAYER, BY_ROLE, ENERGY, MAGNITU
 from analyzers.update_sparsity.report import SparsityReport
 
 CARRIED = "The sizes of updates have no interval: a few of the blocks read carry them, and blocks not read may be as large."
-# Entries shown of each list of tensors that were not compared.
+# Names shown of each kind of tensor that was not compared.
 _SHOWN = 5
 
 
 def one(report: SparsityReport) -> list[str]:
-    """The headline and what it means, roles, magnitudes, tensors that were not compared, the trajectory and notes."""
+    """Return the lines of a report: answer, roles, magnitudes, trajectory, spectra, tensors that were not compared, and notes."""
     interval = report.interval
     shown = share(report.sparsity)
     between = f" ({share(interval.low)} to {share(interval.high)} with 95% confidence)" if interval else ""
@@ -43,16 +43,16 @@ def one(report: SparsityReport) -> list[str]:
 
 
 def tensors(report: SparsityReport) -> list[str]:
-    """One line per pair of tensors, also where the report aggregates them."""
+    """Return one line per pair of tensors, even if the report aggregates them."""
     return TENSORS.lines(report, report.full_rows())
 
 
 def _counts(report: SparsityReport) -> list[str]:
-    seen = "" if report.values_compared == report.total_parameters else f", of which {plural(report.values_compared, 'was', 'were')} read"
+    read = "" if report.values_compared == report.total_parameters else f", of which {plural(report.values_compared, 'was', 'were')} read"
     swallowed = share(report.swallowed.share) if report.swallowed.meaningful else "not meaningful between different dtypes"
     return columns(
         [
-            ("Compared", f"{plural(report.total_parameters, 'parameter')}{seen}"),
+            ("Compared", f"{plural(report.total_parameters, 'parameter')}{read}"),
             ("Changed in bf16", f"{report.num_changed:,} ({share(report.update_fraction)})"),
             ("Changed by the probe", f"{report.probe.num_changed:,}, sparsity {share(report.probe.sparsity)} (eta {report.eta:g})"),
             ("Lost to bf16 rounding", f"{report.swallowed.count:,} ({swallowed})"),
@@ -67,17 +67,17 @@ def _magnitudes(report: SparsityReport) -> list[str]:
 
 
 def _ulps(report: SparsityReport) -> list[str]:
-    """Histogram of the distance between the values in bf16 ULPs, without empty bins."""
+    """Return the histogram of distances in bf16 ULPs, without empty bins."""
     return ULPS.lines(report, [row for row in ULPS.rows(report) if row["count"]])
 
 
 def _unmatched(report: SparsityReport) -> Iterator[str]:
-    found = report.unmatched
+    unmatched = report.unmatched
     for what, names in (
-        ("Only in the base", [tensor.name for tensor in found.missing]),
-        ("Only in the tuned checkpoint", [tensor.name for tensor in found.extra]),
-        ("Of another shape", [f"{each.name} {shape(each.shape)} and {shape(each.tuned_shape)}" for each in found.misshapen]),
-        ("No plain floats", [tensor.name for tensor in found.integers]),
+        ("Only in the base", [tensor.name for tensor in unmatched.missing]),
+        ("Only in the tuned checkpoint", [tensor.name for tensor in unmatched.extra]),
+        ("Of another shape", [f"{each.name} {shape(each.shape)} and {shape(each.tuned_shape)}" for each in unmatched.misshapen]),
+        ("No plain floats", [tensor.name for tensor in unmatched.integers]),
     ):
         if names:
             yield f"{what}: {', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}"

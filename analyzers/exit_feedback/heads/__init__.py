@@ -1,4 +1,4 @@
-"""LM heads whose weight gets its exact gradient and whose hidden states get a signal without backpropagation."""
+"""LM heads that pass exact gradients to their weight, and a signal without backpropagation to the hidden states."""
 
 from torch import Tensor
 
@@ -25,7 +25,7 @@ def build_head(
     logit_scale: float = 1.0,
     softcap: float | None = None,
 ) -> FeedbackHead:
-    """The head of a method in HEADS. Raises InvalidRequest for another name, and the errors of its class."""
+    """Build the head of a method in HEADS. Raises InvalidRequest for any other name, and the errors of the head's class."""
     if method not in HEADS:
         raise InvalidRequest(f"There is no method {method!r}: choose from {', '.join(HEADS)}.")
     return HEADS[method](weight, bias, settings, logit_scale=logit_scale, softcap=softcap)

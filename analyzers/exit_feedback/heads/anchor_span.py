@@ -1,4 +1,4 @@
-"""The projection of the gradient on the span of anchor hidden states, from forward quantities: (W^T e_i) . a_j = e_i . (W a_j)."""
+"""Projection of the gradient on the span of anchor hidden states, from forward quantities: (W^T e_i) . a_j = e_i . (W a_j)."""
 
 from typing import ClassVar
 
@@ -12,11 +12,11 @@ from analyzers.exit_feedback.heads.token_rows import Rows, Signal
 
 
 class SpanHead(FeedbackHead):
-    """(e A_W^T)(A A^T)^+ A, e = dL/dy, with anchors A (m, d) and their linear logits A_W = A W^T (m, V).
+    """Head with the signal (e A_W^T)(A A^T)^+ A, e = dL/dy, for anchors A (m, d) and their linear logits A_W = A W^T (m, V).
 
-    anchor_states: (m, d), anchors of all calls; where it is None, m tokens of the call are drawn by the seed, without replacement, among
-    those with a gradient; all of them where there are fewer. Anchors may be linearly dependent. From m = d independent ones on, they span
-    everything and the signal is the gradient.
+    anchor_states: (m, d), anchors of all calls; if None, m tokens of each call are drawn by the seed, without replacement, among those with
+    a gradient, or all of these if there are fewer. Anchors may be linearly dependent. With d independent anchors, the signal is the
+    gradient.
     """
 
     method: ClassVar[str] = "span"
@@ -24,7 +24,7 @@ class SpanHead(FeedbackHead):
     anchor_states: Tensor | None = None
 
     def own_rows(self, chunk: int) -> int:
-        """All anchors where they fit into half a chunk, so that their logits are computed once; else half a chunk at a time."""
+        """Return the number of anchors, whose logits are then computed once, but at most half a chunk."""
         anchors = self.settings.anchors if self.anchor_states is None else len(self.anchor_states)
         return min(anchors, chunk // 2)
 
@@ -53,9 +53,9 @@ class SpanHead(FeedbackHead):
 
 
 def pseudo_inverse(anchors: Tensor) -> Tensor:
-    """A^+ (d, m) of A (m, d), in its type; NaN throughout where A is not finite.
+    """Compute A^+ (d, m) for A (m, d), in its dtype; all NaN if A is not finite.
 
-    Singular values below 10 epsilon of that type, relative to the largest, are rounding noise and count as 0.
+    Singular values below 10 epsilon of the dtype, relative to the largest, are rounding noise and count as 0.
     """
     if not bool(anchors.isfinite().all()):
         return torch.full_like(anchors.mT, torch.nan)

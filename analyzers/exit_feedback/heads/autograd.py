@@ -1,4 +1,4 @@
-"""``head(h)``: logits whose backward pass gives h the signal of a method in place of (dL/dy) W, for any loss."""
+"""Logits whose backward pass gives h the signal of a method in place of (dL/dy) W, for any loss."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from analyzers.exit_feedback.heads.token_rows import Rows, Signal, SignalSource,
 
 
 class SignalLogits(torch.autograd.Function):
-    """Logits (..., V) of h (..., d), W (V, d), b (V,) and the head that gives the signal."""
+    """Logits (..., V) for h (..., d), W (V, d), b (V,) and the head that computes the signal."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, source: SignalSource) -> Tensor:
-        """Saves what the backward pass reads: y under a cap, otherwise the logits, from which y follows."""
+        """Compute logits, and save y for the backward pass under a cap, else the logits if the signal reads them: y follows from them."""
         activation = source.activation
         y = linear(h, weight, bias)
         logits = activation(y)
@@ -26,13 +26,13 @@ class SignalLogits(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        """The signal for h; gradients of W and b as autograd's. Tokens without a gradient get exactly 0 and add nothing to W's."""
+        """Return the signal for h, and the exact gradients of W and b. Tokens without a gradient get exactly 0 and add nothing to W's."""
         h, weight, bias, saved = ctx.saved_tensors
         source: SignalSource = ctx.source
         activation = source.activation
         states, grad_z = h.reshape(-1, h.shape[-1]), gradient.reshape(-1, len(weight))
         live = live_rows(grad_z)
-        states = states.masked_fill(~live[:, None], 0)  # padded tokens may hold NaN
+        states = states.masked_fill(~live[:, None], 0)  # Hidden states of padding may be NaN.
         y = None if saved is None else saved.view(grad_z.shape)
         if y is not None and activation.cap is None and activation.scale != 1:
             y = y / activation.scale
@@ -52,12 +52,12 @@ class SignalLogits(torch.autograd.Function):
 
 
 def live_rows(gradient: Tensor) -> Tensor:
-    """(n,) bool: the rows of (n, V) that are not all 0."""
+    """Return the mask (n,) of the rows of (n, V) that are not all 0."""
     return (gradient.amax(-1) != 0) | (gradient.amin(-1) != 0)
 
 
 def linear_gradient(source: SignalSource, grad_z: Tensor, y: Tensor | None) -> Tensor:
-    """dL/dy (n, V) of dL/dz; the same tensor where z = y."""
+    """Return dL/dy (n, V) for dL/dz; the tensor itself if z = y."""
     if source.activation.is_identity:
         return grad_z
     return source.activation.backward_(grad_z.to(wide(grad_z.dtype), copy=True), y).to(grad_z.dtype)
@@ -66,7 +66,7 @@ def linear_gradient(source: SignalSource, grad_z: Tensor, y: Tensor | None) -> T
 def signal_of_rows(
     source: SignalSource, signal: Signal, states: Tensor, grad_z: Tensor, y: Tensor | None, bias: Tensor | None, gold: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The signal (n, d) and dL/dy (n, V) of dL/dz. y: h W^T + b, where the activation or the signal reads it."""
+    """Return the signal (n, d) and dL/dy (n, V) for dL/dz. y: h W^T + b, if the activation or the signal reads it."""
     grad_y = linear_gradient(source, grad_z, y)
     if not source.reads_logits:
         return signal(Rows(states, grad_y)), grad_y

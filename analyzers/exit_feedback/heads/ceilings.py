@@ -1,4 +1,4 @@
-"""Signals that read the head's weight: the exact gradient, and upper bounds for signals that know less of it."""
+"""Signals that read the head's weight: the exact gradient, and upper bounds for signals that read less of it."""
 
 from dataclasses import replace
 from typing import ClassVar, cast
@@ -10,12 +10,12 @@ from analyzers.exit_feedback.heads.head import FeedbackHead
 from analyzers.exit_feedback.heads.token_rows import Rows, Signal, weighted_rows, wide
 from analyzers.exit_feedback.signals import EXACT
 
-# Rows of W converted to a wider type at once.
+# Number of rows of W that are converted to a wider dtype at a time.
 _BLOCK = 1 << 14
 
 
 class ExactHead(FeedbackHead):
-    """(dL/dy) W: backpropagation, by the same code as the signals that are compared with it."""
+    """Head with the exact gradient (dL/dy) W, computed by the same code as the signals that are compared with it."""
 
     method: ClassVar[str] = EXACT
 
@@ -24,7 +24,10 @@ class ExactHead(FeedbackHead):
 
 
 class TrueRowsHead(FeedbackHead):
-    """sum of dL/dy_v W_v over the gold token and the k tokens with the largest |dL/dz|, each once. With k = V it is the gradient."""
+    """Head with the sum of dL/dy_v W_v over the gold token and the k tokens with the largest |dL/dz|, each once.
+
+    With k = V this is the exact gradient.
+    """
 
     method: ClassVar[str] = "true_rows"
     reads_logits: ClassVar[bool] = True
@@ -40,9 +43,9 @@ class TrueRowsHead(FeedbackHead):
 
 
 class SvdHead(FeedbackHead):
-    """(dL/dy) W_r, with W_r = W R R^T the truncated singular value decomposition of W, R (d, r) its leading right singular vectors.
+    """Head with (dL/dy) W_r, W_r = W R R^T the truncated singular value decomposition of W, R (d, r) the leading right singular vectors.
 
-    After an in-place change of W (as torch counts them) it is decomposed again.
+    W is decomposed again after an in-place change, by torch's version counter.
     """
 
     method: ClassVar[str] = "svd"
@@ -51,14 +54,14 @@ class SvdHead(FeedbackHead):
     _basis_version: tuple[object, ...] = ()
 
     def at_rank(self, rank: int) -> "SvdHead":
-        """The same head with another rank, without another decomposition of W."""
+        """Return this head with another rank, sharing the decomposition of W."""
         scale, cap = self.activation.scale, self.activation.cap
         other = SvdHead(self.weight, self.bias, replace(self.settings, rank=rank), logit_scale=scale, softcap=cap)
         other._basis, other._basis_version = self.basis(), self._basis_version
         return other
 
     def basis(self) -> Tensor:
-        """All right singular vectors of W as columns, by descending singular value: (d, d), float32 at least."""
+        """Return all right singular vectors of W as columns, by descending singular value: (d, d), float32 at least."""
         weight = self.weight.detach()
         version = (0 if weight.is_inference() else weight._version, weight.data_ptr(), weight.dtype, weight.device)
         if self._basis is None or self._basis_version != version:
@@ -71,7 +74,7 @@ class SvdHead(FeedbackHead):
 
 
 def right_singular_vectors(weight: Tensor) -> Tensor:
-    """Eigenvectors of W^T W, summed over blocks in float64: (V, d) to (d, d), by descending eigenvalue; NaN where W is not finite."""
+    """Return the eigenvectors (d, d) of W^T W by descending eigenvalue, summed over blocks in float64; all NaN if W is not finite."""
     width = weight.shape[1]
     gram = torch.zeros(width, width, dtype=torch.float64, device=weight.device)
     kind = wide(weight.dtype)

@@ -1,8 +1,8 @@
-"""``head.loss``: cross-entropy of many tokens, a chunk of logits at a time, each overwritten by its own gradient.
+"""Fused cross-entropy of many tokens, with one chunk of logits at a time, overwritten by its own gradient.
 
-Gradients are summed in the forward pass, undivided, so that a mean over many tokens loses nothing in float16, and scaled in the backward
-pass. A second backward pass through the same graph computes the logits again. Axes: N tokens, K of them not ignored, n in a chunk,
-d width, V vocabulary.
+The forward pass sums the gradients undivided, so that a mean over many tokens loses nothing in float16; the backward pass scales them.
+A second backward pass through the same graph computes the logits again. Axes: N tokens, K of them not ignored, n in a chunk, d width,
+V vocabulary.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from torch.nn.functional import linear
 from analyzers.errors import InvalidRequest
 from analyzers.exit_feedback.heads.token_rows import Rows, Signal, SignalSource, pieces, wide
 
-# Rows of W's gradient that are added to at once, where the sum is in a wider type than the products.
+# Number of rows of W's gradient updated at a time, if the sum has a wider dtype than the products.
 _BLOCK = 4096
 
 
@@ -30,7 +30,7 @@ def fused_cross_entropy(
     mean: bool,
     ignore_index: int,
 ) -> Tensor:
-    """`FeedbackHead.loss`, its arguments checked. kind: the type that logits are computed in."""
+    """Compute `FeedbackHead.loss` from checked arguments. kind: the dtype of the logits. Raises InvalidRequest for an invalid target."""
     flat = targets.reshape(-1).long()
     live = flat != ignore_index
     index = live.nonzero().squeeze(1)
@@ -47,7 +47,7 @@ def fused_cross_entropy(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Call:
-    """live: (N,) bool; index, gold: (K,), the tokens that are not ignored and their targets."""
+    """One call of the loss. live: (N,) bool, not ignored; index, gold: (K,), the tokens that are not ignored and their targets."""
 
     source: SignalSource
     kind: torch.dtype
@@ -58,7 +58,7 @@ class _Call:
     mean: bool
 
     def run(self, h: Tensor, weight: Tensor, bias: Tensor | None, sums: "_Gradients | None") -> Tensor:
-        """The sum of the losses; adds its gradients to ``sums``."""
+        """Return the sum of the losses, and add its gradients to ``sums``."""
         states, matrix = h.reshape(-1, h.shape[-1]), weight.to(self.kind)
         offset = None if bias is None else bias.to(self.kind)
         own = self.source.own_rows(self.chunk)
@@ -81,13 +81,16 @@ class _Call:
                 feedback = signal(Rows(rows, y))
             if sums is not None:
                 sums.add(self.index[part], rows, y, feedback)
-            del y  # before the next chunk is computed
+            del y  # Frees it before the next chunk is computed.
         return losses.sum()
 
     def _loss_and_gradient_(
         self, y: Tensor, gold: Tensor, backward: bool, given: tuple[Signal, Tensor, Tensor | None, Tensor] | None
     ) -> Tensor:
-        """Losses (n,) of a few rows y, which are overwritten by dL/dy. given: a signal that reads logits, h, the bias, and its output."""
+        """Return the losses (n,) of a few rows of y and, if ``backward``, overwrite y by dL/dy.
+
+        given: a signal that reads logits, its inputs h and bias, and the tensor for its output.
+        """
         activation, places = self.source.activation, gold[:, None]
         precise = y.to(wide(self.kind))
         logits = activation(precise)
@@ -106,7 +109,7 @@ class _Call:
 
 
 class _Gradients:
-    """Sums of the gradients of h (N, d), W (V, d) and b (V,), those that are needed; of W and b in float32 at least."""
+    """Sums of the needed gradients among those of h (N, d), W (V, d) and b (V,); W's and b's are float32 at least."""
 
     def __init__(self, h: Tensor, weight: Tensor, bias: Tensor | None, needed: tuple[bool, ...]) -> None:
         self.shape, self.types = h.shape, tuple(None if each is None else each.dtype for each in (h, weight, bias))
@@ -115,7 +118,7 @@ class _Gradients:
         self.bias = torch.zeros_like(bias, dtype=wide(bias.dtype)) if bias is not None and needed[2] else None
 
     def add(self, index: Tensor, rows: Tensor, grad_y: Tensor, feedback: Tensor | None) -> None:
-        """Add a chunk: which tokens, their h (n, d), dL/dy (n, V) and the signal (n, d)."""
+        """Add a chunk. index: (n,), its tokens; rows: their h (n, d); grad_y: dL/dy (n, V); feedback: the signal (n, d)."""
         if self.h is not None and feedback is not None:
             self.h[index] = feedback.to(self.h.dtype)
         if self.weight is not None and grad_y.dtype == self.weight.dtype:
@@ -127,9 +130,9 @@ class _Gradients:
             self.bias += grad_y.sum(0, dtype=self.bias.dtype)
 
     def scaled(self, scale: Tensor, live: Tensor) -> tuple[Tensor | None, ...]:
-        """All of them times ``scale``, in the types and shapes of their tensors. The sums are overwritten.
+        """Return all gradients times ``scale``, in the dtypes and shapes of their tensors, overwriting the sums.
 
-        live: (N,) bool; a scale that has overflowed must not reach the h of ignored tokens.
+        live: (N,) bool; ignored tokens get 0 even if the scale has overflowed.
         """
         for_h, for_weight, for_bias = (
             None if total is None else total.mul_(scale).to(kind)
@@ -139,11 +142,11 @@ class _Gradients:
 
 
 class _Fused(torch.autograd.Function):
-    """The loss of h (..., d), W (V, d), b (V,) and a `_Call`."""
+    """The loss as a function of h (..., d), W (V, d), b (V,) and a `_Call`."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, call: _Call, graph: bool) -> Tensor:
-        """Computes the gradients too, where there will be a backward pass."""
+        """Compute the loss and, if there may be a backward pass, its gradients."""
         ctx.call = call
         ctx.save_for_backward(h, weight, bias)
         ctx.sums = _Gradients(h, weight, bias, ctx.needs_input_grad[:3]) if graph and any(ctx.needs_input_grad[:3]) else None
@@ -153,9 +156,10 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """Scales the sums. Saved tensors are unpacked only for a second pass: under checkpointing unpacking recomputes them.
+        """Scale the sums of the forward pass.
 
-        Raises RuntimeError under create_graph: these sums have no history of h and W.
+        Saved tensors are unpacked only for a second backward pass, because under checkpointing unpacking recomputes them. Raises
+        RuntimeError under create_graph: the sums are not differentiable with respect to h and W.
         """
         if torch.is_grad_enabled():
             raise RuntimeError("head.loss has no second derivative (create_graph): use a plain linear head where you need one.")

@@ -1,6 +1,6 @@
-"""A drop-in replacement for the linear head of a language model, common to all methods.
+"""Base class of all methods: a drop-in replacement for the linear head of a language model.
 
-z = cap tanh(scale (h W^T + b) / cap). The backward pass gives W and b their exact gradient, and h the signal of the method in place of
+z = cap tanh(scale (h W^T + b) / cap). The backward pass gives W and b their exact gradients, and h the signal of the method in place of
 (dL/dy) W. Axes: N tokens, d width, V vocabulary.
 """
 
@@ -22,7 +22,7 @@ Reduction = Literal["mean", "sum"]
 
 
 class FeedbackHead(nn.Module, SignalSource):
-    """A head whose hidden states get the signal of a ``method``. Its state dict is the plain head's: weight, bias."""
+    """A head whose hidden states get the signal of a ``method``. The state dict is that of a plain head: weight, bias."""
 
     method: ClassVar[str]
 
@@ -38,9 +38,10 @@ class FeedbackHead(nn.Module, SignalSource):
         logit_scale: float = 1.0,
         softcap: float | None = None,
     ) -> None:
-        """weight: (V, d); bias: (V,). A Parameter is shared, so that tied embeddings stay tied; another tensor becomes one without a copy.
+        """Build the head. weight: (V, d); bias: (V,).
 
-        Raises InvalidRequest for other shapes and types, and for settings that do not fit them.
+        A Parameter is shared, so that tied embeddings stay tied; any other tensor is wrapped without a copy. Raises InvalidRequest for
+        invalid shapes and dtypes, and for settings that do not fit the weight.
         """
         super().__init__()
         _check_weight(weight, bias)
@@ -52,12 +53,12 @@ class FeedbackHead(nn.Module, SignalSource):
         self.prepare()
 
     def prepare(self) -> None:
-        """Called once weight and settings are set."""
+        """Prepare the method's own state. The constructor calls this after weight and settings are set."""
 
     def forward(self, h: Tensor) -> Tensor:
-        """Logits (..., V) of h (..., d), bit for bit those of the plain head, under autocast too; differentiable once.
+        """Compute logits (..., V) for h (..., d), bit-identical to the plain head's, also under autocast; differentiable once.
 
-        Without targets, the token with the largest |dL/dz| counts as the gold one. Where the backward pass reads the logits (a softcap,
+        Without targets, the token with the largest |dL/dz| counts as the gold token. If the backward pass reads the logits (with a softcap,
         hybrid, true_rows, the parallel methods), autograd refuses in-place changes of them.
         """
         h, weight, bias = self._cast(h)
@@ -65,11 +66,11 @@ class FeedbackHead(nn.Module, SignalSource):
         return logits
 
     def loss(self, h: Tensor, targets: Tensor, *, chunk: int = 512, reduction: Reduction = "mean", ignore_index: int = -100) -> Tensor:
-        """Cross-entropy (nats) of h (..., d) with targets (...), as torch's, with at most ``chunk`` rows of logits at a time.
+        """Compute the cross-entropy (nats) of h (..., d) with targets (...), as in torch, with at most ``chunk`` rows of logits at a time.
 
-        The loss is float32 at least. Ignored tokens have no effect, whatever their values. Where all are ignored the mean is NaN, as
-        torch's, and all gradients are 0. Memory: a chunk of logits, h, its gradient and that of W, float32 at least. Raises InvalidRequest
-        for targets outside the vocabulary.
+        The loss is float32 at least. Ignored tokens have no effect, whatever their values. If all are ignored, the mean is NaN, as in
+        torch, and all gradients are 0. Memory: a chunk of logits, h, its gradient, and W's gradient in float32 at least. Raises
+        InvalidRequest for invalid arguments and for targets outside the vocabulary.
         """
         self._check_states(h)
         if targets.dtype not in _INTEGERS or targets.shape != h.shape[:-1]:
@@ -85,9 +86,9 @@ class FeedbackHead(nn.Module, SignalSource):
 
     @torch.no_grad()
     def signal(self, h: Tensor, g: Tensor, targets: Tensor | None = None) -> Tensor:
-        """The signal for h (..., d), in its type, of the gradient g (..., V) of a loss with respect to the logits of h.
+        """Compute the signal for h (..., d), in its dtype, from the gradient g (..., V) of a loss with respect to the logits of h.
 
-        targets: (...), the gold tokens; where below 0, the token with the largest |g|. Tokens for which g is 0 get exactly 0.
+        targets: (...), the gold tokens; a negative one stands for the token with the largest |g|. Tokens for which g is 0 get exactly 0.
         """
         h_type = h.dtype
         self._check_states(h)
@@ -110,12 +111,12 @@ class FeedbackHead(nn.Module, SignalSource):
         return feedback.masked_fill(~live[:, None], 0).to(h_type).view(h.shape)
 
     def extra_repr(self) -> str:
-        """Shape, and the settings that the method reads."""
+        """Write the shape and the settings that the method reads, for ``repr``."""
         vocabulary, width = self.weight.shape
         return ", ".join([f"{width}, {vocabulary}", *(f"{name}={getattr(self.settings, name)}" for name in facts_of(self.method).uses)])
 
     def _compute_type(self, h: Tensor) -> torch.dtype:
-        """The type of a linear map of h: that of autocast where it is on. Raises InvalidRequest for mixed types."""
+        """Return the dtype of a linear map of h: autocast's if it is on. Raises InvalidRequest for mixed dtypes."""
         kind = h.device.type
         if torch.is_autocast_enabled(kind) and torch.float64 not in (h.dtype, self.weight.dtype):
             return torch.get_autocast_dtype(kind)
@@ -130,7 +131,7 @@ class FeedbackHead(nn.Module, SignalSource):
             )
 
     def _cast(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """h, W and b in the type of the computation."""
+        """Convert h, W and b to the dtype of the computation."""
         self._check_states(h)
         kind = self._compute_type(h)
         return h.to(kind), self.weight.to(kind), None if self.bias is None else self.bias.to(kind)

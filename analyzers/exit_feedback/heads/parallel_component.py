@@ -1,6 +1,6 @@
-"""The component of the gradient along h, exact from forward quantities for any loss: h . (W^T e) = e . (W h); and codes orthogonal to h.
+"""Component of the gradient along h, exact from forward quantities for any loss, h . (W^T e) = e . (W h); codes orthogonal to h.
 
-h = 0 has no direction: its signal is 0. Axes: n tokens, d width, V vocabulary, r rank; e = dL/dy (n, V).
+The signal of h = 0, which has no direction, is 0. Axes: n tokens, d width, V vocabulary, r rank; e = dL/dy (n, V).
 """
 
 from typing import ClassVar, cast
@@ -15,10 +15,10 @@ from analyzers.exit_feedback.signals import TOPMASS_TOKENS
 
 
 def along(rows: Rows, direction: Tensor) -> Tensor:
-    """((e . W h) / |h|) h / |h|: (n, d). direction: h / |h|.
+    """Compute ((e . W h) / |h|) h / |h|, (n, d). direction: h / |h|.
 
-    W h is without bias, scale and cap, because e is the gradient before them. Tokens without a gradient add nothing, whatever their
-    logit: a bias of -inf excludes some.
+    W h excludes bias, scale and cap, because e is the gradient before scale and cap. Entries of the vocabulary without a gradient add
+    nothing, whatever their logit, which a bias of -inf may have made infinite.
     """
     assert rows.y is not None
     linear = rows.y if rows.bias is None else rows.y - rows.bias.to(rows.y.dtype)
@@ -28,7 +28,7 @@ def along(rows: Rows, direction: Tensor) -> Tensor:
 
 
 class ParallelHead(FeedbackHead):
-    """(e . W h / |h|^2) h."""
+    """Head with the signal (e . W h / |h|^2) h."""
 
     method: ClassVar[str] = "parallel"
     reads_logits: ClassVar[bool] = True
@@ -38,7 +38,7 @@ class ParallelHead(FeedbackHead):
 
 
 class ParallelGoldHead(RandomCodesHead):
-    """The parallel component plus lambda R(h) c, c = e_y q_y with unit-norm codes q (V, r) and the gold token y.
+    """Head with the parallel component plus lambda R(h) c, c = e_y q_y with unit-norm codes q (V, r) and the gold token y.
 
     R(h): the columns of the orthonormal Q (d, r), projected onto the complement of h and renormalized to length 1.
     """
@@ -50,15 +50,15 @@ class ParallelGoldHead(RandomCodesHead):
         return unit_codes(len(self.weight), cast(int, self.settings.rank), generator)
 
     def code_of(self, rows: Rows) -> Tensor:
-        """c (n, r)."""
+        """Compute c (n, r)."""
         gold = rows.gold_tokens()[:, None]
         return rows.grad_y.gather(1, gold) * self.codes[gold[:, 0]].to(rows.grad_y.dtype)
 
     def coded(self, rows: Rows) -> Tensor:
         direction, code = rows.direction(), self.code_of(rows)
         columns = self.expander.to(code.dtype)
-        squared = 1 - (direction @ columns).square()  # length of each projected column, squared
-        # Of a column along h only rounding is left, which has no direction.
+        squared = 1 - (direction @ columns).square()  # Squared length of each projected column.
+        # The projection of a column along h is pure rounding error, without a direction.
         inverse = torch.where(squared > 10 * torch.finfo(squared.dtype).eps, squared.rsqrt(), 0)
         residual = (code * inverse) @ columns.mT
         residual = residual - (residual * direction).sum(-1, keepdim=True) * direction
@@ -67,9 +67,9 @@ class ParallelGoldHead(RandomCodesHead):
 
 
 class ParallelTopmassHead(ParallelGoldHead):
-    """As parallel_gold with c = e_y q_y + sum_M e_j q_j, each token once.
+    """Head like parallel_gold with c = e_y q_y + sum_M e_j q_j, each token once.
 
-    M: the most probable tokens while their cumulative probability is at most the mass threshold; always the first, at most 200.
+    M: the most probable tokens, as long as their cumulative probability is at most the mass threshold; at least 1, at most 200.
     """
 
     method: ClassVar[str] = "parallel_topmass"
@@ -79,6 +79,6 @@ class ParallelTopmassHead(ParallelGoldHead):
         logits = self.activation(rows.y)
         values, index = logits.topk(min(TOPMASS_TOKENS, logits.shape[1]), -1)
         p = (values - logits.logsumexp(-1, keepdim=True)).exp()
-        included = p.double().cumsum(-1).clamp(max=1) <= self.settings.mass_threshold  # the rounded sum of all may exceed 1
+        included = p.double().cumsum(-1).clamp(max=1) <= self.settings.mass_threshold  # A sum over all, rounded, may exceed 1.
         included[:, 0] = True
         return weighted_rows(self.codes, *rows.with_gold(index, included))

@@ -1,8 +1,8 @@
-"""Signals that replace the rows of W by random codes. e = dL/dy (n, V), U: (d, r) expander with orthonormal columns.
+"""Signals that replace the rows of W by random codes. e = dL/dy (n, V); U (d, r) is an expander with orthonormal columns.
 
-Codes, expander and hashes are each drawn from a stream of its own, on the CPU in float32 and then moved, so that a seed means the same on
-every device and in every type; the global generators are neither read nor advanced. Axes: n tokens, V vocabulary, d width, r rank,
-B buckets.
+Codes, expander and hashes are drawn from separate streams, on the CPU in a fixed dtype and then converted, so that a seed gives the same
+numbers on every device and in every dtype; the global generators are neither read nor advanced. Axes: n tokens, V vocabulary, d width,
+r rank, B buckets.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from analyzers.exit_feedback.heads.token_rows import Rows, Signal, weighted_rows
 
 
 class RandomCodesHead(FeedbackHead):
-    """Draws codes and expander when it is built, or for every call where the settings say ``fresh``.
+    """Head with random codes and expander, drawn on construction or, with ``fresh`` settings, for every call.
 
-    They are not part of its state dict: the seed reproduces them.
+    They are not part of the state dict, because the seed reproduces them.
     """
 
     codes: Tensor
@@ -32,11 +32,11 @@ class RandomCodesHead(FeedbackHead):
 
     @abstractmethod
     def draw_codes(self, generator: torch.Generator) -> Tensor:
-        """Codes of all tokens."""
+        """Draw the codes of all tokens."""
 
     @abstractmethod
     def coded(self, rows: Rows) -> Tensor:
-        """The signal of some rows, with the present codes."""
+        """Compute the signal of some rows with the present codes."""
 
     def draw(self, number: int) -> None:
         """Replace codes and expander by draw ``number`` of the seed."""
@@ -46,7 +46,7 @@ class RandomCodesHead(FeedbackHead):
         self.replace_buffer("expander", columns.to(self.weight.dtype))
 
     def replace_buffer(self, name: str, value: Tensor) -> None:
-        """Register a tensor outside of the state dict, on the device of the weight."""
+        """Register a tensor on the weight's device, outside the state dict."""
         self.register_buffer(name, value.to(self.weight.device), persistent=False)
 
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
@@ -57,7 +57,7 @@ class RandomCodesHead(FeedbackHead):
 
 
 class DenseHead(RandomCodesHead):
-    """alpha (e C) U^T, C (V, r) normal codes: feedback alignment through r random directions."""
+    """Head with alpha (e C) U^T for normal codes C (V, r): feedback alignment through r random directions."""
 
     method: ClassVar[str] = "dense"
 
@@ -70,7 +70,7 @@ class DenseHead(RandomCodesHead):
 
 
 class HybridHead(RandomCodesHead):
-    """alpha [e_y B_y + sum_K e_j B_j, tail] U^T with unit-norm codes B (V, rank_exact).
+    """Head with alpha [e_y B_y + sum_K e_j B_j, tail] U^T for unit-norm codes B (V, rank_exact).
 
     K: the k tokens with the largest dL/dz, by value or by magnitude; y: the gold token; each token counts once. tail (n, rank_tail): a
     CountSketch of e of all other tokens.
@@ -104,29 +104,29 @@ class HybridHead(RandomCodesHead):
 
 
 def stream(seed: int, name: str, draw: int = 0) -> torch.Generator:
-    """The generator for one purpose (``name``) of a seed; streams of other names, seeds and draws are independent of it."""
+    """Return a generator for one purpose (``name``) of a seed, independent of other names, seeds and draws."""
     digest = hashlib.sha256(f"{seed} {name} {draw}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
 
 
 def normal_codes(vocabulary: int, rank: int, generator: torch.Generator) -> Tensor:
-    """C (V, r): independent N(0, 1/r), of squared length 1 on average."""
+    """Draw C (V, r), independent N(0, 1/r), with rows of mean squared length 1."""
     return torch.randn(vocabulary, rank, generator=generator).div_(rank**0.5)
 
 
 def unit_codes(vocabulary: int, rank: int, generator: torch.Generator) -> Tensor:
-    """(V, r): independent rows of length 1, uniformly distributed on the sphere."""
+    """Draw (V, r), independent rows uniformly distributed on the unit sphere."""
     return normalize(torch.randn(vocabulary, rank, generator=generator), dim=1)
 
 
 def expander(width: int, rank: int, generator: torch.Generator) -> Tensor:
-    """U (d, r), float64: orthonormal columns that span a uniformly random subspace; r at most d."""
+    """Draw U (d, r), float64, with orthonormal columns that span a uniformly random subspace; r at most d."""
     q, r = torch.linalg.qr(torch.randn(width, rank, generator=generator, dtype=torch.float64))
     columns: Tensor = q * torch.where(r.diagonal() < 0, -1.0, 1.0)
     return columns
 
 
 def hashes(vocabulary: int, buckets: int, of_buckets: torch.Generator, of_signs: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Of each token a bucket, (V,) of 0 to B - 1, and a sign, (V,) of -1.0 and 1.0."""
+    """Draw a bucket from 0 to B - 1 and a sign, -1.0 or 1.0, for each token, (V,) each."""
     bucket = torch.randint(buckets, (vocabulary,), generator=of_buckets)
     return bucket, torch.randint(2, (vocabulary,), generator=of_signs).mul_(2).sub_(1).float()

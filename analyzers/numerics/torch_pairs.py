@@ -14,7 +14,7 @@ from analyzers.numerics.conversions import fp32_table
 from analyzers.numerics.pair_kernels import COUNTS, RELATIVE, STEP_BINS, SUMS
 from analyzers.numerics.sketches import FIRST_EXPONENT, PER_BINADE
 
-_SORTED = 7 << 20  # Pairs sorted at once, which takes 24 bytes for each.
+_SORTED = 9 << 20  # Pairs sorted at once, which takes 24 bytes for each.
 _AT_ONCE = 1 << 20  # Pairs counted at once, which takes some 130 bytes for each.
 _LANES = 1024  # Copies of a frequent bin, because atomic additions to one bin are serialized.
 
@@ -57,7 +57,7 @@ class DevicePairs:
             keys = w.to(torch.int32).mul_(1 << 16).add_(v.to(torch.int32).bitwise_and_(0xFFFF))
             # copies, since what `unique` returns holds on to memory for as many pairs as it was given
             self._waiting.append(tuple(different.clone() for different in torch.unique(keys, return_counts=True)))
-            if sum(different.numel() for different, _ in self._waiting) > _AT_ONCE // 2:
+            if sum(different.numel() for different, _ in self._waiting) > _AT_ONCE * 3 // 4:
                 self._add_waiting()
 
     def changed(self, base: Any, tuned: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The passport section of the methods page: every answer, its computation, and its accuracy."""
+"""Renders the passport section of the methods page: every answer, its computation, and its accuracy."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ _MAGNITUDES = {
 
 
 def methods() -> str:
-    """The text in HTML, with the reliability plot."""
+    """Render the section as HTML, with the reliability plot."""
     proof = {"distinct": PROOF_DISTINCT, "chance": numbers.power(int(PROOF_LOG10), 10), "binades": PROOF_BINADES}
     proof |= {"runs": PROOF_RUNS, "blocks": PROOF_BLOCKS, "set_aside": numbers.share(SET_ASIDE)}
     fit, measured = fitted(), json.loads(_COVERAGE.read_text(encoding="utf-8"))
@@ -66,7 +66,7 @@ def _tests() -> str:
 
 
 def _proven() -> str:
-    """False proofs of native checkpoints, by kind in fp32 and together in other dtypes; and proofs of copies, by size."""
+    """Tabulate false proofs of native checkpoints, by kind in fp32 and in total in other dtypes, and proofs of copies, by size."""
     told = []
     for row in proofs():
         if row.stored == "fp32" and row.values is None:
@@ -94,7 +94,7 @@ def _coverage(measured: dict[str, Any]) -> str:
 
 
 def _kept(fit: Fit) -> str:
-    """The precisions that cannot be inferred from magnitudes, and why."""
+    """Name the precisions that cannot be inferred from magnitudes, and why."""
     said = []
     for name, rate in fit.classifier.rates.items():
         if name not in fit.classifier.intercepts:
@@ -126,7 +126,7 @@ def _designs(fit: Fit) -> str:
 
 
 def _claimed() -> str:
-    """Coverage and error of every way to tell the precision: a relative, the format of a copy, or the magnitudes from a threshold on."""
+    """Tabulate coverage and error of each source of the precision: a relative, the format of a copy, magnitudes from a threshold on."""
     told = [("a labelled model of its architecture", claims(1.0).models, *answered())]
     judged = {f"the format of a copy saved in {name}": copies(name) for name in ("bf16", "fp16")}
     judged |= {f"magnitudes, from {threshold:.0%} on": claims(threshold) for threshold in _THRESHOLDS}
@@ -145,7 +145,7 @@ def _claimed() -> str:
 
 
 def _tried() -> str:
-    """Every model that nothing was fitted on, with what its magnitudes resemble and how its training is known."""
+    """Tabulate the models that nothing was fitted on, with what their magnitudes resemble and how their training is known."""
     rows = [
         (
             trial.model,
@@ -164,7 +164,7 @@ def _tried() -> str:
 
 
 def _judged(fit: Fit) -> str:
-    """Every labelled model with its family and its prediction with that family held out."""
+    """Tabulate the labelled models with their family and their prediction with that family held out."""
     rows = [
         (
             row.model,

@@ -1,4 +1,4 @@
-"""The passport: one report as a header and four tiles, and the tabs below. All text from checkpoints and labels is escaped here."""
+"""Lays out the passport: a header, four tiles, and the tabs below. Escapes all text from checkpoints and labels."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ _DTYPES_LISTED = 4
 
 
 def passport(report: DtypeReport, links: bool = True) -> str:
-    """The header, the answer and the four tiles of a report. links: include links that work only on the app's pages."""
+    """Render the header, the answer and the four tiles of a report. links: include links that work only on the app's pages."""
     questions = tiles(
         report,
         links,
@@ -83,7 +83,7 @@ def _safe_in_fp16(report: DtypeReport) -> str:
 
 
 def trained_in(report: DtypeReport, links: bool = True) -> str:
-    """The tile. links: include a link to the library, which works only on the app's pages."""
+    """Render the tile of the training precision. links: include a link to the library, which works only on the app's pages."""
     found = stored_results.consensus(report.checkpoint.ref)
     answer, kind, text = trained_answer(report, found)
     if found is None or not found.labels:
@@ -102,7 +102,7 @@ def trained_in(report: DtypeReport, links: bool = True) -> str:
 
 
 def _library(report: DtypeReport) -> str:
-    """The address of the model's labels."""
+    """Return the address of the model's labels."""
     return addresses.labels_of(report.checkpoint.ref)
 
 

@@ -1,4 +1,4 @@
-"""The answers of the passport in a few words, and the captions of its figures and tables; plain text."""
+"""Short answers of the passport, and captions of its figures and tables; plain text."""
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, entropy
@@ -12,7 +12,7 @@ from components.library import Consensus
 from components.site import stored_results
 from components.text import numbers
 
-# The style and the text of the tag.
+# Level of risk -> the style and the text of the tag.
 _RISKS = {
     "fits": ("undecided", "activations not tested"),
     "caution": ("undecided", "activations not tested"),
@@ -24,7 +24,7 @@ _PROVEN_NOTHING = {"native": ("Nothing narrower", "fact"), "undecided": ("Undeci
 
 
 def summary(report: DtypeReport) -> str:
-    """The report's headline, with the labels of the library; plain text."""
+    """Return the report's headline, with the labels of the library."""
     found = stored_results.consensus(report.checkpoint.ref)
     if found is None or not found.labels:
         return headline(report)
@@ -34,7 +34,7 @@ def summary(report: DtypeReport) -> str:
 
 
 def risk(report: DtypeReport) -> tuple[str, str, str]:
-    """Whether the weights fit fp16, the style of its tag, and the tag's text."""
+    """Return the answer whether the weights fit fp16, the style of its tag, and the tag's text."""
     level = report.fp16_risk.level
     if level not in _RISKS:
         return "Cannot tell", "undecided", "not decided"
@@ -46,7 +46,7 @@ def _unverified(found: Consensus) -> bool:
 
 
 def answers(report: DtypeReport) -> tuple[str, str, str, str]:
-    """The answers of the four tiles, plain text: stored as, passed through, trained in, safe in fp16."""
+    """Return the answers of the four tiles: stored as, passed through, trained in, safe in fp16."""
     return stored_answer(report), lineage_answer(report)[0], training_answer(report), risk(report)[0]
 
 
@@ -68,12 +68,12 @@ def lineage_answer(report: DtypeReport) -> tuple[str, str]:
 
 
 def training_answer(report: DtypeReport) -> str:
-    """The short answer, plain text."""
+    """Return the short answer about the training precision."""
     return trained_answer(report, stored_results.consensus(report.checkpoint.ref))[0]
 
 
 def trained_answer(report: DtypeReport, found: Consensus | None) -> tuple[str, str, str]:
-    """The answer, the style of its tag, and the tag's text."""
+    """Return the answer about the training precision, from labels if there are any, the style of its tag, and the tag's text."""
     if found is None or not found.labels:
         return inferred(report)
     if found.precision is None:
@@ -82,7 +82,7 @@ def trained_answer(report: DtypeReport, found: Consensus | None) -> tuple[str, s
 
 
 def inferred(report: DtypeReport) -> tuple[str, str, str]:
-    """The same, from the report's inference alone."""
+    """Return the answer from the report alone, the style of its tag, and the tag's text."""
     training = report.training
     if training.basis == "label":
         return training.verdict, "label", "label"
@@ -92,7 +92,7 @@ def inferred(report: DtypeReport) -> tuple[str, str, str]:
 
 
 def outranks(label: str, guess: str) -> str:
-    """That a label wins over ``guess``, a precision told from the weights, and why; empty where they do not contradict each other."""
+    """Explain why a label wins over ``guess``, a precision inferred from the weights; "" if they do not contradict each other."""
     known, told = precision_of(label), precision_of(guess)
     if known is None or told is None or known == told:
         return ""
@@ -100,7 +100,7 @@ def outranks(label: str, guess: str) -> str:
 
 
 def _outranked_rule(report: DtypeReport) -> str:
-    """`outranks` for the rule of thumb on magnitudes."""
+    """Return `outranks` for the rule of thumb on magnitudes."""
     answer, kind, _ = trained_answer(report, stored_results.consensus(report.checkpoint.ref))
     extremes = report.extremes
     if kind != "label" or not extremes.abs_max or not extremes.norm_max:
@@ -109,7 +109,7 @@ def _outranked_rule(report: DtypeReport) -> str:
 
 
 def spectrum(report: DtypeReport) -> str:
-    """Above the histogram of exponents; instead of it where there is nothing to draw."""
+    """Return the caption of the histogram of exponents, or the reason why it is empty."""
     said = (
         "Distribution of weight magnitudes, over the values read. A value left of fp16's smallest normal loses digits in fp16, "
         "one right of its largest becomes infinite."
@@ -118,7 +118,7 @@ def spectrum(report: DtypeReport) -> str:
 
 
 def movable(report: DtypeReport) -> str:
-    """Above the curves of movable weights."""
+    """Return the caption of the curves of movable weights."""
     if report.movable is None:
         return ""
     also = f" {report.movable_fp16.statement}" if report.movable_fp16 else ""
@@ -129,7 +129,7 @@ def movable(report: DtypeReport) -> str:
 
 
 def quantization(report: DtypeReport) -> str:
-    """Above the errors of quantization."""
+    """Return the caption of the errors of quantization."""
     said = f"The relative error of the weights after rounding them to each format, worst role first. {WEIGHT_ONLY}"
     if report.extremes.exact:
         return said
@@ -137,21 +137,21 @@ def quantization(report: DtypeReport) -> str:
 
 
 def layers(report: DtypeReport) -> str:
-    """Above the magnitudes by layer; instead of them where there is nothing to draw."""
+    """Return the caption of the magnitudes by layer, or the reason why the figure is empty."""
     return plots.why_empty(report) or (
         "The largest magnitude in each layer, by role. Embeddings and other tensors that are not in a layer are on the left."
     )
 
 
 def among(report: DtypeReport) -> str:
-    """Above the figure of labelled models."""
+    """Return the caption of the figure of labelled models."""
     verdict = _outranked_rule(report)
     said = f"{position_text(report)} {verdict}".rstrip()
     return f"{said} Each point is a model whose training precision is known. Dashed: the thresholds of the rule of thumb."
 
 
 def tensors(report: DtypeReport) -> str:
-    """Above the table of tensors."""
+    """Return the caption of the table of tensors."""
     if report.tensors_aggregated:
         what = f"{numbers.count(report.selected_tensors)} tensors, too many to list: one row for each layer and role."
     else:

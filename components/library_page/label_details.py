@@ -1,4 +1,4 @@
-"""Labels in HTML: their evidence, their contributors, and all labels of one model, so that disputes can be judged by the evidence."""
+"""Renders labels: their evidence, their contributors, and all labels of one model, so that disputes can be judged by the evidence."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,23 +17,23 @@ _SHORT = 90
 
 
 def evidence(label: Label, short: bool = False) -> str:
-    """The evidence for a label: a link that shows its host, a quote, or both."""
+    """Render the evidence for a label: a link that shows its host, a quote, or both."""
     link = cited(label.evidence_link, "") if label.evidence_link else ""
     return str(PIECES.evidence(label, link, _SHORT if short else _QUOTE))
 
 
 def contributor(label: Label) -> str:
-    """The contributor of a label, and how their identity is known."""
+    """Render the contributor of a label, and how their identity is known."""
     return str(PIECES.contributor(label))
 
 
 def state(row: Any) -> str:
-    """The status of a contribution."""
+    """Render the status of a contribution."""
     return str(PIECES.state(row))
 
 
 def model_labels(library: Library, model: str) -> str:
-    """All labels of ``model``: the consensus, whether it is disputed, each label with its evidence, and replaced labels."""
+    """Render the labels of ``model``: the consensus, whether it is disputed, each label with its evidence, and replaced labels."""
     found = library.consensus(model)
     row = library.model(model)
     name = row.model if row is not None else found.model

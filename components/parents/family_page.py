@@ -1,4 +1,4 @@
-"""The page of a model's family: its descendants and ancestors, as stored results show them. Rendered on the server, without Gradio."""
+"""Renders the page of a model's family on the server, without Gradio: its descendants and ancestors, according to stored results."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from components.site import addresses, link_previews, stored_results
 from components.text import numbers
 from components.text.render import macros
 
-_RESULTS = 200  # Results of parents that the page of a family shows, the newest: their reports are read for it.
+_RESULTS = 200  # Newest results of parents that the page of a family shows, since it reads their reports.
 _PARTS = macros("parents/templates/parents.html")
 _RESULT = macros("site/templates/result.html")
 _KINDS = {
@@ -26,7 +26,7 @@ _KINDS = {
 
 
 class Relative(NamedTuple):
-    """A row of the page. name: the relative; kind: of descent; found: the ancestor of the two; result: id and day of the stored report."""
+    """A row of the page. name: the relative; kind: of descent; result: address of the stored report; made: its day; family: address."""
 
     name: str
     kind: str
@@ -39,7 +39,7 @@ class Relative(NamedTuple):
 
 
 class Family(NamedTuple):
-    """parents, children: newest result of each; others: models that were compared with it and do not come from it."""
+    """The relatives of a model, by their newest results. others: models that were compared with it and do not come from it."""
 
     parents: list[Relative]
     children: list[Relative]
@@ -47,7 +47,7 @@ class Family(NamedTuple):
 
 
 def family_of(library: Library, model: str) -> Family:
-    """What the stored reports say about ``model``; of the newest `_RESULTS` results in which it is a candidate."""
+    """Collect the relatives of ``model`` from its newest report, and from the newest `_RESULTS` results in which it is a candidate."""
     found = Family([], [], [])
     seen = set[str]()
     for identifier in library.naming("parents", model, _RESULTS):
@@ -70,7 +70,7 @@ def family_of(library: Library, model: str) -> Family:
 
 
 def _read(library: Library, identifier: str) -> tuple[ParentsReport | None, str]:
-    """A stored report and its time; None if another version of Mantissa stored it."""
+    """Read a stored report and its time; None if another version of Mantissa stored it."""
     row, stored = library.result_row(identifier), library.result(identifier)
     try:
         report = stored_results.read("parents", stored) if stored is not None else None
@@ -87,7 +87,7 @@ def _relative(name: str, report: ParentsReport, of: Ancestor, made: str) -> Rela
 
 
 def family_page(library: Library, model: str, origin: str) -> str:
-    """The page about ``model``. origin: the address of the app."""
+    """Render the page about ``model``. origin: the address of the app."""
     row = library.model(model)
     return _page(library, row.model if row is not None else model, library.version(), origin)
 

@@ -1,4 +1,4 @@
-"""Tables of update sparsity that need words or more: roles, sizes, published fine-tunes, matching."""
+"""Renders the tables of update sparsity with their sentences: roles, sizes, published fine-tunes, matching."""
 
 from dataclasses import replace
 from itertools import groupby
@@ -16,19 +16,19 @@ _ESTIMATED = "Values, smallest and largest of the sample; the others estimated f
 
 
 def roles(report: SparsityReport) -> str:
-    """Two rows per role: its sparsity and the spread over its tensors; of a sample a row with the interval, and the layers."""
+    """Render two rows per role, its sparsity and the spread over its tensors; for a sample a row with the interval, and the layers."""
     if report.interval is None:
         return listed(ROLE_SPREAD, report)
     return listed(BY_ROLE, report) + listed(BY_LAYER, report)
 
 
 def sizes(report: SparsityReport) -> str:
-    """Sizes of the updates, over all values and over the changed ones; and the share of the update held by the largest."""
+    """Render the sizes of updates, over all values and over changed ones, and the share of the update in the largest values."""
     return listed(MAGNITUDES, report, caption="" if read_whole(report) else _ESTIMATED) + listed(ENERGY, report)
 
 
 def among_published(report: SparsityReport) -> str:
-    """This pair among the published fine-tunes, sparsest last, with their sources."""
+    """Render this pair among the published fine-tunes, sparsest last, with their sources."""
     rows = [(row.sparsity, row.finetuned, row.base, row.algorithm, row.data) for row in published()]
     here = (report.sparsity or 0.0, short(report.request.tuned[-1]), short(report.request.base), "this pair", "")
     rows = sorted([*rows, *([here] if report.sparsity is not None else [])], key=lambda row: row[0])
@@ -39,7 +39,7 @@ def among_published(report: SparsityReport) -> str:
     return f'{others}<p class="m-say m-below">Source of the others: {link}. OURS: the authors\' own runs.</p>'
 
 
-# Maximum rows of a table on the page; the downloads are complete.
+# Most rows of a table on the page; the downloads are complete.
 _LISTED = 200
 _ABOUT = {
     "missing": "Only in the base, not compared",
@@ -53,7 +53,7 @@ _ABOUT = {
 
 
 def matching(report: SparsityReport) -> str:
-    """One table per kind, after a sentence with the totals."""
+    """Render a sentence with the totals, then a table per kind of unmatched tensor."""
     parts = [f'<p class="m-say">{html(_sentence(report), 1_000)}</p>']
     for kind, group in groupby(UNMATCHED.rows(report), key=lambda row: row["kind"].replace("transposed", "misshapen")):
         rows = list(group)

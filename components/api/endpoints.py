@@ -145,7 +145,7 @@ def _models(given: Any) -> list[str]:
     """Return the models of a call without duplicates. Raises InvalidRequest."""
     if not isinstance(given, list) or not given or not all(isinstance(each, str) and each.strip() for each in given):
         raise InvalidRequest("models must be a list of model ids, each a text such as org/name.")
-    found = list(dict.fromkeys(given))
-    if len(found) > limits.MODELS:
-        raise InvalidRequest(f"One call takes at most {limits.MODELS} models, not {len(found):,}: use the command line.")
-    return found
+    models = list(dict.fromkeys(given))
+    if len(models) > limits.MODELS:
+        raise InvalidRequest(f"One call takes at most {limits.MODELS} models, not {len(models):,}: use the command line.")
+    return models

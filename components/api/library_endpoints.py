@@ -97,8 +97,8 @@ def finder(kind: str) -> Callable[..., dict[str, Any]]:
             query = validated_json(Query, named_arguments(answer, values, named))
             ours = our_library()
             _check_filters(ours, query)
-            found: dict[str, Any] = getattr(ours, kind)(query).model_dump(mode="json")
-            return found
+            matches: dict[str, Any] = getattr(ours, kind)(query).model_dump(mode="json")
+            return matches
 
     endpoint: Callable[..., dict[str, Any]] = with_parameters(answer, f"find_{kind}", parameters(Query, _FIELDS[kind]), dict[str, Any])
     return endpoint

@@ -14,15 +14,15 @@ REQUIRED = inspect.Parameter.empty
 
 def parameters(model: type[BaseModel], names: Iterable[str]) -> Parameters:
     """Return the JSON type and the default of the fields ``names``; the default of a required field is `REQUIRED`."""
-    typed: Parameters = {}
+    types: Parameters = {}
     for name in names:
         field = model.model_fields[name]
         default, kind = field.get_default(), _json_type(field.annotation)
         if field.is_required():
-            typed[name] = kind, REQUIRED
+            types[name] = kind, REQUIRED
         else:
-            typed[name] = (kind | None, None) if default == () else (kind, default)
-    return typed
+            types[name] = (kind | None, None) if default == () else (kind, default)
+    return types
 
 
 def with_parameters(function: Callable[..., Any], name: str, types: Parameters, returns: Any) -> Any:

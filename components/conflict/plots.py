@@ -186,13 +186,13 @@ def cosines(report: ConflictReport) -> go.Figure:
 
 def neurons(report: ConflictReport) -> go.Figure:
     """Draw the (S, S) cosines between samples of the most and the least conflicted neurons, shown one at a time."""
-    kept = report.neurons
-    if kept is None or not kept.cosines:
+    neurons_shown = report.neurons
+    if neurons_shown is None or not neurons_shown.cosines:
         raise ValueError("the report has no cosines of neurons")
-    rates = {unit_name(row): row.conflict_rate for row in (*kept.most, *kept.least)}
-    figure = _heat_map(kept.cosines[0].values, _names(report))
+    rates = {unit_name(row): row.conflict_rate for row in (*neurons_shown.most, *neurons_shown.least)}
+    figure = _heat_map(neurons_shown.cosines[0].values, _names(report))
     buttons: list[dict[str, Any]] = []
-    for each in kept.cosines:
+    for each in neurons_shown.cosines:
         rate = rates.get(unit_name(each))
         label = unit_name(each) + ("" if rate is None else f": {100 * rate:.3g}% in conflict")
         buttons.append({"label": label, "method": "restyle", "args": [{"z": [_without_diagonal(each.values)]}]})

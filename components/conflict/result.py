@@ -49,8 +49,8 @@ def _undecided(report: ConflictReport) -> str:
     if share is None or share <= TRUSTED:
         return ""
     bounds = numbers.between(model.undecided)
-    said = f"In {report.dtype} the rate is numerically undecided from {bounds}: run the model in float32 to narrow it."
-    return f'<p class="m-left-out">{html(said, 300)}</p>'
+    sentence = f"In {report.dtype} the rate is numerically undecided from {bounds}: run the model in float32 to narrow it."
+    return f'<p class="m-left-out">{html(sentence, 300)}</p>'
 
 
 def _whole(report: ConflictReport) -> str:

@@ -109,8 +109,8 @@ class Batch:
     def summary(self) -> str:
         """Return a sentence on how many of the models were read."""
         read, failed = len(reports_of(self.outcomes)), sum(outcome.report is None for outcome in self.outcomes)
-        said = f"{numbers.count(read)} of {numbers.plural(len(self.requests), 'model')} read"
-        return f"{said}; {numbers.count(failed)} could not be, the table says why." if failed else f"{said}."
+        sentence = f"{numbers.count(read)} of {numbers.plural(len(self.requests), 'model')} read"
+        return f"{sentence}; {numbers.count(failed)} could not be, the table says why." if failed else f"{sentence}."
 
 
 class Comparison:
@@ -137,8 +137,8 @@ class Comparison:
 
     def rows(self, batch: Batch, rest: str = "waiting") -> dict[Any, Any]:
         """Return updates with the current table; models not read yet show ``rest``."""
-        asked = [request.model for request in batch.requests]
-        return {self.card: gr.update(visible=True), self.table: comparison(asked, batch.outcomes, rest)}
+        models = [request.model for request in batch.requests]
+        return {self.card: gr.update(visible=True), self.table: comparison(models, batch.outcomes, rest)}
 
     def begin(self, batch: Batch) -> dict[Any, Any]:
         """Return updates for the start of a run, when every row is waiting."""

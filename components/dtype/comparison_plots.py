@@ -46,12 +46,12 @@ def largest(reports: Sequence[DtypeReport], rows: Sequence[int]) -> go.Figure:
     figure = go.Figure(layout=layout(350))
     sizes: list[float] = []
     for index, (row, report) in enumerate(list(zip(rows, reports, strict=True))[:MOST]):
-        found: dict[int, float] = {}
+        magnitudes: dict[int, float] = {}
         for each in report.layers:
             if each.layer is not None and each.abs_max:
-                found[each.layer] = max(each.abs_max, found.get(each.layer, 0.0))
-        layers = sorted(found)
-        values = [found[layer] for layer in layers]
+                magnitudes[each.layer] = max(each.abs_max, magnitudes.get(each.layer, 0.0))
+        layers = sorted(magnitudes)
+        values = [magnitudes[layer] for layer in layers]
         sizes += values
         hover = "layer %{x}<br>largest %{customdata[0]}"
         figure.add_trace(line(_name(row, report), layers, values, index, hover, [[f"{value:.6g}"] for value in values]))

@@ -27,17 +27,17 @@ def requests(form: Typed) -> list[DtypeRequest]:
 
 def models(text: str) -> list[str]:
     """Return the model ids in ``text``, without duplicates. Raises InvalidRequest if there are too many."""
-    found = list(dict.fromkeys(forms.references(text, limits.MODELS)))
-    if len(found) > limits.MODELS:
-        raise InvalidRequest(f"One run takes at most {limits.MODELS} models, not {len(found):,}: use the command line.")
-    return found
+    named = list(dict.fromkeys(forms.references(text, limits.MODELS)))
+    if len(named) > limits.MODELS:
+        raise InvalidRequest(f"One run takes at most {limits.MODELS} models, not {len(named):,}: use the command line.")
+    return named
 
 
 def filled(query: Query) -> Typed:
     """Return the values that a query fills in: each ``model`` adds one; ``revision`` applies to a single model only."""
-    asked = [text for key, text in forms.revised(query) if key == "model"]
+    named = [text for key, text in forms.revised(query) if key == "model"]
     # one character over the limit, so that excess models are rejected rather than truncated
-    model = ", ".join(asked)[: limits.MODELS * (limits.REFERENCE_LENGTH + 2) + 1]
+    model = ", ".join(named)[: limits.MODELS * (limits.REFERENCE_LENGTH + 2) + 1]
     return forms.queried(query, DtypeRequest) | {"model": model}
 
 

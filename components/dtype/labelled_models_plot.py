@@ -94,16 +94,16 @@ def _labelled(precision: str, style: int) -> go.Scatter:
 
 def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool, span: tuple[float, float]) -> go.Scatter:
     """Draw the highlighted models. span: ends of the horizontal axis, in decades."""
-    found = [report.extremes for _, report in placed]
+    extremes = [report.extremes for _, report in placed]
     names = [text(report.checkpoint.ref) for _, report in placed]
     details = [
         [name, _exactly(each.abs_max), _exactly(each.norm_max), f"trained in: {text(report.training.verdict)}"]
-        for name, each, (_, report) in zip(names, found, placed, strict=True)
+        for name, each, (_, report) in zip(names, extremes, placed, strict=True)
     ]
     return line(
         "these models",
-        [each.norm_max for each in found],
-        [each.abs_max for each in found],
+        [each.norm_max for each in extremes],
+        [each.abs_max for each in extremes],
         3,
         "",
         details,

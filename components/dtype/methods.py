@@ -67,18 +67,18 @@ def _tests() -> str:
 
 def _proven() -> str:
     """Tabulate false proofs of native checkpoints, by kind in fp32 and in total in other dtypes, and proofs of copies, by size."""
-    told = []
+    records = []
     for row in proofs():
         if row.stored == "fp32" and row.values is None:
-            told.append((f"native: {row.what}", row.stored, "1 to 30 tensors", row.draws, row.exact, row.quick))
+            records.append((f"native: {row.what}", row.stored, "1 to 30 tensors", row.draws, row.exact, row.quick))
     for stored in dict.fromkeys(row.stored for row in proofs() if row.stored != "fp32"):
         same = [row for row in proofs() if row.stored == stored and row.values is None]
         sums = [sum(getattr(row, name) for row in same) for name in ("draws", "exact", "quick")]
-        told.append(("native: all of these", stored, "1 to 30 tensors", *sums))
+        records.append(("native: all of these", stored, "1 to 30 tensors", *sums))
     for row in proofs():
         if row.values is not None:
-            told.append((f"normal, by way of {row.what}", row.stored, numbers.count(row.values), row.draws, row.exact, row.quick))
-    cells = [(what, stored, size, *map(numbers.count, counts)) for what, stored, size, *counts in told]
+            records.append((f"normal, by way of {row.what}", row.stored, numbers.count(row.values), row.draws, row.exact, row.quick))
+    cells = [(what, stored, size, *map(numbers.count, counts)) for what, stored, size, *counts in records]
     titles = ("Checkpoint", "Stored", "Values", "Drawn", "Proven, exact", "Proven, sample")
     return table(titles, cells, frozenset({3, 4, 5}), stacked=True)
 
@@ -95,26 +95,26 @@ def _coverage(measured: dict[str, Any]) -> str:
 
 def _kept(fit: Fit) -> str:
     """Name the precisions that cannot be inferred from magnitudes, and why."""
-    said = []
+    sentences = []
     for name, rate in fit.classifier.rates.items():
         if name not in fit.classifier.intercepts:
             known = [example for example in fit.classifier.examples if example.precision == name]
             families = numbers.plural(len({example.family for example in known}), "family", "families")
-            said.append(
+            sentences.append(
                 f"{name} is known of {numbers.plural(len(known), 'model')} of {families}, too few to tell a family's habits from the "
                 f"precision: it keeps its share of the families, {numbers.share(rate)}, whatever the magnitudes, and is never the verdict."
             )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _scores(fit: Fit) -> str:
-    found = fit.evaluation
-    of = f"of {found.models}"
+    evaluation = fit.evaluation
+    of = f"of {evaluation.models}"
     rows = [
-        ("classifier, its likeliest precision", f"{found.likeliest_correct} {of}", f"{found.log_loss.models:.3f}"),
-        ("rule of thumb, thresholds chosen in the same folds", f"{found.rule_correct} {of}", numbers.NOTHING),
-        ("shares of the other families", numbers.NOTHING, f"{found.prior_log_loss.models:.3f}"),
-        ("the same for each precision", numbers.NOTHING, f"{found.even_log_loss:.3f}"),
+        ("classifier, its likeliest precision", f"{evaluation.likeliest_correct} {of}", f"{evaluation.log_loss.models:.3f}"),
+        ("rule of thumb, thresholds chosen in the same folds", f"{evaluation.rule_correct} {of}", numbers.NOTHING),
+        ("shares of the other families", numbers.NOTHING, f"{evaluation.prior_log_loss.models:.3f}"),
+        ("the same for each precision", numbers.NOTHING, f"{evaluation.even_log_loss:.3f}"),
     ]
     return table(("On held-out families", "Right", "Log-loss"), rows, frozenset({1, 2}))
 
@@ -127,10 +127,10 @@ def _designs(fit: Fit) -> str:
 
 def _claimed() -> str:
     """Tabulate coverage and error of each source of the precision: a relative, the format of a copy, magnitudes from a threshold on."""
-    told = [("a labelled model of its architecture", claims(1.0).models, *answered())]
+    sources = [("a labelled model of its architecture", claims(1.0).models, *answered())]
     judged = {f"the format of a copy saved in {name}": copies(name) for name in ("bf16", "fp16")}
     judged |= {f"magnitudes, from {threshold:.0%} on": claims(threshold) for threshold in _THRESHOLDS}
-    told += [(what, each.models, each.answered, each.right) for what, each in judged.items()]
+    sources += [(what, each.models, each.answered, each.right) for what, each in judged.items()]
     rows = [
         (
             what,
@@ -139,7 +139,7 @@ def _claimed() -> str:
             f"{some - fit}",
             numbers.share(1 - fit / some) if some else numbers.NOTHING,
         )
-        for what, models, some, fit in told
+        for what, models, some, fit in sources
     ]
     return table(("Told by", "Answered", "Coverage", "Wrong", "Error"), rows, frozenset({1, 2, 3, 4}))
 

@@ -84,17 +84,17 @@ def _safe_in_fp16(report: DtypeReport) -> str:
 
 def trained_in(report: DtypeReport, links: bool = True) -> str:
     """Render the tile of the training precision. links: include a link to the library, which works only on the app's pages."""
-    found = stored_results.consensus(report.checkpoint.ref)
-    answer, kind, text = trained_answer(report, found)
-    if found is None or not found.labels:
+    consensus = stored_results.consensus(report.checkpoint.ref)
+    answer, kind, text = trained_answer(report, consensus)
+    if consensus is None or not consensus.labels:
         bars = report.training.probabilities if kind == "inference" else {}
-        known = links and found is not None and kind != "label"
+        known = links and consensus is not None and kind != "label"
         source = cited(report.training.source) if report.training.source else ""
         body = _BODY.inferred(_bars(bars), report.training.explanation, source, _library(report) if known else "")
         return tile("Trained in", answer, tag(kind, text), str(body))
-    said = f"{found.sentence[:1].upper()}{found.sentence[1:]}."
-    disputed = f" {tag('warning', DISPUTED.lower())}" if found.disputed and found.precision else ""
-    source = cited(found.evidence, "Evidence: ") if found.evidence else ""
+    said = f"{consensus.sentence[:1].upper()}{consensus.sentence[1:]}."
+    disputed = f" {tag('warning', DISPUTED.lower())}" if consensus.disputed and consensus.precision else ""
+    source = cited(consensus.evidence, "Evidence: ") if consensus.evidence else ""
     bits, by_bits, _ = inferred(report)
     wins = outranks(answer, report.training.verdict) if kind == "label" and by_bits == "inference" else ""
     body = _BODY.labelled(said, source, bits if by_bits != "label" else "", wins, _library(report) if links else "")

@@ -31,8 +31,8 @@ def evidence(report: DtypeReport) -> str:
 
 def still(report: DtypeReport) -> str:
     """Render sentences on weights that may never have been trained."""
-    said = untouched(report)
-    return f'<div class="m-card">{notes(said)}</div>' if said else ""
+    sentences = untouched(report)
+    return f'<div class="m-card">{notes(sentences)}</div>' if sentences else ""
 
 
 def headroom(report: DtypeReport) -> str:
@@ -46,22 +46,22 @@ def _questions(report: DtypeReport) -> str:
 
 def _parts(report: DtypeReport) -> str:
     lineage = report.lineage
-    said = ""
+    text = ""
     if lineage.fossil_rows:
         rows = numbers.plural(lineage.fossil_rows, "row")
         of = "" if report.extremes.exact else " of those read"
-        said = (
+        text = (
             f'<p class="m-say">{rows}{of} hold only values of a narrower format, in tensors that do not: most likely never updated '
             "since.</p>"
         )
     if len(lineage.parts) < 2:
-        return said
+        return text
     rows_by_verdict: list[tuple[str, str, str]] = [
         (part.verdict, numbers.count(part.tensors), numbers.count(part.parameters)) for part in lineage.parts
     ]
     if (unread := report.selected_tensors - sum(part.tensors for part in lineage.parts)) > 0:
         rows_by_verdict.append(("not read", numbers.count(unread), numbers.NOTHING))
-    return table(("Lineage", "Tensors", "Parameters"), rows_by_verdict, frozenset({1, 2}), "Tensors by their own lineage") + said
+    return table(("Lineage", "Tensors", "Parameters"), rows_by_verdict, frozenset({1, 2}), "Tensors by their own lineage") + text
 
 
 def _magnitudes(report: DtypeReport) -> str:

@@ -25,12 +25,12 @@ _PROVEN_NOTHING = {"native": ("Nothing narrower", "fact"), "undecided": ("Undeci
 
 def summary(report: DtypeReport) -> str:
     """Return the report's headline, with the labels of the library."""
-    found = stored_results.consensus(report.checkpoint.ref)
-    if found is None or not found.labels:
+    consensus = stored_results.consensus(report.checkpoint.ref)
+    if consensus is None or not consensus.labels:
         return headline(report)
-    if found.precision is None:
+    if consensus.precision is None:
         return headline(report, "Labels disagree on its training precision.")
-    return headline(report, f"Trained in {found.precision} ({'labelled, no login' if _unverified(found) else 'documented'}).")
+    return headline(report, f"Trained in {consensus.precision} ({'labelled, no login' if _unverified(consensus) else 'documented'}).")
 
 
 def risk(report: DtypeReport) -> tuple[str, str, str]:
@@ -93,10 +93,10 @@ def inferred(report: DtypeReport) -> tuple[str, str, str]:
 
 def outranks(label: str, guess: str) -> str:
     """Explain why a label wins over ``guess``, a precision inferred from the weights; "" if they do not contradict each other."""
-    known, told = precision_of(label), precision_of(guess)
-    if known is None or told is None or known == told:
+    known, inferred_precision = precision_of(label), precision_of(guess)
+    if known is None or inferred_precision is None or known == inferred_precision:
         return ""
-    return f"The label ({label}) wins over {told}: it reports how the model was trained; the weights only suggest it."
+    return f"The label ({label}) wins over {inferred_precision}: it reports how the model was trained; the weights only suggest it."
 
 
 def _outranked_rule(report: DtypeReport) -> str:
@@ -110,11 +110,11 @@ def _outranked_rule(report: DtypeReport) -> str:
 
 def spectrum(report: DtypeReport) -> str:
     """Return the caption of the histogram of exponents, or the reason why it is empty."""
-    said = (
+    sentence = (
         "Distribution of weight magnitudes, over the values read. A value left of fp16's smallest normal loses digits in fp16, "
         "one right of its largest becomes infinite."
     )
-    return plots.why_empty(report) or " ".join([said, *entropy(report)])
+    return plots.why_empty(report) or " ".join([sentence, *entropy(report)])
 
 
 def movable(report: DtypeReport) -> str:
@@ -130,10 +130,10 @@ def movable(report: DtypeReport) -> str:
 
 def quantization(report: DtypeReport) -> str:
     """Return the caption of the errors of quantization."""
-    said = f"The relative error of the weights after rounding them to each format, worst role first. {WEIGHT_ONLY}"
+    sentence = f"The relative error of the weights after rounding them to each format, worst role first. {WEIGHT_ONLY}"
     if report.extremes.exact:
-        return said
-    return f"{said} Estimated from sampled rows, with 95% intervals; scales of whole tensors are of what was read."
+        return sentence
+    return f"{sentence} Estimated from sampled rows, with 95% intervals; scales of whole tensors are of what was read."
 
 
 def layers(report: DtypeReport) -> str:
@@ -146,8 +146,8 @@ def layers(report: DtypeReport) -> str:
 def among(report: DtypeReport) -> str:
     """Return the caption of the figure of labelled models."""
     verdict = _outranked_rule(report)
-    said = f"{position_text(report)} {verdict}".rstrip()
-    return f"{said} Each point is a model whose training precision is known. Dashed: the thresholds of the rule of thumb."
+    sentence = f"{position_text(report)} {verdict}".rstrip()
+    return f"{sentence} Each point is a model whose training precision is known. Dashed: the thresholds of the rule of thumb."
 
 
 def tensors(report: DtypeReport) -> str:

@@ -61,14 +61,14 @@ def _ridge(name: str, alignment: Alignment, place: int) -> go.Scatter:
 
 
 def _percentiles(name: str, alignment: Alignment, place: int) -> go.Scatter:
-    found = alignment.cosine
-    assert found is not None
+    cosines = alignment.cosine
+    assert cosines is not None
     color = marked(style(name))["color"]
     marker = {"symbol": ["line-ns-open", "circle", "diamond-open", "line-ns-open"], "size": [9, 8, 9, 9]}
     marker |= {"color": color, "line": {"width": 2, "color": color}}
-    hover = f"mean {cosine(found.mean)}<br>10%, 50%, 90%: {cosine(found.p10)}, {cosine(found.p50)}, {cosine(found.p90)}"
+    hover = f"mean {cosine(cosines.mean)}<br>10%, 50%, 90%: {cosine(cosines.p10)}, {cosine(cosines.p50)}, {cosine(cosines.p90)}"
     hover += f"<br>{alignment.tokens:,} tokens"
-    x = [found.p10, found.p50, found.mean, found.p90]
+    x = [cosines.p10, cosines.p50, cosines.mean, cosines.p90]
     return line(name, x, [place + _BELOW] * 4, style(name), hover, line={"color": color, "width": 2}, marker=marker)
 
 
@@ -152,8 +152,8 @@ def energy(report: ExitReport) -> go.Figure:
     head = {EXACT: exact.parallel_energy} | {name: method.parallel_energy for name, method in report.methods.items()}
     before = {EXACT: exact.parallel_energy_before_norm}
     before |= {name: method.before_norm.parallel_energy for name, method in report.methods.items()}
-    found = dict(zip(SIDES, map(_percent, (head, before)), strict=True))
-    return mark_rows(found, list(head), "energy along h, %", lambda value: exactly(value / 100), zero="0")
+    measures = dict(zip(SIDES, map(_percent, (head, before)), strict=True))
+    return mark_rows(measures, list(head), "energy along h, %", lambda value: exactly(value / 100), zero="0")
 
 
 def seconds(report: ExitReport) -> go.Figure:

@@ -64,11 +64,11 @@ def sweep(report: ExitReport) -> go.Figure:
 
 
 def _swept(report: ExitReport, parameter: str) -> dict[str, dict[int, list[float]]]:
-    found: dict[str, dict[int, list[float]]] = {}
+    cosines: dict[str, dict[int, list[float]]] = {}
     for row in report.sweep:
         if row.parameter == parameter and row.cosine is not None:
-            found.setdefault(row.method, {}).setdefault(row.value, []).append(row.cosine.mean)
-    return found
+            cosines.setdefault(row.method, {}).setdefault(row.value, []).append(row.cosine.mean)
+    return cosines
 
 
 def _ticks(values: Sequence[int]) -> list[int]:
@@ -113,9 +113,9 @@ def _null(report: ExitReport, found: Swept, values: Sequence[int], x: Sequence[f
     rows = found.get(NULL) or (dict.fromkeys(values, report.null.values) if report.null is not None else {})
     if not rows:
         return []
-    held = sorted(rows)
-    x = [x[0], *held, x[-1]]
-    ends = [rows[held[0]], *(rows[value] for value in held), rows[held[-1]]]
+    points = sorted(rows)
+    x = [x[0], *points, x[-1]]
+    ends = [rows[points[0]], *(rows[value] for value in points), rows[points[-1]]]
     lows, highs, means = ([of(each) for each in ends] for of in (min, max, fmean))
     band: dict[str, Any] = {
         "mode": "lines",

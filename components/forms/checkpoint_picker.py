@@ -69,13 +69,13 @@ class Suggestions:
         if not self._free.acquire(blocking=False):
             return None
         try:
-            found = (self._search or hub_repository.search_models)(wanted.split("@")[0], len(WELL_KNOWN))
+            models = (self._search or hub_repository.search_models)(wanted.split("@")[0], len(WELL_KNOWN))
         except HubError:
             self._silent_until = time.monotonic() + _REST_SECONDS
             return fixed, UNREACHABLE
         finally:
             self._free.release()
-        return choices(found, before), ""
+        return choices(models, before), ""
 
 
 def build_picker(label: str, name: str) -> gr.Dropdown:

@@ -66,12 +66,12 @@ def validated(kind: type[_Request], form: Typed, **given: Any) -> _Request:
     texts = {name: form.get(name) for name in offered(kind, "site") if name not in given}
     if texts.get("mode") == "exact":  # an exact run reads everything, so the page ignores the budget
         texts["budget"] = None
-    asked = given | {name: _value(kind, name, value) for name, value in texts.items()}
+    values = given | {name: _value(kind, name, value) for name, value in texts.items()}
     try:
-        return _sentence(lambda: kind(**{name: value for name, value in asked.items() if value is not None}))
+        return _sentence(lambda: kind(**{name: value for name, value in values.items() if value is not None}))
     except InvalidRequest as error:
-        said = re.sub(rf"\b({'|'.join(kind.model_fields)})\b", lambda name: name[0].replace("_", " "), str(error), flags=re.IGNORECASE)
-        raise InvalidRequest(said) from None
+        message = re.sub(rf"\b({'|'.join(kind.model_fields)})\b", lambda name: name[0].replace("_", " "), str(error), flags=re.IGNORECASE)
+        raise InvalidRequest(message) from None
 
 
 def validated_json(kind: type[_Request], given: dict[str, Any]) -> _Request:
@@ -83,8 +83,8 @@ def _sentence(made: Callable[[], _Request]) -> _Request:
     try:
         return made()
     except ValidationError as error:
-        said = str(request_error(error))
-        raise InvalidRequest(said[:1].upper() + said[1:]) from None
+        message = str(request_error(error))
+        raise InvalidRequest(message[:1].upper() + message[1:]) from None
 
 
 def _value(kind: type[BaseModel], name: str, value: Any) -> Any:
@@ -154,8 +154,8 @@ def misspelt(query: Query, known: Iterable[str]) -> str:
     """
     names = [*known, *_ADDED]
     near = {key: difflib.get_close_matches(key, names, 2) for key in dict(query).keys() - set(names)}
-    said = ", ".join(f"{key} (did you mean {' or '.join(found)}?)" for key, found in sorted(near.items()) if found)
-    return f"Unknown in the address: {said}." if said else ""
+    hints = ", ".join(f"{key} (did you mean {' or '.join(found)}?)" for key, found in sorted(near.items()) if found)
+    return f"Unknown in the address: {hints}." if hints else ""
 
 
 def revised(query: Query) -> Query:

@@ -48,8 +48,8 @@ def gallery() -> str:
 
 def _latest(library: Library) -> list[tuple[str, str, str, str]]:
     """Return the analysis, the model, the address and the day of each of the latest results."""
-    found = _newest(library)[:_LATEST]
-    return [(addresses.layout(each.analyzer).title, each.models[0], addresses.stored(each.id), each.created[:10]) for each in found]
+    results = _newest(library)[:_LATEST]
+    return [(addresses.layout(each.analyzer).title, each.models[0], addresses.stored(each.id), each.created[:10]) for each in results]
 
 
 _Found = Iterable[Result]
@@ -59,9 +59,9 @@ def _contradicting(library: Library) -> Iterator[Result]:
     """Yield results of models whose label differs from the inferred precision."""
     for row in library.models(Query(per_page=_MODELS)).rows:
         labelled, inferred = (text.partition("-")[0].replace("tf32", "fp32") for text in (row.precision, row.trained_in))
-        found = library.result_row(row.result) if labelled and inferred not in ("", "undecided", labelled) else None
-        if found is not None:
-            yield found.result
+        row_of_result = library.result_row(row.result) if labelled and inferred not in ("", "undecided", labelled) else None
+        if row_of_result is not None:
+            yield row_of_result.result
 
 
 def _newest(library: Library, **wanted: str) -> list[Result]:
@@ -99,9 +99,9 @@ def _stored(library: Library, version: str) -> str:
     if (library, version) not in _kept:
         cards: dict[str, Card] = {}
         for why, rule in _RULES.items():
-            found = next((each for each in rule(library) if each.models[0] not in cards and _report(library, each) is not None), None)
-            if found is not None and len(cards) < _CARDS:
-                cards[found.models[0]] = _card(why, found, _report(library, found))
+            result = next((each for each in rule(library) if each.models[0] not in cards and _report(library, each) is not None), None)
+            if result is not None and len(cards) < _CARDS:
+                cards[result.models[0]] = _card(why, result, _report(library, result))
         shown = str(_PARTS.gallery(cards.values(), True, _latest(library))) if cards else ""
         _kept.clear()
         _kept[library, version] = shown
@@ -118,9 +118,9 @@ def _report(library: Library, result: Result) -> Report | None:
 
 def _card(why: str, result: Result, report: Report | None) -> Card:
     assert report is not None
-    said = addresses.layout(report.analyzer).summary(report)
+    summary = addresses.layout(report.analyzer).summary(report)
     return Card(
-        why, " from ".join(result.models[:: len(result.models) - 1 or 1]), said, addresses.stored(result.id), f"card/{result.id}.png"
+        why, " from ".join(result.models[:: len(result.models) - 1 or 1]), summary, addresses.stored(result.id), f"card/{result.id}.png"
     )
 
 

@@ -34,21 +34,21 @@ def state(row: Any) -> str:
 
 def model_labels(library: Library, model: str) -> str:
     """Render the labels of ``model``: the consensus, whether it is disputed, each label with its evidence, and replaced labels."""
-    found = library.consensus(model)
+    consensus = library.consensus(model)
     row = library.model(model)
-    name = row.model if row is not None else found.model
+    name = row.model if row is not None else consensus.model
     stored = addresses.stored(row.result) if row is not None and row.result else ""
     replaced = [each for each in library.history(model) if not each.current]
     return str(
         PIECES.model(
             name,
-            found,
+            consensus,
             f"./{addresses.passport(name)}",
             addresses.organisation(name.partition("/")[0]) if "/" in name else "",
             stored,
             addresses.family(name),
             addresses.badge(name),
-            _rows(found.labels) if found.labels else "",
+            _rows(consensus.labels) if consensus.labels else "",
             _rows(replaced) if replaced else "",
             f"{numbers.plural(len(replaced), 'label')} replaced or hidden",
         )

@@ -69,8 +69,8 @@ def _results_of(model: str, results: int) -> str:
 
 def _label(row: Any) -> Sequence[str]:
     label = row.label
-    said = str(PIECES.label_precision(row, numbers.plural(row.flags, "flag") if row.flags else ""))
-    return _named(label.model), said, evidence(label, short=True), contributor(label), html(day(label.created)), state(row)
+    precision = str(PIECES.label_precision(row, numbers.plural(row.flags, "flag") if row.flags else ""))
+    return _named(label.model), precision, evidence(label, short=True), contributor(label), html(day(label.created)), state(row)
 
 
 def _result(row: ResultRow) -> Sequence[str]:

@@ -111,13 +111,13 @@ def no_models_page(name: str) -> str:
 def summary(rows: list[Row]) -> str:
     """Summarize the totals in a sentence or two."""
     known = [row for row in rows if row.size is not None]
-    said = f"{numbers.plural(len(rows), 'model')} in the library"
+    sentence = f"{numbers.plural(len(rows), 'model')} in the library"
     if not known:
-        return f"{said}; none of them has a passport here yet."
+        return f"{sentence}; none of them has a passport here yet."
     stored, wasted = sum(row.size or 0 for row in known), sum(row.wasted or 0 for row in known)
     of = "" if len(known) == len(rows) else f", of which {len(known):,} have a passport"
     saved = f"{size(wasted)} of that could be saved without changing a value" if wasted else "no byte of that is known to be wasted"
-    return f"{said}{of}. They store {size(stored)}; {saved}."
+    return f"{sentence}{of}. They store {size(stored)}; {saved}."
 
 
 def _row(library: Library, model: ModelRow) -> Row:

@@ -48,7 +48,7 @@ class Family(NamedTuple):
 
 def family_of(library: Library, model: str) -> Family:
     """Collect the relatives of ``model`` from its newest report, and from the newest `_RESULTS` results in which it is a candidate."""
-    found = Family([], [], [])
+    family = Family([], [], [])
     seen = set[str]()
     for identifier in library.naming("parents", model, _RESULTS):
         report, made = _read(library, identifier)
@@ -57,16 +57,16 @@ def family_of(library: Library, model: str) -> Family:
         seen.add(child)
         of = next((each for each in ancestors(report) if each.row.ref.lower() == model.lower()), None)
         if of is not None:
-            found.children.append(_relative(report.checkpoint.ref, report, of, made))
+            family.children.append(_relative(report.checkpoint.ref, report, of, made))
         else:
             row = next(each for each in report.candidates if each.ref.lower() == model.lower())
-            found.others.append(_relative(report.checkpoint.ref, report, Ancestor(row, 0.0, False), made)._replace(kind="", weight=""))
+            family.others.append(_relative(report.checkpoint.ref, report, Ancestor(row, 0.0, False), made)._replace(kind="", weight=""))
     newest = stored_results.newest("parents", model)
     if isinstance(newest, ParentsReport):
         stored = library.result_row(newest.id)
         made = stored.result.created if stored is not None else ""
-        found.parents.extend(_relative(each.row.ref, newest, each, made) for each in ancestors(newest))
-    return found
+        family.parents.extend(_relative(each.row.ref, newest, each, made) for each in ancestors(newest))
+    return family
 
 
 def _read(library: Library, identifier: str) -> tuple[ParentsReport | None, str]:
@@ -98,7 +98,7 @@ def _page(library: Library, model: str, version: str, origin: str) -> str:
     home = "../" * (2 + model.count("/"))
     heading = f"Family of {model}"
     about = "Which models its weights come from, and which come from it, as the results stored here prove or infer it"
-    said = f"{numbers.plural(len(family.children), 'descendant')} and {numbers.plural(len(family.parents), 'parent')}. {about}."
+    summary = f"{numbers.plural(len(family.children), 'descendant')} and {numbers.plural(len(family.parents), 'parent')}. {about}."
     body = str(_PARTS.family(model, family, f"{about}.", home, addresses.results_of(model), len(family.children) >= _RESULTS))
-    head = link_previews.tags(link_previews.Preview(heading, said, "card/library.png"), origin) + str(_RESULT.style())
+    head = link_previews.tags(link_previews.Preview(heading, summary, "card/library.png"), origin) + str(_RESULT.style())
     return Page(heading, "Mantissa", "").served("", head, navigation(home, "Library") + Page(heading, "", body).titled())

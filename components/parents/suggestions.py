@@ -33,8 +33,8 @@ def complete(request: ParentsRequest, access: Access) -> Generator[Progress, Non
     """Add candidates from the library to ``request`` if it names none."""
     if request.candidates or stored_results.library() is None:
         return request
-    found = yield from suggested(request.model, access, request.subfolder)
-    return request.model_copy(update={"suggested": tuple(found)})
+    candidates = yield from suggested(request.model, access, request.subfolder)
+    return request.model_copy(update={"suggested": tuple(candidates)})
 
 
 def suggested(model: str, access: Access, subfolder: str | None = None) -> Generator[Progress, None, list[str]]:
@@ -68,14 +68,14 @@ def build_suggestions(model: gr.Dropdown, candidates: gr.Dropdown) -> None:
     @in_background
     def suggest(request: gr.Request, login: gr.OAuthToken | None, text: Any) -> Generator[str, None, None]:
         named = typed(text).strip()
-        found: list[str] = []
+        models: list[str] = []
         if named:
             slot = yield from _quietly(LOOKUPS.slot(caller.get()))
             try:
-                found = yield from _quietly(suggested(named, caller.get().access))
+                models = yield from _quietly(suggested(named, caller.get().access))
             finally:
                 slot.release()
-        yield str(_PIECES.suggestions(found))
+        yield str(_PIECES.suggestions(models))
 
     def add(event: gr.EventData, text: Any) -> str:
         chosen = event._data.get("candidates") if isinstance(event._data, dict) else None

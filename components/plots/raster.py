@@ -182,5 +182,5 @@ def _points(canvas: "ImageDraw", trace: Any, across: _Axis, up: _Axis) -> None:
 
 def _colour(trace: Any) -> str:
     """Return the colour of a trace, as #rrggbb."""
-    found = (trace.line.color if trace.type == "scatter" else None) or trace.marker.color
-    return found if isinstance(found, str) and found.startswith("#") and len(found) == 7 else COLOURS[0]
+    colour = (trace.line.color if trace.type == "scatter" else None) or trace.marker.color
+    return colour if isinstance(colour, str) and colour.startswith("#") and len(colour) == 7 else COLOURS[0]

@@ -134,8 +134,8 @@ def logprobs(report: PrecisionReport) -> go.Figure:
         {name: row.max for name, row in rows.items()},
         {name: None if row.bias is None else abs(row.bias) for name, row in rows.items()},
     )
-    found = dict(zip(DIFFERENCES, measures, strict=True))
-    return mark_rows(found, list(rows), "nats", lambda value: f"{numbers.magnitude(value)} nats", _short)
+    errors = dict(zip(DIFFERENCES, measures, strict=True))
+    return mark_rows(errors, list(rows), "nats", lambda value: f"{numbers.magnitude(value)} nats", _short)
 
 
 def _modules(report: PrecisionReport, kind: str) -> go.Figure:

@@ -123,6 +123,6 @@ def has_session(app: gr.Blocks, session: str) -> bool:
 def session_of(app: gr.Blocks, event: str) -> str | None:
     """Return the session of an accepted call whose result was not yet read; None for any other call."""
     queue = app._queue
-    if (found := queue.event_ids_to_events.get(event)) is not None:
-        return str(found.session_hash)
+    if (waiting_event := queue.event_ids_to_events.get(event)) is not None:
+        return str(waiting_event.session_hash)
     return next((session for session, events in queue.pending_event_ids_session.items() if event in events), None)

@@ -30,7 +30,7 @@ def job(request: Request, started: float | None = None, again: bool = False, rej
 
     A stored report is not computed again unless ``again``: it follows one item of progress in the unit `stored_results.STORED`, whose note
     says when it was made. A computed report is stored if everything it names is public. The job waits for a slot in the queue of its kind,
-    unless its report is stored and can be found without asking the Hub. Revisions of repositories are resolved once, before either.
+    unless its report is stored and can be stored without asking the Hub. Revisions of repositories are resolved once, before either.
 
     Closing the generator ends the analysis. With ``rejoin``, an analysis that was not stopped continues for a while, in which the same
     client may join it again (`rejoined_runs`).
@@ -47,8 +47,8 @@ def job(request: Request, started: float | None = None, again: bool = False, rej
             pinned = stored_results.resolve(request)
         finally:
             slot.release()
-    if not again and (found := stored_results.find_pinned(pinned)) is not None:
-        report, made = found
+    if not again and (stored := stored_results.find_pinned(pinned)) is not None:
+        report, made = stored
         yield Progress(done=1, total=1, unit=stored_results.STORED, note=made)
         yield report
         return

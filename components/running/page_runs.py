@@ -110,8 +110,8 @@ class PageRuns:
     def show_stored(self, form: Typed) -> Updates:
         """Return updates that show the stored result of a request that names its commits, if there is one. Never waits or raises."""
         try:
-            found = stored_results.find(self.request(form), ask=False)
-            return self.show(*found) if found is not None else {}
+            stored = stored_results.find(self.request(form), ask=False)
+            return self.show(*stored) if stored is not None else {}
         except Exception as error:  # the run that follows reports the error
             if not isinstance(error, MantissaError):
                 log_unexpected(error)
@@ -138,7 +138,7 @@ def error_status(error: Exception, request: Callable[[], Request]) -> str:
     run. Without a smaller run it names the command.
     """
     steps: dict[str, str] = {}
-    said = sentence(error)
+    message = sentence(error)
     asks_to_log_in = isinstance(error, (AccessDenied, HiddenRepository)) and caller.get().access.token is None
     if asks_to_log_in or isinstance(error, TokenRefused):
         steps["Log in with Hugging Face"] = login_page(addresses.as_requested(request()))
@@ -146,8 +146,8 @@ def error_status(error: Exception, request: Callable[[], Request]) -> str:
         if (less := smaller(request())) is not None:
             steps["Try a smaller run"] = addresses.as_requested(less)
         else:
-            said = f"{said} The command: {addresses.command(request())}"
-    return failed_status(said, steps)
+            message = f"{message} The command: {addresses.command(request())}"
+    return failed_status(message, steps)
 
 
 def failed_status(message: str, steps: Mapping[str, str] = MappingProxyType({})) -> str:

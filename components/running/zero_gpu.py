@@ -119,9 +119,9 @@ def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access
 
 def _meaning(error: gr.Error, seconds: int, is_over: bool) -> str:
     """Return the first half of the sentence on a ZeroGPU error. is_over: the run had the GPU for at least the ``seconds`` requested."""
-    said = _TAG.sub("", str(error.message)).strip().rstrip(".")
-    if said != _ABORTED:
-        return f"{_REFUSALS.get(error.title, 'ZeroGPU refuses this run')} ({said}):"
+    message = _TAG.sub("", str(error.message)).strip().rstrip(".")
+    if message != _ABORTED:
+        return f"{_REFUSALS.get(error.title, 'ZeroGPU refuses this run')} ({message}):"
     if is_over:
         return f"The run needs more GPU time than the {numbers.duration(seconds)} estimated, and was ended:"
     return "The GPU was taken back before the run ended: try again,"

@@ -129,12 +129,12 @@ def _listener() -> socket.socket:
         try:
             listener = socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_BACKLOG)
         except OSError as error:
-            said = os.strerror(error.errno or 0)
+            reason = os.strerror(error.errno or 0)
         else:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # inherited by each connection
             return listener
     tried = port or f"{_PORTS[0]} to {_PORTS[-1]}"
-    raise SystemExit(f"The app cannot listen at {host[:80]}, port {tried}: {said}. PORT=... names another port.")
+    raise SystemExit(f"The app cannot listen at {host[:80]}, port {tried}: {reason}. PORT=... names another port.")
 
 
 def _serve(listener: socket.socket) -> bool:

@@ -35,8 +35,8 @@ def _accuracy() -> str:
     norms = {"relative norm of layers": "Norms of layers", "max": "Largest update"}
     rows = []
     for structure in dict.fromkeys(row.structure for row in accuracies()):
-        found = {row.kind: row for row in accuracies() if row.structure == structure}
-        rows.append((structure, *(_held(found[kind]) for kind in kinds), *(_bias(found[kind]) for kind in norms)))
+        by_kind = {row.kind: row for row in accuracies() if row.structure == structure}
+        rows.append((structure, *(_held(by_kind[kind]) for kind in kinds), *(_bias(by_kind[kind]) for kind in norms)))
     titles = ("Update", *(f"{name}: held" for name in kinds.values()), *(f"{name}: bias" for name in norms.values()))
     return table(titles, rows, frozenset(range(1, len(titles))), stacked=True)
 

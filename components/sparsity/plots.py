@@ -162,22 +162,22 @@ _LEAST, _MOST = -40.0, 1.0
 
 def ulps(report: SparsityReport) -> go.Figure:
     """Draw a histogram of the distance between pairs in bf16 ULPs, on a logarithmic axis; most are 0."""
-    found = [each for each in report.ulp_histogram if each.count]
+    bins = [each for each in report.ulp_histogram if each.count]
     shares = [100 * share for share in report.ulp_shares()]
     bars = go.Bar(
-        x=list(range(len(found))),
+        x=list(range(len(bins))),
         y=shares,
         marker={"color": COLOURS[0]},
-        customdata=[[_steps(each), f"{each.count:,}", exactly(share / 100)] for each, share in zip(found, shares, strict=True)],
+        customdata=[[_steps(each), f"{each.count:,}", exactly(share / 100)] for each, share in zip(bins, shares, strict=True)],
         hovertemplate="%{customdata[0]} apart<br>%{customdata[1]} values read, %{customdata[2]}<extra></extra>",
     )
     figure = go.Figure([bars], layout(340))
     figure.update_layout(margin_r=32)  # space for half of the last label
-    every = math.ceil(len(found) / _NAMED) or 1
-    last = len(found) - 1
+    every = math.ceil(len(bins) / _NAMED) or 1
+    last = len(bins) - 1
     named = [place for place in range(0, last, every) if last - place >= every] + [last] * (last >= 0)
-    ticks = [f"{found[i].low:,}" + ("" if found[i].low == found[i].high else "+") for i in named]
-    if found and found[-1].flipped:
+    ticks = [f"{bins[i].low:,}" + ("" if bins[i].low == bins[i].high else "+") for i in named]
+    if bins and bins[-1].flipped:
         ticks[-1] = "sign flips"
     figure.update_xaxes(title="bf16 ULPs between base and tuned", tickangle=0, tickvals=named, ticktext=ticks)
     figure.update_yaxes(title="% of the values", **log_axis(math.floor(math.log10(min(shares, default=1e-2)) - 0.2), 2.3))
@@ -186,18 +186,18 @@ def ulps(report: SparsityReport) -> go.Figure:
 
 def relative(report: SparsityReport) -> go.Figure:
     """Draw a stacked histogram of relative updates: values that changed in bf16 and values that did not."""
-    found = [each for each in report.magnitudes.relative.histogram if each.count and each.low > 0]
+    bins = [each for each in report.magnitudes.relative.histogram if each.count and each.low > 0]
     total = report.magnitudes.relative.count or 1  # older reports may have a count of 0
-    every = [each.count / total if each.share is None else each.share for each in found]
-    changed = [each.changed / total if each.changed_share is None else each.changed_share for each in found]
-    traces = [_bars(found, [each.changed for each in found], changed, "changed in bf16", COLOURS[0])]
-    unchanged = [each.count - each.changed for each in found]
+    every = [each.count / total if each.share is None else each.share for each in bins]
+    changed = [each.changed / total if each.changed_share is None else each.changed_share for each in bins]
+    traces = [_bars(bins, [each.changed for each in bins], changed, "changed in bf16", COLOURS[0])]
+    unchanged = [each.count - each.changed for each in bins]
     if any(unchanged):
         others = [share - part for share, part in zip(every, changed, strict=True)]
-        traces.append(_bars(found, unchanged, others, "the same in bf16", COLOURS[1]))
+        traces.append(_bars(bins, unchanged, others, "the same in bf16", COLOURS[1]))
     figure = go.Figure(traces, layout(360))
-    top = max((100 * share / _width(each) for each, share in zip(found, every, strict=True)), default=1.0)
-    low = max(_LEAST, min((math.log2(each.low) for each in found), default=-12.0)) - 0.5
+    top = max((100 * share / _width(each) for each, share in zip(bins, every, strict=True)), default=1.0)
+    low = max(_LEAST, min((math.log2(each.low) for each in bins), default=-12.0)) - 0.5
     low = min(low, THRESHOLDS[0][0] - 2)
     right = THRESHOLDS[0][0] - low < 0.5 * (_MOST - low)
     for number, (exponent, name) in enumerate(THRESHOLDS if right else THRESHOLDS[::-1]):

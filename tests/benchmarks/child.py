@@ -68,8 +68,8 @@ def run(arguments: Sequence[str], *, variables: Mapping[str, str] | None = None,
     variables: added to its environment; folder: its working directory. Peak memory is the kernel's count for the new process alone. That
     count starts from the memory of this process, which therefore holds nothing large.
     """
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # bytecode saves parsing at start
-    environ = {**kept, "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false", **(variables or {})}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # bytecode saves parsing at start
+    environ = {**inherited, "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false", **(variables or {})}
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as messages:
         start = time.perf_counter()
         process = subprocess.Popen([sys.executable, *arguments], env=environ, cwd=folder or ROOT, stdout=output, stderr=messages)

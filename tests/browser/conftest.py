@@ -48,8 +48,8 @@ def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: 
         "MANTISSA_DATA": str(folder / "data"),
         "PYTHONUNBUFFERED": "1",
     }
-    kept = {name: value for name, value in os.environ.items() if not re.match(r"HF_|GRADIO_|MANTISSA_|SPACE|PORT$", name)}
-    environment = kept | variables | more
+    inherited = {name: value for name, value in os.environ.items() if not re.match(r"HF_|GRADIO_|MANTISSA_|SPACE|PORT$", name)}
+    environment = inherited | variables | more
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen([sys.executable, *program], cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)

@@ -69,7 +69,7 @@ class AnalysisPage:
 
     @property
     def form(self) -> Any:
-        """Import the analyzer's form module."""
+        """The analyzer's form module."""
         return ANALYZERS[self.name].component("form")
 
     def prefill(self, query: Query) -> Prefilled:

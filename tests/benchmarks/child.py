@@ -28,7 +28,7 @@ class Run:
 
     @property
     def json(self) -> Any:
-        """Parse the output."""
+        """Parsed output."""
         return json.loads(self.output)
 
 

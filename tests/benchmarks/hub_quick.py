@@ -51,7 +51,7 @@ def mixture_quick(folder: Path) -> Iterator[Result]:
 
 
 def _quick(hub: HubProcess, folder: Path, name: str) -> tuple[list[Run], list[dict[str, int]]]:
-    """Return the runs, after a discarded one, and the Hub's counts for each."""
+    """Run quick mode repeatedly after a discarded run. Returns the runs, and the Hub's counts for each."""
     runs, traffic = [], []
     for number in range(RUNS + 1):
         before = hub.totals()

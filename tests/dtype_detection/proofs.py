@@ -38,7 +38,7 @@ def _integers(rng: Rng, shape: Shape) -> Values:
 
 
 def _bytes(rng: Rng, shape: Shape) -> Values:
-    """Draw unsigned 8-bit integers with power-of-two scales, one for each row if the tensor has rows."""
+    """Draw unsigned 8-bit integers with power-of-two scales, one for each row of at least 32 values."""
     scales = rng.integers(-9, 0, (shape[0] if shape[1] >= 32 else 1, 1))
     return np.asarray(rng.integers(rng.choice([0, 128]), 256, shape) * np.exp2(scales))
 

@@ -61,7 +61,7 @@ class LocalHub:
 
     @property
     def cdn(self) -> bool:
-        """Whether LFS files are redirected to the CDN."""
+        """True if LFS files are redirected to the CDN."""
         return self._routes.cdn
 
     @cdn.setter

@@ -58,7 +58,7 @@ class Pair:
 
     @property
     def original(self) -> Architecture:
-        """Return the checkpoint as transformers saves it."""
+        """The checkpoint as transformers saves it."""
         return architecture(self.architecture)
 
     def write(self, folder: Path, original: State, relaid: State) -> tuple[Path, Path]:
@@ -70,7 +70,7 @@ class Pair:
 
     @property
     def parameters(self) -> int:
-        """Count the elements of the model, each once."""
+        """Number of elements of the model, each counted once."""
         return sum(tensor.numel() for tensor in self.original.state.values())
 
     def origins(self, to_original: bool) -> dict[str, set[str]]:

@@ -2,7 +2,7 @@
 
 
 def main() -> None:
-    """Serve the pages: `components.server.launch`, imported here, because the process of every analysis imports the main module again."""
+    """Serve the pages. The imports are local because the process of every analysis imports the main module again."""
     from components.server import launch
 
     launch.main()

@@ -12,40 +12,40 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.hub import LocalHub
 
-# The tensors of tests are small: threads of torch would cost more than they bring, most of all on a machine that does other things.
+# Tensors in tests are small, so torch's threads would cost more time than they save, above all on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Results are those of the CPU, on a machine with a GPU too. `make test-gpu` runs the tests that need one.
+# Tests expect results of the CPU, even on a machine with a GPU. `make test-gpu` runs the tests that need one.
 if "MANTISSA_TEST_GPU" not in os.environ:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-# An example takes as long as the machine lets it. The suite tries the same few each time, and make test-all many others.
+# No deadline, since the time of an example depends on the machine. The suite tries the same few examples each time; make test-all, many.
 hypothesis.settings.register_profile("exhaustive", deadline=None, max_examples=300)
 hypothesis.settings.register_profile("tests", deadline=None, max_examples=25, derandomize=True)
 hypothesis.settings.load_profile("tests")
 
-# A shell that puts this run into the background has it, and what it starts, ignore interrupts; some tests send them.
+# A shell that starts this run in the background makes it and its children ignore interrupts, which some tests send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Files that take longest: last, they would keep one process busy while the others have nothing left to do.
+# Files that take longest run first: at the end, they would keep one process busy while the others are idle.
 _LONGEST = ("browser/", "attacks/", "mantissa/", "scan/", "test_command_line.py", "library/", "test_registry.py", "language_models/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first."""
+    """Run the longest files first."""
     first = tuple(f"tests/{each}" for each in _LONGEST)
     items.sort(key=lambda item: not item.nodeid.startswith(first))
 
 
-# Files of tests/browser that need a Hub, and one more, so that both halves take as long: to start an app takes ten seconds of a core.
+# Files of tests/browser that need a Hub, and one more, so that both halves take equally long: starting an app takes ten seconds of a core.
 _ONLINE = ("conflict", "embed", "first_screen", "home", "hostile_names", "keyboard", "several")
 
 
 class _Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no types
-    """Whole files to each process, and those with a browser to two of them: a Chromium each, and an app with a Hub for one. The third has
-    the attacks, which share an app and mostly wait, and the rest.
+    """A schedule that gives whole files to each process. Two processes share the files with a browser, so that each starts one Chromium and
+    only one an app with a Hub. The attacks stay together, since they share an app and mostly wait.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -58,21 +58,21 @@ class _Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Schedule:
-    """How tests are dealt out to several processes."""
+    """Choose how tests are distributed over several processes."""
     return _Schedule(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _root() -> None:
-    """Programs that tests start find the packages, whatever folder the run began in."""
+    """Change to the repository's root, so that programs that tests start find the packages, wherever the run was started."""
     os.chdir(Path(__file__).parents[1])
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalHub]:
-    """A local Hub that huggingface_hub talks to in this process and, by the environment, in its children.
+    """Start a local Hub, and point huggingface_hub to it in this process and, by the environment, in its children.
 
-    The client reads its settings once, at import: they are replaced where it keeps them.
+    The client reads its settings once, at import, so the fixture replaces them in its modules.
     """
     from huggingface_hub import close_session, constants, hf_api
 
@@ -91,6 +91,6 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalHub]:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
-        close_session()  # a client of an earlier test may hold dead connections
+        close_session()  # a client from an earlier test may have dead connections
         yield local
         close_session()

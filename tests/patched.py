@@ -1,7 +1,7 @@
-"""Run the app or the command line with other values of constants.
+"""Runs the app or the command line with other values of constants.
 
 ``PATCHED="analyzers.limits.READER_SECONDS=3" python -m tests.patched app.py``, or ``... analyzers dtype MODEL``. An analysis of the
-page runs in a process that imports the main module again, and so has the same values.
+page runs in a process that imports the main module again, so it has the same values.
 """
 
 import os
@@ -11,7 +11,7 @@ from importlib import import_module
 for assignment in os.environ["PATCHED"].split():
     path, value = assignment.split("=")
     module, _, name = path.rpartition(".")
-    if __name__ == "__main__" or module.startswith("analyzers"):  # an analysis does without the modules of the server, which start slowly
+    if __name__ == "__main__" or module.startswith("analyzers"):  # an analysis needs no modules of the server, which are slow to import
         patched = import_module(module)
         assert hasattr(patched, name), path
         setattr(patched, name, int(value))

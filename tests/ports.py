@@ -1,4 +1,4 @@
-"""Ports of loopback for programs that are told theirs."""
+"""Chooses loopback ports for programs that tests start."""
 
 import secrets
 import socket
@@ -6,7 +6,7 @@ from contextlib import suppress
 
 
 def free_port() -> int:
-    """A port that nobody listens on, below those that the system gives to clients: until the program has it, no connection takes it."""
+    """Return an unused port below the range that the system gives to clients, so that no connection takes it before the program does."""
     while True:
         port = 20_000 + secrets.randbelow(10_000)
         with socket.socket() as free, suppress(OSError):

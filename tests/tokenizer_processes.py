@@ -1,4 +1,4 @@
-"""Tokenizer processes that one test leaves to the next: to start one takes a second of a core, and most tests are about something else."""
+"""Reuses tokenizer processes between tests, since starting one takes a second of a core, and most tests have another subject."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ _spare: list["_Kept"] = []
 
 
 class _Kept(Bounded):
-    """A process that is kept when it is closed, unless a request failed."""
+    """A process that stays open for reuse when it is closed, unless a request failed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class _Kept(Bounded):
 
 @pytest.fixture(autouse=True, scope="module")
 def kept_processes() -> Iterator[None]:
-    """Where this is imported, the tests of a file use the same processes one after the other."""
+    """Let the tests of a file that imports this fixture reuse the same processes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("analyzers.language_models.tokenizer.open_bounded", lambda: _spare.pop() if _spare else _Kept())
         yield

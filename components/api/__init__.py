@@ -1,1 +1,1 @@
-"""Endpoints for programs and agents, typed and validated; nothing here is a second way to compute."""
+"""Endpoints for programs and agents, typed and validated; they run the same analyses as the pages."""

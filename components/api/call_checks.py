@@ -1,6 +1,6 @@
-"""Calls of endpoints as HTTP requests: which endpoint is meant, and the status and sentence for one that cannot be accepted.
+"""Checks calls of endpoints as HTTP requests: finds the endpoint, and answers a call that cannot be accepted with a status and a sentence.
 
-The answers are fixed sentences: they repeat nothing of what was sent, which may hold a token.
+The answers are fixed sentences that repeat nothing of the request, which may hold a token.
 """
 
 import json
@@ -16,7 +16,7 @@ from components.running.queue_limits import RESTARTING, accepts, is_closing
 from components.site.identity import Client
 from components.text import numbers
 
-REQUEST_VALUES = 100_000  # Lists, objects, texts and commas in a request, which are held in memory.
+REQUEST_VALUES = 100_000  # Most lists, objects, texts and commas in a request, since all are held in memory.
 _CALL = re.compile(r"(?:/gradio_api)?/(?:queue/(?P<join>join)|(?P<kind>call/v2|call|run|api)/(?P<name>[^/]+))/?")
 _EVENT = re.compile(r"(?:/gradio_api)?/call/(?:v2/)?[^/]+/(?P<event>[^/]+)/?")
 _DATA = "/queue/data"
@@ -33,28 +33,28 @@ FULL = "Too many calls are waiting already: try again later."
 
 
 class Refusal(NamedTuple):
-    """What is answered in place of accepting a call."""
+    """The answer to a call that is not accepted."""
 
     status: int
     sentence: str
 
 
 def is_call(method: str, path: str) -> bool:
-    """Whether a request makes a call, with a body for `check_call`."""
+    """Return whether a request makes a call, whose body `check_call` checks."""
     return method == "POST" and _CALL.fullmatch(path) is not None
 
 
 def is_bounded(body: bytes) -> bool:
-    """Whether a body is small once it is parsed, whoever parses it. What is no JSON may be refused, too."""
+    """Return whether a body stays small once parsed, by any JSON parser; invalid JSON may be refused too."""
     try:
         check_counts(body, REQUEST_VALUES)
     except JsonTooLarge:
         return False
-    return b"\0" not in body  # as it has in UTF-16 and UTF-32, whose characters could be taken for quotes
+    return b"\0" not in body  # UTF-16 and UTF-32 contain NUL bytes, and parts of their characters could be mistaken for quotes
 
 
 def check_call(app: gr.Blocks, path: str, body: bytes, client: Client) -> Refusal | bytes:
-    """The body of a call of ``app`` by a client, completed where last values with defaults are missing; or why it is not accepted."""
+    """Return the body of a client's call of ``app``, with defaults for missing last values, or the refusal."""
     match = _CALL.fullmatch(path)
     try:
         call: Any = parse_json(body, values=REQUEST_VALUES)
@@ -78,7 +78,7 @@ def check_call(app: gr.Blocks, path: str, body: bytes, client: Client) -> Refusa
 
 
 def stream(app: gr.Blocks, path: str, session: str | None) -> str | Refusal | None:
-    """The session whose results are asked for, or why they cannot be streamed; None where nothing of the kind is asked for."""
+    """Return the session whose results a request asks to stream, or the refusal; None if it asks for no stream."""
     if path.endswith(_DATA) and session is not None:
         return session if has_session(app, session) else Refusal(404, NO_SESSION)
     match = _EVENT.fullmatch(path)
@@ -98,7 +98,7 @@ def _check_fields(app: gr.Blocks, name: str, call: dict[str, Any]) -> Refusal | 
 
 
 def _check_values(app: gr.Blocks, index: int, call: dict[str, Any]) -> Refusal | None:
-    """Add the defaults of the last parameters where their values are missing."""
+    """Add defaults for missing values of the last parameters, and return the refusal if the number of values is still wrong."""
     values, endpoint = call.get("data"), app.fns[index]
     if not isinstance(values, list):
         return Refusal(422, NOT_A_CALL)
@@ -107,7 +107,7 @@ def _check_values(app: gr.Blocks, index: int, call: dict[str, Any]) -> Refusal |
         return None
     described: Any = app.get_api_info()["named_endpoints"].get(f"/{endpoint.api_name}", {"parameters": ()})
     missing = described["parameters"][given:] if given < needed else ()
-    if missing and all(each["parameter_has_default"] for each in missing):  # a client of an earlier version, with fewer parameters
+    if missing and all(each["parameter_has_default"] for each in missing):  # from a client of an earlier version
         values.extend(each["parameter_default"] for each in missing)
         return None
     are = "is" if needed == 1 else "are"

@@ -1,7 +1,7 @@
-"""The endpoints for programs: the same analyses, within the same limits, as plain data.
+"""Defines the analyzers' endpoints for programs: the same analyses as on the pages, within the same limits, as plain data.
 
-Each analyzer has an endpoint of its name, and one that answers in short. Their parameters are fields of the request, and the request
-validates the JSON.
+Each analyzer has an endpoint with its name and one that returns a summary. Their parameters are fields of the request, which validates
+the JSON.
 """
 
 import time
@@ -32,12 +32,12 @@ _READ_AS = (
     "Gated and private models need your own Hub token, as the header Authorization: Bearer hf_...; it is used for this call only, and the "
     "result is not stored."
 )
-# A few progress items a second are plenty for a program too.
+# More than a few progress items a second are of no use to a program.
 _EVERY_SECONDS = 0.25
 
 
 def endpoints() -> Iterator[Endpoint]:
-    """``NAME`` and ``NAME_summary`` of each analyzer, ``NAME_many`` where it takes several models, and the same by former names."""
+    """Yield ``NAME`` and ``NAME_summary`` of each analyzer, ``NAME_many`` if it takes several models, and aliases under former names."""
     for analyzer in ANALYZERS.values():
         form = analyzer.component("form")
         described = {"models": f"A list of at most {limits.MODELS} checkpoints, such as org/name, org/name@revision or sample:tiny-bf16."}
@@ -59,12 +59,12 @@ def add_endpoints(app: gr.Blocks) -> None:
 
 
 def in_full(report: Report) -> dict[str, Any]:
-    """The report as JSON."""
+    """Return the whole report as JSON."""
     return report.model_dump(mode="json")
 
 
 def endpoint(analyzer: Analyzer, name: str = "", written: Callable[[Any], dict[str, Any]] = in_full) -> Callable[..., Iterator[Any]]:
-    """The endpoint of an analyzer, called ``name``: one request, its progress and its report as ``written``."""
+    """Make the endpoint ``name`` of an analyzer, which answers one request with progress, then the report as returned by ``written``."""
 
     def answer(*values: Any, **named: Any) -> Iterator[dict[str, Any]]:
         with one_sentence():
@@ -76,10 +76,10 @@ def endpoint(analyzer: Analyzer, name: str = "", written: Callable[[Any], dict[s
 
 
 def in_short(report: Report) -> dict[str, Any]:
-    """A report in short: its headline, its summary table, its notes, its id, and the page that shows it."""
+    """Summarize a report: its headline, summary table, notes, id, and the page that shows it."""
     table = report.tables()["summary"].astype(object)
     (facts,) = table.where(table.notna(), None).to_dict("records")
-    facts.pop("statement", None)  # the headline has it
+    facts.pop("statement", None)  # repeated by the headline
     return {
         "analyzer": report.analyzer,
         "id": report.id,
@@ -91,25 +91,25 @@ def in_short(report: Report) -> dict[str, Any]:
 
 
 def many(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[Any]]:
-    """The endpoint of an analyzer for several models with the same options."""
+    """Make the endpoint ``name`` of an analyzer for several models with the same options."""
 
     def answer(*values: Any, **named: Any) -> Iterator[Any]:
         started = time.monotonic()
         with one_sentence():
             given = named_arguments(answer, values, named)
             requests = [_request(analyzer, given | {"model": model}) for model in _models(given.pop("models", None))]
-        found: list[dict[str, Any]] = []
+        answers: list[dict[str, Any]] = []
         for number, request in enumerate(requests, 1):
             try:
                 for item in paced(job(request, started)):
-                    said = item.model_dump(mode="json")
+                    content = item.model_dump(mode="json")
                     if isinstance(item, Progress):
-                        yield said | {"note": f"{number} of {len(requests)}, {request.model}: {item.note}"}
+                        yield content | {"note": f"{number} of {len(requests)}, {request.model}: {item.note}"}
                     else:
-                        found.append(said)
+                        answers.append(content)
             except Exception as error:
-                found.append({"model": request.model, "error": sentence(error)})
-        yield found
+                answers.append({"model": request.model, "error": sentence(error)})
+        yield answers
 
     types: Parameters = {"models": (list[str], REQUIRED)} | _parameters(analyzer)
     del types["model"]
@@ -118,7 +118,7 @@ def many(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[Any]]:
 
 
 def paced(items: Iterable[Any]) -> Iterator[Any]:
-    """``items`` without progress less than a quarter of a second after the last; everything else passes."""
+    """Yield ``items`` without progress that follows other progress within a quarter of a second."""
     last = float("-inf")
     for item in items:
         now = time.monotonic()
@@ -134,7 +134,7 @@ def _parameters(analyzer: Analyzer) -> Parameters:
 
 
 def _request(analyzer: Analyzer, given: dict[str, Any]) -> Any:
-    """The validated request. Raises InvalidRequest."""
+    """Validate the arguments of a call as a request. Raises InvalidRequest."""
     kind = analyzer.request_model()
     if missing := next((name for name, field in kind.model_fields.items() if field.is_required() and not given.get(name)), None):
         raise InvalidRequest(f"{missing} is missing: name a checkpoint, such as org/name, org/name@revision or sample:tiny-bf16.")
@@ -142,10 +142,10 @@ def _request(analyzer: Analyzer, given: dict[str, Any]) -> Any:
 
 
 def _models(given: Any) -> list[str]:
-    """The models of a call, each once. Raises InvalidRequest."""
+    """Return the models of a call without duplicates. Raises InvalidRequest."""
     if not isinstance(given, list) or not given or not all(isinstance(each, str) and each.strip() for each in given):
         raise InvalidRequest("models must be a list of model ids, each a text such as org/name.")
-    found = list(dict.fromkeys(given))
-    if len(found) > limits.MODELS:
-        raise InvalidRequest(f"One call takes at most {limits.MODELS} models, not {len(found):,}: use the command line.")
-    return found
+    models = list(dict.fromkeys(given))
+    if len(models) > limits.MODELS:
+        raise InvalidRequest(f"One call takes at most {limits.MODELS} models, not {len(models):,}: use the command line.")
+    return models

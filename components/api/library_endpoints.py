@@ -1,4 +1,4 @@
-"""The library for programs and agents: search it, read it, add to it. Nothing here reads weights."""
+"""Defines the endpoints that search, read and extend the library. None of them reads weights."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
@@ -73,13 +73,13 @@ FLAG_PARAMETERS = {
 
 _FACTS = ("storage", "passed_through", "trained_in", "fp16_risk")
 _ORDER = ("sort", "descending", "page")
-# The fields of a query that each list knows.
+# The fields of a query that each list supports.
 _FIELDS = {
     "models": ("text", "precision", *_FACTS, "disputed", *_ORDER),
     "labels": ("text", "model", "precision", "contributor", "current", "disputed", *_ORDER),
     "results": ("text", "model", "analyzer", *_FACTS, "contributor", *_ORDER),
 }
-# The values that a column can have. Others, such as the quantized types of GGUF, are known where a stored result has them.
+# Valid values of columns. Others, such as the quantized types of GGUF, are valid once a stored result has them.
 _KNOWN: dict[str, tuple[str, ...]] = {
     "precision": PRECISIONS,
     "trained_in": (*PRECISIONS, "undecided"),
@@ -90,15 +90,15 @@ _KNOWN: dict[str, tuple[str, ...]] = {
 
 
 def finder(kind: str) -> Callable[..., dict[str, Any]]:
-    """The endpoint that searches a list of the library: ``models``, ``labels`` or ``results``."""
+    """Make the endpoint that searches a list of the library: ``models``, ``labels`` or ``results``."""
 
     def answer(*values: Any, **named: Any) -> dict[str, Any]:
         with one_sentence():
             query = validated_json(Query, named_arguments(answer, values, named))
             ours = our_library()
             _check_filters(ours, query)
-            found: dict[str, Any] = getattr(ours, kind)(query).model_dump(mode="json")
-            return found
+            matches: dict[str, Any] = getattr(ours, kind)(query).model_dump(mode="json")
+            return matches
 
     endpoint: Callable[..., dict[str, Any]] = with_parameters(answer, f"find_{kind}", parameters(Query, _FIELDS[kind]), dict[str, Any])
     return endpoint
@@ -165,7 +165,7 @@ def flag_label(
 
 
 def endpoints() -> Iterator[Endpoint]:
-    """The endpoints of the library, which answer at once."""
+    """Yield the endpoints of the library, which answer without a queue."""
     for function, about in (
         (finder("models"), FIND_MODELS),
         (finder("labels"), FIND_LABELS),
@@ -185,7 +185,7 @@ def add_endpoints(app: gr.Blocks) -> None:
 
 
 def _texts(**values: Any) -> list[str]:
-    """The values of parameters, for which a program may send any JSON; null is empty. Raises InvalidRequest."""
+    """Return the values of text parameters, with null as "". Raises InvalidRequest for any other JSON."""
     for name, value in values.items():
         if value is not None and not isinstance(value, str):
             raise InvalidRequest(f"{name} must be text.")

@@ -1,6 +1,6 @@
-"""The endpoints as MCP tools over streamable HTTP: progress with its total, and answers as JSON text.
+"""Serves the endpoints as MCP tools over streamable HTTP, with progress and its total, and answers as JSON text.
 
-Gradio's own MCP server counts notifications in place of progress, reports the version of the package mcp, and lists former names as tools.
+Gradio's own MCP server counts notifications instead of progress, reports the version of the package mcp, and lists former names as tools.
 """
 
 import json
@@ -36,7 +36,7 @@ from components.running.queue_limits import RESTARTING, Caller, is_closing, read
 from components.site.identity import access_of, client_of
 from components.site.stored_results import STORED
 
-# Where clients of Gradio apps look for it.
+# The path at which clients of Gradio apps expect an MCP server.
 _PATH = "/gradio_api/mcp"
 _INSTRUCTIONS = (
     "Mantissa answers questions about checkpoints of language models on the Hub from their weights. Begin with the short form of an "
@@ -45,7 +45,7 @@ _INSTRUCTIONS = (
 
 
 class Tools:
-    """An MCP server, as an ASGI application. Each request stands alone: when its client disconnects, its call ends."""
+    """An MCP server, as an ASGI application. It is stateless: a call ends when its client disconnects."""
 
     def __init__(self) -> None:
         public = [each for each in (*endpoints.endpoints(), *library_endpoints.endpoints()) if not each.former]
@@ -53,7 +53,7 @@ class Tools:
         self.listed = [types.Tool(name=each.name, description=each.about, inputSchema=_schema(each)) for each in public]
         self._server: Server[Any, Request] = Server("Mantissa", __version__, _INSTRUCTIONS)
         self._server.list_tools()(self._list)  # type: ignore[no-untyped-call]
-        self._server.call_tool(validate_input=False)(self._call)  # the requests validate, with better sentences
+        self._server.call_tool(validate_input=False)(self._call)  # requests validate their values, with better error messages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         manager = StreamableHTTPSessionManager(self._server, stateless=True, max_request_body_size=limits.REQUEST_BYTES)
@@ -78,7 +78,7 @@ class Tools:
         if is_closing():
             raise LimitExceeded(RESTARTING)
         if not isgeneratorfunction(endpoint.function):
-            # a login is a browser's: an agent has none
+            # only browsers have a login
             first = {"request": request, "profile": None} if "request" in signature(endpoint.function).parameters else {}
             return await run_in_threadpool(partial(endpoint.function, **first, **arguments))
         if endpoint.queue is not None and not endpoint.queue.accepts(client_of(request)):
@@ -94,7 +94,7 @@ class Tools:
 
 
 class _Notifications:
-    """Sends progress to a client that asked for it. Each phase of an analysis counts from 0, but MCP's progress must increase."""
+    """Progress notifications to a client that asked for them. Phases of an analysis count from 0, but MCP's progress must increase."""
 
     def __init__(self, server: Server[Any, Request]) -> None:
         context = server.request_context
@@ -115,7 +115,7 @@ class _Notifications:
 
 
 def routes() -> list[Route]:
-    """The MCP server, and its tools as JSON, for Gradio's page about the API and for the Hub, which lists the tools of Spaces."""
+    """Return routes to the MCP server and to its tools as JSON, for Gradio's API page and for the Hub, which lists the tools of Spaces."""
     tools = Tools()
     listed = [each.model_dump(include={"name", "description", "inputSchema"}) | {"meta": {"mcp_type": "tool"}} for each in tools.listed]
     served = [Route(path, tools, methods=["POST"]) for path in (_PATH, f"{_PATH}/")]
@@ -123,7 +123,7 @@ def routes() -> list[Route]:
 
 
 def _schema(endpoint: Endpoint) -> dict[str, Any]:
-    """The parameters of an endpoint as a JSON schema."""
+    """Describe the parameters of an endpoint as a JSON schema."""
     properties, required = {}, []
     for name, parameter in endpoint.signature().items():
         properties[name] = TypeAdapter(parameter.annotation).json_schema() | {"description": endpoint.parameters[name]}

@@ -1,4 +1,4 @@
-"""Endpoints: what they answer, and their registration with Gradio. An error is one sentence."""
+"""Registers endpoints with Gradio. Their errors are one sentence each."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +16,9 @@ from components.running.queue_limits import JobQueue
 class Endpoint(NamedTuple):
     """A function for programs, registered under its name.
 
-    about: what it answers; parameters: a description of each, on one line; returns: what its output is called; queue: of its jobs, None
-    if it answers at once; former: kept for clients of an earlier version, and hidden from agents. A generator yields progress, and its
-    answer last.
+    about: what it answers; parameters: a one-line description by name; returns: the name of its output; queue: the queue of its jobs,
+    None if it answers at once; former: whether it only serves clients of an earlier version, and is hidden from agents. A generator
+    yields progress, then the answer.
     """
 
     function: Callable[..., Any]
@@ -30,11 +30,11 @@ class Endpoint(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the function."""
+        """Name of the function, under which it is registered."""
         return self.function.__name__
 
     def signature(self) -> dict[str, inspect.Parameter]:
-        """The described parameters, by name."""
+        """Return the parameters that have a description, by name."""
         signature = inspect.signature(self.function, eval_str=True).parameters
         return {name: parameter for name, parameter in signature.items() if name in self.parameters}
 
@@ -54,7 +54,7 @@ def one_sentence() -> Iterator[None]:
 def register(app: gr.Blocks, endpoint: Endpoint) -> None:
     """Register ``endpoint`` with ``app``, publicly. Call inside the Blocks."""
     options: dict[str, Any] = {"queue": False}
-    if endpoint.queue is not None:  # the job itself waits for its turn
+    if endpoint.queue is not None:  # jobs wait in their own queue, not in Gradio's
         options = {"concurrency_limit": None, "concurrency_id": endpoint.queue.name}
     function, about = endpoint.function, endpoint.about
     if inspect.isgeneratorfunction(function):
@@ -62,12 +62,12 @@ def register(app: gr.Blocks, endpoint: Endpoint) -> None:
     made = api(function, api_name=endpoint.name, api_description=about, api_visibility="public", **options)
     labels = [*(endpoint.parameters[name] for name in endpoint.signature()), endpoint.returns]
     for number, label in zip([*made["inputs"], *made["outputs"]], labels, strict=True):
-        if isinstance(component := app.blocks[number], gr.components.Component):  # as all inputs and outputs are
+        if isinstance(component := app.blocks[number], gr.components.Component):  # true of all inputs and outputs; mypy cannot know
             component.label = label
 
 
 def _background(function: Callable[..., Any]) -> Any:
-    """``function``, a generator, as an asynchronous one that takes the request and the login first."""
+    """Turn a generator function into an asynchronous one that takes the request and the login first."""
     made: Any = in_background(lambda request, login, *values: function(*values))
     first = {"request": gr.Request, "login": gr.OAuthToken | None}
     added = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind) for name, kind in first.items()]

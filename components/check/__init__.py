@@ -1,1 +1,1 @@
-"""Check on the page."""
+"""The page of check: form, result, tables and texts."""

@@ -1,4 +1,4 @@
-"""The check form: as typed, and as a request."""
+"""Turns the check form into a request."""
 
 from analyzers.check.report import CheckRequest
 from components.forms.form import Cost, Query, Typed, one_model, queried, validated
@@ -12,12 +12,12 @@ _ONE = "Type or paste one {}: org/name or org/name@revision, or a sample."
 
 
 def request(form: Typed) -> CheckRequest:
-    """The validated request. Raises InvalidRequest with the sentence to show."""
+    """Validate what is typed as a request. Raises InvalidRequest with the sentence to show."""
     model = one_model(form.get("model"), _ONE.format("model"))
     base = one_model(form["base"], _ONE.format("base")) if (form.get("base") or "").strip() else None
     return validated(CheckRequest, form, model=model, base=base)
 
 
 def filled(query: Query) -> Typed:
-    """What a query fills in."""
+    """Return the values that a query fills in."""
     return queried(query, CheckRequest)

@@ -1,9 +1,9 @@
-"""The check section of the methods page: every rule and its limits."""
+"""Renders the check section of the methods page: every rule and its limits."""
 
 from components.check.text import RULES, WITH_BASE
 from components.text.render import render
 
 
 def methods() -> str:
-    """The text in HTML."""
+    """Render the section as HTML."""
     return render("check/templates/methods.html", rules=RULES, with_base=WITH_BASE)

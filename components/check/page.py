@@ -1,4 +1,4 @@
-"""The check page: a model, its base if there is one, and what is wrong with the upload."""
+"""Defines the check page: a model, its base if there is one, and what is wrong with the upload."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.fields import Fields, build_busy, build_buttons, build_examples, build_rest
 from components.running.analysis_page import AnalysisPage
 
-# Label of each example button, and what it types.
+# Label of each example button -> the values that it fills in.
 EXAMPLES = {
     "tiny-bf16-as-fp32": {"model": "sample:tiny-bf16-as-fp32"},
     "tiny-tuned, of tiny-bf16": {"model": "sample:tiny-tuned", "base": "sample:tiny-bf16"},

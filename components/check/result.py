@@ -1,4 +1,4 @@
-"""The result of check: the headline with its tiles, and the tabs below."""
+"""Lays out the result of check: the headline with its tiles, and the tabs below."""
 
 from analyzers.check.report import CheckReport, Level
 from analyzers.check.text import markdown
@@ -21,7 +21,7 @@ _NONE: dict[Level, str] = {
 
 
 def headline(report: CheckReport, links: bool = True) -> str:
-    """Head, answer, tiles. links: include those that work only on the app's pages."""
+    """Render the head, the answer and the tiles. links: include those that work only on the app's pages."""
     side = report.checkpoint
     against = f", compared with {shown(report.base.ref)}" if report.base else ""
     facts = (

@@ -1,4 +1,4 @@
-"""What check shows below its headline: findings, and what every rule looked for."""
+"""Renders the lists below check's headline: the findings, and what every rule looked for."""
 
 from analyzers.check.report import CheckReport, Level
 from components.check.text import RULES, outcome
@@ -10,10 +10,10 @@ _KINDS: dict[Level, str] = {"error": "warning", "warning": "inference", "info": 
 
 
 def findings(report: CheckReport) -> str:
-    """A block per finding, the gravest first, each with what to do about it."""
+    """Render a block per finding, the gravest first, each with what to do about it."""
     return str(_FINDINGS.findings([(each, tag(_KINDS[each.level], each.level)) for each in report.findings]))
 
 
 def rules(report: CheckReport) -> str:
-    """A row per rule."""
+    """Render a table with a row per rule."""
     return table(("Rule", "Looks for", "Here"), [(rule, said, outcome(report, rule)) for rule, said in RULES.items()], stacked=True)

@@ -1,4 +1,4 @@
-"""What each rule looks for, in words."""
+"""Words for what each rule looks for and found."""
 
 from analyzers.check.report import CheckReport, Rule
 
@@ -28,7 +28,7 @@ WITH_BASE: frozenset[Rule] = frozenset({"missing", "misshapen", "unchanged", "re
 
 
 def outcome(report: CheckReport, rule: Rule) -> str:
-    """What a rule found, in a word or two."""
+    """Return what a rule found, in a word or two."""
     if rule in WITH_BASE and report.base is None:
         return "no base"
     levels = [each.level for each in report.findings if each.rule == rule]

@@ -1,1 +1,1 @@
-"""What the page shows of gradient conflict."""
+"""The page of gradient conflict: form, result, figures and texts."""

@@ -1,4 +1,4 @@
-"""The conflict form: as typed, as a request, as a link and as a command; and pairs as pasted."""
+"""Turns the conflict form into a request, a request into a link and a command, and pasted text into pairs."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _CHARACTERS = limits.CONFLICT_SAMPLES * limits.PAIR_CHARACTERS
 
 
 def request(form: Typed) -> ConflictRequest:
-    """The validated request. Of given pairs all are run, unless ``samples`` says how many.
+    """Validate what is typed as a request. All given pairs are run, unless ``samples`` sets their number.
 
     Raises InvalidRequest with the sentence to show, InvalidData or LimitExceeded for pairs.
     """
@@ -38,13 +38,13 @@ def request(form: Typed) -> ConflictRequest:
 
 
 def filled(query: Query) -> Typed:
-    """What a query fills in."""
+    """Return the values that a query fills in."""
     own = {"pairs": dict(query)["pairs"], "data": PAIRS} if "pairs" in dict(query) else {}
     return forms.queried(query, ConflictRequest) | own
 
 
 def permalink(request: ConflictRequest) -> str:
-    """The query that asks for the same. Pairs too long for it are omitted."""
+    """Return the query that makes the same request. Pairs that are too long for it are omitted."""
     if not request.pairs:
         return forms.permalink(request)
     text = lines(pair.model_dump(exclude_defaults=True) for pair in request.pairs)
@@ -52,34 +52,34 @@ def permalink(request: ConflictRequest) -> str:
 
 
 def command(request: ConflictRequest) -> str:
-    """The shell command for the same analysis; given pairs have to be saved as pairs.jsonl first."""
-    idle = TOPK_OPTIONS if request.ffn != "topk" else ()  # the command refuses them
+    """Return the shell command for the same analysis, for which given pairs must be saved as pairs.jsonl first."""
+    idle = TOPK_OPTIONS if request.ffn != "topk" else ()  # the command refuses these options without a top-k FFN
     pairs = {"data": ("--data=pairs.jsonl",)} if request.pairs else {}
     return forms.command(request, **pairs, **dict.fromkeys(idle, ()))
 
 
 def pasted(text: str) -> tuple[dict[str, str], ...]:
-    """The pairs in ``text``, each with instruction, input and output.
+    """Parse the pairs in ``text``, each with instruction, input and output.
 
-    A line is a JSON object with any of the fields that a file of instruction data may have, or an instruction and its answer with a tab
-    between them (or instruction, input and answer). All of it may also be one JSON list. Raises InvalidData, naming the line, for what is
-    none of these; LimitExceeded for too many pairs or too much text.
+    A line is a JSON object with any of the fields that a file of instruction data may have, or an instruction and its answer separated by
+    a tab (or instruction, input and answer). The text may also be one JSON list. Raises InvalidData, naming the line, for anything else;
+    LimitExceeded for too many pairs or too much text.
     """
     if len(text) > _CHARACTERS:
         raise LimitExceeded(f"{len(text):,} characters of pairs are more than {_CHARACTERS:,}, all samples together.")
-    found: list[dict[str, str]] = []
+    pairs: list[dict[str, str]] = []
     for where, row in _rows(text):
-        if len(found) == limits.CONFLICT_SAMPLES:
+        if len(pairs) == limits.CONFLICT_SAMPLES:
             raise LimitExceeded(f"There are more than {limits.CONFLICT_SAMPLES} pairs, the most that are compared: paste fewer.")
         pair = pair_of(row, where)
-        found.append({"instruction": pair.instruction, "input": pair.input, "output": pair.output})
-    if not found:
+        pairs.append({"instruction": pair.instruction, "input": pair.input, "output": pair.output})
+    if not pairs:
         raise InvalidData("Paste at least 2 pairs: one per line, instruction and answer separated by a tab, or as JSON.")
-    return tuple(found)
+    return tuple(pairs)
 
 
 def lines(rows: Any) -> str:
-    """Pairs as JSON, one per line, as `pasted` reads them."""
+    """Write pairs as JSON, one per line, as `pasted` reads them."""
     return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
 
 

@@ -1,14 +1,14 @@
-"""The methods page, what concerns gradient conflict: every definition, its limits and its source."""
+"""Renders the conflict section of the methods page: every definition, its limits and its source."""
 
 from analyzers import limits
 from components.text.render import render
 
-# As in the rates of `analyzers.gradient_conflict`, which loading would bring torch along.
+# A copy of the constant in the rates of `analyzers.gradient_conflict`, since importing that would load torch.
 TAU = {"float32": 1e-3, "float16": 5e-3, "bfloat16": 2e-2}
 SOURCE = "https://github.com/ZeroYuHuang/DynamicK-Tuning"
 
 
 def methods() -> str:
-    """The text in HTML."""
+    """Render the section as HTML."""
     taus = ", ".join(f"{tau:g} in {name}" for name, tau in TAU.items())
     return render("conflict/templates/methods.html", limits=limits, taus=taus, source=SOURCE)

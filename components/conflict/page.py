@@ -1,4 +1,4 @@
-"""The conflict page: a model and a text, and how the gradients of the samples conflict in its neurons."""
+"""Defines the conflict page: a model and a text, and how the gradients of the samples conflict in its neurons."""
 
 from typing import Any
 
@@ -18,10 +18,10 @@ _MOST = 48
 
 
 class LayerMeter(Meter):
-    """Shows a bar for each of the layers measured so far, the last layer of the model first; at most the latest 48."""
+    """A meter with a bar for each layer measured so far, the model's last layer first; at most the latest 48."""
 
     def found(self, progress: Progress) -> str:
-        """The bars, in HTML."""
+        """Return the bars as HTML."""
         from analyzers.gradient_conflict.report import MeasuredProgress
 
         if not isinstance(progress, MeasuredProgress) or not progress.rates:
@@ -39,7 +39,7 @@ _PAIRS = {
 
 
 def build_fields(examples: list[str]) -> Fields:
-    """Build them. examples: labels of the example buttons. Call inside a page."""
+    """Lay out the fields. examples: labels of the example buttons. Call inside a page."""
     return build_model_fields(ConflictRequest, "Measure", examples, [_text, _gradients])
 
 
@@ -49,7 +49,7 @@ def _text() -> dict[str, Any]:
 
 
 def _gradients() -> dict[str, Any]:
-    """The gradients that are compared, and the settings of a top-k FFN, which show where that is chosen."""
+    """Lay out the choice of gradients, the settings of a top-k FFN, which are visible if that is chosen, and the remaining options."""
     compared = build_rows(ConflictRequest, ("unit", "ffn"))
     with gr.Column(visible=False, elem_classes="m-flush") as topk_fields:
         topk = build_rows(ConflictRequest, ("topk", "topk_layers", "topk_share"), ("select",))
@@ -59,7 +59,7 @@ def _gradients() -> dict[str, Any]:
     return compared | topk | rest
 
 
-# Label of each example button, and what it types. The last is `analyzers.gradient_conflict.published.SETTING`, as typed.
+# Label of each example button -> the values that it fills in. The last has those of `analyzers.gradient_conflict.published.SETTING`.
 EXAMPLES = {
     "tiny-bf16": {"model": "sample:tiny-bf16"},
     "tiny-bf16, top-k in all layers": {"model": "sample:tiny-bf16", "ffn": "topk", "topk_layers": "all"},

@@ -1,4 +1,4 @@
-"""The figures of gradient conflict: by layer, between samples, by batch size, by activation, and compared with the published run."""
+"""Draws the figures of gradient conflict: by layer, between samples, by batch size, by activation, and next to the published run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHANCE = "dashed: unrelated gradients, about 50%"
 
 
 def rates(report: ConflictReport) -> go.Figure:
-    """The conflict rate of each layer with its 95% interval, for top-k and the original."""
+    """Draw the conflict rate of each layer with its 95% interval, for top-k and the original."""
 
     def details(row: Any) -> list[str]:
         return [exactly(row.conflict_rate), numbers.between(row.interval), f"{row.pairs:,}", exactly(row.conflict_rate_historic)]
@@ -31,7 +31,7 @@ def rates(report: ConflictReport) -> go.Figure:
 
 
 def similarity(report: ConflictReport) -> go.Figure:
-    """The gradient-norm similarity by layer, for top-k and the original."""
+    """Draw the gradient-norm similarity by layer, for top-k and the original."""
 
     def details(row: Any) -> list[str]:
         within: Interval | None = row.magnitude_interval
@@ -45,7 +45,7 @@ def similarity(report: ConflictReport) -> go.Figure:
 
 
 def batches(report: ConflictReport) -> go.Figure:
-    """Conflict between mean gradients by batch size, for units and for the whole gradient; single samples have size 1."""
+    """Draw the conflict between mean gradients by batch size, for units and for the whole gradient; single samples have size 1."""
     curves = []
     for name, found in sides(report):
         model, rows = found.model, found.batch_curve
@@ -72,7 +72,7 @@ def batches(report: ConflictReport) -> go.Figure:
 
 
 def deciles(report: ConflictReport) -> go.Figure:
-    """The conflict rate of each decile of the neurons by activity, least active first."""
+    """Draw the conflict rate of each decile of the neurons by activity, least active first."""
     hover = "decile %{x}<br>%{customdata[0]} in conflict<br>95%: %{customdata[1]}"
     hover += "<br>%{customdata[2]} neurons, mean |activation| %{customdata[3]}"
     traces = []
@@ -90,7 +90,7 @@ def deciles(report: ConflictReport) -> go.Figure:
 
 
 def published(report: ConflictReport) -> go.Figure:
-    """The published conflict rates, and those of this run if it has the published setting."""
+    """Draw the published conflict rates, and those of this run if it has the published setting."""
     from analyzers.gradient_conflict.published import comparable
     from analyzers.gradient_conflict.published import published as rows_of
 
@@ -110,7 +110,7 @@ def published(report: ConflictReport) -> go.Figure:
 
 
 def _of_layers(report: ConflictReport, field: str, interval: str, hover: str, details: Callable[[Any], list[str]]) -> go.Figure:
-    """A field of each layer with its interval; rates in percent, with the line of chance."""
+    """Draw a field of each layer with its interval; rates in percent, with the line of chance."""
     is_rate = field == "conflict_rate"
     traces = []
     for index, (name, found) in enumerate(sides(report)):
@@ -125,7 +125,7 @@ def _of_layers(report: ConflictReport, field: str, interval: str, hover: str, de
 
 
 def _figure(traces: Sequence[go.Scatter], title: str, chance: bool) -> go.Figure:
-    """The figure of ``traces``. chance: with the line of unrelated gradients, which the axis includes."""
+    """Make the figure of ``traces``. chance: draw the line of unrelated gradients, and include it in the axis."""
     figure = go.Figure(list(traces), layout(340))
     figure.update_yaxes(title=title, nticks=6)
     if chance:
@@ -138,7 +138,7 @@ def _figure(traces: Sequence[go.Scatter], title: str, chance: bool) -> go.Figure
 
 
 def _has_chance(report: ConflictReport) -> bool:
-    """Whether half of the cosines of unrelated gradients count as conflicts: those below 0."""
+    """Return whether a conflict is any cosine below 0, as for half of the pairs of unrelated gradients."""
     return report.request.gamma == 0
 
 
@@ -162,21 +162,21 @@ def _percent(shares: Sequence[float | None]) -> list[float | None]:
     return [None if share is None else 100 * share for share in shares]
 
 
-# From conflict to agreement, transparent at 0. Most cosines are small, so colours change fastest near 0.
+# Colours from conflict to agreement, transparent at 0. They change fastest near 0, since most cosines are small.
 DIVERGING = (
     (0.0, "rgb(200,98,10)"), (0.25, "rgba(200,98,10,0.85)"), (0.45, "rgba(200,98,10,0.4)"), (0.5, "rgba(124,130,141,0.05)"),
     (0.55, "rgba(59,111,224,0.4)"), (0.75, "rgba(59,111,224,0.85)"), (1.0, "rgb(59,111,224)"),
 )  # fmt: skip
-# Characters of a label that fit next to an axis on a narrow screen.
+# Most characters of a label next to an axis on a narrow screen.
 _LINE = 40
-# Up to this many samples, cells are large enough for gaps between them.
+# Most samples for which cells are large enough for gaps between them.
 _GAPS = 32
-# Pixels above the colour bar for the menu.
+# Pixels for the menu above the colour bar.
 _MENU = 48
 
 
 def cosines(report: ConflictReport) -> go.Figure:
-    """(S, S) cosines between whole gradients."""
+    """Draw the (S, S) cosines between whole gradients of samples."""
     figure = _heat_map(report.cosines.model, _names(report))
     only = only_value((value for row in figure.data[0].z for value in row), digits=4)
     if only is not None:
@@ -185,14 +185,14 @@ def cosines(report: ConflictReport) -> go.Figure:
 
 
 def neurons(report: ConflictReport) -> go.Figure:
-    """(S, S) cosines of the most and the least conflicted neurons, shown one at a time."""
-    kept = report.neurons
-    if kept is None or not kept.cosines:
+    """Draw the (S, S) cosines between samples of the most and the least conflicted neurons, shown one at a time."""
+    neurons_shown = report.neurons
+    if neurons_shown is None or not neurons_shown.cosines:
         raise ValueError("the report has no cosines of neurons")
-    rates = {unit_name(row): row.conflict_rate for row in (*kept.most, *kept.least)}
-    figure = _heat_map(kept.cosines[0].values, _names(report))
+    rates = {unit_name(row): row.conflict_rate for row in (*neurons_shown.most, *neurons_shown.least)}
+    figure = _heat_map(neurons_shown.cosines[0].values, _names(report))
     buttons: list[dict[str, Any]] = []
-    for each in kept.cosines:
+    for each in neurons_shown.cosines:
         rate = rates.get(unit_name(each))
         label = unit_name(each) + ("" if rate is None else f": {100 * rate:.3g}% in conflict")
         buttons.append({"label": label, "method": "restyle", "args": [{"z": [_without_diagonal(each.values)]}]})
@@ -203,7 +203,7 @@ def neurons(report: ConflictReport) -> go.Figure:
 
 
 def dominance(report: ConflictReport) -> go.Figure:
-    """A bar per sample: its share of the sum of |g|^2; a line at equal shares."""
+    """Draw a bar per sample, its share of the sum of |g|^2, and a line at equal shares."""
     rows = report.dominance.samples
     details = [
         [
@@ -234,7 +234,7 @@ def dominance(report: ConflictReport) -> go.Figure:
 
 
 def _heat_map(values: Sequence[Sequence[float | None]], names: Sequence[str]) -> go.Figure:
-    """(S, S) cosines between samples named ``names``; the diagonal is empty."""
+    """Draw the (S, S) cosines between samples named ``names``; the diagonal is empty."""
     gap = int(len(names) <= _GAPS)
     cells = go.Heatmap(
         x=names,
@@ -261,7 +261,7 @@ def _without_diagonal(values: Sequence[Sequence[float | None]]) -> list[list[flo
 
 
 def _names(report: ConflictReport) -> list[str]:
-    """For each sample its number and the beginning of its text in two lines; all distinct."""
+    """Label each sample with its number and the beginning of its text, in two lines; labels are distinct."""
     names = []
     for number, excerpt in enumerate(excerpts(report, 2 * _LINE)):
         cut = excerpt.rfind(" ", 0, _LINE) if len(excerpt) > _LINE else -1

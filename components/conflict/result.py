@@ -1,4 +1,4 @@
-"""The result of gradient conflict: the headline with its tiles, and the tabs below."""
+"""Lays out the result of gradient conflict: the headline with its tiles, and the tabs below."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ from components.text.plain_text import html
 
 
 def headline(report: ConflictReport, links: bool = True) -> str:
-    """Model, answer, tiles. links: include those that work only on the app\'s pages."""
+    """Render the model, the answer and the tiles. links: include those that work only on the app's pages."""
     last = ("topk", _topk(report)) if report.original is not None else ("whole", _batches(report))
     return card(
         "Gradient conflict",
@@ -41,7 +41,7 @@ def _head(report: ConflictReport) -> str:
 
 
 def _undecided(report: ConflictReport) -> str:
-    """For a rate with many numerically undecided pairs."""
+    """Return a sentence on numerically undecided pairs, if the rate has many."""
     from analyzers.gradient_conflict.text import TRUSTED
 
     model = as_it_is(report).model
@@ -49,8 +49,8 @@ def _undecided(report: ConflictReport) -> str:
     if share is None or share <= TRUSTED:
         return ""
     bounds = numbers.between(model.undecided)
-    said = f"In {report.dtype} the rate is numerically undecided from {bounds}: run the model in float32 to narrow it."
-    return f'<p class="m-left-out">{html(said, 300)}</p>'
+    sentence = f"In {report.dtype} the rate is numerically undecided from {bounds}: run the model in float32 to narrow it."
+    return f'<p class="m-left-out">{html(sentence, 300)}</p>'
 
 
 def _whole(report: ConflictReport) -> str:

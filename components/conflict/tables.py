@@ -1,4 +1,4 @@
-"""The published layers, with their source."""
+"""Renders the table of published conflict rates by layer, with their source."""
 
 from analyzers.gradient_conflict.columns import PUBLISHED
 from analyzers.gradient_conflict.published import SOURCE
@@ -7,6 +7,6 @@ from components.results.tables import listed
 
 
 def published(report: ConflictReport) -> str:
-    """The published layers, next to those of a run of the published setting."""
+    """Render the published layers, next to those of this run if it has the published setting."""
     link = f'<a href="{SOURCE}" rel="noopener noreferrer" target="_blank">ZeroYuHuang/DynamicK-Tuning</a>'
     return f'{listed(PUBLISHED, report)}<p class="m-say m-below">Source: {link}, analysis_grads.ipynb.</p>'

@@ -1,4 +1,4 @@
-"""What the page calls units, FFNs and samples, and the captions; plain text."""
+"""Names of units, FFNs and samples on the page, and captions; plain text."""
 
 from collections.abc import Callable
 
@@ -14,12 +14,12 @@ _OURS = {"builtin": "the built-in text", "pairs": "pairs given"}
 
 
 def data_name(report: ConflictReport, pinned: bool = False) -> str:
-    """Where the samples are from, ``pinned`` with the commit."""
+    """Name the source of the samples. pinned: with the commit."""
     return source_name(report.data.source, _OURS, report.data.commit if pinned else None)
 
 
 def inputs(report: ConflictReport) -> str:
-    """How many samples of which data, and their tokens, or how many batches of the caller."""
+    """Describe the data: its samples and their tokens, or the number of batches that the caller passed."""
     data = report.data
     if data.tokens is None:
         return f"{numbers.plural(data.samples, 'batch', 'batches')} of the caller"
@@ -27,35 +27,35 @@ def inputs(report: ConflictReport) -> str:
 
 
 def unit(report: ConflictReport) -> str:
-    """A unit, in the singular."""
+    """Name the unit whose gradients are compared, in the singular."""
     return "neuron" if report.ffn.unit == "ffn" else "row of an attention projection"
 
 
 def units(report: ConflictReport) -> str:
-    """Units, in the plural."""
+    """Name the unit whose gradients are compared, in the plural."""
     return "neurons" if report.ffn.unit == "ffn" else "rows of attention projections"
 
 
 def sides(report: ConflictReport) -> list[tuple[str, Measurement]]:
-    """The measurements, each with its name: top-k and original, or without top-k the only one, named after its units."""
+    """Return the measurements with names: top-k and original, or without top-k the only one, named after its units."""
     if report.original is None:
         return [(units(report), report)]
     return [(TOPK, report), (ORIGINAL, report.original)]
 
 
 def as_it_is(report: ConflictReport) -> Measurement:
-    """The measurement of the model without a top-k FFN."""
+    """Return the measurement of the model without a top-k FFN."""
     return report.original or report
 
 
 def change(report: ConflictReport, value: Callable[[Measurement], str]) -> str:
-    """A value of the model as it is and, where there is a top-k FFN, with it."""
+    """Format a value of the model as it is and, if a top-k FFN was measured, with it."""
     before = value(as_it_is(report))
     return before if report.original is None else f"{before} → {value(report)} with top-k"
 
 
 def has_neurons(report: ConflictReport) -> bool:
-    """Whether single neurons can be shown: some have enough pairs of samples, and the report is not of version 1."""
+    """Return whether single neurons can be shown: some have enough pairs of samples, and the report is not of version 1."""
     return report.neurons is not None and bool(report.neurons.cosines)
 
 

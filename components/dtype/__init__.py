@@ -1,1 +1,1 @@
-"""The precision passport: dtype detection on the page."""
+"""The page of dtype detection, the precision passport: form, result, figures, tables and texts."""

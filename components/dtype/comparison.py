@@ -1,4 +1,4 @@
-"""Several models: the table that fills as they are read, a figure of them among labelled models, links, and the downloads."""
+"""Compares several models on the page: the table that fills as they are read, figures, links, and downloads."""
 
 import json
 from collections.abc import Sequence
@@ -25,36 +25,36 @@ from components.text.markup import caption
 
 
 def permalink(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
-    """The query that reproduces this comparison, ``?model=...&model=...``, pinned to the commits where they are known."""
+    """Return the query that reproduces this comparison, ``?model=...&model=...``, with commits where they are known."""
     return forms.permalink(request, model=[("model", _pinned(outcome)) for outcome in outcomes])
 
 
 def command(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
-    """The shell command for the same comparison."""
+    """Return the shell command for the same comparison."""
     return forms.command(request, model=list(map(_pinned, outcomes)))
 
 
 def _pinned(outcome: Outcome) -> str:
-    """The model with its commit if it has one; as requested if it could not be read."""
+    """Return the model with its commit, if any, or as requested if it could not be read."""
     return outcome.model if outcome.report is None else forms.pinned(outcome.report.checkpoint)
 
 
 def document(outcomes: Sequence[Outcome]) -> Page:
-    """A page with the comparison table and the passport of each model with a report. Rows are numbered including failed ones."""
+    """Make a page with the comparison table and the passport of each model that was read. Row numbers include failed models."""
     read = [(row, outcome.report) for row, outcome in enumerate(outcomes, 1) if outcome.report is not None]
     names = [RESULT.name(report) for _, report in read]
     return report_page(RESULT.title, names, [overview_of(outcomes), *(RESULT.article(row, report) for row, report in read)])
 
 
 def light(report: DtypeReport) -> DtypeReport:
-    """The report without its tensors."""
+    """Copy the report without its tensors."""
     copy = report.model_copy(update={"tensors": (), "buffers": ()})
-    copy.keep_full_rows(tuple)  # else the copy would keep the closure that produces the full rows alive
+    copy.keep_full_rows(tuple)  # otherwise the copy would keep the closure that produces the full rows alive
     return copy
 
 
 def comparison_file(outcomes: Sequence[Outcome], ending: str) -> File:
-    """The file of full reports with this ending. The JSON is a list, with ``{"model", "error"}`` for failures."""
+    """Write the full reports as a file with this extension. The JSON is a list, with ``{"model", "error"}`` for failures."""
     failed = [(outcome.model, outcome.error) for outcome in outcomes if outcome.report is None]
     match ending:
         case "json":
@@ -74,7 +74,7 @@ def comparison_file(outcomes: Sequence[Outcome], ending: str) -> File:
 
 
 _NOWHERE = "None of these models could be read."
-# Clicking a row's name opens it on this page; a click with a modifier key works as for any link.
+# A click on a row's name opens its result on this page, unless a modifier key is pressed.
 _OPEN = (
     "element.addEventListener('click', (event) => {"
     " const link = event.target.closest('a[data-row]');"
@@ -85,7 +85,7 @@ _OPEN = (
 
 @dataclass(slots=True)
 class Batch:
-    """A run over several models: the requests and the outcomes so far, and the full reports by their rows."""
+    """A run over several models: the requests, the outcomes so far, and the full reports by row."""
 
     requests: list[DtypeRequest]
     outcomes: list[Outcome] = field(default_factory=list)
@@ -102,19 +102,19 @@ class Batch:
         self.outcomes.append(Outcome(self.requests[len(self.outcomes)].model, error=error))
 
     def file(self, ending: str, client: Client) -> File:
-        """The file of all outcomes with this ending. Raises LimitExceeded if one of the reports is no longer held for this client."""
+        """Return all outcomes as a file with this extension. Raises LimitExceeded if a report is no longer held for this client."""
         wholes = {row: held.report(client) for row, held in self.held.items()}
         return comparison_file([replace(outcome, report=wholes.get(row)) for row, outcome in enumerate(self.outcomes)], ending)
 
     def summary(self) -> str:
-        """How many of the models were read, as a sentence."""
+        """Return a sentence on how many of the models were read."""
         read, failed = len(reports_of(self.outcomes)), sum(outcome.report is None for outcome in self.outcomes)
-        said = f"{numbers.count(read)} of {numbers.plural(len(self.requests), 'model')} read"
-        return f"{said}; {numbers.count(failed)} could not be, the table says why." if failed else f"{said}."
+        sentence = f"{numbers.count(read)} of {numbers.plural(len(self.requests), 'model')} read"
+        return f"{sentence}; {numbers.count(failed)} could not be, the table says why." if failed else f"{sentence}."
 
 
 class Comparison:
-    """The components a batch fills, laid out when made, and hidden until there is a batch."""
+    """The components that show a batch, laid out by the constructor, and hidden until there is a batch."""
 
     def __init__(self) -> None:
         with gr.Column(visible=False, elem_id="m-several", elem_classes="m-box") as self.card:
@@ -128,24 +128,24 @@ class Comparison:
                     self.share = Share("m-all", embeds=False)
 
     def components(self) -> list[Any]:
-        """All components, as the outputs of an event."""
+        """List all components, as the outputs of an event."""
         return [self.card, self.table, self.tabs, *chain(*self.figures), *self.share.components()]
 
     def hide(self) -> dict[Any, Any]:
-        """Updates that hide them."""
+        """Return updates that hide the comparison."""
         return {self.card: gr.update(visible=False)}
 
     def rows(self, batch: Batch, rest: str = "waiting") -> dict[Any, Any]:
-        """Updates with the current table; models not read yet show ``rest``."""
-        asked = [request.model for request in batch.requests]
-        return {self.card: gr.update(visible=True), self.table: comparison(asked, batch.outcomes, rest)}
+        """Return updates with the current table; models not read yet show ``rest``."""
+        models = [request.model for request in batch.requests]
+        return {self.card: gr.update(visible=True), self.table: comparison(models, batch.outcomes, rest)}
 
     def begin(self, batch: Batch) -> dict[Any, Any]:
-        """Updates for the start of a run: every row is waiting."""
+        """Return updates for the start of a run, when every row is waiting."""
         return {**self.rows(batch), self.tabs: gr.update(visible=False)}
 
     def end(self, batch: Batch) -> dict[Any, Any]:
-        """Updates for a finished or stopped run."""
+        """Return updates for a finished or stopped run."""
         done = batch.outcomes
         places = [(row, outcome.report) for row, outcome in enumerate(done, 1) if outcome.report is not None]
         request = batch.requests[0]
@@ -162,6 +162,6 @@ class Comparison:
 
 
 def opened_report(batch: Batch | None, event: gr.EventData) -> OpenReport | None:
-    """The report of the clicked table row; None if it has none."""
+    """Return the report of the clicked table row; None if it has none."""
     row = event._data.get("row") if isinstance(event._data, dict) else None
     return batch.held.get(row) if batch is not None and isinstance(row, int) else None

@@ -1,4 +1,4 @@
-"""Several models in one figure each: among labelled models, their spectra overlaid, and their layers."""
+"""Draws several models in one figure: among labelled models, their spectra, and their layers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from components.plots.marks import line, shortened
 from components.plots.style import COLOURS, layout, legend, log_axis
 from components.text import numbers
 
-# More lines than colours cannot be told apart.
+# As many models as there are colours, since further lines could not be told apart.
 MOST = len(COLOURS)
 _NAME = 34
 
 
 def spectra(reports: Sequence[DtypeReport], rows: Sequence[int]) -> go.Figure:
-    """The share of the values read in each binade, a line for each of the first ``MOST`` models."""
+    """Draw the share of the values read in each binade, a line for each of the first ``MOST`` models."""
     figure = go.Figure(layout=layout(380))
     drawn = [(row, report) for row, report in zip(rows, reports, strict=True) if report.exponents][:MOST]
     exponents = sorted({item.exponent for _, report in drawn for item in report.exponents})
@@ -42,16 +42,16 @@ def spectra(reports: Sequence[DtypeReport], rows: Sequence[int]) -> go.Figure:
 
 
 def largest(reports: Sequence[DtypeReport], rows: Sequence[int]) -> go.Figure:
-    """The largest magnitude in each layer, a line for each of the first ``MOST`` models."""
+    """Draw the largest magnitude in each layer, a line for each of the first ``MOST`` models."""
     figure = go.Figure(layout=layout(350))
     sizes: list[float] = []
     for index, (row, report) in enumerate(list(zip(rows, reports, strict=True))[:MOST]):
-        found: dict[int, float] = {}
+        magnitudes: dict[int, float] = {}
         for each in report.layers:
             if each.layer is not None and each.abs_max:
-                found[each.layer] = max(each.abs_max, found.get(each.layer, 0.0))
-        layers = sorted(found)
-        values = [found[layer] for layer in layers]
+                magnitudes[each.layer] = max(each.abs_max, magnitudes.get(each.layer, 0.0))
+        layers = sorted(magnitudes)
+        values = [magnitudes[layer] for layer in layers]
         sizes += values
         hover = "layer %{x}<br>largest %{customdata[0]}"
         figure.add_trace(line(_name(row, report), layers, values, index, hover, [[f"{value:.6g}"] for value in values]))
@@ -68,7 +68,7 @@ def _name(row: int, report: DtypeReport) -> str:
 
 
 _FIRST = f" Of more than {MOST} models, the first {MOST}."
-# Tab, title of the figure, the sentence above it, and what draws it from the reports and the numbers of their rows.
+# Tab, title of the figure, the sentence above it, and the function that draws it from the reports and their row numbers.
 FIGURES: Sequence[tuple[str, str, str, Callable[[Sequence[DtypeReport], Sequence[int]], go.Figure]]] = (
     (
         "Among models",

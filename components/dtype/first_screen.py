@@ -1,4 +1,4 @@
-"""The first page before anything is asked for: a finished example."""
+"""Renders a finished example for the first page, before the first run."""
 
 from functools import cache
 
@@ -12,7 +12,7 @@ _HEIGHT = 40
 
 
 def first_screen() -> str:
-    """The passport of a built-in sample, computed here, as HTML."""
+    """Render the passport of a built-in sample, computed by this app, as HTML."""
     report = example()
     return render(
         "dtype/templates/first_screen.html",
@@ -27,13 +27,13 @@ def first_screen() -> str:
 
 @cache
 def example() -> DtypeReport:
-    """The passport of the example. A few hundred milliseconds."""
+    """Compute the passport of the example, in a few hundred milliseconds."""
     *_, report = analyze(DtypeRequest(model=_EXAMPLE))
     assert isinstance(report, DtypeReport)  # the last item of an analysis
     return report
 
 
 def _bars(report: DtypeReport) -> list[tuple[int, str]]:
-    """The spectrum of the weights: the place and the height of each bar."""
+    """Return the spectrum of the weights: the position and the height of each bar."""
     first, most = report.exponents[0].exponent, max(row.count for row in report.exponents)
     return [(row.exponent - first, f"{_HEIGHT * row.count / most:.2f}") for row in report.exponents]

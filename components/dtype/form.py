@@ -1,4 +1,4 @@
-"""The passport form: as typed, as a request, and as a link."""
+"""Turns the passport form into requests, and a request into a link."""
 
 from analyzers import limits
 from analyzers.dtype_detection import DtypeRequest
@@ -14,34 +14,34 @@ COST = forms.Cost("quick mode, a smaller budget, fewer models")
 
 
 def request(form: Typed) -> DtypeRequest:
-    """The validated request for one model. Raises InvalidRequest with the sentence to show."""
+    """Validate what is typed as a request for one model. Raises InvalidRequest with the sentence to show."""
     if not (model := forms.typed(form.get("model")).strip()):
         raise InvalidRequest("Type or paste a model id such as google-t5/t5-small, or pick one of the samples.")
     return forms.validated(DtypeRequest, form, model=model)
 
 
 def requests(form: Typed) -> list[DtypeRequest]:
-    """One request per model that is named, all with the same options. Raises InvalidRequest."""
+    """Make a request per model named, all with the same options. Raises InvalidRequest."""
     return [request({**form, "model": model}) for model in models(forms.typed(form.get("model"))) or [""]]
 
 
 def models(text: str) -> list[str]:
-    """The model ids in ``text``, without duplicates. Raises InvalidRequest if there are too many."""
-    found = list(dict.fromkeys(forms.references(text, limits.MODELS)))
-    if len(found) > limits.MODELS:
-        raise InvalidRequest(f"One run takes at most {limits.MODELS} models, not {len(found):,}: use the command line.")
-    return found
+    """Return the model ids in ``text``, without duplicates. Raises InvalidRequest if there are too many."""
+    named = list(dict.fromkeys(forms.references(text, limits.MODELS)))
+    if len(named) > limits.MODELS:
+        raise InvalidRequest(f"One run takes at most {limits.MODELS} models, not {len(named):,}: use the command line.")
+    return named
 
 
 def filled(query: Query) -> Typed:
-    """What a query fills in: each ``model`` adds one; ``revision`` applies to a single model only."""
-    asked = [text for key, text in forms.revised(query) if key == "model"]
-    # one character over the limit, so that too many are rejected rather than truncated
-    model = ", ".join(asked)[: limits.MODELS * (limits.REFERENCE_LENGTH + 2) + 1]
+    """Return the values that a query fills in: each ``model`` adds one; ``revision`` applies to a single model only."""
+    named = [text for key, text in forms.revised(query) if key == "model"]
+    # one character over the limit, so that excess models are rejected rather than truncated
+    model = ", ".join(named)[: limits.MODELS * (limits.REFERENCE_LENGTH + 2) + 1]
     return forms.queried(query, DtypeRequest) | {"model": model}
 
 
 def permalink(request: DtypeRequest) -> str:
-    """The query that asks for the same: ``?model=...&revision=...&mode=...``."""
+    """Return the query that makes the same request: ``?model=...&revision=...&mode=...``."""
     model, _, revision = request.model.partition("@")
     return forms.permalink(request, model=[("model", model), *([("revision", revision)] if revision else [])])

@@ -1,4 +1,4 @@
-"""Models among those with known training precision: largest magnitude against largest tensor norm."""
+"""Draws models among those with known training precision: largest magnitude against largest tensor norm."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from components.text import numbers, plain_text
 _PRECISIONS = ("fp16", "bf16", "fp32")
 # Points closer than this, in decades, share one label.
 _NEAR = 0.25
-# Within this share of the width from an edge, labels are left- or right-aligned, since a centred one would overlap the axis.
+# Share of the width next to an edge in which labels are left- or right-aligned, since centred ones would overlap the axis.
 _EDGE = 0.2
 _HOVER = "%{customdata[0]}<br>%{customdata[3]}<br>largest %{customdata[1]}<br>norm %{customdata[2]}<extra></extra>"
 
 
 def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> go.Figure:
-    """The labelled models as points, coloured and shaped by precision, with ``reports`` highlighted and the rule's thresholds drawn.
+    """Draw the labelled models as points, coloured and shaped by precision, with ``reports`` highlighted, and the rule's thresholds.
 
     A single report is named; several are numbered by their ``rows`` in the comparison table, by default 1, 2, ... Reports without a finite
     nonzero weight are not drawn.
@@ -54,7 +54,7 @@ def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> go
 
 
 def position_text(report: DtypeReport) -> str:
-    """The position of ``report`` among the labelled models, in plain sentences."""
+    """Describe the position of ``report`` among the labelled models in plain sentences."""
     extremes = report.extremes
     if extremes.abs_max is None or extremes.norm_max is None or not _has_a_place(report):
         return "No finite nonzero weight was read, so this model has no place among the labelled ones."
@@ -80,7 +80,7 @@ def _has_a_place(report: DtypeReport) -> bool:
 
 
 def _distance(report: DtypeReport, abs_max: float, norm_max: float) -> float:
-    """Distance between two points of the figure, in decades."""
+    """Return the distance between two points of the figure, in decades."""
     return math.hypot(math.log10((report.extremes.abs_max or 1) / abs_max), math.log10((report.extremes.norm_max or 1) / norm_max))
 
 
@@ -93,21 +93,21 @@ def _labelled(precision: str, style: int) -> go.Scatter:
 
 
 def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool, span: tuple[float, float]) -> go.Scatter:
-    """The highlighted models. span: of the horizontal axis, in decades."""
-    found = [report.extremes for _, report in placed]
+    """Draw the highlighted models. span: ends of the horizontal axis, in decades."""
+    extremes = [report.extremes for _, report in placed]
     names = [text(report.checkpoint.ref) for _, report in placed]
     details = [
         [name, _exactly(each.abs_max), _exactly(each.norm_max), f"trained in: {text(report.training.verdict)}"]
-        for name, each, (_, report) in zip(names, found, placed, strict=True)
+        for name, each, (_, report) in zip(names, extremes, placed, strict=True)
     ]
     return line(
         "these models",
-        [each.norm_max for each in found],
-        [each.abs_max for each in found],
+        [each.norm_max for each in extremes],
+        [each.abs_max for each in extremes],
         3,
         "",
         details,
-        name="these models" if several else plain_text.shown(names[0], 34),  # escaped already
+        name="these models" if several else plain_text.shown(names[0], 34),  # already escaped
         mode="markers+text",
         text=_marks(placed) if several else ["this model"],
         textposition=[f"top {_side(report, span)}" for _, report in placed],
@@ -118,13 +118,13 @@ def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool, span: tuple[
 
 
 def _side(report: DtypeReport, span: tuple[float, float]) -> str:
-    """The side of its mark on which a text stays within the figure."""
+    """Return the alignment with which the text at a report's mark stays within the figure."""
     share = (math.log10(report.extremes.norm_max or 1) - span[0]) / (span[1] - span[0])
     return "right" if share < _EDGE else "left" if share > 1 - _EDGE else "center"
 
 
 def _marks(placed: Sequence[tuple[int, DtypeReport]]) -> list[str]:
-    """The number at each point; overlapping points are labelled once, at the first of them."""
+    """Return the number at each point; overlapping points are labelled once, at the first of them."""
     together: list[list[int]] = []
     for index, (_, report) in enumerate(placed):
         for group in together:

@@ -1,4 +1,4 @@
-"""The passport section of the methods page: every answer, its computation, and its accuracy."""
+"""Renders the passport section of the methods page: every answer, its computation, and its accuracy."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ _MAGNITUDES = {
 
 
 def methods() -> str:
-    """The text in HTML, with the reliability plot."""
+    """Render the section as HTML, with the reliability plot."""
     proof = {"distinct": PROOF_DISTINCT, "chance": numbers.power(int(PROOF_LOG10), 10), "binades": PROOF_BINADES}
     proof |= {"runs": PROOF_RUNS, "blocks": PROOF_BLOCKS, "set_aside": numbers.share(SET_ASIDE)}
     fit, measured = fitted(), json.loads(_COVERAGE.read_text(encoding="utf-8"))
@@ -66,19 +66,19 @@ def _tests() -> str:
 
 
 def _proven() -> str:
-    """False proofs of native checkpoints, by kind in fp32 and together in other dtypes; and proofs of copies, by size."""
-    told = []
+    """Tabulate false proofs of native checkpoints, by kind in fp32 and in total in other dtypes, and proofs of copies, by size."""
+    records = []
     for row in proofs():
         if row.stored == "fp32" and row.values is None:
-            told.append((f"native: {row.what}", row.stored, "1 to 30 tensors", row.draws, row.exact, row.quick))
+            records.append((f"native: {row.what}", row.stored, "1 to 30 tensors", row.draws, row.exact, row.quick))
     for stored in dict.fromkeys(row.stored for row in proofs() if row.stored != "fp32"):
         same = [row for row in proofs() if row.stored == stored and row.values is None]
         sums = [sum(getattr(row, name) for row in same) for name in ("draws", "exact", "quick")]
-        told.append(("native: all of these", stored, "1 to 30 tensors", *sums))
+        records.append(("native: all of these", stored, "1 to 30 tensors", *sums))
     for row in proofs():
         if row.values is not None:
-            told.append((f"normal, by way of {row.what}", row.stored, numbers.count(row.values), row.draws, row.exact, row.quick))
-    cells = [(what, stored, size, *map(numbers.count, counts)) for what, stored, size, *counts in told]
+            records.append((f"normal, by way of {row.what}", row.stored, numbers.count(row.values), row.draws, row.exact, row.quick))
+    cells = [(what, stored, size, *map(numbers.count, counts)) for what, stored, size, *counts in records]
     titles = ("Checkpoint", "Stored", "Values", "Drawn", "Proven, exact", "Proven, sample")
     return table(titles, cells, frozenset({3, 4, 5}), stacked=True)
 
@@ -94,27 +94,27 @@ def _coverage(measured: dict[str, Any]) -> str:
 
 
 def _kept(fit: Fit) -> str:
-    """The precisions that cannot be inferred from magnitudes, and why."""
-    said = []
+    """Name the precisions that cannot be inferred from magnitudes, and why."""
+    sentences = []
     for name, rate in fit.classifier.rates.items():
         if name not in fit.classifier.intercepts:
             known = [example for example in fit.classifier.examples if example.precision == name]
             families = numbers.plural(len({example.family for example in known}), "family", "families")
-            said.append(
+            sentences.append(
                 f"{name} is known of {numbers.plural(len(known), 'model')} of {families}, too few to tell a family's habits from the "
                 f"precision: it keeps its share of the families, {numbers.share(rate)}, whatever the magnitudes, and is never the verdict."
             )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _scores(fit: Fit) -> str:
-    found = fit.evaluation
-    of = f"of {found.models}"
+    evaluation = fit.evaluation
+    of = f"of {evaluation.models}"
     rows = [
-        ("classifier, its likeliest precision", f"{found.likeliest_correct} {of}", f"{found.log_loss.models:.3f}"),
-        ("rule of thumb, thresholds chosen in the same folds", f"{found.rule_correct} {of}", numbers.NOTHING),
-        ("shares of the other families", numbers.NOTHING, f"{found.prior_log_loss.models:.3f}"),
-        ("the same for each precision", numbers.NOTHING, f"{found.even_log_loss:.3f}"),
+        ("classifier, its likeliest precision", f"{evaluation.likeliest_correct} {of}", f"{evaluation.log_loss.models:.3f}"),
+        ("rule of thumb, thresholds chosen in the same folds", f"{evaluation.rule_correct} {of}", numbers.NOTHING),
+        ("shares of the other families", numbers.NOTHING, f"{evaluation.prior_log_loss.models:.3f}"),
+        ("the same for each precision", numbers.NOTHING, f"{evaluation.even_log_loss:.3f}"),
     ]
     return table(("On held-out families", "Right", "Log-loss"), rows, frozenset({1, 2}))
 
@@ -126,11 +126,11 @@ def _designs(fit: Fit) -> str:
 
 
 def _claimed() -> str:
-    """Coverage and error of every way to tell the precision: a relative, the format of a copy, or the magnitudes from a threshold on."""
-    told = [("a labelled model of its architecture", claims(1.0).models, *answered())]
+    """Tabulate coverage and error of each source of the precision: a relative, the format of a copy, magnitudes from a threshold on."""
+    sources = [("a labelled model of its architecture", claims(1.0).models, *answered())]
     judged = {f"the format of a copy saved in {name}": copies(name) for name in ("bf16", "fp16")}
     judged |= {f"magnitudes, from {threshold:.0%} on": claims(threshold) for threshold in _THRESHOLDS}
-    told += [(what, each.models, each.answered, each.right) for what, each in judged.items()]
+    sources += [(what, each.models, each.answered, each.right) for what, each in judged.items()]
     rows = [
         (
             what,
@@ -139,13 +139,13 @@ def _claimed() -> str:
             f"{some - fit}",
             numbers.share(1 - fit / some) if some else numbers.NOTHING,
         )
-        for what, models, some, fit in told
+        for what, models, some, fit in sources
     ]
     return table(("Told by", "Answered", "Coverage", "Wrong", "Error"), rows, frozenset({1, 2, 3, 4}))
 
 
 def _tried() -> str:
-    """Every model that nothing was fitted on, with what its magnitudes resemble and how its training is known."""
+    """Tabulate the models that nothing was fitted on, with what their magnitudes resemble and how their training is known."""
     rows = [
         (
             trial.model,
@@ -164,7 +164,7 @@ def _tried() -> str:
 
 
 def _judged(fit: Fit) -> str:
-    """Every labelled model with its family and its prediction with that family held out."""
+    """Tabulate the labelled models with their family and their prediction with that family held out."""
     rows = [
         (
             row.model,

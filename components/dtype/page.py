@@ -1,4 +1,4 @@
-"""The passport page: paste a model id, or several, and get the precision passport of each."""
+"""Defines the passport page, which shows the precision passport of one or several models."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ from components.site.stored_results import STORED
 
 _LABEL = "Model id (org/name) or sample:tiny-bf16; several separated by commas or spaces"
 _THREE = "sample:tiny-fp32, sample:tiny-bf16-as-fp32, sample:tiny-overflow"
-# Label of each example button, and what it types.
+# Label of each example button -> the values that it fills in.
 EXAMPLES = {
     name: {"model": name}
     for name in (
@@ -39,7 +39,7 @@ EXAMPLES = {
         "meta-llama/Llama-2-7b-hf",
     )
 } | {"three samples": {"model": _THREE}}
-# A result opened with the keyboard also receives the focus.
+# Scrolls to the result, and focuses it for visitors who opened it with the keyboard.
 _SHOW_RESULT = (
     "() => setTimeout(() => { document.querySelector('#m-result')?.scrollIntoView({block: 'start'}); "
     "document.querySelector('#m-result [role=tab]')?.focus({preventScroll: true}) }, 100)"
@@ -47,7 +47,7 @@ _SHOW_RESULT = (
 
 
 class PassportRuns(PageRuns):
-    """`PageRuns` that also update ``several`` and the session's ``batch``."""
+    """`PageRuns` that may analyze several models, and then update the comparison and the session's batch."""
 
     def __init__(
         self, controls: Controls, status: gr.HTML, layout: Layout[DtypeReport], meter: type[Meter], request: Callable[[Typed], Request]
@@ -57,33 +57,33 @@ class PassportRuns(PageRuns):
         super().__init__(controls, status, layout, meter, request)
 
     def state(self) -> list[Any]:
-        """The batch."""
+        """List the batch, the session state that `stopped` needs."""
         return [self._batch]
 
     def outputs(self) -> list[Any]:
-        """All components a run may update."""
+        """List all components that a run may update."""
         return [*super().outputs(), self._batch, *self._several.components()]
 
     def shares(self) -> list[Share]:
-        """The fields with links, of one model and of several."""
+        """List the fields with links, of one model and of several."""
         return [*super().shares(), self._several.share]
 
     def wire(self, halted: Any) -> None:
-        """The files of the finished models after Stop, and the result of a row that is clicked."""
+        """Wire the files of finished models after Stop, and the result of a clicked row."""
         halted.then(self.files, self._batch, self.outputs(), queue=False, **QUIET)
-        # always_last: else a row requested while another opens would be dropped
+        # always_last: otherwise a row requested while another opens would be dropped
         row = self._several.table.click(self.open, self._batch, self.outputs(), trigger_mode="always_last", queue=False, **QUIET)
         row.success(None, js=_SHOW_RESULT, **QUIET)
 
     def work(self, form: Typed, again: bool) -> Iterator[Updates]:
-        """Analyze the models named in ``form``. Raises what the analysis of a single one raises."""
+        """Analyze the models named in ``form``. Raises the errors of the analysis if it is a single one."""
         asked = requests(form)
         if len(asked) > 1:
             return self._work_on_several(Batch(asked))
-        return super().work({**form, "model": asked[0].model}, again)  # named once or more often
+        return super().work({**form, "model": asked[0].model}, again)  # one model, possibly named more than once
 
     def cleared(self, said: str) -> Updates:
-        """Updates that clear the page except for the message ``said``."""
+        """Return updates that clear the page except for the message ``said``."""
         return {**super().cleared(said), self._batch: None, **self._several.hide()}
 
     def _work_on_several(self, batch: Batch) -> Iterator[Updates]:
@@ -112,14 +112,14 @@ class PassportRuns(PageRuns):
         yield {self.status: done, **self._several.end(batch), **self.controls.busy(False)}
 
     def stopped(self, batch: Batch | None = None) -> Updates:
-        """The page after Stop: of several models, the finished ones remain."""
+        """Return updates for the page after Stop: of several models, the finished ones remain."""
         if batch is None or not batch.outcomes:
             return {**super().stopped(), **self._several.hide()}
         said = status(f"Stopped. {batch.summary()}")
         return {self.status: said, **self._several.rows(batch, "not read: stopped"), **self.controls.busy(False)}
 
     def files(self, batch: Batch | None) -> Updates:
-        """After Stop: the figure and the downloads of the finished models."""
+        """Return updates that show the figures and downloads of the finished models after Stop."""
         try:
             return self._several.end(batch) if batch is not None and batch.outcomes else {self.status: gr.skip()}
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The figures of dtype detection: weight magnitudes and the limits of each format; and the reliability of the classifier."""
+"""Draws the figures of dtype detection: weight magnitudes and the limits of each format, and the reliability of the classifier."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from components.text import numbers
 
 
 class Mark(NamedTuple):
-    """A limit of a format: its position on a log2 axis, and its name."""
+    """The name of a format's limit and its position on a log2 axis."""
 
     log2: float
     name: str
 
 
 def marks(report: DtypeReport) -> tuple[Mark, ...]:
-    """The limits drawn in the spectrum, in ascending order."""
+    """Return the limits drawn in the spectrum, in ascending order."""
     named = [
         Mark(math.log2(BF16.smallest_normal), f"bf16 smallest normal {numbers.power(-126)}"),
         Mark(math.log2(FP16.smallest_subnormal), f"fp16 smallest subnormal {numbers.power(-24)}"),
@@ -43,7 +43,7 @@ def marks(report: DtypeReport) -> tuple[Mark, ...]:
 
 
 def why_empty(report: DtypeReport) -> str:
-    """The reason why the figures of ``report`` would be empty, as a sentence; empty if they are not."""
+    """Return a sentence on why the figures of ``report`` would be empty; "" if they are not."""
     if report.exponents:
         return ""
     counts = report.counts
@@ -55,8 +55,9 @@ def why_empty(report: DtypeReport) -> str:
 
 
 def spectrum(report: DtypeReport) -> go.Figure:
-    """Histogram of the exponents of the values read, with the limits of fp16, fp8 and bf16 if they are near; its axis linear or, from a
-    menu, logarithmic, which shows small bars too.
+    """Draw a histogram of the exponents of the values read, with the limits of fp16, fp8 and bf16 if they are near.
+
+    A menu switches the axis from linear to logarithmic, which also shows small bars.
     """
     total = sum(item.count for item in report.exponents)
     exponents = [item.exponent for item in report.exponents]
@@ -87,7 +88,7 @@ def spectrum(report: DtypeReport) -> go.Figure:
 
 
 def _add_scales(figure: go.Figure, shares: list[float]) -> None:
-    """The vertical axis for ``shares``, with room for the names above them, and a menu of its scales."""
+    """Add the vertical axis for ``shares``, with space for names above the bars, and a menu of its scales."""
     linear = {"type": "linear", "range": [0, 1.8 * max(shares)], "tickmode": "auto", "nticks": 5}
     low, high = math.log10(min(shares)) - 0.3, math.log10(max(shares))
     ticks = [10.0**exponent for exponent in range(math.ceil(low), 3, max(1, math.ceil((high - low) / 5)))]
@@ -103,7 +104,7 @@ def _add_scales(figure: go.Figure, shares: list[float]) -> None:
 
 
 def layers(report: DtypeReport) -> go.Figure:
-    """The largest magnitude in each layer, one trace per role, with the largest fp16 value."""
+    """Draw the largest magnitude in each layer, one trace per role, with the largest fp16 value."""
     figure = go.Figure(layout=layout(350))
     highest = max((row.layer for row in report.layers if row.layer is not None), default=0)
     spacing = max(1, math.ceil((highest + 1) / 6))
@@ -129,13 +130,14 @@ def layers(report: DtypeReport) -> go.Figure:
     return figure
 
 
-# Typical learning rates under Adam, about the size of a step.
+# Typical learning rates under Adam, which are about the size of a step.
 _RATES = {1e-6: "RL", 1e-5: "fine-tuning", 3e-4: "pretraining"}
 
 
 def movable(report: DtypeReport) -> go.Figure:
-    """The share of each role's weights that a step of training in bf16 alone can move, and dotted the share of all weights that a step over
-    fp32 masters changes in bf16, against the size of the step.
+    """Draw the share of each role's weights that a step can move in pure bf16 training, against the size of the step.
+
+    A dotted line is the share of all weights that a step with fp32 master weights changes in bf16.
     """
     found = report.movable
     assert found is not None
@@ -158,7 +160,7 @@ def movable(report: DtypeReport) -> go.Figure:
 
 
 def _range(report: DtypeReport) -> tuple[float, float]:
-    """The exponent range drawn: all that occur, and always the fp16 range, so that unused exponents show too."""
+    """Return the exponent range to draw: all that occur and the fp16 range, so that unused exponents are visible."""
     exponents = [item.exponent for item in report.exponents]
     return min(-26, min(exponents, default=0) - 1), max(18, max(exponents, default=0) + 2)
 
@@ -176,7 +178,7 @@ def _number(value: float | None) -> str:
 
 
 def reliability(evaluation: Evaluation) -> go.Figure:
-    """Mean predicted probability against observed frequency, a point per bin; a calibrated classifier is on the diagonal.
+    """Draw the mean predicted probability against the observed frequency, a point per bin; a calibrated classifier is on the diagonal.
 
     A point's area is proportional to the number of predictions in its bin, which is written next to it.
     """

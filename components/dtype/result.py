@@ -1,4 +1,4 @@
-"""The passport: one report as a header and four tiles, and the tabs below. All text from checkpoints and labels is escaped here."""
+"""Lays out the passport: a header, four tiles, and the tabs below. Escapes all text from checkpoints and labels."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ _DTYPES_LISTED = 4
 
 
 def passport(report: DtypeReport, links: bool = True) -> str:
-    """The header, the answer and the four tiles of a report. links: include links that work only on the app's pages."""
+    """Render the header, the answer and the four tiles of a report. links: include links that work only on the app's pages."""
     questions = tiles(
         report,
         links,
@@ -83,18 +83,18 @@ def _safe_in_fp16(report: DtypeReport) -> str:
 
 
 def trained_in(report: DtypeReport, links: bool = True) -> str:
-    """The tile. links: include a link to the library, which works only on the app's pages."""
-    found = stored_results.consensus(report.checkpoint.ref)
-    answer, kind, text = trained_answer(report, found)
-    if found is None or not found.labels:
+    """Render the tile of the training precision. links: include a link to the library, which works only on the app's pages."""
+    consensus = stored_results.consensus(report.checkpoint.ref)
+    answer, kind, text = trained_answer(report, consensus)
+    if consensus is None or not consensus.labels:
         bars = report.training.probabilities if kind == "inference" else {}
-        known = links and found is not None and kind != "label"
+        known = links and consensus is not None and kind != "label"
         source = cited(report.training.source) if report.training.source else ""
         body = _BODY.inferred(_bars(bars), report.training.explanation, source, _library(report) if known else "")
         return tile("Trained in", answer, tag(kind, text), str(body))
-    said = f"{found.sentence[:1].upper()}{found.sentence[1:]}."
-    disputed = f" {tag('warning', DISPUTED.lower())}" if found.disputed and found.precision else ""
-    source = cited(found.evidence, "Evidence: ") if found.evidence else ""
+    said = f"{consensus.sentence[:1].upper()}{consensus.sentence[1:]}."
+    disputed = f" {tag('warning', DISPUTED.lower())}" if consensus.disputed and consensus.precision else ""
+    source = cited(consensus.evidence, "Evidence: ") if consensus.evidence else ""
     bits, by_bits, _ = inferred(report)
     wins = outranks(answer, report.training.verdict) if kind == "label" and by_bits == "inference" else ""
     body = _BODY.labelled(said, source, bits if by_bits != "label" else "", wins, _library(report) if links else "")
@@ -102,7 +102,7 @@ def trained_in(report: DtypeReport, links: bool = True) -> str:
 
 
 def _library(report: DtypeReport) -> str:
-    """The address of the model's labels."""
+    """Return the address of the model's labels."""
     return addresses.labels_of(report.checkpoint.ref)
 
 

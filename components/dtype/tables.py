@@ -1,4 +1,4 @@
-"""The evidence below the tiles: bit-pattern tests, magnitudes, representable shares, notes."""
+"""Renders the evidence below the tiles: bit-pattern tests, magnitudes, representable shares, notes; and the table of several models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,19 +24,19 @@ _BUFFERS_SHOWN = 20
 
 
 def evidence(report: DtypeReport) -> str:
-    """Every bit-pattern test with its result, then magnitudes, then notes."""
+    """Render every bit-pattern test with its result, then magnitudes, then notes."""
     pair = f'<div class="m-pair"><div>{_magnitudes(report)}</div><div>{representable(report)}</div></div>'
     return f'<div class="m-card">{_questions(report)}{_parts(report)}{pair}{_notes(report)}</div>'
 
 
 def still(report: DtypeReport) -> str:
-    """What may never have been trained, in sentences."""
-    said = untouched(report)
-    return f'<div class="m-card">{notes(said)}</div>' if said else ""
+    """Render sentences on weights that may never have been trained."""
+    sentences = untouched(report)
+    return f'<div class="m-card">{notes(sentences)}</div>' if sentences else ""
 
 
 def headroom(report: DtypeReport) -> str:
-    """The errors of each format by role, and the modules to leave unquantized."""
+    """Render the errors of each format by role, and the modules to leave unquantized."""
     return f'<div class="m-card">{listed(QUANTIZATION_ROLES, report)}{notes(ignored(report))}</div>'
 
 
@@ -46,22 +46,22 @@ def _questions(report: DtypeReport) -> str:
 
 def _parts(report: DtypeReport) -> str:
     lineage = report.lineage
-    said = ""
+    text = ""
     if lineage.fossil_rows:
         rows = numbers.plural(lineage.fossil_rows, "row")
         of = "" if report.extremes.exact else " of those read"
-        said = (
+        text = (
             f'<p class="m-say">{rows}{of} hold only values of a narrower format, in tensors that do not: most likely never updated '
             "since.</p>"
         )
     if len(lineage.parts) < 2:
-        return said
+        return text
     rows_by_verdict: list[tuple[str, str, str]] = [
         (part.verdict, numbers.count(part.tensors), numbers.count(part.parameters)) for part in lineage.parts
     ]
     if (unread := report.selected_tensors - sum(part.tensors for part in lineage.parts)) > 0:
         rows_by_verdict.append(("not read", numbers.count(unread), numbers.NOTHING))
-    return table(("Lineage", "Tensors", "Parameters"), rows_by_verdict, frozenset({1, 2}), "Tensors by their own lineage") + said
+    return table(("Lineage", "Tensors", "Parameters"), rows_by_verdict, frozenset({1, 2}), "Tensors by their own lineage") + text
 
 
 def _magnitudes(report: DtypeReport) -> str:
@@ -95,12 +95,12 @@ def _notes(report: DtypeReport) -> str:
 _OTHERS = {"zero": "zero", "fp16_underflow": "nonzero, but zero in fp16", "fp16_subnormal": "subnormal in fp16"}
 _PREFIX = "representable."
 _HEAD = ("", "Model", "Stored", "Passed through", "Trained in", "In fp16", "abs min", "abs max", "norm min", "norm max", "Parameters")
-# The first numeric column.
+# Index of the first numeric column.
 _NUMERIC = 6
 
 
 def representable(report: DtypeReport) -> str:
-    """A row per format: the fraction of finite nonzero values it represents exactly; for a sample, also the other estimates."""
+    """Render a row per format with the fraction of finite nonzero values that it represents exactly; for a sample, also other estimates."""
     known = {_PREFIX + key: share for key, share in report.representable.model_dump().items()}
     formats = []
     for key, share in known.items():
@@ -118,7 +118,7 @@ def _row(name: str, share: float | None, interval: Interval | None) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One of several requested models.
+    """The outcome for one of several requested models.
 
     report: without tensor rows, to limit memory per visitor; None if the model failed, in which case ``error`` is set.
     """
@@ -129,12 +129,12 @@ class Outcome:
 
 
 def reports_of(outcomes: Sequence[Outcome]) -> list[DtypeReport]:
-    """The available reports, in order."""
+    """Return the available reports, in order."""
     return [outcome.report for outcome in outcomes if outcome.report is not None]
 
 
 def comparison(asked: Sequence[str], outcomes: Sequence[Outcome], rest: str = "waiting", anchors: bool = False) -> str:
-    """A table of the models in ``asked``. The first rows have ``outcomes``; the others show ``rest``.
+    """Render a table of the models in ``asked``. The first rows have ``outcomes``; the others show ``rest``.
 
     A model's name links to its report: to its permalink, or with ``anchors`` to ``#report-1``, ``#report-2``... on the same page, by row.
     """
@@ -150,12 +150,12 @@ def comparison(asked: Sequence[str], outcomes: Sequence[Outcome], rest: str = "w
 
 
 def overview(reports: Sequence[DtypeReport]) -> str:
-    """Several models above their passports in a document: their table, and their figures."""
+    """Render the table and the figures of several models, which precede their passports in a document."""
     return overview_of([Outcome(report.checkpoint.ref, report) for report in reports])
 
 
 def overview_of(outcomes: Sequence[Outcome]) -> str:
-    """The same with rows for the models that could not be read."""
+    """Render `overview` with rows for the models that could not be read."""
     read = [(row, outcome.report) for row, outcome in enumerate(outcomes, 1) if outcome.report is not None]
     rows = self_contained_page.card(comparison([outcome.model for outcome in outcomes], outcomes, anchors=True))
     numbered, reports = [row for row, _ in read], [report for _, report in read]
@@ -167,7 +167,7 @@ def overview_of(outcomes: Sequence[Outcome]) -> str:
 
 
 def _compared(report: DtypeReport, address: str) -> dict[str, Any]:
-    """address: the target of the link on the model's name."""
+    """Return a row of the comparison. address: the target of the link on the model's name."""
     extremes = report.extremes
     magnitudes = (extremes.abs_min, extremes.abs_max, extremes.norm_min, extremes.norm_max)
     cells = [*answers(report), *map(numbers.magnitude, magnitudes), numbers.parameters(report.checkpoint.parameters)]

@@ -1,4 +1,4 @@
-"""The answers of the passport in a few words, and the captions of its figures and tables; plain text."""
+"""Short answers of the passport, and captions of its figures and tables; plain text."""
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, entropy
@@ -12,7 +12,7 @@ from components.library import Consensus
 from components.site import stored_results
 from components.text import numbers
 
-# The style and the text of the tag.
+# Level of risk -> the style and the text of the tag.
 _RISKS = {
     "fits": ("undecided", "activations not tested"),
     "caution": ("undecided", "activations not tested"),
@@ -24,17 +24,17 @@ _PROVEN_NOTHING = {"native": ("Nothing narrower", "fact"), "undecided": ("Undeci
 
 
 def summary(report: DtypeReport) -> str:
-    """The report's headline, with the labels of the library; plain text."""
-    found = stored_results.consensus(report.checkpoint.ref)
-    if found is None or not found.labels:
+    """Return the report's headline, with the labels of the library."""
+    consensus = stored_results.consensus(report.checkpoint.ref)
+    if consensus is None or not consensus.labels:
         return headline(report)
-    if found.precision is None:
+    if consensus.precision is None:
         return headline(report, "Labels disagree on its training precision.")
-    return headline(report, f"Trained in {found.precision} ({'labelled, no login' if _unverified(found) else 'documented'}).")
+    return headline(report, f"Trained in {consensus.precision} ({'labelled, no login' if _unverified(consensus) else 'documented'}).")
 
 
 def risk(report: DtypeReport) -> tuple[str, str, str]:
-    """Whether the weights fit fp16, the style of its tag, and the tag's text."""
+    """Return the answer whether the weights fit fp16, the style of its tag, and the tag's text."""
     level = report.fp16_risk.level
     if level not in _RISKS:
         return "Cannot tell", "undecided", "not decided"
@@ -46,7 +46,7 @@ def _unverified(found: Consensus) -> bool:
 
 
 def answers(report: DtypeReport) -> tuple[str, str, str, str]:
-    """The answers of the four tiles, plain text: stored as, passed through, trained in, safe in fp16."""
+    """Return the answers of the four tiles: stored as, passed through, trained in, safe in fp16."""
     return stored_answer(report), lineage_answer(report)[0], training_answer(report), risk(report)[0]
 
 
@@ -68,12 +68,12 @@ def lineage_answer(report: DtypeReport) -> tuple[str, str]:
 
 
 def training_answer(report: DtypeReport) -> str:
-    """The short answer, plain text."""
+    """Return the short answer about the training precision."""
     return trained_answer(report, stored_results.consensus(report.checkpoint.ref))[0]
 
 
 def trained_answer(report: DtypeReport, found: Consensus | None) -> tuple[str, str, str]:
-    """The answer, the style of its tag, and the tag's text."""
+    """Return the answer about the training precision, from labels if there are any, the style of its tag, and the tag's text."""
     if found is None or not found.labels:
         return inferred(report)
     if found.precision is None:
@@ -82,7 +82,7 @@ def trained_answer(report: DtypeReport, found: Consensus | None) -> tuple[str, s
 
 
 def inferred(report: DtypeReport) -> tuple[str, str, str]:
-    """The same, from the report's inference alone."""
+    """Return the answer from the report alone, the style of its tag, and the tag's text."""
     training = report.training
     if training.basis == "label":
         return training.verdict, "label", "label"
@@ -92,15 +92,15 @@ def inferred(report: DtypeReport) -> tuple[str, str, str]:
 
 
 def outranks(label: str, guess: str) -> str:
-    """That a label wins over ``guess``, a precision told from the weights, and why; empty where they do not contradict each other."""
-    known, told = precision_of(label), precision_of(guess)
-    if known is None or told is None or known == told:
+    """Explain why a label wins over ``guess``, a precision inferred from the weights; "" if they do not contradict each other."""
+    known, inferred_precision = precision_of(label), precision_of(guess)
+    if known is None or inferred_precision is None or known == inferred_precision:
         return ""
-    return f"The label ({label}) wins over {told}: it reports how the model was trained; the weights only suggest it."
+    return f"The label ({label}) wins over {inferred_precision}: it reports how the model was trained; the weights only suggest it."
 
 
 def _outranked_rule(report: DtypeReport) -> str:
-    """`outranks` for the rule of thumb on magnitudes."""
+    """Return `outranks` for the rule of thumb on magnitudes."""
     answer, kind, _ = trained_answer(report, stored_results.consensus(report.checkpoint.ref))
     extremes = report.extremes
     if kind != "label" or not extremes.abs_max or not extremes.norm_max:
@@ -109,16 +109,16 @@ def _outranked_rule(report: DtypeReport) -> str:
 
 
 def spectrum(report: DtypeReport) -> str:
-    """Above the histogram of exponents; instead of it where there is nothing to draw."""
-    said = (
+    """Return the caption of the histogram of exponents, or the reason why it is empty."""
+    sentence = (
         "Distribution of weight magnitudes, over the values read. A value left of fp16's smallest normal loses digits in fp16, "
         "one right of its largest becomes infinite."
     )
-    return plots.why_empty(report) or " ".join([said, *entropy(report)])
+    return plots.why_empty(report) or " ".join([sentence, *entropy(report)])
 
 
 def movable(report: DtypeReport) -> str:
-    """Above the curves of movable weights."""
+    """Return the caption of the curves of movable weights."""
     if report.movable is None:
         return ""
     also = f" {report.movable_fp16.statement}" if report.movable_fp16 else ""
@@ -129,29 +129,29 @@ def movable(report: DtypeReport) -> str:
 
 
 def quantization(report: DtypeReport) -> str:
-    """Above the errors of quantization."""
-    said = f"The relative error of the weights after rounding them to each format, worst role first. {WEIGHT_ONLY}"
+    """Return the caption of the errors of quantization."""
+    sentence = f"The relative error of the weights after rounding them to each format, worst role first. {WEIGHT_ONLY}"
     if report.extremes.exact:
-        return said
-    return f"{said} Estimated from sampled rows, with 95% intervals; scales of whole tensors are of what was read."
+        return sentence
+    return f"{sentence} Estimated from sampled rows, with 95% intervals; scales of whole tensors are of what was read."
 
 
 def layers(report: DtypeReport) -> str:
-    """Above the magnitudes by layer; instead of them where there is nothing to draw."""
+    """Return the caption of the magnitudes by layer, or the reason why the figure is empty."""
     return plots.why_empty(report) or (
         "The largest magnitude in each layer, by role. Embeddings and other tensors that are not in a layer are on the left."
     )
 
 
 def among(report: DtypeReport) -> str:
-    """Above the figure of labelled models."""
+    """Return the caption of the figure of labelled models."""
     verdict = _outranked_rule(report)
-    said = f"{position_text(report)} {verdict}".rstrip()
-    return f"{said} Each point is a model whose training precision is known. Dashed: the thresholds of the rule of thumb."
+    sentence = f"{position_text(report)} {verdict}".rstrip()
+    return f"{sentence} Each point is a model whose training precision is known. Dashed: the thresholds of the rule of thumb."
 
 
 def tensors(report: DtypeReport) -> str:
-    """Above the table of tensors."""
+    """Return the caption of the table of tensors."""
     if report.tensors_aggregated:
         what = f"{numbers.count(report.selected_tensors)} tensors, too many to list: one row for each layer and role."
     else:

@@ -1,1 +1,1 @@
-"""What the page shows of exit feedback."""
+"""The page of exit feedback: form, result, figures and texts."""

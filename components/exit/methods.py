@@ -1,4 +1,4 @@
-"""The methods page, exit feedback: every definition, its limits and its source."""
+"""Renders the exit section of the methods page: every definition, its limits and its source."""
 
 from analyzers import limits
 from analyzers.exit_feedback.signals import SIGNALS, TOPMASS_TOKENS
@@ -7,6 +7,6 @@ from components.text.render import render
 
 
 def methods() -> str:
-    """The text in HTML."""
+    """Render the section as HTML."""
     signals = table(("Signal", "What it is"), [(name, facts.about) for name, facts in SIGNALS.items()])
     return render("exit/templates/methods.html", limits=limits, signals=signals, most=TOPMASS_TOKENS)

@@ -1,4 +1,4 @@
-"""The exit page: how close gradients without backpropagation are to the exact one at the head of a model."""
+"""Defines the exit page: how close gradients without backpropagation are to the exact one at the head of a model."""
 
 from typing import Any
 
@@ -18,10 +18,10 @@ _COMPARED = {
 
 
 class SignalMeter(Meter):
-    """Lists below the bar the latest cosine of each signal."""
+    """A meter with a list of the latest cosine of each signal."""
 
     def found(self, progress: Progress) -> str:
-        """The lists, in HTML."""
+        """Return the lists as HTML."""
         from analyzers.exit_feedback import ExitProgress
 
         if not isinstance(progress, ExitProgress):
@@ -30,7 +30,7 @@ class SignalMeter(Meter):
 
 
 def build_fields(examples: list[str]) -> Fields:
-    """Lay them out. examples: labels of the example buttons. Call inside a page."""
+    """Lay out the fields. examples: labels of the example buttons. Call inside a page."""
     return build_model_fields(ExitRequest, "Measure", examples, [_signals, _text, _options])
 
 
@@ -55,7 +55,7 @@ def _options() -> dict[str, Any]:
     )
 
 
-# Label of each example button, and what it types. The first takes some ten seconds.
+# Label of each example button -> the values that it fills in. The first takes about ten seconds.
 EXAMPLES: dict[str, dict[str, Any]] = {
     "at a glance": {
         "model": "sample:tiny-bf16",

@@ -1,4 +1,4 @@
-"""The figures of exit feedback, but for the sweep: cosines by token, layer and loss, energies, cost."""
+"""Draws the figures of exit feedback except the sweep: cosines by token, layer and loss, energies, cost."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from components.plots.style import LIMIT, exactly, layout, text
 from components.text import numbers
 
 _ROW = 44
-# Height of a ridge, and distance of the percentiles below its base, as shares of a row.
+# Height of a ridge and distance of the percentiles below its base, as shares of a row.
 _RIDGE, _BELOW = 0.72, 0.13
-# Characters that fit next to the axis on a narrow screen.
+# Most characters next to the axis on a narrow screen.
 _NAME = 20
 
 
 def at_head(report: ExitReport) -> go.Figure:
-    """Cosines of signal and exact gradient at the head."""
+    """Draw the cosines of each signal with the exact gradient at the head."""
     return _ridges(report.methods)
 
 
 def before_norm(report: ExitReport) -> go.Figure:
-    """The same before the final norm."""
+    """Draw the cosines of each signal with the exact gradient before the final norm."""
     return _ridges({name: method.before_norm for name, method in report.methods.items()})
 
 
@@ -51,7 +51,7 @@ def _ridges(found: Mapping[str, Alignment]) -> go.Figure:
 
 
 def _ridge(name: str, alignment: Alignment, place: int) -> go.Scatter:
-    """A histogram, scaled so that the highest bin of every signal has the same height."""
+    """Draw a histogram, scaled so that the highest bin of every signal has the same height."""
     counts = alignment.histogram
     edges = [-1 + 2 * index / len(counts) for index in range(len(counts) + 1)]
     heights = [place - _RIDGE * count / max(1, *counts) for count in counts]
@@ -61,23 +61,23 @@ def _ridge(name: str, alignment: Alignment, place: int) -> go.Scatter:
 
 
 def _percentiles(name: str, alignment: Alignment, place: int) -> go.Scatter:
-    found = alignment.cosine
-    assert found is not None
+    cosines = alignment.cosine
+    assert cosines is not None
     color = marked(style(name))["color"]
     marker = {"symbol": ["line-ns-open", "circle", "diamond-open", "line-ns-open"], "size": [9, 8, 9, 9]}
     marker |= {"color": color, "line": {"width": 2, "color": color}}
-    hover = f"mean {cosine(found.mean)}<br>10%, 50%, 90%: {cosine(found.p10)}, {cosine(found.p50)}, {cosine(found.p90)}"
+    hover = f"mean {cosine(cosines.mean)}<br>10%, 50%, 90%: {cosine(cosines.p10)}, {cosine(cosines.p50)}, {cosine(cosines.p90)}"
     hover += f"<br>{alignment.tokens:,} tokens"
-    x = [found.p10, found.p50, found.mean, found.p90]
+    x = [cosines.p10, cosines.p50, cosines.mean, cosines.p90]
     return line(name, x, [place + _BELOW] * 4, style(name), hover, line={"color": color, "width": 2}, marker=marker)
 
 
-# Layer numbers, and markers of a line, that fit on a narrow screen.
+# Most layer numbers, and most markers of a line, on a narrow screen.
 _TICKS, _MARKERS = 8, 9
 
 
 def layers(report: ExitReport) -> go.Figure:
-    """The mean cosine of every signal at each layer through the logit lens."""
+    """Draw the mean cosine of every signal at each layer through the logit lens."""
     hover = (
         "layer %{x}, loss %{customdata[4]}<br>mean cosine %{customdata[0]}, 80%: %{customdata[1]}<br>norm ratio %{customdata[2]}"
         "<br>before the norm %{customdata[3]}"
@@ -94,7 +94,7 @@ def layers(report: ExitReport) -> go.Figure:
 
 
 def loss_bins(report: ExitReport) -> go.Figure:
-    """The mean cosine of every signal over the fifths of the tokens, from the lowest loss to the highest."""
+    """Draw the mean cosine of every signal over the fifths of the tokens, from the lowest loss to the highest."""
     hover = (
         "loss %{customdata[5]}: %{customdata[4]} tokens<br>mean cosine %{customdata[0]}, 80%: %{customdata[1]}"
         "<br>norm ratio %{customdata[2]}<br>%{customdata[3]} of the exact gradient's energy"
@@ -118,7 +118,7 @@ def loss_bins(report: ExitReport) -> go.Figure:
 def signal_line(
     name: str, x: Sequence[float], y: Sequence[float | None], hover: str, details: Sequence[Sequence[str]] = (), **changes: Any
 ) -> go.Scatter:
-    """A line in the style of a signal. Only some of many markers are drawn. See `line`."""
+    """Make a line in the style of a signal, with only some of its markers if there are many. See `line`."""
     drawn = marked(style(name))
     settings = {
         "line": {"color": drawn["color"], "dash": drawn["dash"], "width": 2.6 if name == EXACT else 2},
@@ -142,27 +142,27 @@ def _said(found: Distribution | None, norm_ratio: float | None) -> list[str]:
 
 
 SIDES = ("at the head", "before the norm")
-# Label -> form in the report.
+# Label -> name of the form in the report.
 FORMS = {"all logits at once": "whole", "in chunks": "chunked"}
 
 
 def energy(report: ExitReport) -> go.Figure:
-    """Percent of energy along the hidden state, of the exact gradient and each signal, at the head and before the norm."""
+    """Draw the percentage of energy along the hidden state, of the exact gradient and each signal, at the head and before the norm."""
     exact = report.exact
     head = {EXACT: exact.parallel_energy} | {name: method.parallel_energy for name, method in report.methods.items()}
     before = {EXACT: exact.parallel_energy_before_norm}
     before |= {name: method.before_norm.parallel_energy for name, method in report.methods.items()}
-    found = dict(zip(SIDES, map(_percent, (head, before)), strict=True))
-    return mark_rows(found, list(head), "energy along h, %", lambda value: exactly(value / 100), zero="0")
+    measures = dict(zip(SIDES, map(_percent, (head, before)), strict=True))
+    return mark_rows(measures, list(head), "energy along h, %", lambda value: exactly(value / 100), zero="0")
 
 
 def seconds(report: ExitReport) -> go.Figure:
-    """Milliseconds for loss and gradients, whole and chunked."""
+    """Draw the milliseconds for loss and gradients, whole and chunked."""
     return mark_rows(_cost(report, "seconds", 1e3), _rows(report), "milliseconds", lambda value: f"{value:.3g} ms")
 
 
 def memory(report: ExitReport) -> go.Figure:
-    """Megabytes allocated in addition to weights and inputs."""
+    """Draw the megabytes allocated in addition to weights and inputs."""
     return mark_rows(_cost(report, "peak_bytes", 1e-6), _rows(report), "MB", lambda value: numbers.size(round(value * 1e6)))
 
 
@@ -171,7 +171,7 @@ def _percent(found: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def _cost(report: ExitReport, of: Literal["seconds", "peak_bytes"], scale: float) -> dict[str, dict[str, float | None]]:
-    """Label of a form -> method -> number."""
+    """Return a cost as label of a form -> method -> number."""
     rows = report.cost.rows
     return {name: {row.method: scale * getattr(row, of) for row in rows if row.form == form} for name, form in FORMS.items()}
 

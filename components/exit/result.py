@@ -1,4 +1,4 @@
-"""The result of exit feedback: the headline with its tiles, and the tabs below."""
+"""Lays out the result of exit feedback: the headline with its tiles, and the tabs below."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ from components.text.markup import notes
 
 
 def headline(report: ExitReport, links: bool = True) -> str:
-    """Model, answer, tiles. links: include those that work only on the app\'s pages."""
+    """Render the model, the answer and the tiles. links: include those that work only on the app's pages."""
     return card(
         "Exit feedback",
         _head(report),
@@ -47,7 +47,10 @@ def _head(report: ExitReport) -> str:
 
 
 def _closest(report: ExitReport) -> str:
-    """Among the signals whose backward pass does not read the head's weight; among the ceilings where there are no others."""
+    """Render the tile of the signal with the highest mean cosine.
+
+    Only signals whose backward pass does not read the head's weight compete, or the ceilings if there are no others.
+    """
     cosines = {name: method.cosine for name, method in report.methods.items() if method.cosine is not None}
     free = {name: each for name, each in cosines.items() if name not in CEILINGS}
     if not cosines:
@@ -86,7 +89,7 @@ def _along(report: ExitReport) -> str:
 
 
 def _cheapest(report: ExitReport) -> str:
-    """Time and memory of the fastest practical signal relative to the fastest exact run."""
+    """Render the tile with time and memory of the fastest practical signal, relative to the fastest exact run."""
     rows = [row for row in report.cost.rows if row.method != EXACT and row.method not in CEILINGS and row.time_ratio is not None]
     if not rows:
         return cannot_tell("Time", "Cost was not measured.")

@@ -1,4 +1,4 @@
-"""Mean cosine against rank, k and anchors, with the ceilings and the null."""
+"""Draws the mean cosine against rank, k and anchors, with the ceilings and the null."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from components.plots.style import layout, text
 Swept = Mapping[str, Mapping[int, Sequence[float]]]
 
 PARAMETERS = {"rank": "rank r", "k": "k", "anchors": "anchors m"}
-# Pixels of a panel, and of the gap between two, which holds an axis title.
+# Height of a panel and of the gap between two, which holds an axis title, in pixels.
 _PANEL, _BETWEEN = 230, 78
-# Margin beyond the smallest and the largest value, as a factor; the smallest ratio of neighbouring ticks.
+# Margin beyond the smallest and the largest value, as a factor; smallest ratio of neighbouring ticks.
 _MARGIN, _NEAR = 1.25, 1.6
 _BAND = "rgba(124,130,141,0.28)"
 
 
 def sweep(report: ExitReport) -> go.Figure:
-    """A panel for each parameter: mean cosine of every signal that has it, with bars over seeds; lines without markers for signals that
-    neither have it nor draw codes; a band for the null.
+    """Draw a panel for each parameter: the mean cosine of every signal that has the parameter, with bars over seeds; lines without markers
+    for signals without the parameter or random codes; a band for the null.
     """
     from plotly.subplots import make_subplots
 
@@ -64,24 +64,24 @@ def sweep(report: ExitReport) -> go.Figure:
 
 
 def _swept(report: ExitReport, parameter: str) -> dict[str, dict[int, list[float]]]:
-    found: dict[str, dict[int, list[float]]] = {}
+    cosines: dict[str, dict[int, list[float]]] = {}
     for row in report.sweep:
         if row.parameter == parameter and row.cosine is not None:
-            found.setdefault(row.method, {}).setdefault(row.value, []).append(row.cosine.mean)
-    return found
+            cosines.setdefault(row.method, {}).setdefault(row.value, []).append(row.cosine.mean)
+    return cosines
 
 
 def _ticks(values: Sequence[int]) -> list[int]:
-    """Values that fit as labels, always with the largest."""
-    kept: list[int] = []
+    """Select the values that fit as labels, including the largest."""
+    ticks: list[int] = []
     for value in reversed(values):
-        if not kept or kept[-1] / value >= _NEAR:
-            kept.append(value)
-    return kept[::-1]
+        if not ticks or ticks[-1] / value >= _NEAR:
+            ticks.append(value)
+    return ticks[::-1]
 
 
 def _lines(parameter: str, found: Swept) -> list[go.Scatter]:
-    """Signals with the parameter; error bars from the smallest to the largest of several seeds."""
+    """Draw the signals with the parameter, with error bars from the smallest to the largest of several seeds."""
     drawn = []
     for name, rows in found.items():
         if name == NULL:
@@ -97,7 +97,7 @@ def _lines(parameter: str, found: Swept) -> list[go.Scatter]:
 
 
 def _level(report: ExitReport, found: Swept, x: Sequence[float]) -> list[go.Scatter]:
-    """Signals without the parameter and without codes, as constant lines."""
+    """Draw the signals without the parameter and without random codes as constant lines."""
     drawn = []
     for name, method in report.methods.items():
         if name in found or name in RANDOM or method.cosine is None:
@@ -109,13 +109,13 @@ def _level(report: ExitReport, found: Swept, x: Sequence[float]) -> list[go.Scat
 
 
 def _null(report: ExitReport, found: Swept, values: Sequence[int], x: Sequence[float]) -> list[go.Scatter]:
-    """The range over seeds and a line for the mean: at each value, or constant where the null does not have the parameter."""
+    """Draw the range of the null over seeds and a line for its mean: at each value, or constant if it does not have the parameter."""
     rows = found.get(NULL) or (dict.fromkeys(values, report.null.values) if report.null is not None else {})
     if not rows:
         return []
-    held = sorted(rows)
-    x = [x[0], *held, x[-1]]
-    ends = [rows[held[0]], *(rows[value] for value in held), rows[held[-1]]]
+    points = sorted(rows)
+    x = [x[0], *points, x[-1]]
+    ends = [rows[points[0]], *(rows[value] for value in points), rows[points[-1]]]
     lows, highs, means = ([of(each) for each in ends] for of in (min, max, fmean))
     band: dict[str, Any] = {
         "mode": "lines",

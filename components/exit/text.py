@@ -11,7 +11,7 @@ from components.text.display_names import source_name
 from components.text.legend import legend
 from components.text.render import Sentences
 
-# Numbers of `plots.marks.marked`, the same in every figure: grey is what signals are compared with.
+# Styles of `plots.marks.marked` by number, the same in every figure. References for the signals are grey.
 _STYLES = {
     "dense": 0, "hybrid": 8, "parallel": 1, "parallel_gold": 3, "parallel_topmass": 4, "span": 2, "svd": 6, "true_rows": 7,
     EXACT: 5, NULL: 23,
@@ -20,37 +20,37 @@ _OURS = {"builtin": "the built-in text"}
 
 
 def style(name: str) -> int:
-    """The number of the color, dash and marker of a signal, or of what signals are compared with."""
+    """Return the number of the color, dash and marker of a signal or of a reference."""
     return _STYLES.get(name, 0)
 
 
 def styles(names: Iterable[str]) -> list[int]:
-    """The styles of several signals."""
+    """Return the styles of several signals."""
     return [style(name) for name in names]
 
 
 def data_name(report: ExitReport, pinned: bool = False) -> str:
-    """The text that the model ran on, ``pinned`` with the commit of a dataset."""
+    """Name the text that the model ran on. pinned: with the commit of a dataset."""
     return source_name(report.inputs.source, _OURS, report.inputs.commit if pinned else None)
 
 
 def several_layers(report: ExitReport) -> bool:
-    """Whether layers other than the last were measured."""
+    """Return whether layers other than the last were measured."""
     return len({row.layer for row in report.layers}) > 1
 
 
 def was_swept(report: ExitReport) -> bool:
-    """Whether settings other than seeds were varied."""
+    """Return whether settings other than seeds were varied."""
     return any(row.parameter != "seed" for row in report.sweep)
 
 
 def give_or_take(value: float, error: float | None) -> str:
-    """A mean of cosines and its standard error: ``0.005 ± 0.004``."""
+    """Format a mean of cosines and its standard error: ``0.005 ± 0.004``."""
     return cosine(value) if error is None else f"{cosine(value)} ± {error:.3f}" if error >= 0.001 else f"{cosine(value)} ± {error:.1g}"
 
 
 def random_codes(report: ExitReport) -> str:
-    """What random codes give on a frozen model; empty where none were requested."""
+    """Describe the cosines of random codes on a frozen model; "" if none were requested."""
     dense = report.methods.get("dense")
     over = {"random codes": dense.over_seeds if dense is not None else None, "codes drawn anew for every batch": report.null}
     return "".join(f" {_noise(what, seeds)}" for what, seeds in over.items() if seeds is not None)
@@ -64,12 +64,12 @@ def _noise(what: str, over: OverSeeds) -> str:
 
 
 def signal_legend(report: ExitReport) -> str:
-    """Every signal requested."""
+    """Return the legend of every signal requested."""
     return _legend(list(report.methods))
 
 
 def sweep_legend(report: ExitReport) -> str:
-    """The same, and the null where there is one."""
+    """Return the legend of every signal requested, including the null if it was measured."""
     return _legend([*report.methods, *([NULL] if report.null is not None else [])])
 
 
@@ -78,7 +78,7 @@ def _legend(names: list[str]) -> str:
 
 
 def too_few(over: OverSeeds) -> str:
-    """The end of a sentence about a mean of too few seeds."""
+    """Return the end of a sentence about a mean of too few seeds."""
     return f"{cosine(over.mean)} for {numbers.plural(len(over.values), 'seed')}, too few to tell it from noise."
 
 

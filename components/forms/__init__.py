@@ -1,1 +1,1 @@
-"""The input forms, and their values as links and as commands."""
+"""Input forms, and their values as requests, links and commands."""

@@ -1,4 +1,4 @@
-"""The checkpoint picker: the built-in samples and search results from the Hub."""
+"""Builds the checkpoint picker, which offers built-in samples and search results from the Hub."""
 
 import re
 import threading
@@ -13,7 +13,7 @@ from analyzers.checkpoints.hub import hub_repository
 from analyzers.errors import HubError
 from analyzers.language_models.samples import SAMPLES
 
-_SEARCHES = 4  # Hub searches of the picker at once; further key strokes do not search.
+_SEARCHES = 4  # Concurrent Hub searches of all pickers; further keystrokes do not search.
 _SHORTEST = 2
 _REST_SECONDS = 30.0
 # Choices repeat the typed text, so there are none for texts longer than a few references.
@@ -35,7 +35,7 @@ WELL_KNOWN = (
 
 
 def choices(found: list[str] | None = None, before: str = "") -> list[str]:
-    """Search results, then samples, then well-known models: constant length, no duplicates.
+    """List search results, then samples, then well-known models: constant length, no duplicates.
 
     before: the text before the reference being typed; each choice is appended to it.
     """
@@ -45,9 +45,9 @@ def choices(found: list[str] | None = None, before: str = "") -> list[str]:
 
 
 class Suggestions:
-    """Search the Hub as the visitor types, without piling up slow requests.
+    """Suggestions from the Hub as the visitor types, without piling up slow requests.
 
-    At most ``SEARCHES`` run at once. After a failure, searching pauses for half a minute. Thread-safe.
+    At most ``_SEARCHES`` searches run at once. After a failure, searching pauses for half a minute. Thread-safe.
     """
 
     def __init__(self, search: Callable[[str, int], list[str]] | None = None) -> None:
@@ -56,7 +56,7 @@ class Suggestions:
         self._silent_until = 0.0
 
     def find(self, text: str) -> tuple[list[str], str] | None:
-        """The choices for the last model in ``text`` and a note (empty if the search succeeded); None: leave the picker unchanged."""
+        """Return the choices for the last model in ``text`` and a note, "" unless the Hub failed; None leaves the picker unchanged."""
         if len(text) > _LONGEST:
             return choices(), ""
         typed = re.fullmatch(r"(.*[\s,;])?([^\s,;]*)", text.strip(), re.DOTALL)
@@ -69,17 +69,17 @@ class Suggestions:
         if not self._free.acquire(blocking=False):
             return None
         try:
-            found = (self._search or hub_repository.search_models)(wanted.split("@")[0], len(WELL_KNOWN))
+            models = (self._search or hub_repository.search_models)(wanted.split("@")[0], len(WELL_KNOWN))
         except HubError:
             self._silent_until = time.monotonic() + _REST_SECONDS
             return fixed, UNREACHABLE
         finally:
             self._free.release()
-        return choices(found, before), ""
+        return choices(models, before), ""
 
 
 def build_picker(label: str, name: str) -> gr.Dropdown:
-    """A picker with element id ``name``. Call inside a page."""
+    """Lay out a picker with element id ``name``. Call inside a page."""
     return gr.Dropdown(
         choices(),
         value=None,
@@ -97,7 +97,7 @@ def wire_search(pickers: Sequence[gr.Dropdown]) -> None:
     """Search the Hub as the visitor types in one of ``pickers``. Call where the note that the Hub cannot be reached should appear."""
     suggestions = Suggestions()
     offline = gr.HTML(elem_classes="m-plain")
-    # read the text when the search starts: the value in a queued keystroke event is stale by then
+    # The text is read when the search starts: the value in a queued keystroke event is stale by then.
     typed = gr.Textbox(visible=False)
 
     def search(text: str | None) -> tuple[Any, Any]:

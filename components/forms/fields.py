@@ -1,4 +1,4 @@
-"""The fields of a page: the question with its buttons and examples, the options about weights, and those about running a model."""
+"""Builds the fields of a page: the question with its buttons and examples, and the options."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from components.forms.form import BUILTIN, DATASET, Typed, typed
 from components.text.render import macros
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-# The fields of every form about weights, by row.
+# Rows of fields in every form about weights.
 READING = (("mode", "budget"), ("include", "exclude"), ("subfolder", "seed"))
-# Least widths, in pixels: of text fields, two of which fit on a phone, and of choices.
+# Minimum widths in pixels: of text fields, two of which fit on a phone, and of choices.
 _NARROW, _CHOICE = 140, 200
 # Filled by page.js when Enter is pressed while an analysis runs.
 _BUSY = '<p id="m-busy" role="status"></p>'
@@ -23,7 +23,7 @@ _BUSY = '<p id="m-busy" role="status"></p>'
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The widgets of a form by their names, with the buttons that start and stop a run and the examples."""
+    """The widgets of a form by name, with the buttons that start and stop a run and the examples."""
 
     widgets: dict[str, Any]
     go: gr.Button
@@ -31,15 +31,15 @@ class Fields:
     chips: list[gr.Button]
 
     def read(self, given: Mapping[Any, Any]) -> Typed:
-        """What is typed, from the values of the widgets. They are converted defensively: the page may send any type."""
+        """Return what is typed, from the values of the widgets. They are converted defensively: the page may send any type."""
         return {name: _as_typed(widget.value, given.get(widget)) for name, widget in self.widgets.items()}
 
     def fill(self, form: Typed, only: Collection[str] | None = None) -> dict[Any, Any]:
-        """Updates that set the widgets, or ``only`` those, to what is typed, and others of them to what they show at first."""
+        """Return updates that set the widgets, or ``only`` those, to the values in ``form``, or else to their initial values."""
         return {widget: form.get(name, widget.value) for name, widget in self.widgets.items() if only is None or name in only}
 
     def outputs(self) -> list[Any]:
-        """All components that `fill` may update."""
+        """List all components that `fill` may update."""
         return list(self.widgets.values())
 
 
@@ -53,7 +53,7 @@ def _as_typed(first: Any, value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """examples: buttons to disable while an analysis runs. again: recomputes a result shown from the library."""
+    """The buttons of a page. examples: disabled while an analysis runs; again: recomputes a result shown from the library."""
 
     go: gr.Button
     stop: gr.Button
@@ -61,11 +61,11 @@ class Controls:
     again: gr.Button
 
     def components(self) -> list[Any]:
-        """All components, as the outputs of an event."""
+        """List all components, as the outputs of an event."""
         return [self.go, self.stop, self.again, *self.examples]
 
     def busy(self, running: bool) -> dict[Any, Any]:
-        """Updates for when an analysis starts (``running``) or ends."""
+        """Return updates for when an analysis starts (``running``) or ends."""
         return {
             self.go: gr.update(visible=not running),
             self.stop: gr.update(visible=running),
@@ -75,32 +75,32 @@ class Controls:
 
 
 def build_buttons(name: str) -> tuple[gr.Button, gr.Button]:
-    """The start button, labelled ``name``, and the Stop button that replaces it. Call in the row of the question."""
+    """Lay out the start button, labelled ``name``, and the Stop button that replaces it. Call in the row of the question."""
     go = gr.Button(name, variant="primary", elem_id="m-inspect", elem_classes="m-go")
     stop = gr.Button("Stop", variant="secondary", visible=False, elem_id="m-stop", elem_classes="m-go")
     return go, stop
 
 
 def build_status() -> tuple[gr.HTML, gr.Button]:
-    """The status line for progress, errors and notes on a result, and the button that recomputes a stored result."""
+    """Lay out the status line for progress, errors and notes on a result, and the button that recomputes a stored result."""
     status = gr.HTML(elem_id="m-status", elem_classes="m-plain")
     again = gr.Button("Compute again", visible=False, size="sm", elem_id="m-again", elem_classes="m-small")
     return status, again
 
 
 def build_busy() -> None:
-    """The notice that an analysis is already running. Call below the question."""
+    """Lay out the notice that an analysis is already running. Call below the question."""
     gr.HTML(_BUSY, elem_classes="m-plain")
 
 
 def build_examples(names: Sequence[str]) -> list[gr.Button]:
-    """A button for each example, in a wrapping row."""
+    """Lay out a button for each example, in a wrapping row."""
     with gr.Row(elem_classes="m-chips"):
         return [gr.Button(name, size="sm", scale=0) for name in names]
 
 
 def build_widget(request: type[BaseModel], name: str) -> Any:
-    """The widget of a field of a request: a switch, a choice of one or of several, or a text field that shows its default."""
+    """Make the widget of a request's field: a switch, a choice of one or several values, or a text field that shows its default."""
     option, default, values = option_of(request, name), request.model_fields[name].default, choices(request, name)
     settings: dict[str, Any] = {"label": option.label or name.replace("_", " ").capitalize(), "elem_id": f"m-{name.replace('_', '-')}"}
     info = request.model_fields[name].description if option.info is None else option.info
@@ -117,7 +117,7 @@ def build_widget(request: type[BaseModel], name: str) -> Any:
 
 
 def build_rows(request: type[BaseModel], *rows: Sequence[str]) -> dict[str, Any]:
-    """The widgets of these fields of a request, one row below the other."""
+    """Lay out the widgets of a request's fields, one row of names below the other."""
     widgets: dict[str, Any] = {}
     for row in rows:
         with gr.Row():
@@ -126,13 +126,13 @@ def build_rows(request: type[BaseModel], *rows: Sequence[str]) -> dict[str, Any]
 
 
 def build_rest(request: type[BaseModel], widgets: Mapping[str, Any]) -> dict[str, Any]:
-    """The widgets of the options that have none yet, two in a row."""
+    """Lay out the widgets of options that are not yet in ``widgets``, two to a row."""
     rest = [name for name in offered(request, "site") if name not in widgets and not is_subject(request, name)]
     return build_rows(request, *(rest[first : first + 2] for first in range(0, len(rest), 2)))
 
 
 def build_options() -> gr.Accordion:
-    """The folded section for options."""
+    """Lay out the folded section for options."""
     return gr.Accordion("Options", open=False, elem_classes="m-options", elem_id="m-options")
 
 
@@ -195,5 +195,5 @@ def build_text(
 
 
 def build_tooltips(meanings: Mapping[str, str]) -> None:
-    """The meanings of names on the page, which page.js shows as tooltips. Call inside a page."""
+    """Lay out the meanings of names on the page, which page.js shows as tooltips. Call inside a page."""
     gr.HTML(str(macros("text/templates/pieces.html").names(meanings)), elem_classes="m-plain", visible="hidden")

@@ -1,8 +1,8 @@
-"""Forms: what is typed on a page, as a request, as a link and as a command.
+"""Turns what is typed on a page into a request, and a request into a link and a command.
 
-What is typed is a dictionary by the names of the request's fields, and of those that a page has in addition: texts, choices, switches,
-lists. One that is missing or empty means the default. A query string is as untrusted as what is typed: it only fills in the form, and the
-request validates it.
+What is typed is a dictionary of texts, choices, switches and lists by the names of the request's fields and of a page's additional
+fields. A missing or empty value means the default. A query string is as untrusted as what is typed: it only fills in the form, and the
+request validates the values.
 """
 
 import difflib
@@ -28,54 +28,54 @@ SHOWN = 60
 BUILTIN, DATASET, RANDOM = "builtin", "dataset", "random"
 # Longer texts are omitted from links: browsers and proxies truncate long URLs.
 LINKED_CHARACTERS = 4_000
-# Keys of addresses that are no parameters of a request: one of several values, a commit, the result alone.
+# Keys of addresses that are not fields of a request: one of several values, a commit, the result alone.
 _ADDED = ("candidate", "variant", "revision", "embed")
-# One more than any request takes, and one character over the limit: too many and too long ones are rejected rather than truncated.
+# One value and one character more than any request takes, so that excess values are rejected rather than truncated.
 _MOST, _LONGEST = max(limits.TRAJECTORY, limits.CANDIDATES) + 1, limits.REFERENCE_LENGTH + 1
 _Request = TypeVar("_Request", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run costs. less: how to make it smaller. tokens: the most that a request runs through the model, over all passes."""
+    """The cost of a run. less: how to reduce it; tokens: the maximum that a request runs through the model, over all passes."""
 
     less: str
     tokens: Callable[[Any], int] = lambda request: 0
 
 
-# Of what a run takes its time for: the least of each.
+# Smallest values of the options that determine how long a run takes.
 _LEAST = {"samples": 4, "max_length": 64, "sequences": 1, "sequence_length": 64, "seeds": 1}
 
 
 def smaller(request: Any) -> Any:
-    """The same request with half of the text and seeds; None if it is as small as it gets."""
+    """Halve the text and the seeds of a request; None if they are as small as possible."""
     less = {name: max(least, getattr(request, name) // 2) for name, least in _LEAST.items() if getattr(request, name, least) > least}
     return request.model_copy(update=less) if less else None
 
 
 def typed(value: Any) -> str:
-    """The value of a field as text; the page sends null for an empty field."""
+    """Return the value of a field as text; the page sends null for an empty field."""
     return "" if value is None else str(value)
 
 
 def validated(kind: type[_Request], form: Typed, **given: Any) -> _Request:
-    """The validated request from what is typed, and from ``given`` in place of single fields; None means the default.
+    """Validate what is typed as a request; values in ``given`` override fields, and None means the default.
 
-    Raises InvalidRequest with the sentence to show, in which fields are named in words.
+    Raises InvalidRequest with the sentence to show, which names fields in words.
     """
     texts = {name: form.get(name) for name in offered(kind, "site") if name not in given}
-    if texts.get("mode") == "exact":  # which reads everything: the page disregards the budget
+    if texts.get("mode") == "exact":  # an exact run reads everything, so the page ignores the budget
         texts["budget"] = None
-    asked = given | {name: _value(kind, name, value) for name, value in texts.items()}
+    values = given | {name: _value(kind, name, value) for name, value in texts.items()}
     try:
-        return _sentence(lambda: kind(**{name: value for name, value in asked.items() if value is not None}))
+        return _sentence(lambda: kind(**{name: value for name, value in values.items() if value is not None}))
     except InvalidRequest as error:
-        said = re.sub(rf"\b({'|'.join(kind.model_fields)})\b", lambda name: name[0].replace("_", " "), str(error), flags=re.IGNORECASE)
-        raise InvalidRequest(said) from None
+        message = re.sub(rf"\b({'|'.join(kind.model_fields)})\b", lambda name: name[0].replace("_", " "), str(error), flags=re.IGNORECASE)
+        raise InvalidRequest(message) from None
 
 
 def validated_json(kind: type[_Request], given: dict[str, Any]) -> _Request:
-    """The validated request of a JSON object, with its types: "no" is not false. Raises InvalidRequest with the sentence to show."""
+    """Validate a JSON object as a request, with strict types: "no" is not false. Raises InvalidRequest with the sentence to show."""
     return _sentence(lambda: kind.model_validate_json(json.dumps(given), strict=True))
 
 
@@ -83,12 +83,12 @@ def _sentence(made: Callable[[], _Request]) -> _Request:
     try:
         return made()
     except ValidationError as error:
-        said = str(request_error(error))
-        raise InvalidRequest(said[:1].upper() + said[1:]) from None
+        message = str(request_error(error))
+        raise InvalidRequest(message[:1].upper() + message[1:]) from None
 
 
 def _value(kind: type[BaseModel], name: str, value: Any) -> Any:
-    """What is typed as a value of the field, None if it is empty. Raises InvalidRequest."""
+    """Parse what is typed in a field; None if it is empty. Raises InvalidRequest."""
     if isinstance(value, str):
         return parse(kind, name, value.strip()) if value.strip() else None
     return tuple(value) if isinstance(value, list | tuple) else value
@@ -112,7 +112,7 @@ def one_model(text: str | None, several: str) -> str:
 
 
 def data(form: Typed) -> str:
-    """The name of the data: the built-in text or a dataset. Raises InvalidRequest if its name is missing."""
+    """Return the name of the data: the built-in text or a dataset. Raises InvalidRequest if its name is missing."""
     if form.get("data") != DATASET:
         return BUILTIN
     if name := typed(form.get("dataset")).strip():
@@ -121,7 +121,7 @@ def data(form: Typed) -> str:
 
 
 def queried(query: Query, kind: type[BaseModel]) -> dict[str, Any]:
-    """What a query fills in: the last value of each key, truncated to the field's limit; every value where a key names one of several."""
+    """Return the values that a query fills in: the last of each key, or all of a key that names one of several, truncated to the limit."""
     texts, filled = last_texts(revised(query)), dict[str, Any]()
     for name in offered(kind, "site"):
         if one := option_of(kind, name).one:
@@ -138,24 +138,24 @@ def queried(query: Query, kind: type[BaseModel]) -> dict[str, Any]:
 
 
 def listed(text: str) -> list[str]:
-    """The names in a text, separated by commas."""
+    """Split a text at commas into names."""
     return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
 def last_texts(query: Query) -> dict[str, str]:
-    """The last value of each query key, truncated to the field's limit."""
+    """Return the last value of each query key, truncated to the field's limit."""
     return {key: text[: limits.FILTER_LENGTH + 1] for key, text in dict(query).items()}
 
 
 def misspelt(query: Query, known: Iterable[str]) -> str:
-    """A sentence about the keys of a query that are not ``known`` but resemble a known one; empty if there are none.
+    """Return a sentence about keys of a query that are not ``known`` but resemble a known one; "" if there are none.
 
-    Others are ignored: sites add keys of their own to links, such as utm_source.
+    Other keys are ignored: sites add their own to links, such as utm_source.
     """
     names = [*known, *_ADDED]
     near = {key: difflib.get_close_matches(key, names, 2) for key in dict(query).keys() - set(names)}
-    said = ", ".join(f"{key} (did you mean {' or '.join(found)}?)" for key, found in sorted(near.items()) if found)
-    return f"Unknown in the address: {said}." if said else ""
+    hints = ", ".join(f"{key} (did you mean {' or '.join(found)}?)" for key, found in sorted(near.items()) if found)
+    return f"Unknown in the address: {hints}." if hints else ""
 
 
 def revised(query: Query) -> Query:
@@ -168,14 +168,14 @@ def revised(query: Query) -> Query:
 
 
 def pinned(checkpoint: CheckpointFacts) -> str:
-    """The reference with its commit; samples have none."""
+    """Return the reference with its commit; samples have none."""
     return checkpoint.ref if checkpoint.ref.startswith("sample:") else f"{checkpoint.ref}@{checkpoint.commit}"
 
 
 def as_read(report: Any, found: bool = False) -> Any:
-    """The request of ``report``, naming the commits that were read: links and commands are made of it.
+    """Return the request of ``report`` with the commits that were read, from which links and commands are made.
 
-    found: with the candidates that nobody named, too; a link finds them again.
+    found: also name the candidates that the analysis found itself; a link finds them again.
     """
     request = report.request
     names: dict[str, Any] = {}
@@ -192,9 +192,9 @@ def as_read(report: Any, found: bool = False) -> Any:
 
 
 def permalink(request: Request, **written: Query) -> str:
-    """The query that asks for the same: what is analyzed, the mode, and the options that are not at their default.
+    """Return the query that makes the same request: the checkpoints, the mode, and the options that are not at their default.
 
-    written: keys and values in place of those of single fields.
+    written: keys and values that replace those of single fields.
     """
     kind, pairs = type(request), list[tuple[str, str]]()
     for name in offered(kind, "site"):
@@ -209,7 +209,7 @@ def permalink(request: Request, **written: Query) -> str:
 
 
 def command(request: Request, **written: Sequence[str]) -> str:
-    """The shell command for the same analysis: ``--max-length=64``, ``--inside``. written: words in place of those of single fields."""
+    """Return the shell command for the same analysis: ``--max-length=64``, ``--inside``. written: words that replace those of fields."""
     kind, line = type(request), ["mantissa", analyzer_of(request).name]
     for name in (name for name in offered(kind, "site") if option_of(kind, name).command):
         value, flag = getattr(request, name), name.replace("_", "-")
@@ -223,7 +223,7 @@ def command(request: Request, **written: Sequence[str]) -> str:
             line.append(f"--{value}")
         elif isinstance(value, bool):
             line.append(f"--{flag}" if value else f"--no-{flag}")
-        else:  # one word: also works for a value that begins with a dash
+        else:  # a single word, so that a value may begin with a dash
             line.append(f"--{flag}={_written(value)}")
     return shlex.join(line)
 
@@ -233,5 +233,5 @@ def _written(value: Any) -> str:
 
 
 def linked(text: str) -> str:
-    """The text to put in a link; empty if it is too long."""
+    """Return the text for a link; "" if it is too long."""
     return text if len(text) <= LINKED_CHARACTERS else ""

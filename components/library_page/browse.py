@@ -1,4 +1,4 @@
-"""Browsing the library: a list with filters, ordering and pages. All filtering happens on the server."""
+"""Lets visitors browse the library: a list with filters, ordering and pages. All filtering happens on the server."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from components.site.identity import our_library
 
 PER_PAGE = 25
 ANY = ""
-# The filters of a list, keyed by the library's field name: label, and the name of "any".
+# Filters of a list: the library's field name -> label.
 _CHOSEN = {
     "precision": "Labelled as",
     "storage": "Stored as",
@@ -26,7 +26,7 @@ _CHOSEN = {
     "analyzer": "Analysis",
 }
 _DISPUTED = "Labels disagree"
-# Opens the clicked model on this page and puts it into the address; a click with a modifier key works as for any link.
+# Opens the clicked model on this page and puts it into the address, unless a modifier key is pressed.
 CLICKS = """element.addEventListener('click', (event) => {
   const {model, flag, sort} = event.target.closest('[data-model], [data-flag], [data-sort]')?.dataset ?? {};
   if (model && (event.ctrlKey || event.metaKey || event.shiftKey)) return;
@@ -41,7 +41,7 @@ CLICKS = """element.addEventListener('click', (event) => {
 
 
 class Browse:
-    """The list with its controls, laid out when made. turned: whether the order is reversed; at: the current page number."""
+    """The list and its controls, laid out by the constructor. turned: whether the order is reversed; at: the current page number."""
 
     def __init__(self) -> None:
         with gr.Row(elem_classes="m-ask"):
@@ -58,7 +58,7 @@ class Browse:
                 self.chosen += [_dropdown(name, label) for name, label in pairs[3:]]
             with gr.Row():
                 self.contributor = gr.Textbox(label="Contributor", elem_id="m-contributor")
-                # Custom values: while another list loads, an event may still have an order of the last one, which `named_order` replaces.
+                # Custom values, since an event may have an order of the previous list while another loads; `named_order` replaces it.
                 known = list(orders(MODELS))
                 self.order = gr.Dropdown(known, value=known[0], label="Sort by", allow_custom_value=True, elem_id="m-order")
                 self.disputed = gr.Checkbox(label=_DISPUTED, elem_id="m-disputed")
@@ -71,19 +71,19 @@ class Browse:
         self.turned, self.at = gr.State(False), gr.State(1)
 
     def asked(self) -> list[Any]:
-        """The query fields, as the inputs of an event."""
+        """List the query fields, as the inputs of an event."""
         return [self.kind, self.text, *self.chosen, self.contributor, self.disputed, self.order, self.turned]
 
     def shown(self) -> list[Any]:
-        """The components an answer fills, as the outputs of an event."""
+        """List the components that an answer fills, as the outputs of an event."""
         return [self.at, self.table, self.extent, self.back, self.on]
 
     def first(self, *asked: Any) -> list[Any]:
-        """The first page of matching rows."""
+        """Return the first page of matching rows."""
         return self.page(1, *asked)
 
     def page(self, number: int, *asked: Any) -> list[Any]:
-        """Page ``number`` of the matching rows. Never raises: errors are shown in place of the list."""
+        """Return page ``number`` of the matching rows. Never raises: errors replace the list."""
         try:
             kind, query = query_of(number, *asked)
             ours = our_library()
@@ -101,7 +101,7 @@ class Browse:
         ]
 
     def choices(self, kind: Any, *chosen: Any) -> list[Any]:
-        """Updates that fill the filters with the values in the list, and how many rows have each; a choice it lacks is undone."""
+        """Return updates that fill the filters with the list's values and their numbers of rows, and reset choices that it lacks."""
         ours = stored_results.library()
         try:
             known = ours.facets(kind) if ours is not None and kind in KINDS else {}
@@ -115,12 +115,12 @@ class Browse:
         return updates
 
     def changed(self, kind: Any, *chosen: Any) -> list[Any]:
-        """Updates after the choice of another list: of its order, and of the filters."""
+        """Return updates of the order and the filters after another list was chosen."""
         known = list(orders(kind))
         return [gr.update(choices=known, value=known[0]), False, *self.choices(kind, *chosen)]
 
     def sorted(self, event: gr.EventData, *asked: Any) -> list[Any]:
-        """After a click on a column's title: its order, whether it is reversed (as by a second click), and the first page. Else nothing."""
+        """Return the order, whether it is reversed (by a second click), and the first page after a click on a column's title."""
         title = event._data.get("sort") if isinstance(event._data, dict) else None
         if not isinstance(title, str) or title not in orders(typed(asked[0])):
             return [gr.skip()] * (2 + len(self.shown()))
@@ -129,13 +129,14 @@ class Browse:
         return [title, turned, *self.first(*others, title, turned)]
 
     def wire(self) -> None:
-        """Reload the list from its first page whenever a control changes. The filters' choices load when the filters are expanded, not with
-        the page.
+        """Reload the list from its first page whenever a control changes.
+
+        The filters' choices load when the filters are expanded, not with the page.
         """
         quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
         filters = list(self.chosen)
         self.filters.expand(self.choices, [self.kind, *filters], filters, **quiet)
-        # one after the other: a value that is not among the new choices is an error
+        # The list reloads after its choices have changed, since a value that is not among the choices is an error.
         changed = self.kind.change(self.changed, [self.kind, *filters], [self.order, self.turned, *filters], **quiet)
         changed.then(self.first, self.asked(), self.shown(), **quiet)
         self.table.click(self.sorted, self.asked(), [self.order, self.turned, *self.shown()], **quiet)
@@ -150,17 +151,17 @@ class Browse:
 
 
 def orders(kind: Any) -> dict[str, tuple[str, bool]]:
-    """The orders of a list; those of the models list if ``kind`` is unknown."""
+    """Return the orders of a list, or those of the models list if ``kind`` is unknown."""
     return KINDS[kind if kind in KINDS else MODELS].orders
 
 
 def named_order(kind: str, order: Any) -> str:
-    """The order chosen; the first one if the list has none of that name: the field may still hold one of the previous list."""
+    """Return the chosen order, or the list's first one if it has no such order: the field may still hold one of the previous list."""
     return order if order in orders(kind) else next(iter(orders(kind)))
 
 
 def query_of(number: int, kind: Any, text: Any, *rest: Any) -> tuple[str, Query]:
-    """The list and the query described by the field values. Raises InvalidRequest."""
+    """Return the list and the query that the field values describe. Raises InvalidRequest."""
     *chosen, contributor, disputed, order, turned = rest
     named = typed(kind)
     if named not in KINDS:

@@ -1,4 +1,4 @@
-"""Adding and flagging labels: validation before the library is called, and the messages shown afterwards."""
+"""Adds and flags labels: validates what is typed before the library is called, and writes the messages shown afterwards."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -24,7 +24,7 @@ _ABOUT = (
 
 
 class Adding:
-    """The form for adding a label, laid out when made."""
+    """The form for adding a label, laid out by the constructor."""
 
     def __init__(self) -> None:
         with gr.Column(elem_id="m-add-label", elem_classes="m-fields m-box m-form"):
@@ -46,12 +46,12 @@ class Adding:
             self.said = gr.HTML(elem_classes="m-plain", elem_id="m-added")
 
     def fields(self) -> list[Any]:
-        """The form values, as the inputs of an event."""
+        """List the fields of the form, as the inputs of an event."""
         return [self.model, self.precision, self.evidence, self.quote]
 
 
 class Flagging:
-    """The form for flagging a label, laid out hidden when made. label: the id of the flagged label."""
+    """The form for flagging a label, laid out hidden by the constructor. label: the id of the flagged label."""
 
     def __init__(self) -> None:
         with gr.Column(visible=False, elem_id="m-flagging", elem_classes="m-fields m-box m-form") as self.box:
@@ -67,7 +67,7 @@ class Flagging:
 
 
 def who_you_are(profile: Mapping[str, Any] | None, request: gr.Request | None) -> str:
-    """The name under which this visitor's contributions appear, in HTML."""
+    """Return the name under which this visitor's contributions appear, as HTML."""
     try:
         return str(PIECES.who(identity(profile, request)))
     except InvalidRequest as error:
@@ -75,7 +75,7 @@ def who_you_are(profile: Mapping[str, Any] | None, request: gr.Request | None) -
 
 
 def flag_reasons(profile: Mapping[str, Any] | None, request: gr.Request | None) -> list[str]:
-    """The reasons for which this visitor may flag a label: a moderator may also decide about it."""
+    """Return the reasons for which this visitor may flag a label; a moderator may also decide about it."""
     try:
         moderates = identity(profile, request).moderates
     except InvalidRequest:
@@ -91,12 +91,12 @@ def add_label(who: Identity, model: str, precision: str, evidence: str, quote: s
     if not evidence.strip() and not quote.strip():
         raise InvalidRequest("A label needs evidence: a link to its source, or a quote with its source.")
     named = labelled(model)
-    ours.check_label(named, precision, evidence, who, quote=quote)  # before the request to the Hub
+    ours.check_label(named, precision, evidence, who, quote=quote)  # invalid labels cost no request to the Hub
     return ours.add_label(canonical(named), precision, evidence, who, quote=quote)
 
 
 def labelled(model: str) -> str:
-    """The typed model id, checked to be one that can be labelled. Raises InvalidRequest."""
+    """Return the typed model id if it can be labelled. Raises InvalidRequest."""
     named = model_id(model)
     if named.startswith("sample:"):
         raise InvalidRequest("Only models on the Hub can be labelled: the training precision of the built-in samples is known.")
@@ -104,7 +104,7 @@ def labelled(model: str) -> str:
 
 
 def canonical(model: str) -> str:
-    """The Hub's canonical id of a model that is not private: anybody is told it, of a gated one too.
+    """Return the Hub's canonical id of a model that is not private; the Hub tells it to anyone, even for gated models.
 
     Raises InvalidRequest, AccessDenied for a disabled model, HiddenRepository, HubError.
     """
@@ -113,5 +113,5 @@ def canonical(model: str) -> str:
 
 
 def thanks(saved: Saved[Any]) -> str:
-    """The confirmation of a stored contribution and its status, in HTML."""
+    """Return the confirmation of a stored contribution and its status, as HTML."""
     return str(PIECES.thanks(saved, "Your label is" if isinstance(saved.item, Label) else "Your flag is"))

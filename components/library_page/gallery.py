@@ -1,4 +1,4 @@
-"""Instructive results on the first page, one for each rule, newest first; built-in samples until the library has some."""
+"""Renders instructive results for the first page, one for each rule, newest first, or built-in samples if the library has none."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -14,7 +14,7 @@ from components.text.render import macros
 
 _PARTS = macros("library_page/templates/gallery.html")
 _CARDS = 6
-# Results that a rule looks at, the newest.
+# Newest results that a rule considers.
 _LOOKED_AT = 50
 _MODELS = 500
 _LATEST = 5
@@ -27,7 +27,7 @@ _SAMPLES = {
 
 
 class Card(NamedTuple):
-    """why: the rule; picture: the address of an image, empty for none."""
+    """A result in the gallery. why: the rule; picture: the address of an image, or ""."""
 
     why: str
     subject: str
@@ -37,7 +37,7 @@ class Card(NamedTuple):
 
 
 def gallery() -> str:
-    """The cards, and links to the latest results, as HTML. Computed again when the library has changed. Never raises."""
+    """Render the cards, and links to the latest results, as HTML. Cached until the library changes. Never raises."""
     ours = stored_results.library()
     try:
         stored = _stored(ours, ours.version()) if ours is not None else ""
@@ -47,21 +47,21 @@ def gallery() -> str:
 
 
 def _latest(library: Library) -> list[tuple[str, str, str, str]]:
-    """Of the latest results: the title of the analysis, the model, the address, and the day."""
-    found = _newest(library)[:_LATEST]
-    return [(addresses.layout(each.analyzer).title, each.models[0], addresses.stored(each.id), each.created[:10]) for each in found]
+    """Return the analysis, the model, the address and the day of each of the latest results."""
+    results = _newest(library)[:_LATEST]
+    return [(addresses.layout(each.analyzer).title, each.models[0], addresses.stored(each.id), each.created[:10]) for each in results]
 
 
 _Found = Iterable[Result]
 
 
 def _contradicting(library: Library) -> Iterator[Result]:
-    """Labelled otherwise than its bits suggest."""
+    """Yield results of models whose label differs from the inferred precision."""
     for row in library.models(Query(per_page=_MODELS)).rows:
         labelled, inferred = (text.partition("-")[0].replace("tf32", "fp32") for text in (row.precision, row.trained_in))
-        found = library.result_row(row.result) if labelled and inferred not in ("", "undecided", labelled) else None
-        if found is not None:
-            yield found.result
+        row_of_result = library.result_row(row.result) if labelled and inferred not in ("", "undecided", labelled) else None
+        if row_of_result is not None:
+            yield row_of_result.result
 
 
 def _newest(library: Library, **wanted: str) -> list[Result]:
@@ -70,7 +70,7 @@ def _newest(library: Library, **wanted: str) -> list[Result]:
 
 
 def _wasteful(library: Library) -> list[Result]:
-    """The largest savings first."""
+    """Return results of float32 checkpoints that could be stored in fewer bytes, the largest savings first."""
     wasted = {each: stored_bytes(library, each.id).wasted or 0 for each in _newest(library, analyzer="dtype", storage="F32")}
     return sorted(filter(wasted.get, wasted), key=lambda each: -wasted[each])
 
@@ -95,13 +95,13 @@ _kept: dict[tuple[Library, str], str] = {}
 
 
 def _stored(library: Library, version: str) -> str:
-    """At most _CARDS, each of another model; empty if there are none. Kept for one version of the library."""
+    """Render at most _CARDS cards of distinct models; "" if there are none. Cached for one version of the library."""
     if (library, version) not in _kept:
         cards: dict[str, Card] = {}
         for why, rule in _RULES.items():
-            found = next((each for each in rule(library) if each.models[0] not in cards and _report(library, each) is not None), None)
-            if found is not None and len(cards) < _CARDS:
-                cards[found.models[0]] = _card(why, found, _report(library, found))
+            result = next((each for each in rule(library) if each.models[0] not in cards and _report(library, each) is not None), None)
+            if result is not None and len(cards) < _CARDS:
+                cards[result.models[0]] = _card(why, result, _report(library, result))
         shown = str(_PARTS.gallery(cards.values(), True, _latest(library))) if cards else ""
         _kept.clear()
         _kept[library, version] = shown
@@ -112,24 +112,24 @@ def _report(library: Library, result: Result) -> Report | None:
     stored = library.result(result.id)
     try:
         return stored_results.read(result.analyzer, stored) if stored is not None else None
-    except ValueError:  # of another version of this program
+    except ValueError:  # stored by another version of Mantissa
         return None
 
 
 def _card(why: str, result: Result, report: Report | None) -> Card:
     assert report is not None
-    said = addresses.layout(report.analyzer).summary(report)
+    summary = addresses.layout(report.analyzer).summary(report)
     return Card(
-        why, " from ".join(result.models[:: len(result.models) - 1 or 1]), said, addresses.stored(result.id), f"card/{result.id}.png"
+        why, " from ".join(result.models[:: len(result.models) - 1 or 1]), summary, addresses.stored(result.id), f"card/{result.id}.png"
     )
 
 
 @cache
 def _samples() -> tuple[Card, ...]:
-    """The passports of some built-in samples; takes a second."""
+    """Make cards of some built-in samples, which takes a second."""
     cards = []
     for name, why in _SAMPLES.items():
         *_, report = analyze(DtypeRequest(model=name))
-        assert isinstance(report, Report)  # the last item of an analysis
+        assert isinstance(report, Report)  # always the last item of an analysis
         cards.append(Card(why, name, addresses.layout("dtype").summary(report), f"./{addresses.passport(name)}", ""))
     return tuple(cards)

@@ -1,4 +1,4 @@
-"""Labels in HTML: their evidence, their contributors, and all labels of one model, so that disputes can be judged by the evidence."""
+"""Renders labels: their evidence, their contributors, and all labels of one model, so that disputes can be judged by the evidence."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,38 +17,38 @@ _SHORT = 90
 
 
 def evidence(label: Label, short: bool = False) -> str:
-    """The evidence for a label: a link that shows its host, a quote, or both."""
+    """Render the evidence for a label: a link that shows its host, a quote, or both."""
     link = cited(label.evidence_link, "") if label.evidence_link else ""
     return str(PIECES.evidence(label, link, _SHORT if short else _QUOTE))
 
 
 def contributor(label: Label) -> str:
-    """The contributor of a label, and how their identity is known."""
+    """Render the contributor of a label, and how their identity is known."""
     return str(PIECES.contributor(label))
 
 
 def state(row: Any) -> str:
-    """The status of a contribution."""
+    """Render the status of a contribution."""
     return str(PIECES.state(row))
 
 
 def model_labels(library: Library, model: str) -> str:
-    """All labels of ``model``: the consensus, whether it is disputed, each label with its evidence, and replaced labels."""
-    found = library.consensus(model)
+    """Render the labels of ``model``: the consensus, whether it is disputed, each label with its evidence, and replaced labels."""
+    consensus = library.consensus(model)
     row = library.model(model)
-    name = row.model if row is not None else found.model
+    name = row.model if row is not None else consensus.model
     stored = addresses.stored(row.result) if row is not None and row.result else ""
     replaced = [each for each in library.history(model) if not each.current]
     return str(
         PIECES.model(
             name,
-            found,
+            consensus,
             f"./{addresses.passport(name)}",
             addresses.organisation(name.partition("/")[0]) if "/" in name else "",
             stored,
             addresses.family(name),
             addresses.badge(name),
-            _rows(found.labels) if found.labels else "",
+            _rows(consensus.labels) if consensus.labels else "",
             _rows(replaced) if replaced else "",
             f"{numbers.plural(len(replaced), 'label')} replaced or hidden",
         )

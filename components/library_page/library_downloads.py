@@ -1,4 +1,4 @@
-"""Downloading the library, and how large it is."""
+"""Renders the downloads of the library, and its size."""
 
 import gradio as gr
 
@@ -10,24 +10,24 @@ from components.site import stored_results
 from components.text.markup import notes
 
 _NAMES = {"parquet": "Parquet", "csv": "CSV", "jsonl": "JSON lines"}
-# The file's address is derived from the page's, so that it includes any proxy prefix.
+# The files' addresses are derived from the page's, so that they include a proxy's prefix.
 PANDAS = """() => `import pandas as pd
 labels = pd.read_parquet("${new URL('library/labels.parquet', location.href).href}")
 labels[labels.current].groupby("precision").model.nunique()`"""
 
 
 def build_downloads() -> gr.Textbox:
-    """Lay out the downloads; returns the field for the pandas snippet, which the browser fills. Call inside a page."""
+    """Lay out the downloads, and return the field for the pandas snippet, which the browser fills. Call inside a page."""
     with gr.Column(elem_id="m-take", elem_classes="m-fields m-box m-form m-share"):
         gr.HTML(str(PIECES.downloads(KINDS, _NAMES)), elem_classes="m-plain")
-        # fixed height: a field that fits its text forces a full layout while the page loads
+        # The height is fixed because a field that fits its text forces a full layout while the page loads.
         return gr.Textbox(
             label="From pandas, in three lines", interactive=False, lines=3, max_lines=3, buttons=["copy"], elem_id="m-pandas"
         )
 
 
 def counted() -> str:
-    """The size of the library, and its synchronization with the dataset on the Hub, in HTML."""
+    """Render the size of the library and its synchronization with the dataset on the Hub as HTML."""
     ours = stored_results.library()
     if ours is None:
         return failed_status("The library cannot be opened: see the log of the app.")

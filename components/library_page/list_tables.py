@@ -1,4 +1,4 @@
-"""The three lists of the library as HTML tables: models, labels, results. All contributed text is escaped here."""
+"""Renders the three lists of the library as HTML tables: models, labels, results. Escapes all contributed text."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -22,14 +22,14 @@ RISKS = {
 _THROUGH = {"": numbers.NOTHING, "native": "nothing narrower", "undecided": "undecided"}
 
 
-# How a click on a column's title sorts: the library's name of the order, and whether it is descending at first.
+# The library's name of an order, and whether a first click on the column's title sorts in descending order.
 Order = tuple[str, bool]
 
 
 class Kind(NamedTuple):
-    """A list. columns: title -> its order, None for none; more: orders without a column; first: the title of the order at first.
+    """A list of the library. columns: title -> order, or None; more: orders without a column; first: the title of the initial order.
 
-    read: reads one page; cells: the HTML cells of a row.
+    read: reads one page; cells: renders the cells of a row.
     """
 
     columns: dict[str, Order | None]
@@ -40,7 +40,7 @@ class Kind(NamedTuple):
 
     @property
     def orders(self) -> dict[str, Order]:
-        """Title -> order, the first one first."""
+        """Orders by title, the initial one first."""
         known = {title: order for title, order in self.columns.items() if order is not None} | self.more
         return {self.first: known[self.first]} | known
 
@@ -59,7 +59,7 @@ def _model(row: ModelRow) -> Sequence[str]:
 
 
 def _results_of(model: str, results: int) -> str:
-    """Links to the results of a model, and to its family if a result of parents names it."""
+    """Render links to the results of a model, and to its family if a result of parents names it."""
     links = [str(PIECES.result_link(addresses.results_of(model), numbers.count(results)))] if results else ["0"]
     ours = stored_results.library()
     if ours is not None and ours.naming("parents", model, 1):
@@ -69,14 +69,14 @@ def _results_of(model: str, results: int) -> str:
 
 def _label(row: Any) -> Sequence[str]:
     label = row.label
-    said = str(PIECES.label_precision(row, numbers.plural(row.flags, "flag") if row.flags else ""))
-    return _named(label.model), said, evidence(label, short=True), contributor(label), html(day(label.created)), state(row)
+    precision = str(PIECES.label_precision(row, numbers.plural(row.flags, "flag") if row.flags else ""))
+    return _named(label.model), precision, evidence(label, short=True), contributor(label), html(day(label.created)), state(row)
 
 
 def _result(row: ResultRow) -> Sequence[str]:
     result = row.result
     about = f"from {result.models[-1]}" if len(result.models) > 1 else ""
-    if result.analyzer == "parents":  # the most similar candidate first, and not always a parent
+    if result.analyzer == "parents":  # the first candidate is the most similar, and not always a parent
         others = len(result.models) - 2
         about = f"compared with {result.models[1]}" + (f" and {numbers.plural(others, 'other')}" if others else "")
     return (
@@ -92,7 +92,7 @@ def _result(row: ResultRow) -> Sequence[str]:
     )
 
 
-# Facts that lists of models and of results have in common.
+# Columns that lists of models and of results have in common.
 _FACTS: dict[str, Order | None] = {"Stored as": ("storage", False), "Passed through": ("passed_through", False)}
 KINDS = {
     MODELS: Kind(
@@ -123,17 +123,17 @@ KINDS = {
 
 
 def listed(kind: str, page: Any, order: str = "", descending: bool = True) -> str:
-    """A page of a list as a table, whose titles sort it, or a sentence if it is empty. order: the title of the current order."""
+    """Render a page of a list as a table, whose titles sort it, or a sentence if it is empty. order: the title of the current order."""
     parts = KINDS[kind]
     if not page.rows:
         return str(PIECES.nothing(kind))
     sorts = {title: ("descending" if descending else "ascending") if title == order else "none" for title in parts.orders}
-    # On a narrow screen, cells with these values are hidden.
+    # Cells with the values "0" and NOTHING are hidden on a narrow screen.
     return str(PIECES.table(list(parts.columns), [parts.cells(row) for row in page.rows], kind, (numbers.NOTHING, "0"), sorts))
 
 
 def extent(page: Any, per_page: int) -> str:
-    """The range of rows shown and the total, as a sentence."""
+    """Return the range of rows shown and the total, as a sentence."""
     if not page.total:
         return "Nothing found."
     first = (page.page - 1) * per_page + 1
@@ -141,21 +141,21 @@ def extent(page: Any, per_page: int) -> str:
 
 
 def through(text: str) -> str:
-    """The formats that the values of a checkpoint passed through, as lists show them. text: as the library has it."""
+    """Format the library's text of the formats that a checkpoint's values passed through."""
     return _THROUGH.get(text, text.replace("_", " "))
 
 
 def fp16(row: ModelRow | Result) -> str:
-    """Whether the weights fit fp16, and of how many that is said, if not of all."""
+    """Return whether the weights fit fp16, and how many weights the answer covers if not all."""
     return RISKS.get(row.fp16_risk, numbers.NOTHING) + (f", {row.reach}" if row.reach and row.fp16_risk in RISKS else "")
 
 
 def passed(row: ModelRow | Result) -> str:
-    """The formats that the values passed through, and of how many that is said, if not of all."""
+    """Return the formats that the values passed through, and how many values the answer covers if not all."""
     return through(row.passed_through) + (f", {row.reach}" if row.reach and row.passed_through not in ("", "undecided") else "")
 
 
 def _named(model: str) -> str:
-    """The model's name; clicking it shows its labels, or the passport of a sample, which has none."""
+    """Render the model's name as a link to its labels, or to the passport of a sample, which has no labels."""
     address = f"./{addresses.passport(model)}" if model.startswith("sample:") else addresses.labels_of(model)
     return str(PIECES.model_link(model, address))

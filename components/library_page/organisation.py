@@ -1,4 +1,4 @@
-"""A page per organisation, rendered on the server: its models in the library, their bytes, their lineage, and what could be saved."""
+"""Renders a page per organisation on the server: its models in the library, their bytes, their lineage, and possible savings."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -20,14 +20,14 @@ _NARROW = ("bf16", "fp16")
 
 
 class Stored(NamedTuple):
-    """What the newest results say of a model's files, in bytes; None where no result says it."""
+    """The bytes of a model's files according to its newest results; None if no result has the number."""
 
     size: int | None
     wasted: int | None
 
 
 class Row(NamedTuple):
-    """A model of the organisation. size: of its files; wasted: what storing its values in fewer bytes, or once, would save."""
+    """A model of the organisation. size: bytes of its files; wasted: bytes saved by storing its values in fewer bytes, or only once."""
 
     model: ModelRow
     size: int | None
@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column. key: of a row, to sort by; descending: whether a first click on its title sorts that way."""
+    """A column of the table. key: sort key of a row; descending: whether a first click on the title sorts in descending order."""
 
     title: str
     key: Callable[[Row], Any]
@@ -57,25 +57,25 @@ _FIRST = "-wasted"
 
 
 class Order(NamedTuple):
-    """The order of the rows: a key of `COLUMNS`."""
+    """The order of the rows. column: a key of `COLUMNS`."""
 
     column: str
     descending: bool
 
     @classmethod
     def of(cls, text: str) -> "Order":
-        """As an address has it: ``size``, or ``-size`` if descending; another text is the order at first."""
+        """Parse the order in an address: ``size``, or ``-size`` if descending. Any other text means the initial order."""
         name = text.removeprefix("-")
         return cls(name, text.startswith("-")) if name in COLUMNS else cls.of(_FIRST)
 
     def clicked(self, column: str) -> str:
-        """The order after a click on the title of a column: a second click reverses it."""
+        """Return the order after a click on the title of a column; a second click reverses it."""
         descending = not self.descending if column == self.column else COLUMNS[column].descending
         return f"{'-' if descending else ''}{column}"
 
 
 def organisation_page(library: Library, name: str, order: str, embedded: bool, origin: str) -> str | None:
-    """The page; None if the library has no model of this organisation. origin: the address of the app. Raises LibraryUnavailable."""
+    """Render the page; None if the library has no model of this organisation. origin: the address of the app. Raises LibraryUnavailable."""
     rows = [_row(library, model) for model in library.organisation(name)]
     if not rows:
         return None
@@ -97,27 +97,27 @@ def organisation_page(library: Library, name: str, order: str, embedded: bool, o
 
 
 def card_of(library: Library, name: str) -> tuple[str, str] | None:
-    """The title and the sentence on the picture of a link preview; None if there is no such page."""
+    """Return the title and the sentence on the picture of a link preview; None if there is no such page."""
     rows = [_row(library, model) for model in library.organisation(name)]
     return (f"The models of {rows[0].model.model.partition('/')[0]}", summary(rows)) if rows else None
 
 
 def no_models_page(name: str) -> str:
-    """The page for an organisation of which the library has nothing."""
+    """Render the page of an organisation without models in the library."""
     page = Page("No models here", "Mantissa", str(_PARTS.missing(name)))
     return page.served("", str(_PARTS.not_indexed()), navigation("../") + page.titled())
 
 
 def summary(rows: list[Row]) -> str:
-    """The totals, as a sentence or two."""
+    """Summarize the totals in a sentence or two."""
     known = [row for row in rows if row.size is not None]
-    said = f"{numbers.plural(len(rows), 'model')} in the library"
+    sentence = f"{numbers.plural(len(rows), 'model')} in the library"
     if not known:
-        return f"{said}; none of them has a passport here yet."
+        return f"{sentence}; none of them has a passport here yet."
     stored, wasted = sum(row.size or 0 for row in known), sum(row.wasted or 0 for row in known)
     of = "" if len(known) == len(rows) else f", of which {len(known):,} have a passport"
     saved = f"{size(wasted)} of that could be saved without changing a value" if wasted else "no byte of that is known to be wasted"
-    return f"{said}{of}. They store {size(stored)}; {saved}."
+    return f"{sentence}{of}. They store {size(stored)}; {saved}."
 
 
 def _row(library: Library, model: ModelRow) -> Row:
@@ -129,9 +129,9 @@ def _row(library: Library, model: ModelRow) -> Row:
 
 @lru_cache(_REMEMBERED)
 def stored_bytes(library: Library, identifier: str) -> Stored:
-    """By a stored report, which never changes, of check, or of dtype: float32 tensors whose values are all in a 16-bit format.
+    """Read the bytes of a model's files from a stored report of check or dtype, which never changes.
 
-    Not validated as a whole, which would take ten times as long.
+    A report of dtype counts float32 tensors whose values all fit a 16-bit format. Validating the whole report would take ten times as long.
     """
     try:
         report = parse_json(library.result(identifier) or b"{}")
@@ -141,7 +141,7 @@ def stored_bytes(library: Library, identifier: str) -> Stored:
             narrow = [row for row in report["tensors"] if row["dtype"] == "F32" and 1 in (row["representable"][name] for name in _NARROW)]
             wasted = sum(2 * int(row["parameters"]) for row in narrow)
         return Stored(int(report["checkpoint"]["bytes"]), wasted)
-    except (ValueError, LookupError, TypeError, AttributeError):  # of another version of this program
+    except (ValueError, LookupError, TypeError, AttributeError):  # stored by another version of Mantissa
         return Stored(None, None)
 
 

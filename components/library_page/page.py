@@ -1,4 +1,4 @@
-"""The library page: what is known about models, who contributed it, and a form for new labels."""
+"""Builds the library page: the known facts about models, their contributors, and a form for new labels."""
 
 from typing import Any
 
@@ -46,11 +46,11 @@ def build(page: gr.Blocks) -> None:
         show = request.query_params.get("show", "")
         kind = show if show in KINDS else MODELS
         start = (kind, text, *[""] * len(browse.chosen), "", False, "", False)
-        # Fields the address does not set stay unchanged: the visitor may have started typing.
+        # Fields that the address does not set stay unchanged, since the visitor may have started typing.
         asked = [_labels_of(model), model, gr.update(value=model)] if model else [gr.skip()] * 3
         if unknown := misspelt(request.query_params.multi_items(), ("model", "q", "show")):
             asked[0] = failed_status(unknown)
-        # With its order: the change of the search field reads it too, and one that the list lacks is an error.
+        # The order is set with the list, since the change of the search field reads it, and an order that the list lacks is an error.
         order = gr.update(choices=list(orders(kind)), value=next(iter(orders(kind))))
         return [
             counted(),
@@ -110,7 +110,7 @@ def build(page: gr.Blocks) -> None:
 
 
 def _labels_of(model: str) -> str:
-    """The labels of a model, empty if no model is given; errors are shown in their place."""
+    """Render the labels of a model, or an error in their place; "" if no model is given."""
     ours = stored_results.library()
     if not model.strip() or ours is None:
         return ""

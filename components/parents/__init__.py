@@ -1,1 +1,1 @@
-"""Parents on the page."""
+"""The pages of parents: form, result, figures, tables, suggestions, and the families of models."""

@@ -1,4 +1,4 @@
-"""Who a model comes from, according to a report: each parent with its weight, and whether that is proven."""
+"""Lists the ancestors that a report names: each with its weight, and whether the ancestry is proven."""
 
 from typing import NamedTuple
 
@@ -9,8 +9,8 @@ _PROVES = 0.02
 
 
 class Ancestor(NamedTuple):
-    """A candidate that the verdict names. weight: in a stack, its share of the layers. proven: by equal bits, far more than by chance; else
-    inferred.
+    """A candidate that the verdict names. weight: in a stack, the candidate's share of the layers; proven: by far more equal bits than by
+    chance, rather than inferred.
     """
 
     row: Candidate
@@ -19,7 +19,7 @@ class Ancestor(NamedTuple):
 
 
 def ancestors(report: ParentsReport) -> list[Ancestor]:
-    """The candidates that the verdict names; none of unrelated models."""
+    """List the candidates that the verdict names; none for unrelated models."""
     if report.verdict in ("unrelated", "undecided"):
         return []
     fit = report.fit

@@ -1,4 +1,4 @@
-"""The page of a model's family: its descendants and ancestors, as stored results show them. Rendered on the server, without Gradio."""
+"""Renders the page of a model's family on the server, without Gradio: its descendants and ancestors, according to stored results."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from components.site import addresses, link_previews, stored_results
 from components.text import numbers
 from components.text.render import macros
 
-_RESULTS = 200  # Results of parents that the page of a family shows, the newest: their reports are read for it.
+_RESULTS = 200  # Newest results of parents that the page of a family shows, since it reads their reports.
 _PARTS = macros("parents/templates/parents.html")
 _RESULT = macros("site/templates/result.html")
 _KINDS = {
@@ -26,7 +26,7 @@ _KINDS = {
 
 
 class Relative(NamedTuple):
-    """A row of the page. name: the relative; kind: of descent; found: the ancestor of the two; result: id and day of the stored report."""
+    """A row of the page. name: the relative; kind: of descent; result: address of the stored report; made: its day; family: address."""
 
     name: str
     kind: str
@@ -39,7 +39,7 @@ class Relative(NamedTuple):
 
 
 class Family(NamedTuple):
-    """parents, children: newest result of each; others: models that were compared with it and do not come from it."""
+    """The relatives of a model, by their newest results. others: models that were compared with it and do not come from it."""
 
     parents: list[Relative]
     children: list[Relative]
@@ -47,8 +47,8 @@ class Family(NamedTuple):
 
 
 def family_of(library: Library, model: str) -> Family:
-    """What the stored reports say about ``model``; of the newest `_RESULTS` results in which it is a candidate."""
-    found = Family([], [], [])
+    """Collect the relatives of ``model`` from its newest report, and from the newest `_RESULTS` results in which it is a candidate."""
+    family = Family([], [], [])
     seen = set[str]()
     for identifier in library.naming("parents", model, _RESULTS):
         report, made = _read(library, identifier)
@@ -57,20 +57,20 @@ def family_of(library: Library, model: str) -> Family:
         seen.add(child)
         of = next((each for each in ancestors(report) if each.row.ref.lower() == model.lower()), None)
         if of is not None:
-            found.children.append(_relative(report.checkpoint.ref, report, of, made))
+            family.children.append(_relative(report.checkpoint.ref, report, of, made))
         else:
             row = next(each for each in report.candidates if each.ref.lower() == model.lower())
-            found.others.append(_relative(report.checkpoint.ref, report, Ancestor(row, 0.0, False), made)._replace(kind="", weight=""))
+            family.others.append(_relative(report.checkpoint.ref, report, Ancestor(row, 0.0, False), made)._replace(kind="", weight=""))
     newest = stored_results.newest("parents", model)
     if isinstance(newest, ParentsReport):
         stored = library.result_row(newest.id)
         made = stored.result.created if stored is not None else ""
-        found.parents.extend(_relative(each.row.ref, newest, each, made) for each in ancestors(newest))
-    return found
+        family.parents.extend(_relative(each.row.ref, newest, each, made) for each in ancestors(newest))
+    return family
 
 
 def _read(library: Library, identifier: str) -> tuple[ParentsReport | None, str]:
-    """A stored report and its time; None if another version of Mantissa stored it."""
+    """Read a stored report and its time; None if another version of Mantissa stored it."""
     row, stored = library.result_row(identifier), library.result(identifier)
     try:
         report = stored_results.read("parents", stored) if stored is not None else None
@@ -87,7 +87,7 @@ def _relative(name: str, report: ParentsReport, of: Ancestor, made: str) -> Rela
 
 
 def family_page(library: Library, model: str, origin: str) -> str:
-    """The page about ``model``. origin: the address of the app."""
+    """Render the page about ``model``. origin: the address of the app."""
     row = library.model(model)
     return _page(library, row.model if row is not None else model, library.version(), origin)
 
@@ -98,7 +98,7 @@ def _page(library: Library, model: str, version: str, origin: str) -> str:
     home = "../" * (2 + model.count("/"))
     heading = f"Family of {model}"
     about = "Which models its weights come from, and which come from it, as the results stored here prove or infer it"
-    said = f"{numbers.plural(len(family.children), 'descendant')} and {numbers.plural(len(family.parents), 'parent')}. {about}."
+    summary = f"{numbers.plural(len(family.children), 'descendant')} and {numbers.plural(len(family.parents), 'parent')}. {about}."
     body = str(_PARTS.family(model, family, f"{about}.", home, addresses.results_of(model), len(family.children) >= _RESULTS))
-    head = link_previews.tags(link_previews.Preview(heading, said, "card/library.png"), origin) + str(_RESULT.style())
+    head = link_previews.tags(link_previews.Preview(heading, summary, "card/library.png"), origin) + str(_RESULT.style())
     return Page(heading, "Mantissa", "").served("", head, navigation(home, "Library") + Page(heading, "", body).titled())

@@ -1,4 +1,4 @@
-"""The parents form: as typed, and as a request."""
+"""Turns the parents form into a request."""
 
 from analyzers import limits
 from analyzers.parents.report import ParentsRequest
@@ -13,13 +13,13 @@ COST = Cost("quick mode, a smaller budget, fewer candidates")
 
 
 def request(form: Typed) -> ParentsRequest:
-    """The validated request; ``candidates`` names any number of checkpoints. Raises InvalidRequest with the sentence to show."""
+    """Validate what is typed as a request; ``candidates`` may name several. Raises InvalidRequest with the sentence to show."""
     model = one_model(form.get("model"), "Type or paste one model; its candidates go into the second field.")
     candidates = tuple(references(typed(form.get("candidates")), limits.CANDIDATES))
     return validated(ParentsRequest, form, model=model, candidates=candidates)
 
 
 def filled(query: Query) -> Typed:
-    """What a query fills in: each ``candidate``, or ``candidates`` as in the API, adds one."""
+    """Return the values that a query fills in: each ``candidate``, or ``candidates`` as in the API, adds one."""
     known = queried(query, ParentsRequest)
     return known | {"candidates": " ".join(known["candidates"])}

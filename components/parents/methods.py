@@ -1,4 +1,4 @@
-"""The parents section of the methods page: every definition and its limits."""
+"""Renders the parents section of the methods page: every definition and its limits."""
 
 from analyzers import limits
 from analyzers.parents.analyze import FITTED
@@ -9,6 +9,6 @@ from components.text.render import render
 
 
 def methods() -> str:
-    """The text in HTML."""
+    """Render the section as HTML."""
     values = {"fitted": FITTED, "smallest": SMALLEST, "exact": EXACT, "grid": GRID, "related": RELATED}
     return render("parents/templates/methods.html", limits=limits, **values)

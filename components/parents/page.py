@@ -1,4 +1,4 @@
-"""The parents page: a model and its candidates, and which of them its weights come from."""
+"""Defines the parents page: a model and its candidates, and which of them its weights come from."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from components.parents.result import RESULT
 from components.parents.suggestions import build_suggestions, complete
 from components.running.analysis_page import AnalysisPage
 
-# Label of each example button, and what it types.
+# Label of each example button -> the values that it fills in.
 EXAMPLES = {
     "tiny-tuned, of 3 candidates": {"model": "sample:tiny-tuned", "candidates": "sample:tiny-bf16 sample:tiny-fp32 sample:tiny-fp16-mixed"},
     "tiny-bf16-as-fp32": {"model": "sample:tiny-bf16-as-fp32", "candidates": "sample:tiny-bf16 sample:tiny-fp32"},

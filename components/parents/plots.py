@@ -1,4 +1,4 @@
-"""Figures of parents: the ancestry, and the weights per layer."""
+"""Draws the figures of parents: the ancestry, and the weights per layer."""
 
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from analyzers.parents.report import ParentsReport
 
-# Candidates in the picture; characters of a name that fit on a narrow screen.
+# Most candidates in the figure; most characters of a name on a narrow screen.
 _SHOWN, _NAME = 6, 22
 _ROW = 62
 
 
 def ancestry(report: "ParentsReport") -> "Figure":
-    """Parents and the next most similar candidates on the left, the model on the right; a line for each parent."""
+    """Draw parents and the next most similar candidates on the left, the model on the right, and a line for each parent."""
     from plotly.graph_objects import Figure
 
     rows = ancestors(report)
@@ -41,7 +41,7 @@ def ancestry(report: "ParentsReport") -> "Figure":
         hover = f"{text(row.ref)}<br>{said}<extra></extra>"
         figure.add_scatter(x=[0.04], y=[y], mode="markers", marker=marker, hovertemplate=hover)
         name = f"{text(shortened(row.ref, _NAME))}<br>{said}" if weight is not None else f"{text(shortened(row.ref, _NAME))}<br>no parent"
-        side, shift = ("bottom", 7) if y <= middle else ("top", -7)  # away from the line, which leads to the middle
+        side, shift = ("bottom", 7) if y <= middle else ("top", -7)  # away from the line, which leads towards the middle
         figure.add_annotation(x=0, y=y, text=name, showarrow=False, xanchor="left", yanchor=side, yshift=shift, align="left", font_size=11)
     figure.add_scatter(x=[0.96], y=[middle], mode="markers", marker={"size": 17, "color": COLOURS[0], "symbol": "square"}, hoverinfo="skip")
     name = text(shortened(report.checkpoint.ref, _NAME))
@@ -53,7 +53,7 @@ def ancestry(report: "ParentsReport") -> "Figure":
 
 
 def layer_map(report: "ParentsReport") -> "Figure":
-    """Of each layer the layer of a candidate whose weights it has, a colour for each candidate; what is outside the layers at -1."""
+    """Draw for each layer the candidate's layer whose weights it has, in the candidate's colour; tensors outside the layers at -1."""
     from plotly.graph_objects import Figure
 
     figure = Figure(layout=layout(340))
@@ -77,7 +77,7 @@ def layer_map(report: "ParentsReport") -> "Figure":
 
 
 def layers(report: "ParentsReport") -> "Figure":
-    """The weight of each parent in each layer with its interval; tensors outside the layers at -1."""
+    """Draw the weight of each parent in each layer with its interval; tensors outside the layers at -1."""
     from plotly.graph_objects import Figure
 
     figure = Figure(layout=layout(340))

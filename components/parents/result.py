@@ -1,4 +1,4 @@
-"""The result of parents: the headline with its tiles, and the tabs below."""
+"""Lays out the result of parents: the headline with its tiles, and the tabs below."""
 
 from functools import partial
 
@@ -37,7 +37,7 @@ ANCESTRY = (
 
 
 def headline(report: ParentsReport, links: bool = True) -> str:
-    """Head, verdict, tiles. links: include those that work only on the app's pages."""
+    """Render the head, the verdict and the tiles. links: include those that work only on the app's pages."""
     facts = (
         f"{numbers.plural(len(report.candidates), 'candidate')}; {numbers.plural(report.values_compared, 'value')} compared. "
         f"Read {numbers.size(report.bytes_read)} in {numbers.duration(report.timing.seconds)}"
@@ -62,7 +62,7 @@ def headline(report: ParentsReport, links: bool = True) -> str:
 
 
 def families(report: ParentsReport) -> list[tuple[str, str]]:
-    """The pages of the families of the public parents, and of the model."""
+    """Return name and address of the family pages of the public parents, and of the model."""
     public = {each.ref for each in report.candidates if each.public} | ({report.checkpoint.ref} if report.checkpoint.public else set())
     return [(f"Family of {ref}", addresses.family(ref)) for ref in (*report.parents, report.checkpoint.ref) if ref in public]
 

@@ -1,4 +1,4 @@
-"""Candidates from the library: public models whose tensors have the same shapes."""
+"""Suggests candidates from the library: public models whose tensors have the same shapes."""
 
 from collections.abc import Generator
 from typing import Any
@@ -30,16 +30,16 @@ _CLICKS = """element.addEventListener('click', (event) => {
 
 
 def complete(request: ParentsRequest, access: Access) -> Generator[Progress, None, ParentsRequest]:
-    """``request`` with candidates from the library, if it names none."""
+    """Add candidates from the library to ``request`` if it names none."""
     if request.candidates or stored_results.library() is None:
         return request
-    found = yield from suggested(request.model, access, request.subfolder)
-    return request.model_copy(update={"suggested": tuple(found)})
+    candidates = yield from suggested(request.model, access, request.subfolder)
+    return request.model_copy(update={"suggested": tuple(candidates)})
 
 
 def suggested(model: str, access: Access, subfolder: str | None = None) -> Generator[Progress, None, list[str]]:
-    """Up to ``limits.SUGGESTED`` models; none if ``model`` cannot be read. Its shapes are those of its passport in the library, else of
-    its headers.
+    """Return up to ``limits.SUGGESTED`` models with the shapes of ``model``; none if it cannot be read. The shapes come from its stored
+    passport, or else from its headers.
     """
     ours = stored_results.library()
     if ours is None:
@@ -50,32 +50,32 @@ def suggested(model: str, access: Access, subfolder: str | None = None) -> Gener
         shapes = "" if subfolder else ours.shapes(name)
         yield Progress(done=0, total=0, unit="bytes", note=_LOOKING)
         if not shapes:
-            # hardly any weights: only the headers count, but these can be large, and an analysis has a process of its own
+            # The least budget of weights: only the headers count. They can be large, so a separate process reads them.
             for item in analysis_process.run(DtypeRequest(model=model, subfolder=subfolder, budget=_LEAST), None, access):
                 if isinstance(item, Progress):
                     yield Progress(done=0, total=0, unit="bytes", note=_LOOKING)
                 else:
                     name, shapes = item.checkpoint.ref, fingerprint(item.model_dump_json())
         return ours.alike(shapes, name, limits.SUGGESTED)
-    except MantissaError:  # the analysis reports it
+    except MantissaError:  # the analysis reports the error
         return []
 
 
 def build_suggestions(model: gr.Dropdown, candidates: gr.Dropdown) -> None:
-    """The models of the library with the shapes of the one that the visitor named; a click adds one, or all, to ``candidates``."""
+    """Lay out the library's models with the shapes of the named model; a click adds one, or all, to ``candidates``."""
     listed = gr.HTML(elem_classes="m-plain", js_on_load=_CLICKS, elem_id="m-suggestions")
 
     @in_background
     def suggest(request: gr.Request, login: gr.OAuthToken | None, text: Any) -> Generator[str, None, None]:
         named = typed(text).strip()
-        found: list[str] = []
+        models: list[str] = []
         if named:
             slot = yield from _quietly(LOOKUPS.slot(caller.get()))
             try:
-                found = yield from _quietly(suggested(named, caller.get().access))
+                models = yield from _quietly(suggested(named, caller.get().access))
             finally:
                 slot.release()
-        yield str(_PIECES.suggestions(found))
+        yield str(_PIECES.suggestions(models))
 
     def add(event: gr.EventData, text: Any) -> str:
         chosen = event._data.get("candidates") if isinstance(event._data, dict) else None
@@ -87,7 +87,7 @@ def build_suggestions(model: gr.Dropdown, candidates: gr.Dropdown) -> None:
 
 
 def _quietly(steps: Generator[Progress, None, Any]) -> Generator[str, None, Any]:
-    """``steps`` without showing their progress."""
+    """Run ``steps``, yielding "" in place of their progress."""
     while True:
         try:
             next(steps)

@@ -1,4 +1,4 @@
-"""The map of layers, and the table of conversions that a page shows."""
+"""Renders the map of layers, and declares the table of conversions as shown on a page."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from components.text.markup import table
 
 
 def layer_map(report: ParentsReport) -> str:
-    """Layers in a row taken together, then a row for each layer."""
+    """Render a summary by runs of consecutive layers, then a row for each layer."""
     together = [(f"{run.text[:1].upper()}{run.text[1:]}",) for run in layer_runs(report.layer_map)]
     return (table(("In short",), together) if len(together) < len(report.layer_map) else "") + listed(LAYER_MAP, report)
 

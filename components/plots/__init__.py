@@ -1,1 +1,1 @@
-"""Plotly figures of reports, one module per analyzer. The style sheet sets the colours of text and grid."""
+"""Shared parts of Plotly figures. The style sheet sets the colours of text and grid."""

@@ -1,4 +1,4 @@
-"""Lines with markers and error bars, logarithmic axes with strips for values they cannot show, and square heat maps."""
+"""Draws lines with markers and error bars, logarithmic axes with strips for 0 and infinity, and square heat maps."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import plotly.graph_objects as go
 
 from components.plots.style import COLOURS, DASHES, GREY, MARKERS, layout, log_axis, text
 
-# Padding beyond the smallest and the largest value, as a factor; the range without values.
+# Padding beyond the smallest and the largest value, as a factor; range of an axis without values.
 _PADDING = 1.6
 _NO_VALUES = (1e-3, 1.0)
-# The axes of the strips of a logarithmic axis; the size of a strip and the gap next to it, as shares of the figure.
+# Value of each strip of a logarithmic axis -> the number of its axis; size of a strip and the gap next to it, as shares of the figure.
 _STRIPS = {0.0: 2, math.inf: 3}
 _STRIP, _GAP = {"x": 0.14, "y": 0.09}, 0.02
 _ROW = 24
-# Characters that fit next to the axis on a narrow screen.
+# Most characters next to the axis on a narrow screen.
 _NAME = 26
 
 
 def marked(index: int) -> dict[str, Any]:
-    """Colour, dash and marker of series ``index``. When colours repeat, dashes and markers shift by one."""
+    """Return colour, dash and marker of series ``index``. When colours repeat, dashes and markers shift by one."""
     again = index + index // len(COLOURS)
     return {"color": COLOURS[index % len(COLOURS)], "dash": DASHES[again % len(DASHES)], "symbol": MARKERS[again % len(MARKERS)]}
 
@@ -42,7 +42,7 @@ def line(
     /,
     **changes: Any,
 ) -> go.Scatter:
-    """A line with markers in style ``style``. hover: below the name, ``details`` as customdata; changes: of settings."""
+    """Make a line with markers in style ``style``. hover: text below the name, with ``details`` as customdata; changes: other settings."""
     drawn = marked(style)
     settings = {
         "mode": "lines+markers",
@@ -56,7 +56,7 @@ def line(
 
 
 def error_bars(values: Sequence[float | None], lows: Sequence[float | None], highs: Sequence[float | None], color: str) -> dict[str, Any]:
-    """Error bars from ``lows`` to ``highs``; none where one of them is None."""
+    """Return settings of error bars from ``lows`` to ``highs``; a bar with an end of None has length 0."""
 
     def apart(ends: Sequence[float | None], starts: Sequence[float | None]) -> list[float]:
         return [0.0 if end is None or start is None else max(0.0, end - start) for end, start in zip(ends, starts, strict=True)]
@@ -77,9 +77,9 @@ class Series(NamedTuple):
 def log_figure(
     height: int, letter: Literal["x", "y"], series: Sequence[Series], title: str, hover: str, mode: str, zero: str = "exact"
 ) -> go.Figure:
-    """A figure with ``series`` on the logarithmic axis ``letter``.
+    """Draw ``series`` on the logarithmic axis ``letter``.
 
-    0 and infinity have no place on it: lines break there, and the points are in strips beyond its ends, called ``zero`` and "overflow".
+    0 and infinity are not on the axis: lines break there, and the points are in strips beyond its ends, labelled ``zero`` and "overflow".
     None is not drawn.
     """
     figure = go.Figure(layout=layout(height))
@@ -117,7 +117,7 @@ def _add_strips(figure: go.Figure, letter: str, wanted: Mapping[float, str]) -> 
         figure.update_layout({f"{letter}axis{number}": axis | unmarked})
         across = {f"{letter}ref": f"{letter}{number} domain", f"{other}ref": f"{other} domain"}
         figure.add_shape(type="rect", fillcolor=GREY, opacity=0.14, line_width=0, layer="below", x0=0, x1=1, y0=0, y1=1, **across)
-    if 0.0 in wanted:  # names and title of the other axis are outside the strip
+    if 0.0 in wanted:  # move names and title of the other axis outside the strip
         figure.update_layout({f"{other}axis": {"anchor": f"{letter}2"}})
 
 
@@ -129,9 +129,9 @@ def mark_rows(
     short: Callable[[str], str] = str,
     zero: str = "exact",
 ) -> go.Figure:
-    """A row for each of ``names``, and a mark for each measure. found: measure -> row -> value >= 0 (see `log_figure`).
+    """Draw a row for each of ``names``, with a mark for each measure. found: measure -> row -> value >= 0 (see `log_figure`).
 
-    title: of the axis; zero: of the strip of zeros; formatted: a value for the hover text; short: formats a row's name for the axis.
+    title: of the axis; zero: label of the strip of zeros; formatted: formats a value for the hover text; short: a row's name for the axis.
     """
     series = []
     for measure, rows in found.items():
@@ -159,13 +159,13 @@ _MARGIN = {"l": 52, "r": 16, "t": 40, "b": 48}
 
 
 def only_value(values: Iterable[float | None], digits: int = 6) -> float | None:
-    """The value shared by all cells, to ``digits`` significant digits; None if values differ or there are none."""
+    """Return the value that all cells share to ``digits`` significant digits; None if values differ or there are none."""
     known = [value for value in values if value is not None]
     return known[0] if len({f"{value:.{digits}g}" for value in known}) == 1 else None
 
 
 def say_only(figure: go.Figure, words: str) -> None:
-    """Show ``words`` (trusted plain text) instead of the colour bar: a single value has no scale."""
+    """Show ``words`` (trusted plain text) instead of the colour bar, since a single value has no scale."""
     figure.update_traces(showscale=False)
     place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": 1, "yanchor": "bottom", "yshift": 4}
     figure.add_annotation(text=words, showarrow=False, **place)
@@ -173,12 +173,12 @@ def say_only(figure: go.Figure, words: str) -> None:
 
 
 def side_of(count: int, longest: int = _SIDE) -> int:
-    """Pixels of the side of ``count`` cells, the same whole number for each, ``longest`` in total unless they would be too small."""
+    """Return the side of ``count`` cells in pixels: a whole number per cell, and at most ``longest`` unless cells would be too small."""
     return count * max(_SMALLEST, min(_LARGEST, longest // max(1, count)))
 
 
 def square(cells: go.Heatmap, count: int) -> go.Figure:
-    """A figure of ``count`` x ``count`` square cells of whole pixels; on a narrow screen all cells shrink equally."""
+    """Draw ``count`` x ``count`` square cells of whole pixels; on a narrow screen all cells shrink equally."""
     figure = go.Figure([cells], layout(side_of(count) + _MARGIN["t"] + _MARGIN["b"]))
     figure.update_xaxes(constrain="domain")
     figure.update_yaxes(constrain="domain", constraintoward="top", scaleanchor="x", autorange="reversed", showgrid=False)

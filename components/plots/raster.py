@@ -1,4 +1,4 @@
-"""A figure as a picture, drawn by Pillow: without a browser, for previews. Bars, lines, markers and heat maps on linear and log axes."""
+"""Draws a figure with Pillow, without a browser, for previews: bars, lines, markers and heat maps on linear and log axes."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 _GRID, _TEXT, _LIMIT = "#e4e4e1", "#62656d", "#b42318"
 _MARKER, _LINE = 5, 3
 _PALETTE = 64
-_ONLY_CELL = 48  # pixels: a cell that is alone in its row or column
+_ONLY_CELL = 48  # side in pixels of a cell that is alone in its row or column
 _TICKS = 5
 
 
 class Box(NamedTuple):
-    """A part of a picture, in pixels."""
+    """A rectangle in a picture, in pixels."""
 
     left: float
     top: float
@@ -28,7 +28,7 @@ class Box(NamedTuple):
 
 
 class _Axis:
-    """One axis: where a value is between ``start`` and ``end``, in pixels."""
+    """An axis, which maps values to pixels between ``start`` and ``end``."""
 
     def __init__(self, settings: Any, values: Sequence[Any], start: float, end: float, bars: bool = False) -> None:
         self._log = settings.type == "log"
@@ -44,11 +44,11 @@ class _Axis:
         self._settings = settings
 
     def at(self, value: Any) -> float:
-        """The position of a value."""
+        """Return the position of a value."""
         return self._start + (self._scaled(value) - self.low) / (self.high - self.low) * (self._end - self._start)
 
     def ticks(self) -> Iterator[tuple[float, str]]:
-        """Positions and their labels."""
+        """Yield the position and the label of each tick."""
         if self._names:
             yield from ((self.at(name), name) for name in self._names)
         elif self._settings.tickvals is not None:
@@ -69,7 +69,7 @@ class _Axis:
 
 
 def draw(canvas: "ImageDraw", figure: "Figure", box: Box, font: Any) -> None:
-    """Draw ``figure`` into ``box``: its axes with their labels, and its traces."""
+    """Draw the axes of ``figure`` with their labels, and its traces, into ``box``."""
     traces = list(figure.data)
     inner = Box(box.left + 160, box.top + 30, box.right - 8, box.bottom - 64)
     across = _axis(figure, traces, "x", inner.left, inner.right)
@@ -90,7 +90,7 @@ def draw(canvas: "ImageDraw", figure: "Figure", box: Box, font: Any) -> None:
 
 
 def _errors(trace: Any) -> list[float]:
-    """The ends of the error bars, two for each point: above and below."""
+    """Return the ends of the error bars, two for each point: above and below."""
     if trace.type != "scatter" or trace.error_y.array is None:
         return []
     below = trace.error_y.array if trace.error_y.arrayminus is None else trace.error_y.arrayminus
@@ -112,7 +112,7 @@ def _labels(canvas: "ImageDraw", figure: "Figure", across: _Axis, down: dict[str
     beyond = -math.inf
     for x, text in across.ticks():
         width = canvas.textlength(ascii_only(text), font)
-        if x - width / 2 > beyond:  # labels that would overlap are left out
+        if x - width / 2 > beyond:  # skip labels that would overlap
             canvas.text((x, inner.bottom + 8), ascii_only(text), _TEXT, font, anchor="mt")
             beyond = x + width / 2 + 10
     titles = [figure.layout.xaxis.title.text, figure.layout.yaxis.title.text]
@@ -152,7 +152,7 @@ def _cells(canvas: "ImageDraw", trace: Any, across: _Axis, up: _Axis) -> None:
 
 
 def _edges(positions: list[float], cells: int) -> list[float]:
-    """The edges of this many cells along one axis, from their edges or their middles."""
+    """Return the edges of this many cells along one axis, from their edges or their midpoints."""
     if len(positions) > cells:
         return positions
     size = (positions[-1] - positions[0]) / (cells - 1) if cells > 1 else _ONLY_CELL
@@ -169,7 +169,7 @@ def _points(canvas: "ImageDraw", trace: Any, across: _Axis, up: _Axis) -> None:
     for x, y in [*zip(trace.x, trace.y, strict=True), (None, None)]:
         if x is not None and y is not None:
             line.append((across.at(x), up.at(y)))
-        else:  # a gap ends the line
+        else:  # a missing value ends the line
             if trace.fill == "toself" and len(line) > 2:
                 canvas.polygon(line, fill=f"{colour}55")
             if len(line) > 1 and "lines" in (trace.mode or "lines"):
@@ -181,6 +181,6 @@ def _points(canvas: "ImageDraw", trace: Any, across: _Axis, up: _Axis) -> None:
 
 
 def _colour(trace: Any) -> str:
-    """The colour of a trace, as #rrggbb."""
-    found = (trace.line.color if trace.type == "scatter" else None) or trace.marker.color
-    return found if isinstance(found, str) and found.startswith("#") and len(found) == 7 else COLOURS[0]
+    """Return the colour of a trace, as #rrggbb."""
+    colour = (trace.line.color if trace.type == "scatter" else None) or trace.marker.color
+    return colour if isinstance(colour, str) and colour.startswith("#") and len(colour) == 7 else COLOURS[0]

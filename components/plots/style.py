@@ -1,4 +1,4 @@
-"""Shared by all figures: layout, colours, legends, thresholds. The style sheet sets the colours of text, grid and limits."""
+"""Defines the layout, colours, legends and thresholds of all figures. The style sheet sets the colours of text, grid and limits."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import plotly.graph_objects as go
 
 from components.text import numbers, plain_text
 
-# Each has a contrast of at least 3:1 on the light and the dark card. Traces also differ by marker and dash.
+# Each colour has a contrast of at least 3:1 on the light and the dark card. Traces also differ by marker and dash.
 COLOURS = ("#3b6fe0", "#c8620a", "#0a8f6a", "#b8478f", "#8060d8", "#7c828d", "#0e8ea3", "#8a7a10", "#a0614f")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "solid", "dash", "dot")
 LIMIT = {"color": "#b42318", "dash": "dash", "width": 1.2}
 GREY = "#7c828d"
-# The style sheet fills annotations with the card's colour so that no line crosses a label; Plotly draws the background only if one is set.
+# The style sheet fills annotations with the card's colour, so that no line crosses a label. Plotly draws a background only if one is set.
 _LABEL = {"showarrow": False, "font": {"size": 11}, "bgcolor": "rgba(0,0,0,0.01)", "borderpad": 1}
-# Pixels from the axis to the legend, past the axis title.
+# Pixels from the axis to the legend below the axis title.
 _LEGEND = 54
 
 
 def layout(height: int) -> dict[str, object]:
-    """The layout of a figure ``height`` pixels high, without zooming or dragging."""
+    """Return the layout of a figure ``height`` pixels high, without zooming or dragging."""
     axis = {"fixedrange": True, "zeroline": False, "ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"}
     return {
         "height": height,
@@ -39,9 +39,9 @@ def layout(height: int) -> dict[str, object]:
 
 
 def log_axis(low: float, high: float) -> dict[str, object]:
-    """Settings of a logarithmic axis from 10^low to 10^high, with as many ticks as fit on a narrow screen.
+    """Return settings of a logarithmic axis from 10^low to 10^high, with as many ticks as fit on a narrow screen.
 
-    Left alone, Plotly labels up to nine ticks per decade, in two sizes: "D2" limits them to 1, 2 and 5, "~g" writes those in full.
+    By default, Plotly labels up to nine ticks per decade, in two sizes: "D2" limits them to 1, 2 and 5, "~g" writes those in full.
     """
     decades = high - low
     ticks = {"nticks": 6} if decades < 0.7 else {"dtick": "D2", "tickformat": "~g"} if decades < 2 else {"dtick": math.ceil(decades / 6)}
@@ -49,10 +49,10 @@ def log_axis(low: float, high: float) -> dict[str, object]:
 
 
 def legend(figure: go.Figure, toggle: bool = False) -> None:
-    """Add a legend below the axis if there are several traces, and make room for it. toggle: a click hides a trace, or shows it."""
+    """Add a legend and space for it below the axis if there are several traces. toggle: whether a click hides or shows a trace."""
     if (count := len(figure.data)) < 2:
         return
-    more = 28 if count < 3 else 22 * count  # on a narrow screen each entry takes its own line
+    more = 28 if count < 3 else 22 * count  # on a narrow screen each entry has its own line
     below = {"orientation": "h", "x": 0, "y": -_LEGEND / (figure.layout.height - 60), "yanchor": "top"}
     figure.update_layout(
         showlegend=True,
@@ -68,13 +68,13 @@ def label(figure: go.Figure, name: str, **place: object) -> None:
 
 
 def level(figure: go.Figure, y: float, name: str, height: float | None = None) -> None:
-    """A horizontal line at ``y`` across the figure, with its name on it. height: where the label is, if not at y (log axes)."""
+    """Draw a horizontal line at ``y`` across the figure, with its name. height: position of the label if it is not y (log axes)."""
     figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=y, y1=y, line=LIMIT, layer="below")
     label(figure, name, xref="paper", x=1, xanchor="right", y=y if height is None else height, yanchor="bottom")
 
 
 def threshold(figure: go.Figure, x: float, height: float, name: str, right: bool) -> None:
-    """A vertical line at ``x`` up to the share ``height`` of the figure, with its name at the top, on the right or left."""
+    """Draw a vertical line at ``x`` up to the share ``height`` of the figure, with its name at the top, on the right or left."""
     figure.add_shape(type="line", yref="paper", x0=x, x1=x, y0=0, y1=height, line=LIMIT)
     side, shift = ("left", 4) if right else ("right", -4)
     label(figure, name, x=x, xanchor=side, xshift=shift, yref="paper", y=height, yanchor="top")
@@ -86,5 +86,5 @@ def text(words: str) -> str:
 
 
 def exactly(share: float | None) -> str:
-    """A share for a hover text: in percent, with six digits."""
+    """Format a share for a hover text: in percent, with six digits."""
     return numbers.NOTHING if share is None else f"{100 * share:.6g}%"

@@ -1,4 +1,4 @@
-"""The precision form: as typed, as a request, as a link, and as a command."""
+"""Turns the precision form into a request, and a request into a link and a command."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ ABOUT = (
 TEXT, RANDOM = "text", forms.RANDOM
 PRETRAINED = "pretrained"
 _POLICY = ("advantages", "old_logprobs", "clip_low", "clip_high")
-# In place of old log-probabilities that were too long for a link.
+# Replaces old log-probabilities that were too long for a link.
 _NOT_LINKED = "?"
 _MOST_OWN = limits.PRECISION_VARIANTS * 500
 
 
 def request(form: Typed) -> PrecisionRequest:
-    """The validated request: ``variants`` are presets, ``own`` the visitor's, one per line. Raises InvalidRequest."""
+    """Validate what is typed as a request. variants: presets; own: the visitor's variants, one per line. Raises InvalidRequest."""
     given: dict[str, Any] = {"model": forms.one_model(form.get("model"), "One model at a time: name one."), "variants": _variants(form)}
     given |= {"random_init": form.get("random_init") == RANDOM, "text": None}
     if form.get("data") == TEXT:
@@ -31,7 +31,7 @@ def request(form: Typed) -> PrecisionRequest:
             raise InvalidRequest("Paste a text to run the model on, or choose the built-in one.")
         given["text"] = text
     given["data"] = RANDOM if form.get("data") == RANDOM else forms.data(form)
-    if form.get("loss", "ce") == "ce":  # which has no use for them
+    if form.get("loss", "ce") == "ce":  # cross-entropy has no policy settings
         given |= dict.fromkeys(_POLICY)
     else:
         given["old_logprobs"] = _old_logprobs(forms.typed(form.get("old_logprobs")))
@@ -55,7 +55,7 @@ def _variants(form: Typed) -> tuple[str, ...]:
 
 
 def _tokens(request: PrecisionRequest) -> int:
-    """fp16 may need several loss scales, and comparing takes about as long as running."""
+    """Estimate the cost of a run in tokens through the model: fp16 may need several loss scales, and comparing costs as much as running."""
     variants = len(request.variants)
     passes = 2 * variants + (1 + variants if request.pre_rounded else 1)
     return 2 * passes * request.sequences * request.sequence_length
@@ -65,7 +65,7 @@ COST = forms.Cost("fewer variants, fewer or shorter sequences, a smaller model",
 
 
 def filled(query: Query) -> Typed:
-    """What a query fills in: ``variants`` lists presets separated by commas, and each ``variant`` is one of the visitor's own."""
+    """Return the values that a query fills in: ``variants`` lists presets separated by commas, ``variant`` is one of the visitor's."""
     whole, known = dict(query), forms.queried(query, PrecisionRequest)
     if "old_logprobs" in whole:
         known["old_logprobs"] = whole["old_logprobs"] or _NOT_LINKED
@@ -81,7 +81,7 @@ def filled(query: Query) -> Typed:
 
 
 def permalink(request: PrecisionRequest) -> str:
-    """The query that asks for the same. Texts that are too long are omitted."""
+    """Return the query that makes the same request. Texts that are too long are omitted."""
     presets, own = _sorted(request)
     keys: dict[str, Query] = {}
     if request.variants != DEFAULT:
@@ -94,7 +94,7 @@ def permalink(request: PrecisionRequest) -> str:
 
 
 def command(request: PrecisionRequest) -> str:
-    """The command that makes the same analysis; a pasted text or old log-probabilities must be saved as the named file first."""
+    """Return the command for the same analysis, for which pasted text or old log-probabilities must be saved as the named file first."""
     presets, own = _sorted(request)
     words: dict[str, list[str]] = {}
     if request.variants != DEFAULT:
@@ -108,6 +108,6 @@ def command(request: PrecisionRequest) -> str:
 
 
 def _sorted(request: PrecisionRequest) -> tuple[list[str], list[str]]:
-    """Presets, and the visitor's own variants."""
+    """Separate presets from the visitor's own variants."""
     own = [text for text in request.variants if ":" in text]
     return [text for text in request.variants if ":" not in text], own

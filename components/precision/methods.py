@@ -1,4 +1,4 @@
-"""Precision variants on the methods page: every definition, its limits and its source."""
+"""Renders the precision section of the methods page: every definition, its limits and its source."""
 
 from analyzers import limits
 from analyzers.precision_variants.request import CLIP
@@ -8,6 +8,6 @@ from components.text.render import render
 
 
 def methods() -> str:
-    """The text in HTML."""
+    """Render the section as HTML."""
     presets = table(("Variant", "Settings"), PRESETS.items())
     return render("precision/templates/methods.html", limits=limits, clip=CLIP, presets=presets)

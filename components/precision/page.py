@@ -1,4 +1,4 @@
-"""The precision page: how rounding error grows through the layers of a model, for each precision variant."""
+"""Defines the precision page: how rounding error grows through the layers of a model, for each precision variant."""
 
 import time
 from typing import Any
@@ -18,7 +18,7 @@ from components.text import numbers
 
 
 class VariantMeter(Meter):
-    """Lists the runs of the model below the bar, the current one last."""
+    """A meter with a list of the runs of the model, the current one last."""
 
     def __init__(self, expected: str = "") -> None:
         super().__init__(expected)
@@ -26,7 +26,7 @@ class VariantMeter(Meter):
         self._took: dict[str, float] = {}
 
     def show(self, progress: Progress) -> str:
-        """The progress in HTML; also records finished runs when nothing is shown."""
+        """Return the progress as HTML, and record finished runs even if nothing is shown."""
         from analyzers.precision_variants import VariantProgress
 
         if isinstance(progress, VariantProgress):
@@ -34,12 +34,12 @@ class VariantMeter(Meter):
             began = self._began.setdefault(progress.variant, now)
             if progress.finished:
                 self._took[progress.variant] = now - began
-            # a note begins with a name, which must not be capitalized
+            # so that the note does not begin with the variant's name, which must not be capitalized
             progress = progress.model_copy(update={"note": f"running {progress.note}"})
         return super().show(progress)
 
     def found(self, progress: Progress) -> str:
-        """The runs, in HTML."""
+        """Return the runs as HTML."""
         return listed("", [(name, self._how_long(name), None) for name in self._began])
 
     def _how_long(self, name: str) -> str:
@@ -105,7 +105,7 @@ def _options() -> dict[str, Any]:
 _SHORT = {"sequences": "2", "sequence_length": "128"}
 _FP16 = ["bf16", "fp16", "fp16_autocast", "fp16_max_precision"]
 _INSIDE = {"variants": ["bf16", "bf16_fp32_softmax", "fp16"], "loss": "gspo", "inside": True}
-# Label of each example button, and what it types.
+# Label of each example button -> the values that it fills in.
 EXAMPLES: dict[str, dict[str, Any]] = {
     "tiny-bf16": {"model": "sample:tiny-bf16"} | _SHORT,
     "tiny-overflow, fp16": {"model": "sample:tiny-overflow", "variants": _FP16} | _SHORT,

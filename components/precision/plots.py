@@ -1,4 +1,4 @@
-"""The figures of precision variants: errors by depth, by kind of parameter and module, headroom, log-probabilities."""
+"""Draws the figures of precision variants: errors by depth, by kind of parameter and module, headroom, log-probabilities."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from components.text import numbers
 
 
 def forward(report: PrecisionReport) -> go.Figure:
-    """rms_rel of hidden states by layer, then of the logits and the loss, in percent."""
+    """Draw rms_rel of hidden states by layer, then of the logits and the loss, in percent."""
     return _errors(report, "hidden", ("logits", "loss"))
 
 
 def backward(report: PrecisionReport) -> go.Figure:
-    """rms_rel of the gradients with respect to hidden states and logits, in percent."""
+    """Draw rms_rel of the gradients with respect to hidden states and logits, in percent."""
     return _errors(report, "hidden_grad", ("logits_grad",))
 
 
 def percent(row: TensorError | ParameterKind) -> float | None:
-    """The error in percent; infinite if values are not finite."""
+    """Return the error in percent; infinite if values are not finite."""
     return math.inf if row.nonfinite else None if row.rms_rel is None else 100 * row.rms_rel
 
 
@@ -44,7 +44,7 @@ def _errors(report: PrecisionReport, kind: str, ends: tuple[str, ...]) -> go.Fig
     hover = "%{customdata[0]}<br>%{customdata[1]}%{customdata[2]}"
     figure = log_figure(360, "y", series, "relative error (rms), %", hover, "lines+markers")
     every = max(1, -(-layers // 8))
-    inside = [layer for layer in range(0, layers, every) if layers - layer >= every]  # the last would overlap the logits
+    inside = [layer for layer in range(0, layers, every) if layers - layer >= every]  # a later label would overlap that of the logits
     ticks = [-1, *inside, *range(layers, layers + len(ends))]
     named = {-1: "emb.", layers: "logits", layers + 1: "loss"}
     shown = [named.get(tick, str(tick)) for tick in ticks]
@@ -62,14 +62,14 @@ def _said(row: TensorError, layers: int) -> list[str]:
 
 # log2 of the largest finite value of each format.
 FP16, BF16 = math.log2(65504), math.log2(3.3895313892515355e38)
-# The axis is broken between the limits of fp16 and bf16: shares of the height below and above the break.
+# Shares of the height below and above the break of the axis, which lies between the limits of fp16 and bf16.
 _BELOW, _ABOVE = (0.0, 0.86), (0.93, 1.0)
-# Name of each line, and its field in the report.
+# Name of each line -> its field in the report.
 SIDES = {"values": "forward", "gradients": "backward", "weights": "weights"}
 
 
 def headroom(report: PrecisionReport) -> go.Figure:
-    """log2 of the largest |x| of each layer of the reference: activations, gradients and weights."""
+    """Draw log2 of the largest |x| of each layer of the reference: activations, gradients and weights."""
     rows, layers = report.reference.headroom, report.reference.layers
     figure = go.Figure(layout=layout(360))
     heights = [FP16]
@@ -110,36 +110,36 @@ DIFFERENCES = ("mean |d|", "max |d|", "|bias|")
 
 
 def parameters(report: PrecisionReport) -> go.Figure:
-    """A row per kind of parameter, a mark per variant: rms_rel of its gradients, in percent."""
+    """Draw rms_rel of parameters' gradients in percent: a row per kind of parameter, a mark per variant."""
     return _rows(
         {name: {row.kind: percent(row) for row in each.parameter_kinds} for name, each in report.variants.items()}, list(kinds(report))
     )
 
 
 def inside(report: PrecisionReport) -> go.Figure:
-    """A row per module within layers: the median over layers of its rms_rel, in percent."""
+    """Draw the median over layers of rms_rel of activations in percent: a row per module within layers."""
     return _modules(report, "inside")
 
 
 def inside_backward(report: PrecisionReport) -> go.Figure:
-    """The same for gradients."""
+    """Draw the median over layers of rms_rel of gradients in percent: a row per module within layers."""
     return _modules(report, "inside_grad")
 
 
 def logprobs(report: PrecisionReport) -> go.Figure:
-    """A row per variant, a mark per measure, in nats."""
+    """Draw the measures of the log-probability error in nats: a row per variant, a mark per measure."""
     rows = {name: variant.logprobs for name, variant in report.variants.items()}
     measures: tuple[dict[str, float | None], ...] = (
         {name: row.mean for name, row in rows.items()},
         {name: row.max for name, row in rows.items()},
         {name: None if row.bias is None else abs(row.bias) for name, row in rows.items()},
     )
-    found = dict(zip(DIFFERENCES, measures, strict=True))
-    return mark_rows(found, list(rows), "nats", lambda value: f"{numbers.magnitude(value)} nats", _short)
+    errors = dict(zip(DIFFERENCES, measures, strict=True))
+    return mark_rows(errors, list(rows), "nats", lambda value: f"{numbers.magnitude(value)} nats", _short)
 
 
 def _modules(report: PrecisionReport, kind: str) -> go.Figure:
-    """Layers that overflow count as infinite in the median."""
+    """Draw the median over layers of a module's rms_rel in percent, in which layers that overflow count as infinite."""
     errors: dict[str, dict[str, list[float]]] = {name: {} for name in report.variants}
     for name, variant in report.variants.items():
         for row in variant.tensors:
@@ -154,5 +154,5 @@ def _rows(errors: Mapping[str, Mapping[str, float | None]], names: Sequence[str]
 
 
 def _short(name: str) -> str:
-    """Without the usual prefix and suffix."""
+    """Remove the usual prefix and suffix of a name."""
     return name.removesuffix(".weight").removeprefix("model.")

@@ -1,4 +1,4 @@
-"""The result of precision variants: the headline with its tiles, and the tabs below."""
+"""Lays out the result of precision variants: the headline with its tiles, and the tabs below."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +21,7 @@ from components.text.markup import notes, tag
 
 
 def headline(report: PrecisionReport, links: bool = True) -> str:
-    """Model, answer, tiles. links: include those that work only on the app\'s pages."""
+    """Render the model, the answer and the tiles. links: include those that work only on the app's pages."""
     return card(
         "Precision variants",
         _head(report),
@@ -39,7 +39,7 @@ def headline(report: PrecisionReport, links: bool = True) -> str:
 
 
 def least(report: PrecisionReport) -> tuple[float, Headroom] | None:
-    """The smallest forward or weight headroom of the reference, in bits, and its layer."""
+    """Return the smallest forward or weight headroom of the reference, in bits, and its layer."""
     levels = [(bits, row) for row in report.reference.headroom for bits in (row.forward, row.weights) if bits is not None]
     return min(levels, key=lambda level: level[0], default=None)
 
@@ -105,7 +105,7 @@ def _headroom(report: PrecisionReport) -> str:
 
 
 def _errors(report: PrecisionReport, error: Callable[[Variant], float | None]) -> dict[str, float]:
-    """A measure by variant, without variants that overflow or equal the reference."""
+    """Return a measure by variant, without variants that overflow or equal the reference."""
     measured = ((name, error(variant)) for name, variant in report.variants.items() if variant.overflow is None)
     return {name: value for name, value in measured if value}
 

@@ -1,4 +1,4 @@
-"""The table of all compared tensors, which a page shows in part."""
+"""Declares the table of compared tensors, of which a page shows a part."""
 
 import heapq
 import math
@@ -12,12 +12,12 @@ from components.results.tables import Sortable
 
 
 def left_out(report: PrecisionReport) -> int:
-    """The number of rows omitted: a page shows at most `limits.REPORT_TENSORS`."""
+    """Count the rows omitted: a page shows at most `limits.REPORT_TENSORS`."""
     return max(0, sum(len(variant.tensors) for variant in report.variants.values()) - limits.REPORT_TENSORS)
 
 
 def _rows(report: PrecisionReport) -> list[Any]:
-    """All rows by variant, in the order computed; those with the largest errors if they are too many."""
+    """Return all rows by variant, in the order computed, or those with the largest errors if there are too many."""
     rows = list(TENSORS.rows(report))
     if left_out(report):
         largest = heapq.nlargest(limits.REPORT_TENSORS, range(len(rows)), key=lambda index: _size(rows[index]))

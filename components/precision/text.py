@@ -11,7 +11,7 @@ from components.text.display_names import source_name
 from components.text.plain_text import shown
 from components.text.render import Sentences
 
-# A description of each preset of `analyzers.precision_variants.variants`.
+# Descriptions of the presets in `analyzers.precision_variants.variants`.
 PRESETS = {
     "fp32": "the reference itself, as a check: all errors are 0",
     "tf32": "fp32 tensors; a GPU may compute matrix products in TF32",
@@ -39,7 +39,7 @@ _OURS = {"builtin": "the built-in text", "text": "your text", "random": "random 
 
 
 def data_name(report: PrecisionReport, pinned: bool = False) -> str:
-    """The source of the tokens, ``pinned`` with the commit of a dataset."""
+    """Name the source of the tokens. pinned: with the commit of a dataset."""
     return source_name(report.inputs.source, _OURS, report.inputs.commit if pinned else None)
 
 

@@ -11,14 +11,14 @@ from components.text.plain_text import shown
 if TYPE_CHECKING:
     import gradio as gr
 
-# A table of more columns is set in smaller type.
+# Most columns of a table in the normal type size.
 _FEW = 7
 
 
 def listed(declared: Table, report: Any, rows: Iterable[Any] | None = None, caption: str | None = None) -> str:
-    """A table as HTML; empty if it has no rows. On a narrow screen the cells of a row are stacked.
+    """Render a table as HTML; "" if it has no rows. On a narrow screen the cells of a row are stacked.
 
-    rows: those shown, by default all. caption: by default its title.
+    rows: the rows to show, by default all; caption: by default the table's title.
     """
     columns = declared.shown(report, "page")
     cells = [[column.text_of(row) for column in columns] for row in (declared.rows(report) if rows is None else rows)]
@@ -32,9 +32,9 @@ def _numeric(columns: Sequence[Column]) -> frozenset[int]:
 
 
 class Sortable:
-    """A sortable table on the page, most important columns first: about 1,100 pixels are visible on a 1280-pixel screen.
+    """A sortable table on the page. name: element id.
 
-    name: element id.
+    The most important columns come first, since about 1,100 pixels are visible on a 1280-pixel screen.
     """
 
     def __init__(self, declared: Table, name: str) -> None:
@@ -45,15 +45,15 @@ class Sortable:
         self._titles = [column.title for column in self._columns]
 
     def build(self) -> "gr.Dataframe":
-        """An empty table. Call inside a page."""
-        import gradio as gr  # imported late: the command line uses only the rows
+        """Lay out an empty table. Call inside a page."""
+        import gradio as gr  # imported late because the command line uses only the rows
 
         numeric = ", ".join(f'[data-heading="{i}"]' for i in sorted(_numeric(self._columns)))
         style = f"<style>#{self._name} th:is({numeric}) .header-content {{ justify-content: flex-end; }}</style>"
         gr.HTML(style, elem_classes="m-plain m-style")
         return gr.Dataframe(
             headers=self._titles,
-            datatype=["str" if column.text is None else "number" for column in self._columns],  # "auto" does not promise to escape text
+            datatype=["str" if column.text is None else "number" for column in self._columns],  # "auto" may not escape text
             column_widths=[f"{column.width or 44 + 7 * len(column.title)}px" for column in self._columns],
             interactive=False,
             label=self.label,
@@ -66,7 +66,7 @@ class Sortable:
         )
 
     def value(self, report: Any) -> dict[str, Any]:
-        """The table's value on the page; without a report that of an empty table."""
+        """Return the table's value on the page; without a report, that of an empty table."""
         rows = [] if report is None else list(self._declared.rows(report))
         style = ["text-align: right" if column.text is not None else "" for column in self._columns]
         return {
@@ -76,7 +76,7 @@ class Sortable:
         }
 
     def html(self, report: Any) -> str:
-        """The same rows for a document."""
+        """Render the rows for a document."""
         return table(self._titles, self._texts(self._declared.rows(report)), _numeric(self._columns))
 
     def _texts(self, rows: Iterable[Any]) -> list[list[str]]:

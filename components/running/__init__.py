@@ -1,1 +1,1 @@
-"""Running an analysis for a visitor: its progress, its limits, stopping it."""
+"""Runs analyses for visitors: queue, limits, progress, stopping."""

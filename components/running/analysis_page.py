@@ -1,4 +1,4 @@
-"""The page of an analyzer: the question, its fields, and the result."""
+"""Builds the page of an analyzer: the question, its fields, and the result."""
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from components.running.page_events import Prefilled, wire_address, wire_runs, w
 from components.running.page_runs import PageRuns, failed_status
 from components.running.progress import Meter
 
-# Fields that name what is analyzed: an invalid address changes only these.
+# Fields that name checkpoints: an invalid address changes only these.
 _SUBJECTS = ("model", "base", "tuned", "candidates")
 
 
@@ -27,12 +27,12 @@ _SUBJECTS = ("model", "base", "tuned", "candidates")
 class AnalysisPage:
     """The page of one analyzer.
 
-    name: of the analyzer. question, about: the heading, and a sentence below it. examples: label of each example's button -> what it
-    types. fields: builds them, given the labels of the examples. meter: shows the progress. key: of a query that names
-    what is analyzed. own: the key of the visitor's own text, if there is one; missing: the sentence for a link without it, because it was
-    too long. below: HTML below the form until something is asked for, above the questions of the other pages; gallery: HTML below those,
-    made for each visitor. runs: the class that runs the form. check: validates it before it is filled in.
-    complete: adds to a request what the app knows, before it is computed.
+    name: the analyzer's name. question, about: the heading, and a sentence below it. examples: label of each example's button -> what it
+    types. fields: builds the fields, given the labels of the examples. meter: shows the progress. key: the query key that names the
+    checkpoint. own: the key of the visitor's own text, if there is one; missing: the sentence for a link that omits that text, because it
+    was too long. below: HTML below the form until the first run, above the questions of the other pages; gallery: HTML below those
+    questions, made for each visitor. runs: the class that runs the form. check: validates the form before it is filled in.
+    complete: adds what the app knows to a request, before it is computed.
     """
 
     name: str
@@ -69,11 +69,11 @@ class AnalysisPage:
 
     @property
     def form(self) -> Any:
-        """The module with the form."""
+        """The analyzer's form module."""
         return ANALYZERS[self.name].component("form")
 
     def prefill(self, query: Query) -> Prefilled:
-        """What an address fills in; an address with a misspelt key fills the fields but starts nothing."""
+        """Return what an address fills in. One with a misspelt key fills the fields but starts nothing."""
         form = self.form.filled(query)
         unknown = misspelt(query, offered(ANALYZERS[self.name].request_model(), "site"))
         if not any(text for key, text in query if key in ("model", "base", "tuned")):

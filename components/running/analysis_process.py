@@ -1,7 +1,7 @@
-"""Analyses in processes of their own, so that the web process only answers requests and stays as small as it was.
+"""Runs each analysis in its own process, so that the web process only answers requests and does not grow.
 
-The standard library's fork server forks each process from one that has imported `preloaded_modules`, torch included, which takes it some
-seconds. A process analyzes one request and ends; closing the run kills it, and frees whatever it held.
+The standard library's fork server forks each process from one that has imported `preloaded_modules`, torch included, which takes it a few
+seconds. A process analyzes one request and ends; closing the run kills the process, which frees all its memory.
 """
 
 import multiprocessing
@@ -26,12 +26,12 @@ from analyzers.errors import LimitExceeded, MantissaError
 from components.running.resource_exhaustion import is_exhausted
 from components.server.log import log_unexpected
 
-# Less processor time than the web process gets where both want it.
+# Analyses yield the processor to the web process.
 _NICE = 10
 _LOOK_SECONDS = 0.3
-# Of each thread. All of it counts as memory, used or not: with the system's 8 MB a hundred reads of the Hub would exceed JOBS_MEMORY.
+# Stack of each thread. Unused stack counts as memory too: with the system's 8 MB, a hundred reads of the Hub would exceed JOBS_MEMORY.
 _STACK_BYTES = 512 << 10
-# To start a process: the end of a fork server may show only at the next one.
+# Attempts to start a process: a dead fork server may be noticed only at the next start.
 _ATTEMPTS = 3
 _TOO_MUCH_MEMORY = (
     f"The analyses that run now need more than {limits.JOBS_MEMORY:,} bytes of memory together (MANTISSA_JOBS_MEMORY), and this one most "
@@ -45,21 +45,21 @@ _reading: set["_Process"] = set()
 
 
 def start() -> None:
-    """From now on `run` uses processes. Waits until they can be forked."""
+    """Make `run` use processes from now on, after waiting until they can be forked."""
     _started.set()
     _Process(runs_model=False).close()
 
 
 def stop() -> None:
-    """From now on `run` uses this process. Runs end when they are closed."""
+    """Make `run` use this process from now on. Current runs continue until they are closed."""
     _started.clear()
 
 
 def run(request: Request, largest: int | None, access: Access) -> Generator[Any, None, None]:
-    """Analyze ``request``: yields progress, also while there is none, then the report.
+    """Analyze ``request``: yields progress, repeating the last item while nothing changes, then the report.
 
-    largest, access: see the analyzer. Without `start` (a test, a script) the analysis runs in this process. Raises what the analyzer
-    raises, and LimitExceeded for the one that needs most of the memory where all that read weights need more than JOBS_MEMORY.
+    largest, access: see the analyzer. Without `start`, as in tests and scripts, the analysis runs in this process. Raises the analyzer's
+    errors, and LimitExceeded in the largest process if all that read weights need more than JOBS_MEMORY together.
     """
     if not _started.is_set():
         yield from analysis(request, largest, access)
@@ -77,7 +77,7 @@ def analysis(request: Request, largest: int | None, access: Access) -> Generator
 
 
 def answers(request: Request, largest: int | None, access: Access) -> Iterator[Any]:
-    """`analysis` for another process: an error is the last item, because raised across processes it would lose its sentence."""
+    """Run `analysis` for another process: an error is the last item, because raised across processes it would lose its sentence."""
     try:
         yield from analysis(request, largest, access)
     except MantissaError as error:
@@ -96,7 +96,7 @@ class _Process:
     def __init__(self, runs_model: bool) -> None:
         self.runs_model = runs_model
         self._connection, theirs = _context.Pipe()
-        # A killed process deletes nothing: the weights that it copied are deleted here, or by a later run where this process is killed too.
+        # A killed process deletes nothing: its copies of weights are deleted here, or by a later run if this process is killed too.
         self._kept = ExitStack()
         folder = str(self._kept.enter_context(temporary_folder()))
         with theirs:
@@ -118,7 +118,7 @@ class _Process:
                     self._check_memory()
                 if self._connection.poll(_LOOK_SECONDS):
                     item = self._connection.recv()
-        except (EOFError, OSError):  # killed by the system, or aborted by a library, for want of memory
+        except (EOFError, OSError):  # the system killed the process, or a library aborted it, because memory ran out
             raise LimitExceeded(_TOO_MUCH_MEMORY) from None
         if isinstance(item, Exception):
             raise item
@@ -141,18 +141,18 @@ class _Process:
 
 
 def _forked(runs_model: bool) -> _Process:
-    """A new process. Raises LimitExceeded if there is none."""
+    """Start a process. Raises LimitExceeded if none can be started."""
     for _ in range(_ATTEMPTS):
-        with suppress(EOFError, OSError, psutil.NoSuchProcess):  # the fork server ended: the next process starts another
+        with suppress(EOFError, OSError, psutil.NoSuchProcess):  # the fork server died: the next attempt starts another
             return _Process(runs_model)
         time.sleep(_LOOK_SECONDS)
     raise LimitExceeded("No process can be started for this analysis at the moment: try again later.")
 
 
 def _serve(connection: Connection, runs_model: bool, folder: str) -> None:
-    """The process: answer one request, with temporary files in ``folder``. It ends without one where the other side is closed."""
+    """Answer one request in the forked process, with temporary files in ``folder``. Ends early if the web process closes the connection."""
     tempfile.tempdir = folder
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the web process, which ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the web process ends this one
     os.nice(_NICE)
     if not runs_model and sys.platform == "linux":
         import resource

@@ -1,7 +1,7 @@
-"""Generators that compute as asynchronous ones for Gradio: their steps run in threads of their own.
+"""Turns generators that compute into asynchronous ones for Gradio, with their steps in separate threads.
 
-Gradio would run the steps in the threads that also answer quick calls, and close a generator on the event loop, which then waits for the
-last read of an analysis.
+Gradio would run the steps in the threads that also answer quick calls, and close a generator on the event loop, which would then block
+until the last read of an analysis ends.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from analyzers import limits
 from components.running.queue_limits import RESTARTING, Caller, caller, is_closing
 from components.site.identity import access_of, client_of
 
-# Jobs that wait hold a thread, too: those of each kind, and those that nobody reads.
+# Waiting jobs of every kind hold a thread too, as do jobs whose results nobody reads.
 THREADS = 5 * limits.QUEUE
 _LOOK_SECONDS = 0.5
 _END = object()
@@ -27,7 +27,7 @@ _threads = ThreadPoolExecutor(THREADS, "job")
 
 
 def in_background(function: Callable[..., Generator[Any, None, None]]) -> Callable[..., AsyncIterator[Any]]:
-    """``function``, a generator whose first parameters are the request and the login, as an asynchronous generator."""
+    """Turn a generator function whose first parameters are the request and the login into an asynchronous one."""
 
     @wraps(function)
     async def steps(request: gr.Request, login: gr.OAuthToken | None, *values: Any) -> AsyncIterator[Any]:
@@ -41,7 +41,7 @@ def in_background(function: Callable[..., Generator[Any, None, None]]) -> Callab
 
 
 async def steps_in_thread(generator: Generator[Any, None, None], who: Caller) -> AsyncGenerator[Any, None]:
-    """The items of ``generator``, which runs in other threads for its caller."""
+    """Yield the items of ``generator``, which runs in other threads on behalf of ``who``."""
     work = _Work(generator, who)
     loop = asyncio.get_running_loop()
     try:
@@ -54,14 +54,14 @@ async def steps_in_thread(generator: Generator[Any, None, None], who: Caller) ->
                 return
             yield item
     finally:
-        with suppress(RuntimeError):  # no new thread can be started: one of the others will close it
+        with suppress(RuntimeError):  # no new thread can be started: an existing one will close the generator
             _threads.submit(work.close)
 
 
 class _Work:
-    """A generator that is closed in another thread than the one that may still be in its last step.
+    """A generator that may be closed by one thread while another is still in its last step.
 
-    Its steps share one context, which ends with it: that of the call, in which ZeroGPU finds whose quota to use, and its caller.
+    Its steps share a copy of the call's context, in which ZeroGPU finds whose quota to use, with the caller set.
     """
 
     def __init__(self, generator: Generator[Any, None, None], who: Caller) -> None:
@@ -71,7 +71,7 @@ class _Work:
         self._lock = threading.Lock()
 
     def step(self) -> Any:
-        """The next item, or `_END`."""
+        """Return the next item, or `_END`."""
         with self._lock:
             return self._context.run(next, self._generator, _END)
 

@@ -1,18 +1,18 @@
-"""What Gradio offers no public interface for. Nothing else in this repository touches these parts, and nothing is replaced in them.
+"""Accesses parts of Gradio that have no public interface. No other file touches them, and nothing in them is replaced.
 
 requirements.txt pins the exact version of Gradio for this file: after an upgrade, run tests/browser/test_api.py and change the pin.
 
-* `Pages.add_page`: Gradio creates a web application, and drops the one before, each time the context of a page is left: a third of the
-  time that building took.
+* `Pages.add_page`: Gradio creates a web application, and drops the previous one, each time the context of a page is left: a third of the
+  build time.
 * `Pages.process_api`: Gradio prints the traceback of any error that is not a silent `gr.Error`, and its message may quote the inputs.
-* `Components`: Gradio describes every component of every page anew for each session and for each call without one, on the event loop,
-  which took 70 ms with 758 components: 200 visitors waited a minute for a search. It does so for deep links, which the app does not offer.
-* `Pages.postprocess_data`: Gradio builds and describes every output of an event anew, also those that it leaves as they are: a run has
-  about 40, and each step of its progress changed one of them and took 0.2 s of the event loop.
-* `Pages.queue`: Gradio looks for calls to start 1,000 times a second, and for progress 100 times, which took 5 % of a core in an idle app.
-* `mounted`: launching does it, and mounting leaves it out.
-* `waiting`: Gradio limits the length of all queues together, so that one kind of job could keep every other call out.
-* `has_session`, `session_of`: Gradio answers 200 for an unknown one and then breaks off.
+* `Components`: for deep links, which this app does not offer, Gradio describes every component of every page again for each session and for
+  each call without one. That took 70 ms of the event loop with 758 components: 200 visitors waited a minute for a search.
+* `Pages.postprocess_data`: Gradio builds and describes every output of an event again, changed or not. A run has about 40 outputs, and each
+  step of its progress, which changes one, took 0.2 s of the event loop.
+* `Pages.queue`: Gradio polls for calls to start 1,000 times a second, and for progress 100 times, which took 5 % of a core in an idle app.
+* `mounted`: mounting omits settings that launching makes.
+* `waiting`: Gradio limits the total length of all queues, so that one kind of job could exclude every other call.
+* `has_session`, `session_of`: Gradio answers 200 for an unknown session or call, then aborts the response.
 """
 
 import warnings
@@ -27,18 +27,18 @@ from gradio.state_holder import SessionState
 from components.running.resource_exhaustion import EXHAUSTED, is_exhausted
 from components.server.log import log_unexpected
 
-# Between two looks. As Gradio has it on Windows, where its loop cannot wait for less.
+# Interval between two polls. Gradio has the same on Windows, where its loop cannot wait for less.
 _QUEUE_SECONDS = 0.05
 NOT_PROCESSED = "This call failed: check its values against /gradio_api/info, which describes every endpoint."
 
 
 class Components(BlocksConfig):
-    """The components of the app or, as a copy, of a session, which are not described."""
+    """The components of the app. A copy has those of a session, which need no description."""
 
     _of_session = False
 
     def config_for_block(self, _id: int, rendered_ids: list[int], block: Block, renderable: Any = None) -> dict[str, Any]:  # type: ignore[override]
-        """The description of a component; empty for a session."""
+        """Describe a component; empty for a session."""
         if self._of_session and renderable is None:
             return {}
         return super().config_for_block(_id, rendered_ids, block, renderable)
@@ -52,29 +52,29 @@ class Components(BlocksConfig):
 
 
 class Pages(gr.Blocks):
-    """Blocks whose errors all have a sentence for the caller and none of their inputs in the log, and whose sessions are quickly made."""
+    """Blocks that answer every error with a sentence, log no inputs, and create sessions quickly."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.default_config = Components(self)
-        # Else a page on a Space asks the Hub and Google for a header of its own, which the content policy blocks.
+        # With a Space's id, pages request a header from the Hub and fonts from Google, which the content policy blocks.
         self.space_id = None
 
     def add_page(self, name: str, path: str) -> None:
-        """From here on components belong to the page at this path, as in the context of `route`."""
-        # Else a form could hold the last fields of one page and the first of the next.
+        """Start the page at this path: later components belong to it, as in the context of `route`."""
+        # Otherwise one form could hold the last fields of one page and the first of the next.
         self.fill_expected_parents()  # type: ignore[no-untyped-call]
         self.pages.append((path, name, True))
         self.current_page = path
 
     def queue(self, *arguments: Any, **named: Any) -> gr.Blocks:
-        """Set up the queue, which sleeps where there is nothing to do."""
+        """Set up the queue, which sleeps while it is idle."""
         super().queue(*arguments, **named)
         self._queue.sleep_when_free = self._queue.progress_update_sleep_when_free = _QUEUE_SECONDS
         return self
 
     async def process_api(self, *arguments: Any, **named: Any) -> dict[str, Any]:
-        """Process a call. Raises gr.Error only, which Gradio then does not print."""
+        """Process a call. Raises only gr.Error that Gradio does not print."""
         try:
             return await super().process_api(*arguments, **named)
         except gr.Error as error:
@@ -87,7 +87,7 @@ class Pages(gr.Blocks):
             raise gr.Error(NOT_PROCESSED, print_exception=False) from None
 
     async def postprocess_data(self, block_fn: Any, predictions: Any, state: SessionState | None) -> list[Any]:
-        """What the browser gets: of updates by component, the others are skipped."""
+        """Return the values for the browser. If updates are given by component, all other outputs are skipped."""
         if not (isinstance(predictions, dict) and predictions and predictions.keys() <= set(block_fn.outputs)):
             return await super().postprocess_data(block_fn, predictions, state)
         changing = copy(block_fn)
@@ -98,31 +98,31 @@ class Pages(gr.Blocks):
 
 
 def mounted(app: Pages, **options: Any) -> FastAPI:
-    """A web application that serves ``app``. options: of `gr.mount_gradio_app`."""
+    """Make a web application that serves ``app``. options: passed to `gr.mount_gradio_app`."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "SSR mode is not supported")  # which was not asked for
+        warnings.filterwarnings("ignore", "SSR mode is not supported")  # a warning about an option that is not set
         outer: FastAPI = gr.mount_gradio_app(FastAPI(openapi_url=None), app, path="", **options)
     served: Any = outer.routes[-1]
-    app.app = served.app  # `close` ends its streams
-    app.app.startup_events_triggered = True  # else a visitor of /gradio_api/startup-events would start a second queue
-    app.has_launched = True  # else it does not check which files its answers name
+    app.app = served.app  # `close` ends the streams of this application
+    app.app.startup_events_triggered = True  # otherwise a request for /gradio_api/startup-events would start a second queue
+    app.has_launched = True  # otherwise Gradio does not check the paths of files in answers
     return outer
 
 
 def waiting(app: gr.Blocks, concurrency_id: str) -> int:
-    """How many calls of one kind of job are waiting."""
+    """Count the waiting calls of one kind of job."""
     queue = app._queue.event_queue_per_concurrency_id.get(concurrency_id)
     return 0 if queue is None else len(queue.queue)
 
 
 def has_session(app: gr.Blocks, session: str) -> bool:
-    """Whether this session has joined the queue."""
+    """Return whether this session has joined the queue."""
     return session in app._queue.pending_messages_per_session
 
 
 def session_of(app: gr.Blocks, event: str) -> str | None:
-    """The session of a call that was accepted and whose result was not yet read; None for any other."""
+    """Return the session of an accepted call whose result was not yet read; None for any other call."""
     queue = app._queue
-    if (found := queue.event_ids_to_events.get(event)) is not None:
-        return str(found.session_hash)
+    if (waiting_event := queue.event_ids_to_events.get(event)) is not None:
+        return str(waiting_event.session_hash)
     return next((session for session, events in queue.pending_event_ids_session.items() if event in events), None)

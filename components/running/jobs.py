@@ -1,4 +1,4 @@
-"""One analysis for a visitor, within the page's limits: of public checkpoints, and of those that the visitor's own token opens."""
+"""Runs one analysis for a visitor within the page's limits, on public checkpoints and those that the visitor's own token can read."""
 
 import re
 import time
@@ -21,7 +21,7 @@ _DASHES = re.compile(r"(?<!\S)--(?=[a-z])")
 
 
 def kind_of(analyzer: str) -> JobQueue:
-    """The queue of an analyzer's jobs."""
+    """Return the queue of an analyzer's jobs."""
     return MODELS if ANALYZERS[analyzer].runs_model else READING
 
 
@@ -29,15 +29,15 @@ def job(request: Request, started: float | None = None, again: bool = False, rej
     """Analyze ``request`` with the caller's token, if any, and no local files, within the page's limits: yields progress, then the report.
 
     A stored report is not computed again unless ``again``: it follows one item of progress in the unit `stored_results.STORED`, whose note
-    says when it was made. A computed report is stored if all it names is public. The job waits for a slot in the queue of its kind;
-    a stored report that needs no question to the Hub does not. The revisions of repositories are resolved once, before both.
+    says when it was made. A computed report is stored if everything it names is public. The job waits for a slot in the queue of its kind,
+    unless its report is stored and can be stored without asking the Hub. Revisions of repositories are resolved once, before either.
 
-    Closing it closes the analysis; with ``rejoin`` not at once, unless Stop was pressed: the same client may join it again
-    (`rejoined_runs`).
+    Closing the generator ends the analysis. With ``rejoin``, an analysis that was not stopped continues for a while, in which the same
+    client may join it again (`rejoined_runs`).
 
-    Raises LimitExceeded for an exact run of more than ``WEB_EXACT_BYTES`` (all checkpoints together), for running a model for more than
-    ``WEB_MODEL_WORK``, after ``JOB_SECONDS`` since ``started`` (`time.monotonic`, default its first step with a slot), where nobody reads
-    the results, and whatever the analyzer raises.
+    Raises LimitExceeded for an exact run of more than ``WEB_EXACT_BYTES`` (all checkpoints together), for more than ``WEB_MODEL_WORK`` of
+    running a model, after ``JOB_SECONDS`` since ``started`` (`time.monotonic`, default: when it got its slot), and if nobody reads the
+    results; and the analyzer's own errors.
     """
     who = caller.get()
     pinned = stored_results.resolve(request, ask=False)
@@ -47,8 +47,8 @@ def job(request: Request, started: float | None = None, again: bool = False, rej
             pinned = stored_results.resolve(request)
         finally:
             slot.release()
-    if not again and (found := stored_results.find_pinned(pinned)) is not None:
-        report, made = found
+    if not again and (stored := stored_results.find_pinned(pinned)) is not None:
+        report, made = stored
         yield Progress(done=1, total=1, unit=stored_results.STORED, note=made)
         yield report
         return
@@ -60,7 +60,7 @@ def job(request: Request, started: float | None = None, again: bool = False, rej
     try:
         for item in run.work:
             if isinstance(item, Report):
-                item = item.model_copy(update={"request": request})  # as asked for: the checkpoints of the report have the commits
+                item = item.model_copy(update={"request": request})  # the request as typed: the report's checkpoints have the commits
                 stored_results.store(item, who.access)
             else:
                 run.slot.check()
@@ -89,7 +89,7 @@ def _queue(request: Request) -> JobQueue:
 
 
 def _work(request: Request, access: Access) -> Generator[Any, None, None]:
-    """The analysis of ``request``, completed by the analyzer's page."""
+    """Analyze ``request`` after the analyzer's page has completed it."""
     analyzer = analyzer_of(request)
     if (complete := analyzer.component("page").PAGE.complete) is not None:
         request = yield from complete(request, access)
@@ -101,7 +101,7 @@ def _work(request: Request, access: Access) -> Generator[Any, None, None]:
 
 
 def sentence(error: Exception) -> str:
-    """The sentence that a visitor reads about ``error``; an unexpected error is logged. Options of the command line lose their dashes."""
+    """Return the sentence for visitors about ``error``, without the dashes of command-line options. Logs an unexpected error."""
     if isinstance(error, MantissaError):
         return _DASHES.sub("", str(error))
     if is_exhausted(error):

@@ -1,4 +1,4 @@
-"""Reports on open pages, in memory and nowhere else, so that their visitors can download them."""
+"""Holds the reports of open pages in memory only, so that their visitors can download them."""
 
 import threading
 import zlib
@@ -13,7 +13,7 @@ from components.running.queue_limits import Caller, caller
 from components.site import stored_results
 from components.site.identity import Client
 
-RESULTS_MEMORY = 100_000_000  # Reports on open pages are held for downloads; the oldest go first.
+RESULTS_MEMORY = 100_000_000  # Most bytes of compressed reports held for downloads; the oldest are dropped first.
 
 _lock = threading.Lock()
 _numbers = count()
@@ -21,9 +21,9 @@ _all: "WeakSet[OpenReport]" = WeakSet()
 
 
 class OpenReport:
-    """A report in the state of a session, with which it ends; earlier if newer ones need the memory (RESULTS_MEMORY).
+    """A compressed report in the state of a session. It is dropped with the session, or earlier if newer reports need the memory.
 
-    One that was read with a visitor's token is handed to that visitor only.
+    A report that was read with a visitor's token is given only to that visitor.
     """
 
     def __init__(self, report: Report, who: Caller | None = None) -> None:
@@ -42,12 +42,12 @@ class OpenReport:
                 oldest._content = b""
 
     def report(self, client: Client) -> Any:
-        """The report. Raises LimitExceeded if it is no longer held for this client."""
-        content = self._content  # another thread may take it away
+        """Return the report. Raises LimitExceeded if it is no longer held for this client."""
+        content = self._content  # another thread may drop it meanwhile
         if not content or self._owner not in (None, client.visitor):
             raise LimitExceeded(GONE)
         return stored_results.read(self._analyzer, zlib.decompress(content))
 
     def file(self, ending: str, client: Client) -> File:
-        """The file with this ending. Raises LimitExceeded as `report` does."""
+        """Return the report as the file with this extension. Raises LimitExceeded as `report` does."""
         return file_of(self.report(client), ending)

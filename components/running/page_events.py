@@ -1,4 +1,4 @@
-"""The events of a page: runs start and stop, the address fills the form, links become absolute."""
+"""Wires the events of a page: runs start and stop, the address fills the form, links become absolute."""
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,38 +16,38 @@ from components.running.progress import Meter
 from components.running.queue_limits import JobQueue
 from components.site.embed import WHOLE_CODE
 
-# After the form has been filled from the address, press the button for the visitor, unless the address was refused.
+# Presses the button for the visitor once the form has been filled from the address, unless the address was refused.
 _RUN_FROM_ADDRESS = (
     "() => {{ if (new URLSearchParams(({query})() || location.search).get('{key}') "
     "&& !document.querySelector('#m-status :is(.m-error, .m-stored)')) "
     "setTimeout(() => document.querySelector('#m-inspect')?.click(), 0) }}"
 )
 _WHOLE_LINK = "(link) => (link ? new URL(link, location.href).href : link)"
-# A page of another site that embeds this app as <gradio-app> has the query in an attribute: its own address is not this app's.
+# A page of another site that embeds this app as <gradio-app> passes the query in an attribute, since its own address belongs to that site.
 _EMBEDDED_QUERY = "() => document.querySelector('gradio-app[data-query]')?.dataset.query ?? ''"
-# The button is disabled until the form is filled: earlier it would start another request than the address describes.
+# The button is disabled until the form is filled, or it could start a different request than the address describes.
 _FILLING = (
     "() => {{ const query = ({query})(); "
     "document.body.classList.toggle('m-filling', new URLSearchParams(query || location.search).has('{key}')); return query }}"
 )
 _FILLED = "() => document.body.classList.remove('m-filling')"
-# A run that the visitor stops may fail like one for which the queue has no room, and may do so after the next has begun. The page knows
-# when Stop and when a start were pressed.
+# A stopped run may fail in the same way as one that the full queue refuses, even after the next run has begun. The page tells them apart
+# by when Stop and a start button were pressed.
 _FULL, _STOPPED, _PREVIOUS = "full", "stopped", "previous"
 _WHY = (
     "(why, ...shown) => { const { stopped = 0, started = 0 } = document.body.dataset; "
     f"return [+stopped > +started ? '{_STOPPED}' : Date.now() - stopped < 5000 ? '{_PREVIOUS}' : '{_FULL}', ...shown] }}"
 )
 _QUERY_KEYS = 1_000
-# Drawn at the same time: each takes up to a second of a core, and several times its size in memory.
+# Files drawn concurrently: each takes up to a second of a core, and several times its size in memory.
 _FILES = 2
-# The server keeps no file that could be asked for: the bytes came with the answer to the click.
+# The bytes arrive with the answer to the click, so the server stores no file that others could request.
 _SAVE = (
     "({name, type, content}) => { const bytes = Uint8Array.from(atob(content), (each) => each.charCodeAt(0)); "
     "const link = document.createElement('a'); link.href = URL.createObjectURL(new Blob([bytes], {type})); link.download = name; "
     "link.click(); setTimeout(() => URL.revokeObjectURL(link.href), 60000); return null }"
 )
-# A form may be longer than the screen: scroll to the outcome. Inside a frame the page around it must not scroll.
+# Scrolls to the outcome, since a form may be longer than the screen. In a frame, the surrounding page must not scroll.
 _SHOW = (
     "() => { const status = document.querySelector('#m-status'); "
     "if (window.top === window && status?.getBoundingClientRect().bottom > innerHeight - 100) status.scrollIntoView({block: 'nearest', "
@@ -56,7 +56,7 @@ _SHOW = (
 
 
 class Prefilled(NamedTuple):
-    """What an address fills in. status: None leaves it as it is; only: names of the fields to fill, by default all."""
+    """The values that an address fills in. status: None leaves the status unchanged; only: names of the fields to fill, by default all."""
 
     form: Typed
     status: str | None
@@ -64,9 +64,9 @@ class Prefilled(NamedTuple):
 
 
 def wire_runs(runs: PageRuns, fields: Fields, examples: Sequence[Typed], kind: JobQueue) -> Any:
-    """The button and the examples start a run of what is typed, Stop stops it.
+    """Let the button and the examples start a run of what is typed, and Stop end it.
 
-    examples: what each of their buttons types first. kind: the queue of the jobs. Returns the event after Stop, for further handlers.
+    examples: what each example's button types first. kind: the queue of the jobs. Returns the event after Stop, for further handlers.
     """
     widgets = set(fields.widgets.values())
 
@@ -101,7 +101,7 @@ def wire_runs(runs: PageRuns, fields: Fields, examples: Sequence[Typed], kind: J
         done.success(None, js=_SHOW, **QUIET)
         done.failure(ended_early, [reason, runs.status, *runs.state()], everything, js=_WHY, queue=False, **QUIET)
         started.append(done)
-    # an event that cancels others gets no inputs: the next one shows what was reached
+    # an event that cancels others gets no inputs, so the next event shows how far the run was
     controls = runs.controls
     halted = controls.stop.click(lambda: controls.busy(False), outputs=controls.components(), cancels=started, queue=False, **QUIET)
 
@@ -113,7 +113,7 @@ def wire_runs(runs: PageRuns, fields: Fields, examples: Sequence[Typed], kind: J
 
 
 def wire_address(page: gr.Blocks, key: str, prefill: Callable[[Query], Prefilled], fields: Fields, runs: PageRuns) -> None:
-    """When the page is opened, the address fills ``fields`` and the status.
+    """Let the address fill ``fields`` and the status when the page is opened.
 
     If ``key`` is in the address and nothing is refused, the result is shown if the request names its commits and is stored; otherwise a
     run starts.
@@ -133,7 +133,7 @@ def wire_address(page: gr.Blocks, key: str, prefill: Callable[[Query], Prefilled
 
 
 def _pairs(query: str) -> Query:
-    """The keys and values of a query string; none if there are too many."""
+    """Parse a query string into keys and values; none if there are too many."""
     try:
         return parse_qsl(query.removeprefix("?"), keep_blank_values=True, max_num_fields=_QUERY_KEYS)
     except ValueError:
@@ -141,7 +141,7 @@ def _pairs(query: str) -> Query:
 
 
 def wire_shares(shares: Sequence[Share]) -> None:
-    """Make links, summaries and embed codes absolute, with the address of this page, and let the buttons save files."""
+    """Let the browser make links, summaries and embed codes absolute with the address of this page, and buttons save files."""
     for share in shares:
         presses = [button.click for button in share.buttons.values()]
         taken = gr.on(presses, share.taken, share.source, share.file, concurrency_limit=_FILES, concurrency_id="files", **QUIET)

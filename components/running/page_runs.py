@@ -1,4 +1,4 @@
-"""The runs of a page: one analysis is started, followed, stopped, and its result shown."""
+"""Runs one analysis on a page at a time: starts it, shows its progress and its result, stops it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -34,7 +34,7 @@ _PIECES = macros("running/templates/status.html")
 class PageRuns:
     """The runs of one page: update ``status``, the result and ``controls``. Lays out the result.
 
-    meter: shows the progress. request: makes the request of what is typed, or raises MantissaError with the sentence to show.
+    meter: shows the progress. request: makes the request from what is typed, or raises MantissaError with the sentence to show.
 
     The last item of a run shows the result and releases the controls in one update: a further update that leaves a plot or a table
     unchanged would be applied to its value by Gradio's page, and destroy it.
@@ -50,19 +50,19 @@ class PageRuns:
         self.result = build_result(layout)
 
     def state(self) -> list[Any]:
-        """Session state for `stopped`, as the inputs of an event."""
+        """List the session state that `stopped` needs, as the inputs of an event."""
         return []
 
     def outputs(self) -> list[Any]:
-        """Everything that a run may update."""
+        """List all components that a run may update."""
         return [*self.controls.components(), self.status, *self.result.components()]
 
     def shares(self) -> list[Share]:
-        """The fields with links and embed codes."""
+        """List the fields with links and embed codes."""
         return [self.result.share]
 
     def wire(self, halted: Any) -> None:
-        """Further events of the page. halted: the event after Stop."""
+        """Wire further events of the page. halted: the event after Stop."""
 
     def begin(self) -> Updates:
         """Show the wait for the first progress only."""
@@ -73,13 +73,13 @@ class PageRuns:
         return {**self.cleared(failed_status("Too many analyses are waiting already; try again later.")), **self.controls.busy(False)}
 
     def cleared(self, said: str) -> Updates:
-        """Updates that hide the result and show one status."""
+        """Return updates that hide the result and show one status."""
         return {self.status: said, **self.result.hide()}
 
     def run(self, form: Typed, again: bool = False) -> Iterator[Updates]:
         """Run the request of ``form``. Never raises: an error is shown in place of the result.
 
-        again: compute also where a result is stored.
+        again: compute even if a result is stored.
         """
         try:
             yield from self.work(form, again)
@@ -87,12 +87,12 @@ class PageRuns:
             yield {self.status: error_status(error, partial(self.request, form)), **self.result.hide(), **self.controls.busy(False)}
 
     def work(self, form: Typed, again: bool) -> Iterator[Updates]:
-        """The progress and the result. Raises what the analysis raises."""
+        """Yield updates for the progress and the result. Raises the errors of the analysis."""
         made = ""
         request = self.request(form)
         expected = duration_estimate.expected_duration(request)
         meter = self.meter(expected)
-        # who reloads the page in the middle of the run asks for the same
+        # so that reloading the page during the run makes the same request
         yield {self.status: meter.waiting(addresses.as_requested(request), expected)}
         for item in job(request, again=again, rejoin=True):
             if not isinstance(item, Progress):
@@ -103,42 +103,42 @@ class PageRuns:
                 yield {self.status: said}
 
     def show(self, report: Any, made: str) -> Updates:
-        """Updates that show ``report``. made: when it was stored, empty if it was computed now."""
+        """Return updates that show ``report``. made: when it was stored, "" if it was computed now."""
         free = {**self.controls.busy(False), self.controls.again: gr.update(visible=bool(made))}
         return {self.status: finished_status(report, made), **self.result.show(report, OpenReport(report)), **free}
 
     def show_stored(self, form: Typed) -> Updates:
-        """Updates that show the stored result of a request that names its commits, if there is one. Never waits, never raises."""
+        """Return updates that show the stored result of a request that names its commits, if there is one. Never waits or raises."""
         try:
-            found = stored_results.find(self.request(form), ask=False)
-            return self.show(*found) if found is not None else {}
-        except Exception as error:  # the run that follows reports it
+            stored = stored_results.find(self.request(form), ask=False)
+            return self.show(*stored) if stored is not None else {}
+        except Exception as error:  # the run that follows reports the error
             if not isinstance(error, MantissaError):
                 log_unexpected(error)
             return {}
 
     def stopped(self) -> Updates:
-        """The status after Stop."""
+        """Return updates that show the status after Stop."""
         return {self.status: status("Stopped. No results were saved."), **self.controls.busy(False)}
 
 
 def status(message: str, address: str = "") -> str:
-    """A status in place of the result, HTML. address: of the page that shows the same, if there is one."""
+    """Return the HTML of a status that replaces the result. address: the page with the same result, if there is one."""
     return str(_PIECES.status(message, address))
 
 
 def finished_status(report: Report, made: str) -> str:
-    """The status next to a result, HTML. made: when it was stored, empty if it was computed now."""
+    """Return the HTML of the status next to a result. made: when it was stored, "" if it was computed now."""
     closed = [facts.ref for facts in stored_results.checkpoints(report) if not facts.public]
     return str(_PIECES.done(addresses.recompute(report), report.summary, day(made) if made else "", addresses.stored(report.id), closed))
 
 
 def error_status(error: Exception, request: Callable[[], Request]) -> str:
-    """An error of a run of ``request()``, HTML, with links to what can be done about it: the login, which returns here; a smaller run
-    or, if there is none, the command.
+    """Return the HTML of an error of a run of ``request()``, with a link to what helps: the login, which returns to this page, or a smaller
+    run. Without a smaller run it names the command.
     """
     steps: dict[str, str] = {}
-    said = sentence(error)
+    message = sentence(error)
     asks_to_log_in = isinstance(error, (AccessDenied, HiddenRepository)) and caller.get().access.token is None
     if asks_to_log_in or isinstance(error, TokenRefused):
         steps["Log in with Hugging Face"] = login_page(addresses.as_requested(request()))
@@ -146,10 +146,10 @@ def error_status(error: Exception, request: Callable[[], Request]) -> str:
         if (less := smaller(request())) is not None:
             steps["Try a smaller run"] = addresses.as_requested(less)
         else:
-            said = f"{said} The command: {addresses.command(request())}"
-    return failed_status(said, steps)
+            message = f"{message} The command: {addresses.command(request())}"
+    return failed_status(message, steps)
 
 
 def failed_status(message: str, steps: Mapping[str, str] = MappingProxyType({})) -> str:
-    """An error in place of the result, HTML. steps: text and address of links to what can be done about it; without address left out."""
+    """Return the HTML of an error that replaces the result. steps: text -> address of links to what helps; without address, omitted."""
     return str(_PIECES.failed(message, steps))

@@ -1,6 +1,6 @@
-"""What the fork server imports, so that the processes of analyses start with it: all analyzers, torch, and compiled loops.
+"""Modules that the fork server imports once for all processes of analyses: the analyzers, torch, and compiled loops.
 
-None of it starts threads of torch's, which a forked process would lack.
+No import starts torch's threads, which a forked process would lack.
 """
 
 from analyzers import ANALYZERS

@@ -1,4 +1,4 @@
-"""Progress on the page: what is being done, how far it is, how long it still takes."""
+"""Shows progress on the page: the current step, how far it is, and the remaining time."""
 
 import time
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ from components.text import numbers
 from components.text.render import macros, render
 
 _EVERY_SECONDS = 0.15
-# Seconds before an estimate is shown: earlier ones are erratic.
+# Seconds before the remaining time is shown, since earlier estimates are erratic.
 _SETTLED_SECONDS = 1.0
 
 
 class Meter:
-    """Renders progress as HTML, at a rate that looks live and does not flood a slow connection."""
+    """A renderer of progress as HTML, at a rate that looks live without flooding a slow connection."""
 
     def __init__(self, expected: str = "") -> None:
-        """expected: how long the run will take, as a phrase, until it can be told from what is done."""
+        """Show ``expected``, a phrase for the duration of the run, until the progress allows an estimate."""
         self._expected = expected
         self._started = time.monotonic()
         self._unit = ""
@@ -25,20 +25,20 @@ class Meter:
 
     @staticmethod
     def waiting(address: str = "", expected: str = "") -> str:
-        """The HTML until the first progress arrives, also while the job waits in the queue. address: of the page that asks for the same."""
+        """Return the HTML until the first progress, also while the job is queued. address: the page that makes the same request."""
         return _card("Starting", expected, None, address=address)
 
     @staticmethod
     def is_progress(html: str | None) -> bool:
-        """Whether ``html`` shows progress rather than an outcome."""
+        """Return whether ``html`` shows progress rather than an outcome."""
         return "<progress" in (html or "")
 
     def show(self, progress: Progress) -> str:
-        """The HTML for ``progress``; empty shortly after the last one."""
+        """Return the HTML for ``progress``; "" if it follows the last one too soon."""
         now = time.monotonic()
-        if progress.unit != self._unit:  # the phases of an analysis differ in speed: estimate each on its own
+        if progress.unit != self._unit:  # phases of an analysis differ in speed, so each has its own estimate
             self._unit, self._counting, self._shown = progress.unit, False, 0.0
-        if not self._counting:  # what cannot be counted, such as loading, says nothing about the rest
+        if not self._counting:  # a step that cannot be counted, such as loading, says nothing about the rest
             self._started, self._first = now, _share(progress) or 0.0
         self._counting = progress.total > 0
         if now - self._shown < _EVERY_SECONDS:
@@ -48,7 +48,7 @@ class Meter:
         return _card(progress.note or "Reading", how_far, _share(progress), self.found(progress))
 
     def found(self, progress: Progress) -> str:
-        """Preliminary findings as HTML below the bar; none unless an analyzer's own meter has some."""
+        """Return preliminary findings as HTML below the bar. Analyzers override this; by default there are none."""
         return ""
 
     def _how_far(self, progress: Progress, seconds: float) -> str:
@@ -64,7 +64,7 @@ class Meter:
 
 
 def listed(title: str, rows: Sequence[tuple[str, str, float | None]], kind: str = "m-ran") -> str:
-    """A list below the bar, as HTML: names and values, with a bar for each share. Empty if there are no rows."""
+    """Return the HTML of a list below the bar: names and values, with a bar for each share. "" if there are no rows."""
     return str(macros("running/templates/status.html").list(title, rows, kind))
 
 

@@ -1,7 +1,7 @@
 """Queue limits per kind of job, and each client's share of them.
 
-A job runs once it has a slot. A call whose results nobody reads gets none, and ends after `limits.READER_SECONDS`; so calls that were sent
-and forgotten keep nobody waiting. Gradio's own queue only passes calls on: it counts all kinds together and knows no clients.
+A job runs once it has a slot. A call whose results nobody reads gets none, and ends after `limits.READER_SECONDS`, so abandoned calls delay
+nobody. Gradio's own queue only passes calls on: it counts all kinds together and does not distinguish clients.
 """
 
 import threading
@@ -21,11 +21,11 @@ from analyzers.errors import LimitExceeded
 from components.running.gradio_internals import waiting
 from components.site.identity import Client
 
-# Of limits.QUEUE: calls of one endpoint that are answered at once; all calls together, which are held in memory; unread calls.
+# Multiples of limits.QUEUE: waiting calls of one quick endpoint; of all endpoints together, which are held in memory; unread calls.
 _QUICK, _ALL, _UNREAD = 4, 16, 2
-# Of limits.JOBS: calls of one quick endpoint that run at once. Gradio starts the next ones 20 times a second, so it must be several.
+# Multiple of limits.JOBS: concurrent calls of one quick endpoint. Several, since Gradio starts calls only 20 times a second.
 _AT_ONCE = 4
-# A visitor's share: of the waiting jobs, and of the slots. An address may have twice as many waiting, and all slots but one.
+# A visitor may have a quarter of the waiting jobs and half of the slots; an address, twice as many waiting and all slots but one.
 _SHARE_WAITING, _SHARE_RUNNING = 4, 2
 _POLL_SECONDS = 1.0
 
@@ -34,7 +34,7 @@ UNREAD = "Stopped: nobody was reading the results of this analysis."
 
 
 class Caller(NamedTuple):
-    """Who waits for a job. session: of the stream that delivers the results; access: what may be read for them, for this job only."""
+    """The caller that waits for a job. session: of the stream with the results; access: what may be read for this job only."""
 
     client: Client
     session: str
@@ -61,7 +61,7 @@ class Slot:
         self.dropped = False
 
     def is_read(self) -> bool:
-        """Whether somebody is reading the results."""
+        """Return whether a client is reading the results."""
         return self.who == LOCAL or _streams[self.who.session] > 0
 
     def check(self) -> None:
@@ -83,7 +83,7 @@ class Slot:
 
 
 class JobQueue:
-    """The jobs of one kind. name: Gradio's concurrency id; limit: how many run at once. Safe to use from several threads."""
+    """The jobs of one kind. name: Gradio's concurrency id; limit: most that run at once. Thread-safe."""
 
     def __init__(self, name: str, limit: int) -> None:
         self.name = name
@@ -92,7 +92,7 @@ class JobQueue:
         self._accepted: deque[tuple[float, Client]] = deque(maxlen=4 * limits.QUEUE)
 
     def accepts(self, client: Client) -> bool:
-        """Whether another job of this client may wait. It counts for a second, and then while somebody reads its results."""
+        """Return whether another job of this client may wait. It counts for a second, and then while its results are read."""
         now, share = time.monotonic(), max(1, limits.QUEUE // _SHARE_WAITING)
         with _changed:
             waiting = [slot.who.client for slot in self.slots if not slot.running and slot.is_read()]
@@ -107,7 +107,7 @@ class JobQueue:
         return accepted
 
     def slot(self, who: Caller) -> Generator[Progress, None, Slot]:
-        """Yield progress until it is this job's turn, and return its slot, to be released. Raises what `Slot.check` raises."""
+        """Yield progress until it is this job's turn, and return its slot, to be released. Raises LimitExceeded as `Slot.check` does."""
         slot = Slot(self, who)
         with _changed:
             self.slots.append(slot)
@@ -129,7 +129,7 @@ class JobQueue:
             return slot.running
 
     def _next(self) -> Slot | None:
-        """The job that may start now: of the client that runs the fewest, the first that came."""
+        """Return the job that may start now: the oldest of the client with the fewest running jobs."""
         running = Counter(slot.who.client for slot in self.slots if slot.running)
         if running.total() >= self.limit:
             return None
@@ -143,7 +143,7 @@ class JobQueue:
         return min(waiting, key=lambda slot: running[slot.who.client], default=None)
 
     def _drop_unread(self, client: Client) -> None:
-        """End the oldest unread jobs beyond the share of their client, and beyond what all together may have."""
+        """End the oldest unread jobs beyond their client's share and beyond the total limit."""
         unread = [slot for slot in self.slots if not slot.running and not slot.dropped and not slot.is_read()]
         own = [slot for slot in unread if slot.who.client == client]
         for slot in {*own[: -max(1, limits.QUEUE // _SHARE_WAITING)], *unread[: -_UNREAD * limits.QUEUE]}:
@@ -154,14 +154,14 @@ class JobQueue:
 READING = JobQueue("analysis", limits.JOBS)
 MODELS = JobQueue("model", limits.MODEL_JOBS)
 SAMPLES = JobQueue("sample", max(2, limits.JOBS // 2))
-# Questions to the Hub about stored results: quick, but the Hub may be slow.
+# Requests to the Hub that find stored results: quick, unless the Hub is slow.
 LOOKUPS = JobQueue("lookup", 4 * limits.JOBS)
 _QUEUES = {queue.name: queue for queue in (READING, MODELS, SAMPLES, LOOKUPS)}
 
 
 @contextmanager
 def reading(session: str) -> Iterator[None]:
-    """While somebody reads the results of a session."""
+    """Count a client as reading the results of a session inside the context."""
     with _changed:
         _streams[session] += 1
         _changed.notify_all()
@@ -175,7 +175,7 @@ def reading(session: str) -> Iterator[None]:
 
 
 def is_closing() -> bool:
-    """Whether the app is shutting down."""
+    """Return whether the app is shutting down."""
     return bool(_closing)
 
 
@@ -188,7 +188,7 @@ def end_jobs(seconds: float) -> bool:
 
 
 def accepts(app: gr.Blocks, endpoint: int, client: Client) -> bool:
-    """Whether a client may make another call of this endpoint (its index in ``app.fns``)."""
+    """Return whether a client may make another call of this endpoint (its index in ``app.fns``)."""
     kind = app.fns[endpoint].concurrency_id
     if (queue := _QUEUES.get(kind)) is not None:
         return queue.accepts(client)
@@ -196,5 +196,5 @@ def accepts(app: gr.Blocks, endpoint: int, client: Client) -> bool:
 
 
 def limit_queue(app: gr.Blocks) -> None:
-    """Set how many calls of each kind run at once unless they say otherwise, and how many may wait in all. No call skips the queue."""
+    """Set Gradio's default concurrency of endpoints and its total queue length. No call skips the queue."""
     app.queue(max_size=_ALL * limits.QUEUE, default_concurrency_limit=_AT_ONCE * limits.JOBS, api_open=False)

@@ -1,4 +1,4 @@
-"""Runs whose reader has gone, kept for a moment: who reloads the page in the middle of a run joins it again."""
+"""Keeps runs whose reader has left for a moment, so that a visitor who reloads the page joins the run again."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ _LOOK_SECONDS = 0.5
 
 
 class Run(NamedTuple):
-    """An analysis in its slot. started: `time.monotonic`."""
+    """A running analysis and its slot. started: `time.monotonic`."""
 
     slot: Slot
     work: Generator[Any, None, None]
@@ -27,16 +27,16 @@ class Run(NamedTuple):
         self.slot.release()
 
 
-# A run that reads with a token is joined with the same token only.
+# A run that reads with a token can be joined only with the same token.
 _Token = str | bool | None
 _lock = threading.Lock()
 _kept: dict[tuple[Client, _Token, Request], Run] = {}
-# Sessions in which Stop was pressed: its event may arrive before or after the run is closed.
+# Sessions in which Stop was pressed: the event may arrive before or after the run is closed.
 _stopped: deque[str] = deque(maxlen=limits.SESSIONS)
 
 
 def keep(request: Request, run: Run) -> None:
-    """Keep an unfinished run of ``request`` for READER_SECONDS, in which the same client may `join` it; end it at once after `stop`."""
+    """Keep an unfinished run of ``request`` for READER_SECONDS, so that the same client may `join` it. After `stop`, end it at once."""
     who = run.slot.who
     key = who.client, who.access.token, request
     with _lock:
@@ -50,7 +50,7 @@ def keep(request: Request, run: Run) -> None:
 
 
 def join(request: Request, who: Caller) -> Run | None:
-    """The unfinished run of the same client and request, which is now read by ``who``; None if there is none."""
+    """Return the unfinished run of the same client and request, with ``who`` as its reader from now on; None if there is none."""
     with _lock:
         if who.session in _stopped:
             _stopped.remove(who.session)
@@ -61,7 +61,7 @@ def join(request: Request, who: Caller) -> Run | None:
 
 
 def stop(session: str) -> None:
-    """End the run that this session has left or is about to leave."""
+    """End the run that this session has left, or will leave next."""
     with _lock:
         _stopped.append(session)
         left = [key for key, run in _kept.items() if run.slot.who.session == session]

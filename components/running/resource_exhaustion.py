@@ -1,4 +1,4 @@
-"""The system has no memory, processes or threads left: not a fault of the request, and over in a while."""
+"""Recognizes errors from a system without free memory, processes or threads, which are temporary and not the request's fault."""
 
 import errno
 
@@ -6,7 +6,7 @@ EXHAUSTED = "This server has no memory or processes left at the moment: try agai
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether ``error`` says so. Of a thread that cannot be started Python tells by its message only."""
+    """Return whether ``error`` means exhaustion. Only Python's message identifies a thread that cannot be started."""
     return (
         isinstance(error, MemoryError)
         or getattr(error, "errno", None) in (errno.ENOMEM, errno.EAGAIN)

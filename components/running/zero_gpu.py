@@ -1,4 +1,4 @@
-"""Analyses that run a model. On ZeroGPU each requests a GPU for an estimated time, in the web process, as its package requires."""
+"""Runs analyses that run a model. On ZeroGPU, each requests a GPU for an estimated time, in the web process, as its package requires."""
 
 import math
 import os
@@ -19,19 +19,19 @@ from analyzers.errors import LimitExceeded
 from components.running import analysis_process
 from components.text import numbers
 
-# For the time requested from ZeroGPU: a constant, and the speeds of loading weights and running models. Conservative guesses.
+# Conservative guesses for the time requested from ZeroGPU: a constant, and the speeds of loading weights and running models.
 _START_SECONDS = 15
 _BYTES_PER_SECOND = 1e9
 _FLOPS = 5e13
-# Operations per parameter and token: forward pass, backward pass to the inputs, and what is computed from them.
+# Operations per parameter and token: forward pass, backward pass to the inputs, and the analysis of both.
 _FLOPS_PER_PARAMETER = 6
-# Weights that are not public are downloaded in the process that has the GPU.
+# Speed of downloading private weights, which happens in the process that has the GPU.
 _DOWNLOADED_PER_SECOND = 1e8
-# Of ZeroGPU's default size, half an RTX PRO 6000: the memory, and the seconds of quota that it counts for one of a run.
+# ZeroGPU's default size, half an RTX PRO 6000: its memory, and the seconds of quota charged per second of a run.
 _GPU_BYTES = 45_000_000_000
 _QUOTA_FACTOR = 1.5
 _FREE_QUOTA_SECONDS = 300
-# What ZeroGPU's errors mean, by their titles; their messages give the times.
+# Meanings of ZeroGPU's errors by title; the messages state the times.
 _REFUSALS = {
     "ZeroGPU quota exceeded": "You have not enough GPU time left for this run",
     "ZeroGPU illegal duration": "This run needs more GPU time than you may have at once",
@@ -39,17 +39,17 @@ _REFUSALS = {
     "ZeroGPU queue timeout": "No GPU was free in time",
     "ZeroGPU worker error": "The run failed on the GPU",
 }
-# What it says of a process that it has ended, whether the time is over or somebody else gets the GPU.
+# ZeroGPU's message when it ends a process, whether the time is over or another user gets the GPU.
 _ABORTED = "GPU task aborted"
 _TAG = re.compile(r"<[^<>]*>")
 
 
 class GpuRefused(LimitExceeded):
-    """ZeroGPU lends no GPU for a run, or not for long enough."""
+    """ZeroGPU provides no GPU for a run, or not for long enough."""
 
 
 def run(request: Request, access: Access) -> Generator[Any, None, None]:
-    """Analyze ``request`` within the page's limits: yields progress, then the report. Raises what `analysis_process.run` raises."""
+    """Analyze ``request`` within the page's limits: yields progress, then the report. Raises GpuRefused."""
     if _lend is None:
         yield from analysis_process.run(request, limits.WEB_MODEL_WORK, access)
     else:
@@ -57,33 +57,33 @@ def run(request: Request, access: Access) -> Generator[Any, None, None]:
 
 
 def warm() -> None:
-    """Import what the first analyses would have to wait for."""
+    """Import the modules that would delay the first analyses."""
     analysis_process.start()
     if _lend is not None:
         import_module("components.running.preloaded_modules")
 
 
 def announce() -> None:
-    """Tell ZeroGPU that the app starts, as its package does where Gradio launches the server: it lends nothing before."""
+    """Tell ZeroGPU that the app has started, as its package does when Gradio launches the server. It provides no GPU before."""
     if _lend is not None:
         import_module("spaces.zero").startup()
 
 
 def gpu_seconds(parameters: int, nbytes: int, tokens: int) -> int:
-    """Seconds of GPU to request: for loading ``nbytes`` of weights, and for running ``tokens`` through ``parameters``."""
+    """Estimate the seconds of GPU to request for loading ``nbytes`` of weights and running ``tokens`` through ``parameters``."""
     working = _FLOPS_PER_PARAMETER * parameters * tokens / _FLOPS
     return math.ceil(_START_SECONDS + nbytes / _BYTES_PER_SECOND + working)
 
 
 def borrowed(request: Request, seconds: int, access: Access, folder: str) -> Iterator[Any]:
-    """Analyze in the process that has the GPU, with temporary files in ``folder``. seconds: the time requested; ZeroGPU reads it first."""
+    """Analyze in the process that has the GPU, with temporary files in ``folder``. seconds: the time requested, which ZeroGPU reads."""
     tempfile.tempdir = folder
     yield Progress(done=0, total=0, unit="", note="Starting")
     yield from analysis_process.answers(request, limits.WEB_MODEL_WORK, access)
 
 
 def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access, str], Iterator[Any]]) -> Generator[Any, None, None]:
-    """`borrowed`, after everything that needs no GPU: checks, then downloads, then the estimate. Raises GpuRefused."""
+    """Run `borrowed` after everything that needs no GPU: estimate, checks, downloads. Raises GpuRefused."""
     from analyzers.language_models.load import open_model
 
     analyzer = analyzer_of(request)
@@ -118,15 +118,15 @@ def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access
 
 
 def _meaning(error: gr.Error, seconds: int, is_over: bool) -> str:
-    """The first half of the sentence on an error of ZeroGPU. is_over: the GPU was lent for the ``seconds`` requested, or longer."""
-    said = _TAG.sub("", str(error.message)).strip().rstrip(".")
-    if said != _ABORTED:
-        return f"{_REFUSALS.get(error.title, 'ZeroGPU refuses this run')} ({said}):"
+    """Return the first half of the sentence on a ZeroGPU error. is_over: the run had the GPU for at least the ``seconds`` requested."""
+    message = _TAG.sub("", str(error.message)).strip().rstrip(".")
+    if message != _ABORTED:
+        return f"{_REFUSALS.get(error.title, 'ZeroGPU refuses this run')} ({message}):"
     if is_over:
         return f"The run needs more GPU time than the {numbers.duration(seconds)} estimated, and was ended:"
     return "The GPU was taken back before the run ended: try again,"
 
 
 _lend: Callable[[Request, int, Access, str], Iterator[Any]] | None = None
-if os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"):  # as the package `spaces` reads it, which only a Space has
+if os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"):  # read as in the package `spaces`, which only a Space has
     _lend = import_module("spaces").GPU(duration=lambda _, seconds, *others: seconds)(borrowed)

@@ -1,7 +1,7 @@
-"""Connections of the app's server: how long they wait for their clients, and how many there may be.
+"""Limits how long connections wait for their clients, and how many connections there are.
 
-uvicorn waits without end for the head of a request, and for a client that does not read its answer. hypercorn and granian have a deadline
-for one of these each, and no server lets others in where it has too many connections that do nothing.
+uvicorn waits indefinitely for the head of a request, and for a client that does not read its response. hypercorn and granian have a
+deadline for one of the two, and no server closes idle connections to accept new ones.
 """
 
 import asyncio
@@ -14,25 +14,25 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-_CONNECTIONS = 1_000  # Each is an open file; at most half of the files that the app may open.
-CLIENT_SECONDS = 20  # A connection ends that asks for nothing, or of whose answer nobody reads 64 kB, for so long.
+_CONNECTIONS = 1_000  # Most open connections. Each is an open file.
+CLIENT_SECONDS = 20  # A connection ends after this time without a request, or without 64 kB of its response being read.
 
 try:
     from resource import RLIMIT_NOFILE, getrlimit
-except ImportError:  # Windows has no such limit
+except ImportError:  # Windows does not limit open files in this way
     MOST = _CONNECTIONS
 else:
-    # Half of the files that this process may open: the others are for the library, for analyses and for what they read.
+    # Half of the files that this process may open: the other half is for the library, analyses, and the files that they read.
     MOST = min(_CONNECTIONS, getrlimit(RLIMIT_NOFILE)[0] // 2)
-# Read at once: what h11 makes of it holds everybody else up. A head may be many requests, each to be answered.
+# Most bytes read at once, since h11 parses them on the event loop. The bytes of a head may contain many requests, each with a response.
 _HEAD_BYTES, _BODY_BYTES = 1 << 11, 1 << 16
-# A connection may wait that long before it ends to let others in: else whoever connects in a flood would be the one.
+# A connection is not closed for others in its first second, or a flood of connections would close each visitor's new one.
 _NEW_SECONDS = 1
 
 
 class Connection(H11Protocol, asyncio.BufferedProtocol):
-    """A connection that ends once it has waited for its client for CLIENT_SECONDS: for the whole head of a request, for more of a body, or
-    for the client to read. Where there are too many, in all or of one address, that one ends which has waited for longest.
+    """A connection that ends after waiting CLIENT_SECONDS for its client: for the whole head of a request, for more of a body, or for the
+    client to read. If there are too many connections, in total or from one address, the one that has waited longest ends.
     """
 
     _buffer = bytearray()
@@ -45,7 +45,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         known = [each for each in self.connections if isinstance(each, Connection) and not each.transport.is_closing()]
         others = [each for each in known if each is not self]
         own = [each for each in others if each._address() == self._address()]
-        # A proxy has the connections of all its visitors.
+        # Connections of all visitors of a trusted proxy have the proxy's address.
         if len(own) >= MOST // 4 and self._address() not in getattr(self.app, "trusted_hosts", ()):
             _end_one([*own, self])
         elif len(others) >= MOST:
@@ -54,15 +54,15 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             _end_one(waiting or _of_one_address(others))
 
     def get_buffer(self, sizehint: int) -> bytearray:
-        """Where to put what the client sends next."""
+        """Return the buffer for the next bytes from the client."""
         self._buffer = bytearray(_BODY_BYTES if self._is_asked() and self.cycle.more_body else _HEAD_BYTES)
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what the client sent."""
+        """Process the bytes received from the client."""
         data, self._buffer = bytes(self._buffer[:nbytes]), bytearray()
         if len(self.conn.trailing_data[0]) > _HEAD_BYTES and self._is_asked() and not self.cycle.more_body:
-            self._end()  # it asks and asks, and does not wait for answers
+            self._end()  # the client sends further requests without waiting for responses
         else:
             self.data_received(data)
 
@@ -94,14 +94,14 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         return self.client[0] if self.client else ""
 
     def _begin(self) -> None:
-        """Begin to wait, if it is the client's turn."""
+        """Start the deadline if the next action is the client's."""
         self._stop()
         if not self._is_asked() or self.cycle.more_body or self.flow.write_paused:
             self._waiting_since = time.monotonic()
             self._deadline = self.loop.call_later(CLIENT_SECONDS, self._end)
 
     def _end(self) -> None:
-        """End it at once. What was sent and not read is lost: the system would go on trying."""
+        """Close the connection at once and discard unread data, which the system would otherwise try to deliver."""
         self._stop()
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
@@ -113,11 +113,11 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
 
 def _end_one(connections: list[Connection]) -> None:
-    """End the one that has waited for longest, or any if none waits."""
+    """End the connection that has waited longest, or any if none waits."""
     min(connections, key=lambda each: each._waiting_since or math.inf)._end()
 
 
 def _of_one_address(connections: list[Connection]) -> list[Connection]:
-    """Those of the address that has the most."""
+    """Return the connections of the address that has the most."""
     address = Counter(each._address() for each in connections).most_common(1)[0][0]
     return [each for each in connections if each._address() == address]

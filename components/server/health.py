@@ -33,8 +33,8 @@ def health(request: Request) -> Response:
     if ours is None:
         return PlainTextResponse("The library is not open: analyses work, and nothing is stored.", 503, _NOT_KEPT)
     state = ours.state()  # reads the database; its errors are answered with 503
-    said = f"degraded: {state.problem}" if state.problem else "ok" if state.restored else f"restoring: {stored_results.NOT_RESTORED}"
-    return PlainTextResponse(said, headers=_NOT_KEPT)
+    status = f"degraded: {state.problem}" if state.problem else "ok" if state.restored else f"restoring: {stored_results.NOT_RESTORED}"
+    return PlainTextResponse(status, headers=_NOT_KEPT)
 
 
 def version(request: Request) -> Response:

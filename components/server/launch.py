@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-# Else Gradio computes percentiles over the last 10,000 calls after each one, for a dashboard that is disabled.
+# Otherwise Gradio computes percentiles over the last 10,000 calls after each one, for a dashboard that is disabled.
 os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
-# Uploads to the Hub: no lines of a log.
+# Keeps progress bars of uploads to the Hub out of the log.
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 # Torch's OpenMP threads spin while they wait at a barrier, by default for a whole scheduler time slice, which starves concurrent analyses.
 # Measured on two cores with this spin count: 0.67 to 0.9 of the time next to two busy programs, up to 5 % slower alone.
@@ -44,17 +44,17 @@ from components.site import stored_results
 _DELETE_CACHE = (3600, 6 * 3600)
 # The app accepts no uploads, and `Front` rejects them. This bounds anything that gets past it.
 _UPLOAD_BYTES = 1024
-# Where no port is asked for, the first of these that is free.
+# Ports to try if none is set; the first free one is used.
 _PORTS = range(7860, 7960)
-# Connections that are accepted at once. Not uvicorn's 2,048: each may be a file more than CONNECTIONS.
+# Connections that wait to be accepted. Not uvicorn's 2,048, since each may open a file beyond the limit on connections.
 _BACKLOG = 128
-# Of an answer, that the system keeps for a client that has not read them; by itself it keeps megabytes.
+# Bytes of a response that the system buffers for a slow client; by default it buffers megabytes.
 _SEND_BYTES = 1 << 18
-# A Space is reached through proxies in private networks, which name the visitor in X-Forwarded-For: without this, all visitors would have
-# one address, and share what one address may ask for. What lies outside these networks is not believed.
+# A Space's requests arrive through proxies in private networks, which name the visitor in X-Forwarded-For. Without trusting them, all
+# visitors would share one address and its limits. The header is ignored from any other network.
 PROXIES = "127.0.0.1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
-# After SIGTERM or Ctrl-C, in seconds: for jobs to end, for their last sentences to be read, for the server to stop, and for publishing. A
-# Space allows about 30.
+# Seconds after SIGTERM or Ctrl-C for jobs to end, for their last sentences to be read, for the server to stop, and for publishing. A Space
+# allows about 30 in total.
 _END_SECONDS, _DELIVERY_SECONDS, _STOP_SECONDS, _PUBLISH_SECONDS = 4, 1, 5, 5
 
 
@@ -81,13 +81,13 @@ def main() -> None:
     listener = _listener()
     redact_user_input()
     write_log(as_json=os.environ.get("MANTISSA_LOG") == "json")
-    # A Space is stopped by SIGTERM: end as after Ctrl-C, with an exception in the main thread. No code of ours runs in the handler.
+    # SIGTERM stops a Space: end as after Ctrl-C, with an exception in the main thread, so that the handler runs no custom code.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     threading.Thread(target=zero_gpu.warm, name="warm", daemon=True).start()
     with _library():
         ended = _serve(listener)
     if not ended:
-        os._exit(0)  # a thread waits for the Hub, for minutes at worst, and the interpreter would wait for the thread
+        os._exit(0)  # a thread may wait minutes for the Hub, and the interpreter would wait for the thread
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def _library() -> Iterator[None]:
 
 
 def _publish(library: Library) -> None:
-    """Publish what waits, before the disk may vanish."""
+    """Publish pending additions before the disk may vanish."""
     try:
         library.publish_last()
     except MantissaError as error:
@@ -120,7 +120,7 @@ def _publish(library: Library) -> None:
 
 
 def _listener() -> socket.socket:
-    """Where to serve. Raises SystemExit with a sentence if that is not possible."""
+    """Open the socket to serve on. Raises SystemExit with a sentence if that fails."""
     port = os.environ.get("PORT") or os.environ.get("GRADIO_SERVER_PORT")
     if port and not (port.isdigit() and int(port) < 1 << 16):
         raise SystemExit(f"PORT must be a number up to 65535, not {port[:40]!r}.")
@@ -129,16 +129,16 @@ def _listener() -> socket.socket:
         try:
             listener = socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_BACKLOG)
         except OSError as error:
-            said = os.strerror(error.errno or 0)
+            reason = os.strerror(error.errno or 0)
         else:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # of each connection
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # inherited by each connection
             return listener
     tried = port or f"{_PORTS[0]} to {_PORTS[-1]}"
-    raise SystemExit(f"The app cannot listen at {host[:80]}, port {tried}: {said}. PORT=... names another port.")
+    raise SystemExit(f"The app cannot listen at {host[:80]}, port {tried}: {reason}. PORT=... names another port.")
 
 
 def _serve(listener: socket.socket) -> bool:
-    """Serve until interrupted; then end the streams with a sentence each, and stop. Returns whether all jobs have ended."""
+    """Serve until interrupted, then end each stream with a sentence and stop. Returns whether all jobs have ended."""
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     app = build()
@@ -160,14 +160,14 @@ def _serve(listener: socket.socket) -> bool:
 
 
 def _configured(app: Pages) -> uvicorn.Config:
-    """The server's settings, with the app."""
+    """Return the configuration of the server, including the app."""
     proxies = os.environ.get("FORWARDED_ALLOW_IPS", PROXIES if os.environ.get("SPACE_ID") else "")
     site = mounted(
         app,
         show_error=False,
         footer_links=["api"],
         run_history=False,
-        mcp_server=False,  # `mcp_tools` is ours
+        mcp_server=False,  # `mcp_tools` replaces it
         app_kwargs={"routes": [*mcp_tools.routes(), *routes()], "middleware": middleware(app), "exception_handlers": exception_handlers()},
         root_path=os.environ.get("GRADIO_ROOT_PATH", ""),
         ssr_mode=False,
@@ -182,7 +182,7 @@ def _configured(app: Pages) -> uvicorn.Config:
         http=Connection,
         ws="none",
         log_config=None,
-        log_level="error",  # at "warning" each malformed request is a line
+        log_level="error",  # at "warning", uvicorn logs every malformed request
         access_log=False,
         backlog=_BACKLOG,
         proxy_headers=bool(proxies),

@@ -1,4 +1,4 @@
-"""The log: where something went wrong, and never what a visitor sent, which may hold a token."""
+"""Logs where errors occur, and never what a visitor sent, which may hold a token."""
 
 import json
 import logging
@@ -13,19 +13,19 @@ from typing import Any
 from analyzers.formatting import plural
 
 _log = logging.getLogger("mantissa")
-# For so long a message is not logged again; so many messages are remembered.
+# Seconds before a message is logged again; number of messages remembered.
 _REPEAT_SECONDS, _REPEATS = 60, 100
-# Packages of the server, which log what a visitor's request has raised; mcp also writes what it was sent into its messages.
+# The server's packages, which log exceptions of requests; mcp also quotes requests in its messages.
 _SERVER = ("uvicorn", "asyncio", "mcp", "starlette", "fastapi")
 
 
 def log_unexpected(error: BaseException) -> None:
-    """Log the type of an unexpected error and where it was raised; its message may quote what was read and is left out."""
+    """Log the type of an unexpected error and where it was raised, without its message, which may quote what was read."""
     _log.error("unexpected %s\n%s", type(error).__name__, _frames(error))
 
 
 class JsonLines(logging.Formatter):
-    """Each record as one line of JSON: time (UTC), level, logger and message."""
+    """A formatter of records as one line of JSON each: time (UTC), level, logger and message."""
 
     def format(self, record: logging.LogRecord) -> str:
         written = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -33,7 +33,7 @@ class JsonLines(logging.Formatter):
 
 
 class Repeats(logging.Filter):
-    """Keeps out what was logged in the last minute already, and says how often once it comes again after that."""
+    """A filter of messages that were logged in the last minute. The next one logged after that says how many were dropped."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Repeats(logging.Filter):
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log a record."""
+        """Return whether to log a record."""
         message = record.getMessage()
         now = time.monotonic()
         with self._lock:
@@ -56,7 +56,7 @@ class Repeats(logging.Filter):
 
 
 def write_log(as_json: bool) -> None:
-    """Write warnings and errors of all packages to standard error, each once in a minute. as_json: as `JsonLines`."""
+    """Write warnings and errors of all packages to standard error, each at most once a minute. as_json: format them with `JsonLines`."""
     handler = logging.StreamHandler()
     handler.addFilter(Repeats())
     if as_json:
@@ -65,7 +65,7 @@ def write_log(as_json: bool) -> None:
 
 
 def redact_user_input() -> None:
-    """Log exceptions of the server's packages as `log_unexpected` does, and its other messages only where they cannot quote a request."""
+    """Log exceptions of the server's packages as `log_unexpected` does, and replace messages of mcp that may quote a request."""
     plain = logging.getLogRecordFactory()
 
     def redacted(*arguments: Any, **named: Any) -> logging.LogRecord:

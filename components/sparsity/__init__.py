@@ -1,1 +1,1 @@
-"""Update sparsity on the page."""
+"""The page of update sparsity: form, result, figures, tables and texts."""

@@ -1,4 +1,4 @@
-"""The sparsity form: as typed, and as a request."""
+"""Turns the sparsity form into a request."""
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest
@@ -14,7 +14,7 @@ COST = Cost("quick mode, a smaller budget, fewer models")
 
 
 def request(form: Typed) -> SparsityRequest:
-    """The validated request; each text of ``tuned`` may name several checkpoints. Raises InvalidRequest with the sentence to show."""
+    """Validate what is typed as a request; each text of ``tuned`` may name several. Raises InvalidRequest with the sentence to show."""
     base, tuned = typed(form.get("base")).strip(), tuple(references(form.get("tuned", ()), limits.TRAJECTORY))
     if not base or not tuned:
         missing = "the checkpoint it was tuned to" if base else "the base checkpoint"
@@ -23,5 +23,5 @@ def request(form: Typed) -> SparsityRequest:
 
 
 def filled(query: Query) -> Typed:
-    """What a query fills in: each ``tuned`` adds a checkpoint."""
+    """Return the values that a query fills in: each ``tuned`` adds a checkpoint."""
     return queried(query, SparsityRequest)

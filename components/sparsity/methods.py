@@ -1,4 +1,4 @@
-"""The sparsity section of the methods page: every definition, its limits and its source."""
+"""Renders the sparsity section of the methods page: every definition, its limits and its source."""
 
 from analyzers import limits
 from analyzers.numerics.intervals import FEWEST
@@ -13,7 +13,7 @@ from components.text.render import render
 
 
 def methods() -> str:
-    """The text in HTML."""
+    """Render the section as HTML."""
     tops = ", ".join(f"{100 * top:g}%" for top in TOPS)
     values = {
         "power": numbers.power,
@@ -30,19 +30,19 @@ def methods() -> str:
 
 
 def _accuracy() -> str:
-    """How often the intervals of each kind held, and the bias of the estimates; a row for each structure of an update."""
+    """Tabulate the coverage of each kind of interval and the bias of estimates, with a row for each structure of an update."""
     kinds = {"shares": "Shares", "percentiles": "Percentiles", "means": "Means", "energy": "Energy"}
     norms = {"relative norm of layers": "Norms of layers", "max": "Largest update"}
     rows = []
     for structure in dict.fromkeys(row.structure for row in accuracies()):
-        found = {row.kind: row for row in accuracies() if row.structure == structure}
-        rows.append((structure, *(_held(found[kind]) for kind in kinds), *(_bias(found[kind]) for kind in norms)))
+        by_kind = {row.kind: row for row in accuracies() if row.structure == structure}
+        rows.append((structure, *(_held(by_kind[kind]) for kind in kinds), *(_bias(by_kind[kind]) for kind in norms)))
     titles = ("Update", *(f"{name}: held" for name in kinds.values()), *(f"{name}: bias" for name in norms.values()))
     return table(titles, rows, frozenset(range(1, len(titles))), stacked=True)
 
 
 def _held(row: Accuracy) -> str:
-    """The share of intervals that held, and how many were given if not all."""
+    """Format the share of intervals that contained the true value, and the share that were given if not all."""
     given = "" if row.given == 1 else f" ({numbers.share(row.given)} given)"
     return "none given" if row.held is None else f"{100 * row.held:.1f}%{given}"
 

@@ -1,4 +1,4 @@
-"""The sparsity page: two checkpoints or a trajectory, and the fraction of weights that changed."""
+"""Defines the sparsity page: two checkpoints or a trajectory, and the fraction of weights that changed."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from components.forms.form import Typed, typed
 from components.running.analysis_page import AnalysisPage
 from components.sparsity.result import RESULT
 
-# Pickers for tuned checkpoints. Each accepts several references, so the last takes the rest.
+# Most pickers for tuned checkpoints. A picker accepts several references, so the last one takes the rest.
 MOST = min(12, limits.TRAJECTORY)
 _FOCUS = "() => setTimeout(() => [...document.querySelectorAll('.m-picker input')].filter(e => e.offsetParent).at(-1)?.focus(), 100)"
 _FOCUS_ADD = "() => setTimeout(() => document.querySelector('#m-add')?.focus(), 100)"
@@ -22,7 +22,7 @@ _FOCUS_ADD = "() => setTimeout(() => document.querySelector('#m-add')?.focus(), 
 
 @dataclass(frozen=True, slots=True)
 class Pickers:
-    """The pickers. ``rows`` hold all of ``tuned`` but the first; ``shown`` counts the tuned ones on the page."""
+    """The pickers of checkpoints. rows: contain all of ``tuned`` but the first; shown: number of tuned pickers on the page."""
 
     base: gr.Dropdown
     tuned: list[gr.Dropdown]
@@ -31,12 +31,12 @@ class Pickers:
     shown: gr.State
 
     def components(self) -> list[Any]:
-        """All components, as the outputs of an event."""
+        """List all components, as the outputs of an event."""
         return [self.base, *self.tuned, *self.rows, self.add, self.shown]
 
 
 def fill(base: str | None, tuned: Sequence[str | None]) -> list[Any]:
-    """Updates of the pickers' components with these references, showing one picker per reference and at least one."""
+    """Return updates of the pickers' components that show these references, one picker each and at least one."""
     first, rest = list(tuned[:MOST]), [name for name in tuned[MOST:] if name]
     if rest:
         first[-1] = ", ".join([typed(first[-1]), *rest])
@@ -84,21 +84,21 @@ def _wire(pickers: Pickers, swap: gr.Button, removes: Sequence[gr.Button]) -> No
 
 @dataclass(frozen=True)
 class PairFields(Fields):
-    """Fields with a picker for each of ``tuned``."""
+    """Fields with a picker for each reference in ``tuned``."""
 
     pickers: Pickers
 
     def read(self, given: Mapping[Any, Any]) -> Typed:
-        """What is typed, with the texts of all pickers."""
+        """Return what is typed, with the texts of all pickers."""
         return {**super().read(given), "tuned": [typed(given.get(picker)) for picker in self.pickers.tuned]}
 
     def fill(self, form: Typed, only: Collection[str] | None = None) -> dict[Any, Any]:
-        """Updates that set the widgets, and show as many pickers as are needed."""
+        """Return updates that set the widgets, and show as many pickers as are needed."""
         pickers = zip(self.pickers.components(), fill(form.get("base"), form.get("tuned", ())), strict=True)
         return super().fill(form, only) | dict(pickers)
 
     def outputs(self) -> list[Any]:
-        """All components that `fill` may update."""
+        """List all components that `fill` may update."""
         return list(dict.fromkeys([*self.pickers.components(), *super().outputs()]))
 
 
@@ -115,7 +115,7 @@ def build_fields(examples: list[str]) -> Fields:
     return PairFields(widgets, buttons[0], buttons[1], chips, pickers)
 
 
-# Label of each example button, and what it types.
+# Label of each example button -> the values that it fills in.
 EXAMPLES = {
     "tiny-bf16 → tiny-tuned": {"base": "sample:tiny-bf16", "tuned": ["sample:tiny-tuned"]},
     "trajectory: tiny-bf16 → tiny-step-1 to 4": {"base": "sample:tiny-bf16", "tuned": [f"sample:tiny-step-{step}" for step in range(1, 5)]},

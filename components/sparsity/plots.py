@@ -1,4 +1,4 @@
-"""The figures of update sparsity: where the changes are, how large, over time, and among published fine-tunes."""
+"""Draws the figures of update sparsity: where the changes are, how large they are, and this pair among published fine-tunes."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from components.text import numbers
 
 _OUTSIDE = "no layer"
 _ROW = 38
-# Columns whose numbers fit on a wide screen.
+# Most columns whose numbers fit on a wide screen.
 _LABELLED = 16
 # Minimum range of the colour scale, so that tiny differences are not stretched over all colours.
 _NARROWEST = 0.02
 
 
 def heat_map(report: SparsityReport) -> go.Figure:
-    """A cell per layer and role: the sparsity of its tensors. Tensors outside the layers have their own column on the left."""
+    """Draw the sparsity of tensors in a cell per layer and role. Tensors outside the layers have their own column on the left."""
     names = [*report.roles][::-1]
     columns, edges = _columns(report)
     places = [_place(row) for row in columns]
     shares = [[None if column is None else column.roles.get(role) for column in columns] for role in names]
     known = [share for row in shares for share in row if share is not None]
     only = only_value(known)
-    # a single value is coloured on the full scale of shares
+    # A single value is coloured on the full scale of shares.
     low, high = _range(known) if only is None else (0.0, 1.0)
     cells = go.Heatmap(
         x=edges,
@@ -62,8 +62,8 @@ def heat_map(report: SparsityReport) -> go.Figure:
 
 
 def roles(report: SparsityReport) -> go.Figure:
-    """A point per role, and a line from its least to its most sparse tensor, of a sample its interval. The axis covers what occurs: changes
-    are often below 1%.
+    """Draw a point per role, and a line from its least to its most sparse tensor, or for a sample its interval. The axis covers only the
+    values that occur, since changes are often below 1%.
     """
     known = [(text(role), row, 100 * row.sparsity) for role, row in report.roles.items() if row.sparsity is not None][::-1]
     intervals = {text(role): report.intervals.get(f"roles.{role}.sparsity") for role in report.roles}
@@ -92,10 +92,10 @@ def roles(report: SparsityReport) -> go.Figure:
 
 
 def _columns(report: SparsityReport) -> tuple[list[LayerRow | None], list[float]]:
-    """The columns: tensors outside the layers, a gap, and the layers; and the column edges, one more than columns."""
+    """Return the columns (tensors outside the layers, a gap, and the layers) and their edges, one more than columns."""
     inside = [row for row in report.layers if row.layer is not None]
     outside = [row for row in report.layers if row.layer is None]
-    # wide enough for its label, for any number of layers
+    # the column outside the layers is wide enough for its label, for any number of layers
     width, gap = max(1.0, len(inside) / 5), max(0.15, len(inside) / 24)
     columns: list[LayerRow | None] = [*outside, *([None] if outside and inside else []), *inside]
     edges = [-gap - width - 0.5, -gap - 0.5] if outside else []
@@ -107,7 +107,7 @@ def _place(row: LayerRow | None) -> str:
 
 
 def _range(shares: list[float]) -> tuple[float, float]:
-    """The ends of the colour scale: the range of the shares, at least `_NARROWEST` wide and within [0, 1]."""
+    """Return the ends of the colour scale: the range of the shares, at least `_NARROWEST` wide and within [0, 1]."""
     low, high = min(shares, default=0.0), max(shares, default=1.0)
     if high - low < _NARROWEST:
         high = min(1.0, (low + high + _NARROWEST) / 2)
@@ -127,7 +127,7 @@ _HERE = "this pair"
 
 
 def among_published(report: SparsityReport) -> go.Figure:
-    """A point per published fine-tune, a line per algorithm, and this pair across all of them."""
+    """Draw a point per published fine-tune, a line per algorithm, and this pair across all of them."""
     rows = published()
     algorithms = sorted({row.algorithm for row in rows}, key=lambda name: (name != "SFT", name))
     figure = go.Figure(layout=layout(300))
@@ -152,32 +152,32 @@ def among_published(report: SparsityReport) -> go.Figure:
     return figure
 
 
-# log2 of the smallest and the largest relative spacing of bf16 values, with their names.
+# Names and log2 of the smallest and the largest relative spacing of bf16 values.
 THRESHOLDS = ((-8, "smallest relative bf16 ULP"), (-7, "largest relative bf16 ULP"))
-# Bar labels that fit on a narrow screen.
+# Most bar labels on a narrow screen.
 _NAMED = 6
 # Range of the relative updates drawn, in binades: no update exceeds twice the value's size.
 _LEAST, _MOST = -40.0, 1.0
 
 
 def ulps(report: SparsityReport) -> go.Figure:
-    """Histogram of the distance between pairs in bf16 ULPs, on a logarithmic axis; most are 0."""
-    found = [each for each in report.ulp_histogram if each.count]
+    """Draw a histogram of the distance between pairs in bf16 ULPs, on a logarithmic axis; most are 0."""
+    bins = [each for each in report.ulp_histogram if each.count]
     shares = [100 * share for share in report.ulp_shares()]
     bars = go.Bar(
-        x=list(range(len(found))),
+        x=list(range(len(bins))),
         y=shares,
         marker={"color": COLOURS[0]},
-        customdata=[[_steps(each), f"{each.count:,}", exactly(share / 100)] for each, share in zip(found, shares, strict=True)],
+        customdata=[[_steps(each), f"{each.count:,}", exactly(share / 100)] for each, share in zip(bins, shares, strict=True)],
         hovertemplate="%{customdata[0]} apart<br>%{customdata[1]} values read, %{customdata[2]}<extra></extra>",
     )
     figure = go.Figure([bars], layout(340))
-    figure.update_layout(margin_r=32)  # for half of the last label
-    every = math.ceil(len(found) / _NAMED) or 1
-    last = len(found) - 1
+    figure.update_layout(margin_r=32)  # space for half of the last label
+    every = math.ceil(len(bins) / _NAMED) or 1
+    last = len(bins) - 1
     named = [place for place in range(0, last, every) if last - place >= every] + [last] * (last >= 0)
-    ticks = [f"{found[i].low:,}" + ("" if found[i].low == found[i].high else "+") for i in named]
-    if found and found[-1].flipped:
+    ticks = [f"{bins[i].low:,}" + ("" if bins[i].low == bins[i].high else "+") for i in named]
+    if bins and bins[-1].flipped:
         ticks[-1] = "sign flips"
     figure.update_xaxes(title="bf16 ULPs between base and tuned", tickangle=0, tickvals=named, ticktext=ticks)
     figure.update_yaxes(title="% of the values", **log_axis(math.floor(math.log10(min(shares, default=1e-2)) - 0.2), 2.3))
@@ -185,19 +185,19 @@ def ulps(report: SparsityReport) -> go.Figure:
 
 
 def relative(report: SparsityReport) -> go.Figure:
-    """Histogram of relative updates, stacked: values that changed in bf16 and values that did not."""
-    found = [each for each in report.magnitudes.relative.histogram if each.count and each.low > 0]
-    total = report.magnitudes.relative.count or 1  # of older reports
-    every = [each.count / total if each.share is None else each.share for each in found]
-    changed = [each.changed / total if each.changed_share is None else each.changed_share for each in found]
-    traces = [_bars(found, [each.changed for each in found], changed, "changed in bf16", COLOURS[0])]
-    unchanged = [each.count - each.changed for each in found]
+    """Draw a stacked histogram of relative updates: values that changed in bf16 and values that did not."""
+    bins = [each for each in report.magnitudes.relative.histogram if each.count and each.low > 0]
+    total = report.magnitudes.relative.count or 1  # older reports may have a count of 0
+    every = [each.count / total if each.share is None else each.share for each in bins]
+    changed = [each.changed / total if each.changed_share is None else each.changed_share for each in bins]
+    traces = [_bars(bins, [each.changed for each in bins], changed, "changed in bf16", COLOURS[0])]
+    unchanged = [each.count - each.changed for each in bins]
     if any(unchanged):
         others = [share - part for share, part in zip(every, changed, strict=True)]
-        traces.append(_bars(found, unchanged, others, "the same in bf16", COLOURS[1]))
+        traces.append(_bars(bins, unchanged, others, "the same in bf16", COLOURS[1]))
     figure = go.Figure(traces, layout(360))
-    top = max((100 * share / _width(each) for each, share in zip(found, every, strict=True)), default=1.0)
-    low = max(_LEAST, min((math.log2(each.low) for each in found), default=-12.0)) - 0.5
+    top = max((100 * share / _width(each) for each, share in zip(bins, every, strict=True)), default=1.0)
+    low = max(_LEAST, min((math.log2(each.low) for each in bins), default=-12.0)) - 0.5
     low = min(low, THRESHOLDS[0][0] - 2)
     right = THRESHOLDS[0][0] - low < 0.5 * (_MOST - low)
     for number, (exponent, name) in enumerate(THRESHOLDS if right else THRESHOLDS[::-1]):
@@ -227,7 +227,7 @@ def _bars(bins: list[Bin], counts: list[int], shares: list[float], name: str, co
 
 
 def _width(each: Bin) -> float:
-    """The width in binades. go.Bar heights are densities: bins of equal linear width have different widths in binades."""
+    """Return the width of a bin in binades. go.Bar heights are densities: bins of equal linear width differ in binades."""
     return math.log2(each.high / each.low)
 
 

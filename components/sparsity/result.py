@@ -1,4 +1,4 @@
-"""The result of update sparsity: the headline with its tiles, and the tabs below."""
+"""Lays out the result of update sparsity: the headline with its tiles, and the tabs below."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ from components.text.headline import ESTIMATE, FACT, about_sample, answer, answe
 from components.text.markup import head, notes, tile
 from components.text.plain_text import html, shown
 
-# What a list of `Unmatched.counts` holds, where it leaves something out of the comparison.
+# Descriptions of the kinds in `Unmatched.counts` that are excluded from the comparison.
 _LEFT_OUT = {
     "missing": "only in the base",
     "extra": "only in the tuned checkpoint",
@@ -29,7 +29,7 @@ _LEFT_OUT = {
 
 
 def headline(report: SparsityReport, links: bool = True) -> str:
-    """Model, answer, tiles. links: include those that work only on the app\'s pages."""
+    """Render the model, the answer and the tiles. links: include those that work only on the app's pages."""
     return card(
         "Update sparsity",
         _head(report),
@@ -65,7 +65,7 @@ def _head(report: SparsityReport) -> str:
 def _left_out(report: SparsityReport) -> str:
     counts = report.unmatched.counts
     parts = [f"{numbers.count(counts[kind])} {words}" for kind, words in _LEFT_OUT.items() if counts.get(kind)]
-    if not parts or report.coverage:  # the headline says it
+    if not parts or report.coverage:  # if there is a coverage, the headline states what was excluded
         return ""
     return f'<p class="m-left-out">Tensors excluded from the comparison: {html(", ".join(parts), 500)}. The tab Matching lists them.</p>'
 

@@ -1,4 +1,4 @@
-"""Tables of update sparsity that need words or more: roles, sizes, published fine-tunes, matching."""
+"""Renders the tables of update sparsity with their sentences: roles, sizes, published fine-tunes, matching."""
 
 from dataclasses import replace
 from itertools import groupby
@@ -16,30 +16,30 @@ _ESTIMATED = "Values, smallest and largest of the sample; the others estimated f
 
 
 def roles(report: SparsityReport) -> str:
-    """Two rows per role: its sparsity and the spread over its tensors; of a sample a row with the interval, and the layers."""
+    """Render two rows per role, its sparsity and the spread over its tensors; for a sample a row with the interval, and the layers."""
     if report.interval is None:
         return listed(ROLE_SPREAD, report)
     return listed(BY_ROLE, report) + listed(BY_LAYER, report)
 
 
 def sizes(report: SparsityReport) -> str:
-    """Sizes of the updates, over all values and over the changed ones; and the share of the update held by the largest."""
+    """Render the sizes of updates, over all values and over changed ones, and the share of the update in the largest values."""
     return listed(MAGNITUDES, report, caption="" if read_whole(report) else _ESTIMATED) + listed(ENERGY, report)
 
 
 def among_published(report: SparsityReport) -> str:
-    """This pair among the published fine-tunes, sparsest last, with their sources."""
+    """Render this pair among the published fine-tunes, sparsest last, with their sources."""
     rows = [(row.sparsity, row.finetuned, row.base, row.algorithm, row.data) for row in published()]
-    here = (report.sparsity or 0.0, short(report.request.tuned[-1]), short(report.request.base), "this pair", "")
-    rows = sorted([*rows, *([here] if report.sparsity is not None else [])], key=lambda row: row[0])
-    marked = frozenset(index for index, row in enumerate(rows) if row is here)
+    this_pair = (report.sparsity or 0.0, short(report.request.tuned[-1]), short(report.request.base), "this pair", "")
+    rows = sorted([*rows, *([this_pair] if report.sparsity is not None else [])], key=lambda row: row[0])
+    marked = frozenset(index for index, row in enumerate(rows) if row is this_pair)
     texts = [(tuned, numbers.share(sparsity), base, algorithm, data) for sparsity, tuned, base, algorithm, data in rows]
     others = table(("Tuned", "Sparsity in bf16", "From", "Algorithm", "Data"), texts, frozenset({1}), marked=marked, stacked=True)
     link = f'<a href="{SOURCE}" rel="noopener noreferrer" target="_blank">Zhu et al., The Path Not Taken, arXiv 2511.08567, Table 1</a>'
     return f'{others}<p class="m-say m-below">Source of the others: {link}. OURS: the authors\' own runs.</p>'
 
 
-# Maximum rows of a table on the page; the downloads are complete.
+# Most rows of a table on the page; the downloads are complete.
 _LISTED = 200
 _ABOUT = {
     "missing": "Only in the base, not compared",
@@ -53,7 +53,7 @@ _ABOUT = {
 
 
 def matching(report: SparsityReport) -> str:
-    """One table per kind, after a sentence with the totals."""
+    """Render a sentence with the totals, then a table per kind of unmatched tensor."""
     parts = [f'<p class="m-say">{html(_sentence(report), 1_000)}</p>']
     for kind, group in groupby(UNMATCHED.rows(report), key=lambda row: row["kind"].replace("transposed", "misshapen")):
         rows = list(group)
@@ -66,15 +66,15 @@ def matching(report: SparsityReport) -> str:
 
 
 def _sentence(report: SparsityReport) -> str:
-    found = report.unmatched
+    unmatched = report.unmatched
     said = f"{numbers.count(report.total_parameters)} parameters have a counterpart and were compared."
-    for count, side in ((found.missing_parameters, "base"), (found.extra_parameters, "tuned checkpoint")):
+    for count, side in ((unmatched.missing_parameters, "base"), (unmatched.extra_parameters, "tuned checkpoint")):
         if count:
             said += f" {numbers.plural(count, 'parameter')} of the {side} {'has' if count == 1 else 'have'} none."
-    uncomparable = found.counts.get("misshapen", 0) + found.counts.get("integers", 0)
+    uncomparable = unmatched.counts.get("misshapen", 0) + unmatched.counts.get("integers", 0)
     if uncomparable:
         of_them = numbers.plural(uncomparable, "tensor")
         said += f" {of_them} of another shape or of no plain floats {'was' if uncomparable == 1 else 'were'} not compared."
-    if not any(found.counts.values()):
+    if not any(unmatched.counts.values()):
         said += " Every tensor has a counterpart of the same name and shape."
     return said + (" Of several tuned checkpoints, this is said of the last." if len(report.tuned) > 1 else "")

@@ -1,4 +1,4 @@
-"""Names of the checkpoints as requested, and captions; plain text."""
+"""Names of checkpoints as requested, and captions; plain text."""
 
 from analyzers.update_sparsity.report import SparsityReport
 from components.text.plain_text import shown
@@ -8,22 +8,22 @@ _SHORT = 34
 
 
 def base_name(report: SparsityReport) -> str:
-    """The base, plain text."""
+    """Return the name of the base."""
     return shown(report.request.base)
 
 
 def tuned_names(report: SparsityReport) -> list[str]:
-    """The tuned checkpoints in order, plain text."""
+    """Return the names of the tuned checkpoints, in order."""
     return [shown(name) for name in report.request.tuned]
 
 
 def read_whole(report: SparsityReport) -> bool:
-    """Whether every matched value was read, as quick mode does with small checkpoints: then nothing is estimated."""
+    """Return whether every matched value was read, as in quick mode with small checkpoints, so that nothing is estimated."""
     return report.values_compared == report.total_parameters
 
 
 def short(name: str) -> str:
-    """A reference without its organisation, for a figure; plain text."""
+    """Return a reference without its organisation, for a figure."""
     return shown(name.split("/", 1)[-1].removeprefix("sample:"), _SHORT)
 
 

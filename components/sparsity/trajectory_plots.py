@@ -1,4 +1,4 @@
-"""Several checkpoints: distance to the base and to the previous one, and the overlap of changed weights."""
+"""Draws several checkpoints: distance to the base and to the previous one, and the overlap of changed weights."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from components.plots.marks import COLOUR_BAR, line, side_of
 from components.plots.style import exactly, layout, legend, text
 from components.sparsity.text import short, tuned_names
 
-# Up to so many checkpoints, the numbers fit into the cells, also on a narrow screen.
+# Most checkpoints for which numbers fit into the cells on a narrow screen.
 _LABELLED, _LABELLED_NARROW = 10, 4
-# Pixels of the side of a panel, of its name above it, and of the colour bar above that.
+# Pixels of a panel's side, of its name above it, and of the colour bar above the name.
 _SIDE, _NAME, _BAR = 240, 22, 40
 
 
 def steps(report: SparsityReport) -> go.Figure:
-    """Sparsity against the base and the previous checkpoint, by checkpoint; clicking a role's name shows it."""
+    """Draw the sparsity against the base and the previous checkpoint, by checkpoint; clicking a role's name shows the role."""
     rows, names = report.trajectory, [text(short(name)) for name in tuned_names(report)]
     curves: list[tuple[str, list[float | None]]] = [("from the base", [row.sparsity for row in rows])]
     curves.append(("from the one before", [row.step.sparsity for row in rows]))
@@ -38,8 +38,9 @@ def steps(report: SparsityReport) -> go.Figure:
 
 
 def overlap(report: SparsityReport) -> go.Figure:
-    """The weights changed by both of two checkpoints as a share of those changed by either: measured, and as expected if the changes were
-    independent, in a panel each.
+    """Draw the weights changed by both of two checkpoints as a share of those changed by either.
+
+    One panel has the measured shares, the other the shares expected for independent changes.
     """
     from plotly.subplots import make_subplots
 

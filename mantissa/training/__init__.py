@@ -19,7 +19,7 @@ __all__ = ["Look", "MantissaCallback", "RoleLook", "UpdateMonitor"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "MantissaCallback":  # transformers takes seconds to import, and other training loops do not need it
+    if name == "MantissaCallback":  # importing transformers takes seconds, and other training loops do not need it
         from mantissa.training.callback import MantissaCallback
 
         return MantissaCallback

@@ -13,7 +13,7 @@ from mantissa.training.monitor import UpdateMonitor
 
 
 class MantissaCallback(TrainerCallback):
-    """Measures every ``every`` steps and logs the results through ``Trainer.log``, for W&B, TensorBoard, trackio and others.
+    """A callback that measures every ``every`` steps and logs the results through ``Trainer.log``, for W&B, TensorBoard, trackio, ...
 
         trainer.add_callback(MantissaCallback(trainer, every=100))
 
@@ -43,22 +43,22 @@ class MantissaCallback(TrainerCallback):
         self._said: set[str] = set()
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Attach the monitor to the model as it will be trained; after a resume, its start is the current step."""
-        if self._monitor is not None:  # left by an interrupted run
+        """Attach the monitor to the model that is trained; after a resume, its start is the current step."""
+        if self._monitor is not None:  # left over from an interrupted run
             self._monitor.close()
         self._monitor = UpdateMonitor(
             self._trainer.model_wrapped, self._trainer.optimizer, every=self._every, step=state.global_step, **self._options
         )
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Measure if it is due, before the trainer logs and saves."""
+        """Measure if a measurement is due, before the trainer logs and saves."""
         if self._monitor is None or state.global_step % self._every:
             return
         look = self._monitor.look(state.global_step)
         self.looks.append(look)
         due = control.should_log
         self._trainer.log(look.metrics(by_role=self._by_role))
-        control.should_log = due  # logging cleared it, as if the trainer's own figures had been logged
+        control.should_log = due  # log() clears the flag, as if the trainer's own figures had been logged
         if state.is_world_process_zero:
             for message in look.messages:
                 kind = re.sub(r"\d[\d.,]*", "", message)  # the same message with other numbers is not new

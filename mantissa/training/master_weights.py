@@ -1,4 +1,4 @@
-"""Master weights: copies in a finer format that an optimizer steps in place of a model's parameters."""
+"""Finds master weights: copies in a finer format that an optimizer steps in place of a model's parameters."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,9 +12,9 @@ from mantissa.training import watched_values
 
 
 def given_masters(masters: Mapping[str, Tensor] | Sequence[Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """The masters by the name of their parameter. Raises InvalidRequest where names or shapes do not fit.
+    """Return the masters by the name of their parameter. Raises InvalidRequest if names or shapes do not fit.
 
-    masters: by name, or those of all trainable parameters in the order of ``model.parameters()``.
+    masters: tensors by name, or of all trainable parameters in the order of ``model.parameters()``.
     """
     parameters = dict(watched_values.parameters(model))
     if not isinstance(masters, Mapping | Sequence) or not all(
@@ -34,7 +34,10 @@ def given_masters(masters: Mapping[str, Tensor] | Sequence[Tensor], model: nn.Mo
 
 
 def recognised_masters(model: nn.Module, optimizers: Sequence[Any]) -> dict[str, Tensor]:
-    """The masters that optimizers step, where those are, in order, the parameters that no optimizer steps, in a finer format."""
+    """Return the masters that optimizers step, by the name of their parameter; none if they cannot be matched with certainty.
+
+    They match if they are, in order, copies in a finer format of the trainable parameters that no optimizer steps.
+    """
     stepped = {id(tensor): tensor for optimizer in optimizers for tensor in watched_values.stepped(optimizer)}
     free = {name: each for name, each in watched_values.parameters(model) if each.requires_grad and id(each) not in stepped}
     own = {id(each) for each in model.parameters()}
@@ -48,7 +51,7 @@ def recognised_masters(model: nn.Module, optimizers: Sequence[Any]) -> dict[str,
 
 
 def in_state(parameter: Tensor, optimizers: Sequence[Any]) -> Tensor | None:
-    """The master that an optimizer has in its state, as ``master_param`` or under a similar name."""
+    """Return the master in an optimizer's state, named ``master_param`` or similarly; None if there is none."""
     for optimizer in optimizers:
         for name, value in getattr(optimizer, "state", {}).get(parameter, {}).items():
             if "master" in str(name) and isinstance(value, Tensor) and value.shape == parameter.shape and value.is_floating_point():

@@ -12,7 +12,7 @@ from analyzers.terminal import percent, plural
 from mantissa.training.measurement import Look, RoleLook
 from mantissa.training.update_counts import FINER
 
-# From this many steps on, unmoved tensors are worth a sentence; so are these shares of swallowed or lost updates.
+# Minimum number of steps for a sentence on unmoved tensors, and minimum shares of swallowed or lost updates for one on them.
 _STEPS = 10
 _SWALLOWED = _LOST = 0.5
 _FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64"}
@@ -118,7 +118,7 @@ def _why(intended: bool | None, still: Sequence[UnchangedPart]) -> str:
         return "every step rounds away"
     firsts = {float(each.start[0]) for each in still if each.start.numel() and bool((each.start == each.start[0]).all())}
     if len(firsts) == 1 and (value := abs(firsts.pop())) > 0 and math.isfinite(value):
-        # Next to a power of two, the values below are half as far apart as those above.
+        # Values just below a power of two have half the spacing of those above it.
         spacing = math.frexp(value)[1] - (9 if value == 2.0 ** (math.frexp(value)[1] - 1) else 8)
         return f"bf16 cannot represent steps below 2^{spacing} at {value}"
     return "bf16 cannot represent steps that small at their values"

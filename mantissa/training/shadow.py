@@ -1,4 +1,4 @@
-"""What an optimizer intends: its parameters' watched values in float64, stepped by an optimizer of the same class."""
+"""Follows the updates that an optimizer intends: its parameters' watched values in float64, stepped by an optimizer of the same class."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @dataclass(slots=True)
 class Followed:
-    """A tensor of the optimizer and its shadow. rows: the watched blocks, None for all of it. weight: (n,) the shadow.
+    """A tensor of the optimizer and its shadow. rows: the watched blocks, None for all values. weight: (n,) the shadow.
 
-    start: stored values when the shadow began; stored, last: stored values and shadow at the last look. steps: followed since then.
-    written, state: stored values after the last step, and the tensors of the optimizer's state, with torch's counters of writes to them.
+    start: stored values when the shadow began; stored, last: stored values and shadow at the last look; steps: number followed.
+    written, state: stored values after the last step, and the tensors of the optimizer's state with torch's counters of writes to them.
     """
 
     rows: Tensor | None
@@ -36,11 +36,11 @@ class Followed:
 
 
 class Shadow:
-    """The shadow of one optimizer's parameters, stepped after each of its steps on the same gradients, with the settings of that step.
+    """The shadow of one optimizer's parameters, stepped after each of its steps with the same gradients and settings.
 
-    rows: the tensors to follow, and their watched blocks. In fp32 a learning rate of 1e-8 would move few of the shadow's weights; float64
-    is used where the device has it. sparse: tensors given up because their gradients are not strided. late: tensors followed since a later
-    step, because they joined the optimizer, or they or their states were loaded or written outside its step.
+    rows: the tensors to follow -> their watched blocks. The shadow is in float64 if the device supports it, since in float32 a learning
+    rate of 1e-8 would move few weights. sparse: tensors no longer followed because their gradients are not strided. late: tensors followed
+    since a later step, because they joined the optimizer, or because they or their states were loaded or written outside its step.
     """
 
     def __init__(self, optimizer: Optimizer, rows: Mapping[Tensor, Tensor | None]) -> None:
@@ -50,19 +50,19 @@ class Shadow:
         self._optimizer = optimizer
         self._rows = rows
         self._kinds = {tensor: _kind(tensor) for tensor in rows}
-        self._twin: Any = cast(Any, type(optimizer))([torch.zeros(())])  # its groups are replaced in each step
+        self._twin: Any = cast(Any, type(optimizer))([torch.zeros(())])  # the groups are replaced in each step
         self.follow()
         self.late.clear()
         self._handles = [
             optimizer.register_step_pre_hook(lambda *_: self.follow()),
             optimizer.register_step_post_hook(lambda *_: self._step()),
         ]
-        # Before the user's own hooks after a step, which may write weights or free gradients.
+        # This hook runs before the user's own hooks after a step, which may write weights or free gradients.
         cast(Any, self._handles[-1]).hooks_dict_ref().move_to_end(self._handles[-1].id, last=False)
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Begin the shadow of each tensor that has none, or that was written since the last step, as was its state."""
+        """Begin a new shadow of each tensor that has none, or that was written since the last step, itself or its state."""
         for tensor in [each for each in self.followed if _kind(each) != self._kinds[each]]:
             self._twin.state.pop(self.followed.pop(tensor).weight, None)
         written = self._written()
@@ -88,7 +88,7 @@ class Shadow:
             self.late.add(tensor)
 
     def close(self) -> None:
-        """Free the shadow and leave the optimizer alone."""
+        """Free the shadow and remove its hooks from the optimizer."""
         for handle in self._handles:
             handle.remove()
         self.followed = {}
@@ -96,7 +96,7 @@ class Shadow:
 
     @torch.no_grad()
     def _step(self) -> None:
-        """Step the shadow. After the optimizer, since a closure computes the gradients within its step."""
+        """Step the shadow after the optimizer, since a closure computes the gradients within the optimizer's step."""
         groups = []
         for group in self._optimizer.param_groups:
             weights = []
@@ -113,19 +113,19 @@ class Shadow:
                     known.state = _writes(self._optimizer.state.get(tensor, {}))
                     known.weight.grad = watched_values.watched_values(tensor.grad.detach().reshape(-1), known.rows).to(known.weight.dtype)
                     weights.append(known.weight)
-            # On a CPU one call for a tensor takes a third of the time of torch's default.
+            # On a CPU, the fused step takes a third of the time of torch's default.
             fits = "fused" in group and not isinstance(group["lr"], Tensor) and all(each.is_cpu for each in weights)
             one_call = {"fused": True, "foreach": False} if fits else {}
             groups.append({**group, "params": weights, "differentiable": False} | one_call)
         self._twin.param_groups = groups
-        # A fused step that follows a GradScaler has divided the gradients by its scale, unless it found an infinite one and did nothing.
+        # A fused step under a GradScaler has already divided the gradients by the scale, unless one was infinite and the step was skipped.
         self._twin.found_inf = getattr(self._optimizer, "found_inf", None)
         self._twin.step()
         for known in self.followed.values():
             known.weight.grad = None
 
     def _written(self) -> set[Tensor]:
-        """Tensors whose watched values or states are no longer those after the last step."""
+        """Return the tensors whose watched values or states have changed since the last step."""
         written = set()
         compared = defaultdict(list)
         for tensor, known in self.followed.items():
@@ -135,9 +135,9 @@ class Shadow:
                 continue
             now = watched_values.watched_values(tensor.detach().reshape(-1), known.rows)
             compared[tensor.device].append((tensor, now, (now != known.written).any()))
-        for rows in compared.values():  # a device is waited for once
+        for rows in compared.values():  # synchronize once per device
             for (tensor, now, _), differs in zip(rows, torch.stack([flag for *_, flag in rows]).tolist(), strict=True):
-                bits = _BITS[tensor.element_size()]  # a NaN differs from itself
+                bits = _BITS[tensor.element_size()]  # compare bits, since NaN differs from itself
                 if differs and not torch.equal(now.view(bits), self.followed[tensor].written.view(bits)):
                     written.add(tensor)
         return written
@@ -148,12 +148,12 @@ def _kind(tensor: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
 
 
 def _writes(state: Mapping[str, Any]) -> list[tuple[ReferenceType[Tensor], int]]:
-    """The tensors of a state, and how often they were written; they are not kept alive, since a state may be moved to another device."""
+    """Return weak references to the tensors of a state, which may be moved to another device, and torch's counters of writes to them."""
     return [(ref(value), -1 if value.is_inference() else value._version) for value in state.values() if isinstance(value, Tensor)]
 
 
 def unwrapped(optimizer: Any) -> Any:
-    """The optimizer within those that accelerate puts around it."""
+    """Return the innermost optimizer, without accelerate's wrappers."""
     while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
         optimizer = inner
     return optimizer

@@ -1,4 +1,4 @@
-"""Analyses where the system has no more processes: ``python -m tests.attacks.few_processes``, run by `command`, prints what each said."""
+"""Runs analyses without free processes: ``python -m tests.attacks.few_processes``, run by `command`, prints the error of each, or ""."""
 
 import json
 import os
@@ -13,18 +13,21 @@ from analyzers.errors import MantissaError
 from components.running import analysis_process
 
 AT_ONCE = 8
-# This process with its threads, the fork server, its tracker, and two analyses.
+# Limit on processes: this one with its threads, the fork server, its tracker, and two analyses.
 TASKS = AT_ONCE + 5
 
 
 def command() -> list[str]:
-    """The system does not count the processes of root: ``setpriv`` makes another user the real one, and leaves root's access to files."""
+    """Return the command that runs this module with the limit.
+
+    The system does not count root's processes, so ``setpriv`` changes the real user, without losing root's access to files.
+    """
     program = ["prlimit", f"--nproc={TASKS}", sys.executable, "-m", "tests.attacks.few_processes"]
     return ["setpriv", "--ruid=65534", "--bounding-set=-sys_admin,-sys_resource", *program] if os.geteuid() == 0 else program
 
 
 def _analyze_together(seed: int, all_threads: threading.Barrier) -> str:
-    """No analysis takes a process before every thread is there: a thread that cannot start would end this program instead."""
+    """Analyze once all threads have started, since a thread that cannot start would end this program."""
     all_threads.wait()
     return _analyze(seed)
 

@@ -10,7 +10,7 @@ F32, Q4_0, Q4_K = 0, 2, 12
 
 @dataclass(frozen=True)
 class Attack:
-    """A whole file and what is wrong with it."""
+    """A hostile file and the reason why it must be refused."""
 
     name: str
     reason: str
@@ -18,23 +18,23 @@ class Attack:
 
 
 def text(value: bytes | str, length: int | None = None) -> bytes:
-    """A string, with its true length in front or a false one."""
+    """Encode a string after its length, or after a false one."""
     raw = value.encode() if isinstance(value, str) else value
     return struct.pack("<Q", len(raw) if length is None else length) + raw
 
 
 def entry(key: bytes | str, kind: int, value: bytes) -> bytes:
-    """One entry."""
+    """Encode an entry of the metadata."""
     return text(key) + struct.pack("<I", kind) + value
 
 
 def items(kind: int, length: int, value: bytes = b"") -> bytes:
-    """A list's value."""
+    """Encode the value of a list."""
     return struct.pack("<IQ", kind, length) + value
 
 
 def tensor(name: bytes | str, shape: Sequence[int], offset: int = 0, kind: int = F32, dimensions: int | None = None) -> bytes:
-    """One tensor's description; shape: the innermost length first."""
+    """Encode the description of a tensor. shape: the innermost length first."""
     lengths = struct.pack(f"<{len(shape)}Q", *shape)
     return text(name) + struct.pack("<I", len(shape) if dimensions is None else dimensions) + lengths + struct.pack("<IQ", kind, offset)
 
@@ -49,14 +49,14 @@ def framed(
     counts: tuple[int, int] | None = None,
     alignment: int = 32,
 ) -> bytes:
-    """A file of these parts with the right counts, or false ones, and ``data`` zero bytes behind the padding."""
+    """Make a file of these parts, with true counts or false ones, and ``data`` zero bytes after the padding."""
     tensor_count, entry_count = counts or (len(tensors), len(entries))
     header = magic + struct.pack("<IQQ", version, tensor_count, entry_count) + b"".join(entries) + b"".join(tensors)
     return header + bytes(-len(header) % alignment) + bytes(data)
 
 
 def nested(depth: int) -> bytes:
-    """A list in a list in a list."""
+    """Encode a list nested to this depth."""
     return items(LIST, 1) * depth + items(UINT8, 0)
 
 

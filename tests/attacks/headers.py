@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Attack:
-    """A whole file and what is wrong with it. ours_alone: the safetensors library takes it, and Mantissa does not."""
+    """A hostile file and the reason why it must be refused. ours_alone: the safetensors library accepts it, and Mantissa does not."""
 
     name: str
     reason: str
@@ -16,17 +16,17 @@ class Attack:
 
 
 def framed(header: bytes, data: bytes = b"") -> bytes:
-    """A file of this header and data, with the right length in front."""
+    """Make a file of this header and data, with the true length in front."""
     return len(header).to_bytes(8, "little") + header + data
 
 
 def described(header: dict[str, Any], data: int = 0) -> bytes:
-    """A file of this header and ``data`` zero bytes."""
+    """Make a file of this header and ``data`` zero bytes."""
     return framed(json.dumps(header).encode(), bytes(data))
 
 
 def tensor(shape: Any, start: Any, stop: Any, dtype: Any = "F32") -> dict[str, Any]:
-    """One tensor's description."""
+    """Describe a tensor for the header."""
     return {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
 
 

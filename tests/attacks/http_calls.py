@@ -1,4 +1,4 @@
-"""Calls of programs over HTTP, as an attacker and as another visitor make them."""
+"""Makes API calls over HTTP, as attackers and other visitors do."""
 
 import json
 import urllib.request
@@ -10,7 +10,7 @@ CALLS = "gradio_api/call"
 
 
 def post(url: str, name: str, values: object, headers: Mapping[str, str] | None = None) -> tuple[int, dict[str, Any]]:
-    """Make a call without reading its results: the status, and the answer with the call's ``event_id`` or a ``detail``."""
+    """Make a call without reading its results. Returns the status and the answer, with the call's ``event_id`` or a ``detail``."""
     body = json.dumps({"data": values}).encode()
     request = urllib.request.Request(f"{url}/{CALLS}/{name}", body, {"Content-Type": "application/json", **(headers or {})})
     try:
@@ -22,7 +22,7 @@ def post(url: str, name: str, values: object, headers: Mapping[str, str] | None 
 
 
 def read(url: str, name: str, event: str, headers: Mapping[str, str] | None = None) -> str:
-    """The results of a call, until its stream ends."""
+    """Read the results of a call until its stream ends."""
     request = urllib.request.Request(f"{url}/{CALLS}/{name}/{event}", headers=dict(headers or {}))
     with urllib.request.urlopen(request, timeout=280) as answer:
         said: str = answer.read().decode()
@@ -30,7 +30,7 @@ def read(url: str, name: str, event: str, headers: Mapping[str, str] | None = No
 
 
 def result(url: str, name: str, values: object, headers: Mapping[str, str] | None = None) -> Any:
-    """The last value of a call that succeeds. Raises AssertionError."""
+    """Return the last value of a call. Raises AssertionError if it fails."""
     status, accepted = post(url, name, values, headers)
     assert status == 200, accepted
     said = read(url, name, accepted["event_id"], headers)
@@ -39,5 +39,5 @@ def result(url: str, name: str, values: object, headers: Mapping[str, str] | Non
 
 
 def inspect(model: str, seed: int = 0) -> list[Any]:
-    """The values of a call of ``inspect``."""
+    """Return the values for a call of ``inspect``."""
     return [model, "quick", "", "", "", "", seed, None]

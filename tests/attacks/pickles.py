@@ -1,10 +1,9 @@
 """Hostile pickled checkpoints, each with the reason it must be refused. Run this module to see what each error says.
 
-Nothing that a pickle names is called, so a call next to sound tensors is no reason to refuse them: of such an attack the tensor is read,
-and `Attack.opaque` says what must be named.
+The reader calls nothing that a pickle names, so it reads sound tensors next to a call, and must name the calls in `Attack.opaque`.
 
-Every file is whole: what is attacked is named by its attack. Payloads write the file named by ``CANARY``, relative to wherever
-they run: a test loads one with Python's own unpickler to see that they work, and all with the reader to see that they do not.
+Payloads write the file ``CANARY`` in the current folder. A test loads one with Python's own unpickler to show that they work, and all
+with the reader to show that they are not executed.
 """
 
 import struct
@@ -19,8 +18,8 @@ _SOURCE = f"open({CANARY!r}, 'w').write('run')"
 
 @dataclass(frozen=True)
 class Attack:
-    """A whole file and what is wrong with it. opaque: what it calls in vain, if its one tensor, four zeros called "weight", is read;
-    names: those of its tensors, if nothing but their keys is strange and they are read.
+    """A hostile file and the reason why it must be refused. opaque: names that it calls in vain, if its one tensor, four zeros named
+    "weight", is read; names: those of its tensors, if only their keys are strange and they are read.
     """
 
     name: str
@@ -37,18 +36,18 @@ def text(value: str) -> bytes:
 
 
 def number(value: int) -> bytes:
-    """Push a whole number."""
+    """Push an integer."""
     raw = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
     return b"\x8a" + bytes([len(raw)]) + raw
 
 
 def named(module: str, name: str) -> bytes:
-    """Push what a module calls by a name."""
+    """Push a global of a module by name."""
     return b"c" + f"{module}\n{name}\n".encode()
 
 
 def called(function: bytes, *arguments: bytes) -> bytes:
-    """Push the result of a call."""
+    """Push the result of calling ``function``."""
     return function + b"(" + b"".join(arguments) + b"tR"
 
 
@@ -56,7 +55,7 @@ def stored(
     numel: bytes = number(4), *, offset: bytes = number(0), shape: bytes = b"(K\x04t", strides: bytes = b"(K\x01t", key: bytes = text("0"),
     kind: bytes = named("torch", "FloatStorage"), word: bytes = text("storage"), view: bytes = b"",
 ) -> bytes:  # fmt: skip
-    """Push a tensor, by default a sound one of four numbers."""
+    """Push a tensor, by default a valid one of four numbers."""
     storage = b"(" + word + kind + key + text("cpu") + numel + view + b"tQ"
     hooks = called(named("collections", "OrderedDict"))
     return called(named("torch._utils", "_rebuild_tensor_v2"), storage, offset, shape, strides, b"\x89", hooks)
@@ -68,13 +67,13 @@ def mapping(**values: bytes) -> bytes:
 
 
 def pickled(value: bytes) -> bytes:
-    """A pickle of protocol 2."""
+    """Make a pickle of protocol 2."""
     return b"\x80\x02" + value + b"."
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of an archive. Fields that are not None replace what would be true in its local header and in the directory."""
+    """An entry of an archive. Fields that are not None replace the true values in its local header and in the directory."""
 
     name: str
     data: bytes
@@ -92,7 +91,7 @@ def archive(
     entries: Iterable[Entry], *, count: int | None = None, length: int | None = None, start: int | None = None, tail: bytes = b"",
     prefix: bytes = b"", wide: bytes = b"",
 ) -> bytes:  # fmt: skip
-    """A zip archive; count, length, start: what the end of the directory says of it in place of the truth; wide: put before that end."""
+    """Make a zip archive. count, length, start: false values in the end of the directory; wide: bytes before that end."""
     body, directory, number_of = bytearray(prefix), bytearray(), 0
     for entry in entries:
         name = (entry.local_name or entry.name).encode()
@@ -115,13 +114,13 @@ def archive(
 
 
 def parts(value: bytes, storages: Sequence[bytes] = (bytes(16),), version: bytes = b"3\n") -> list[Entry]:
-    """The entries of a PyTorch file of this pickle."""
+    """Make the entries of a PyTorch file with this pickle."""
     data = [Entry(f"archive/data/{key}", storage) for key, storage in enumerate(storages)]
     return [Entry("archive/data.pkl", value), Entry("archive/byteorder", b"little"), *data, Entry("archive/version", version)]
 
 
 def zipped(value: bytes, storages: Sequence[bytes] = (bytes(16),)) -> bytes:
-    """A PyTorch file of this pickle, as an archive."""
+    """Make a PyTorch file with this pickle, as an archive."""
     return archive(parts(value, storages))
 
 
@@ -129,7 +128,7 @@ MAGIC = pickled(number(0x1950A86A20F9469CFC6C)) + pickled(number(1001)) + pickle
 
 
 def legacy(value: bytes, keys: bytes = b"](" + text("0") + b"e", data: bytes = struct.pack("<q", 4) + bytes(16)) -> bytes:
-    """A PyTorch file of this pickle, in the old layout."""
+    """Make a PyTorch file with this pickle, in the legacy layout."""
     return MAGIC + value + pickled(keys) + data
 
 
@@ -168,7 +167,7 @@ GADGETS = [
     ("_io", "FileIO"), ("linecache", "getlines"), ("tempfile", "mktemp"), ("site", "main"), ("argparse", "Namespace"),
     ("collections", "defaultdict"), ("datetime", "datetime"), ("pathlib", "PosixPath"), ("transformers", "pipeline"),
     ("transformers.training_args", "TrainingArguments"), ("pytorch_lightning.callbacks.model_checkpoint", "ModelCheckpoint"),
-    # names that lead on from known ones, or look like them
+    # names that continue or resemble allowed ones
     ("torch._utils", "_rebuild_tensor_v2.__globals__"), ("torch", "_utils._rebuild_tensor_v2"), ("torch._utils", "os.system"),
     ("torch", "os.system"), ("torch.serialization", "os.system"), ("collections", "OrderedDict.__reduce_ex__"),
     ("collections.OrderedDict", "__init__"), ("collections", "abc.sys.modules"), ("builtins", "set.__class__"),
@@ -198,7 +197,7 @@ _LIVE = {
     "runpy": called(named("runpy", "_run_code"), called(named("builtins", "compile"), text(_SOURCE), text(""), text("exec")), b"}") + b"0",
 }
 
-# What each of them names, which is all that is known of it.
+# Names that each live payload calls.
 _NAMED = {
     **dict.fromkeys(("reduce", "reduce_tuple1", "stack_global", "inst", "obj", "protocol_0", "memoized", "partial"), ("os.system",)),
     "eval": ("builtins.eval",),
@@ -261,14 +260,14 @@ def module(parameters: bytes = b"}", modules: bytes = b"}", buffers: bytes = b"}
 
 
 def _shared(**state: bytes) -> bytes:
-    """Thousands of modules that share a state of thousands of attributes."""
+    """Push thousands of modules that share a state of thousands of attributes."""
     return _NET + b"q\x010" + mapping(**state) + b"q\x020](" + b"h\x01)\x81h\x02b" * 20_000 + b"e"
 
 
 _MANY = b"}(" + b"".join(text(str(key)) + b"N" for key in range(20_000)) + b"u"
 _STORAGE = b"(" + text("storage") + named("torch", "FloatStorage") + text("0") + text("cpu") + number(4) + b"tQ"
 
-# Tensors inside of what is not known, and modules that are none.
+# Tensors inside unknown objects, and invalid modules.
 _OBJECTS = {
     "unknown_tensor": called(named("net", "_rebuild"), _STORAGE, number(0), b"(K\x04t", b"(K\x01t"),
     "unknown_tensor_in_module": module(mapping(w=called(named("net", "_rebuild"), _STORAGE))),
@@ -297,7 +296,7 @@ _OBJECTS = {
     "old_module_of_known_class": b"(" + text("module") + named("torch.nn.parameter", "Parameter") + text("") + text("") + b"tQ",
 }  # fmt: skip
 
-# What a storage or a tensor may lie about.
+# False descriptions of storages and tensors.
 _TENSORS = {
     "beyond_storage": stored(shape=b"(K\x05t"),
     "offset_beyond_storage": stored(offset=number(1)),
@@ -386,16 +385,16 @@ _STREAMS = {
     "long_name": mapping(**{"a" * 5000: stored()}) + b".",
     "deep_marks": b"(" * 2_000 + b".",
     "deep_mappings": b"".join(b"}" + text("a") for _ in range(1_500)) + stored() + b"s" * 1_500 + b".",
-    # mappings of two names for the one below: 2^40 tensors
+    # nested mappings with two names for the next one: 2^40 tensors
     "doubled_mappings": stored() + b"q\x000" + b"".join(
         b"}(" + text("a") + b"h\x00" + text("b") + b"h\x00uq\x000" for _ in range(40)) + b"h\x00.",
-    # the same with lists, which repeat what they hold
+    # nested lists that repeat the next one
     "doubled_lists": stored() + b"q\x000" + b"".join(b"](" + b"h\x00" * 10 + b"eq\x000" for _ in range(40)) + mapping(a=b"h\x00") + b".",
     "copied_mapping": b"](" + b"NN\x86" * 100_000 + b"eq\x000" + called(named("collections", "OrderedDict"), b"h\x00") * 2_000 + b".",
     "copied_size": b"(" + b"N" * 100_000 + b"tq\x000" + called(named("torch", "Size"), b"h\x00") * 2_000 + b".",
 }  # fmt: skip
 
-# What strange keys of sound tensors become.
+# Names under which valid tensors with strange keys are read.
 _READ = {
     "module_of_one_name_twice": ("a.w", "a.w#2"),
     "module_name_float": ("a.0.0",),
@@ -409,7 +408,7 @@ _READ = {
     "same_name_twice": ("a.b", "a.b#2"),
 }
 
-# Nothing is wrong with them but their size: each opcode makes an object, ``FLOOD`` of them at most.
+# Pickles that are harmful only by their size: each opcode makes an object, ``FLOOD`` of them at most.
 FLOOD = 400_000
 FLOODS = {
     "lists": b"(" + b"]" * FLOOD + b"t.",

@@ -1,4 +1,4 @@
-"""Folders that hold no usable weights, each with the reason it must be refused."""
+"""Folders without usable weights, each with the reason it must be refused."""
 
 import io
 import json
@@ -10,7 +10,7 @@ from tests.attacks.headers import described, tensor
 
 @dataclass(frozen=True)
 class Attack:
-    """The files of a repository, path -> contents, and what is wrong with them."""
+    """The files of a repository, path -> contents, and the reason why they must be refused."""
 
     name: str
     reason: str
@@ -18,7 +18,7 @@ class Attack:
 
 
 def _pickle() -> bytes:
-    """A zip as torch writes it, whose pickle would call os.system."""
+    """Make a zip as torch writes it, whose pickle would call os.system."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr("archive/data.pkl", b"cos\nsystem\n(S'touch /tmp/owned'\ntR.")

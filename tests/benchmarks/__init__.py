@@ -1,1 +1,1 @@
-"""Speed and memory, side by side with the naive way in the same run: ``python -m tests.benchmarks``."""
+"""Measures speed and memory next to a naive implementation in the same run: ``python -m tests.benchmarks``."""

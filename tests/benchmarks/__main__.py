@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks [NAME ...]``: run benchmarks and print one table. Needs about 15 GB of disk for a while."""
+"""Runs benchmarks and prints one table: ``python -m tests.benchmarks [NAME ...]``. Needs about 15 GB of disk temporarily."""
 
 import argparse
 import os
@@ -62,7 +62,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what was asked for; returns the exit status: 1 where a benchmark failed, or with --strict missed a target."""
+    """Run the named benchmarks. Returns the exit status: 1 if a benchmark failed, or with --strict missed a target."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Speed and memory beside the naive way.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; by default all")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed: for a machine that does nothing else")
@@ -84,14 +84,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     results.append(Result(f"{name}: failed", "", met=False))
                     print(f"{name}: {error}", file=sys.stderr)
             print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
-    finally:  # also what was measured before an interruption
+    finally:  # also print measurements made before an interruption
         print(table(results))
     print("\nTimes: median of several processes (smallest in brackets). ratio: naive / ours. Memory: largest of all runs.")
     return int(failed or (options.strict and any(result.met is False for result in results)))
 
 
 def machine() -> str:
-    """One line: what this was measured on, and how busy it was."""
+    """Describe the machine and its load in one line."""
     model = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -105,5 +105,5 @@ def machine() -> str:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the temporary folder, of many gigabytes, is removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exit normally, so that the temporary folder of many gigabytes is removed
     sys.exit(main())

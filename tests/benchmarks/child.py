@@ -1,4 +1,4 @@
-"""One measured program: a process of its own, its time, its CPU time and its peak memory."""
+"""Runs a program in a separate process, and measures its time, CPU time and peak memory."""
 
 import json
 import os
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: ``seconds`` from start to end, CPU seconds, peak resident ``bytes``, and what it printed."""
+    """Measurements of one run: ``seconds`` from start to end, CPU seconds, peak resident ``bytes``, and the output."""
 
     seconds: float
     cpu_seconds: float
@@ -28,7 +28,7 @@ class Run:
 
     @property
     def json(self) -> Any:
-        """The output, parsed."""
+        """Parsed output."""
         return json.loads(self.output)
 
 
@@ -40,16 +40,16 @@ class Runs:
 
     @property
     def seconds(self) -> float:
-        """Median."""
+        """Median of the seconds."""
         return statistics.median(run.seconds for run in self.each)
 
     @property
     def peak_bytes(self) -> int:
-        """The largest of all runs."""
+        """Largest peak of all runs."""
         return max(run.peak_bytes for run in self.each)
 
     def median(self, field: str) -> float:
-        """Median over the runs of a number at the top of the JSON each printed."""
+        """Return the median over the runs of a top-level number in their JSON output."""
         return float(statistics.median(run.json[field] for run in self.each))
 
     def __str__(self) -> str:
@@ -57,19 +57,19 @@ class Runs:
 
 
 def quantity(value: float, unit: str) -> str:
-    """Three digits: ``2.31 s``, ``94.5 MB``."""
+    """Format a quantity with three digits: ``2.31 s``, ``94.5 MB``."""
     digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
     return f"{value:,.{digits}f} {unit}"
 
 
 def run(arguments: Sequence[str], *, variables: Mapping[str, str] | None = None, folder: Path | None = None, timeout: float = 600.0) -> Run:
-    """Run ``python ARGUMENTS`` to its end. Raises RuntimeError with the last of its messages where it fails, or takes too long.
+    """Run ``python ARGUMENTS`` to its end. Raises RuntimeError with its last message if it fails or takes too long.
 
-    variables: put into its environment; folder: its working directory. Peak memory is the kernel's count for that
-    process alone. It starts from this process's own, which is therefore kept small: nothing large is held here.
+    variables: added to its environment; folder: its working directory. Peak memory is the kernel's count for the new process alone. That
+    count starts from the memory of this process, which therefore holds nothing large.
     """
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # else all is parsed at each start
-    environ = {**kept, "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false", **(variables or {})}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # bytecode saves parsing at start
+    environ = {**inherited, "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false", **(variables or {})}
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as messages:
         start = time.perf_counter()
         process = subprocess.Popen([sys.executable, *arguments], env=environ, cwd=folder or ROOT, stdout=output, stderr=messages)
@@ -94,6 +94,6 @@ def run(arguments: Sequence[str], *, variables: Mapping[str, str] | None = None,
 
 
 def repeat(times: int, arguments: Sequence[str], *, variables: Mapping[str, str] | None = None, folder: Path | None = None) -> Runs:
-    """``times`` runs, after one that is thrown away: it fills the page cache and the cache of compiled code."""
+    """Run a program ``times`` times after a discarded run, which fills the page cache and the cache of compiled code."""
     run(arguments, variables=variables, folder=folder)
     return Runs(tuple(run(arguments, variables=variables, folder=folder) for _ in range(times)))

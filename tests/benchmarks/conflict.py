@@ -1,5 +1,5 @@
-"""Gradient conflict on a Llama of 8 layers, 32 samples of 128 tokens and the built-in text, beside autograd sample by sample, each of
-them without padding. Loading is left out.
+"""Measures gradient conflict on a Llama of 8 layers, with 32 samples of 128 tokens and with the built-in text, next to autograd sample by
+sample without padding. Loading is excluded.
 """
 
 from collections.abc import Iterator
@@ -12,19 +12,19 @@ from .result import Result
 RUNS = 3
 TIMES_FASTER = 2.0
 SHARE_OF_MEMORY = 0.25
-TIMES_SLOWER = 1.6  # with checkpointing, than without
+TIMES_SLOWER = 1.6  # time with checkpointing over time without
 SAMPLE_SECONDS = 30
 
 
 def conflict(folder: Path) -> Iterator[Result]:
-    """All rates, batches and deciles of every layer; then with less memory, and with a look at every weight; then samples of many lengths,
+    """Measure all rates, batches and deciles of every layer; then with less memory, and with every weight; then samples of many lengths,
     and the built-in sample.
     """
     ways = {way: (way, "even") for way in ("naive", "fast", "frugal", "weights")}
     ways |= {"naive, text": ("naive", "builtin"), "fast, text": ("fast", "builtin")}
     runs: dict[str, list[Run]] = {way: [] for way in ways}
     for _ in range(RUNS):
-        for way, asked in ways.items():  # in turn, so that whatever else the machine does meets all of them
+        for way, asked in ways.items():  # alternating, so that other load on the machine affects all ways
             runs[way].append(run(["-m", "tests.benchmarks.conflict_ways", *asked]))
     seconds = {way: median(each.json["seconds"] for each in done) for way, done in runs.items()}
     memory = {way: max(each.json["bytes"] for each in done) for way, done in runs.items()}

@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.conflict_ways WAY TEXT [DEVICE]``: a small Llama's conflict rate in one of the `WAYS`, seconds and bytes.
+"""Computes a small Llama's conflict rate in one of the `WAYS`: ``python -m tests.benchmarks.conflict_ways WAY TEXT [DEVICE]``.
 
 TEXT is "even", random tokens in samples of one length, or "builtin", the built-in text, whose samples have 16 to 266 tokens.
 """
@@ -35,7 +35,7 @@ ROUNDS = 3
 
 
 def naive(model: Any, samples: list[Encoded]) -> float:
-    """Sample by sample through autograd; every FFN gradient is kept, and multiplied with the others when all are there."""
+    """Run samples one by one through autograd, keep every FFN gradient, and multiply all pairs at the end."""
     weights = [
         getattr(layer.mlp, f"{name}_proj").weight.requires_grad_(True) for layer in model.model.layers for name in ("gate", "up", "down")
     ]
@@ -97,7 +97,7 @@ TEXTS = {"even": _even, "builtin": _builtin}
 
 
 def main(way: str, text: str, device: str = "cpu") -> None:
-    """Load, then so many rounds after one that is thrown away. ``bytes``: the most memory beyond what the loaded model took."""
+    """Load the model, and measure several rounds after a discarded one. ``bytes``: peak memory in addition to the loaded model."""
     torch.manual_seed(0)
     vocabulary, hidden, width, layers, heads = SIZES[device]
     config = LlamaConfig(
@@ -114,7 +114,7 @@ def main(way: str, text: str, device: str = "cpu") -> None:
     with peak_memory(device) as peak:
         for _ in range(1 + ROUNDS):
             start = time.perf_counter()
-            rate = WAYS[way](model, samples)  # a number: a GPU has done its work
+            rate = WAYS[way](model, samples)  # the result is a number, so a GPU has finished
             seconds.append(time.perf_counter() - start)
     print(json.dumps({"seconds": sorted(seconds[1:])[ROUNDS // 2], "least": min(seconds[1:]), "bytes": peak(), "conflict_rate": rate}))
 

@@ -1,4 +1,4 @@
-"""How often quick mode's 95 % intervals hold the exact share: planner and estimator together, on simulated checkpoints.
+"""Measures the coverage of quick mode's 95 % intervals, planner and estimator together, on simulated checkpoints.
 
 ``python -m tests.benchmarks.coverage`` measures it and writes ``analyzers/numerics/interval_coverage.json``, which the
 methods page shows and a test compares with a new measurement. A checkpoint is a list of shapes; a property is a
@@ -21,7 +21,7 @@ from analyzers.numerics.intervals import ShareBlocks, share_interval
 RESULTS = Path(__file__).parents[2] / "analyzers" / "numerics" / "interval_coverage.json"
 SEEDS = 200
 BUDGET = 64_000_000
-REQUESTS = 1_140  # RANGE_REQUESTS less two for the header of each of 30 shards
+REQUESTS = 1_140  # RANGE_REQUESTS minus two for the header of each of 30 shards
 
 IntArray = npt.NDArray[np.int64]
 Shapes = Sequence[tuple[str, tuple[int, ...]]]
@@ -39,7 +39,7 @@ PROPERTIES = {
 
 
 def llama_7b() -> list[Tensor]:
-    """The shapes of Llama-2-7B in bf16: 226 matrices, 65 vectors, 13.5 GB."""
+    """Return the shapes of Llama-2-7B in bf16: 226 matrices, 65 vectors, 13.5 GB."""
     layer: Shapes = [("attention", (4096, 4096))] * 4 + [("mlp", (11008, 4096))] * 2 + [("mlp", (4096, 11008))]
     shapes = (
         [("embedding", (32000, 4096))] + 32 * [*layer, ("norm", (4096,)), ("norm", (4096,))] + [("norm", (4096,)), ("head", (32000, 4096))]
@@ -48,7 +48,7 @@ def llama_7b() -> list[Tensor]:
 
 
 def mixture_of_experts() -> list[Tensor]:
-    """A small mixture of experts in bf16: 24 layers of 60 experts, 4,466 matrices, more than there are requests."""
+    """Return the shapes of a small mixture of experts in bf16: 24 layers of 60 experts, 4,466 matrices, more than there are requests."""
     layer: Shapes = [("attention", (2048, 2048))] * 4 + [("router", (60, 2048))]
     experts: Shapes = [("expert", (1408, 2048)), ("expert", (1408, 2048)), ("expert", (2048, 1408))] * 60
     shapes = [("embedding", (151936, 2048))] + 24 * [*layer, *experts, ("norm", (2048,)), ("norm", (2048,))] + [("head", (151936, 2048))]
@@ -56,7 +56,7 @@ def mixture_of_experts() -> list[Tensor]:
 
 
 def gpt2() -> list[Tensor]:
-    """The shapes of GPT-2 in fp32: 50 matrices, 98 vectors, 0.5 GB, of which the budget is an eighth."""
+    """Return the shapes of GPT-2 in fp32: 50 matrices, 98 vectors, 0.5 GB, of which the budget is an eighth."""
     layer: Shapes = [("attention", (768, 2304)), ("attention", (768, 768)), ("mlp", (768, 3072)), ("mlp", (3072, 768))]
     vectors: Shapes = [("attention", (2304,)), ("attention", (768,)), ("mlp", (3072,)), ("mlp", (768,))] + [("norm", (768,))] * 4
     return _tensors([("embedding", (50257, 768)), ("embedding", (1024, 768))] + 12 * [*layer, *vectors] + [("norm", (768,))] * 2, "F32")
@@ -74,7 +74,7 @@ def _tensors(shapes: Shapes, dtype: str) -> list[Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Per tensor: elements, row length (last axis) and the number of its first row; ``matrices``: indices of tensors with two axes."""
+    """The layout of tensors: elements, row length (last axis) and number of the first row of each; ``matrices``: indices of matrices."""
 
     elements: IntArray
     row: IntArray
@@ -83,7 +83,7 @@ class Layout:
 
     @staticmethod
     def of(tensors: Sequence[Tensor]) -> "Layout":
-        """The layout of ``tensors``, none of them empty or scalar."""
+        """Return the layout of ``tensors``, none of them empty or scalar."""
         elements = np.array([tensor.elements for tensor in tensors])
         row = np.array([tensor.shape[-1] for tensor in tensors])
         rows = elements // row
@@ -92,7 +92,7 @@ class Layout:
 
 
 def simulate(layout: Layout, sample: Sample, rng: np.random.Generator) -> tuple[IntArray, npt.NDArray[np.float64]]:
-    """Counts (blocks, properties) in the blocks of ``sample``, and the exact share of each property in all elements."""
+    """Draw counts (blocks, properties) in the blocks of ``sample``, and return the exact share of each property in all elements."""
     tensor = np.array([block.tensor for block in sample.blocks])
     start = np.array([block.start for block in sample.blocks])
     count = np.array([block.count for block in sample.blocks])
@@ -106,7 +106,7 @@ def simulate(layout: Layout, sample: Sample, rng: np.random.Generator) -> tuple[
     row = layout.row[tensor]
     touched = np.maximum(count // row, 1)
     within = np.arange(touched.sum()) - np.repeat(np.cumsum(touched) - touched, touched)
-    # Two blocks shorter than a row may share it: a row is drawn once, and only rows that blocks touch are drawn one by one.
+    # Two blocks may share a row, so each row is drawn once, and only rows that blocks touch are drawn individually.
     numbers, row_of = np.unique(np.repeat(layout.first_row[tensor] + start // row, touched) + within, return_inverse=True)
     owner = np.searchsorted(layout.first_row, numbers, side="right") - 1
     unseen = layout.elements // layout.row - np.bincount(owner, minlength=len(layout.elements))
@@ -144,7 +144,7 @@ def simulate(layout: Layout, sample: Sample, rng: np.random.Generator) -> tuple[
 
 
 def measure(tensors: Sequence[Tensor], seeds: int) -> list[dict[str, float]]:
-    """For each property the percentage of ``seeds`` whose interval holds the exact share, and medians over the seeds."""
+    """Return for each property the percentage of ``seeds`` whose interval contains the exact share, and medians over the seeds."""
     layout = Layout.of(tensors)
     rows = []
     for seed in range(seeds):
@@ -163,7 +163,7 @@ def measure(tensors: Sequence[Tensor], seeds: int) -> list[dict[str, float]]:
 
 
 def coverage(seeds: int) -> dict[str, object]:
-    """The table of the methods page."""
+    """Measure the table of the methods page."""
     models = {name: dict(zip(PROPERTIES, measure(model(), seeds), strict=True)) for name, model in MODELS.items()}
     return {"seeds": seeds, "budget_bytes": BUDGET, "requests": REQUESTS, "properties": PROPERTIES, "models": models}
 

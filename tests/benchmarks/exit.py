@@ -1,4 +1,4 @@
-"""One step of each head of exit feedback, in one thread, compared with all logits at once and torch's own backward pass."""
+"""Measures one step of each head of exit feedback, in one thread, next to all logits at once with torch's own backward pass."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -7,13 +7,13 @@ from .child import quantity, run
 from .result import Result
 
 VOCABULARIES = (32_000, 128_000)
-# Of one chunk of logits with h, its gradient and that of W.
+# Memory in multiples of one chunk of logits together with h, its gradient and that of W.
 SHARE_OF_MEMORY = 1.3
 SAMPLE_SECONDS = 30
 
 
 def exit_heads(folder: Path) -> Iterator[Result]:
-    """Time and peak memory of each head's fused loss; then the whole analysis of the built-in sample."""
+    """Measure time and peak memory of each head's fused loss; then the whole analysis of the built-in sample."""
     for vocabulary in VOCABULARIES:
         found = run(["-m", "tests.benchmarks.exit_ways", str(vocabulary)]).json
         naive = found["ways"].pop("naive")
@@ -29,7 +29,7 @@ def exit_heads(folder: Path) -> Iterator[Result]:
 
 
 def exit_on_gpu() -> Iterator[Result]:
-    """Time and peak memory of each head's fused loss on a CUDA GPU, next to those of all logits at once."""
+    """Measure time and peak memory of each head's fused loss on a CUDA GPU, next to all logits at once."""
     for vocabulary in VOCABULARIES:
         found = run(["-m", "tests.benchmarks.exit_ways", str(vocabulary), "cuda"]).json
         naive = found["ways"].pop("naive")

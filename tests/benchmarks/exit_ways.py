@@ -1,8 +1,8 @@
-"""``python -m tests.benchmarks.exit_ways VOCABULARY [cuda]``: one step of each head on random tokens; prints seconds and bytes of each.
+"""Measures one step of each head on random tokens: ``python -m tests.benchmarks.exit_ways VOCABULARY [cuda]`` prints seconds and bytes.
 
-Compared with ``naive``: logits of all tokens at once and torch's own backward pass. On a CPU each runs in a forked process, in float32, on
-a GPU in bfloat16. bytes: peak memory, beyond that before the first step, as the kernel or torch counts it. chunk: bytes of a chunk of
-logits; inputs: of h, of its gradient and of that of W.
+``naive`` has the logits of all tokens at once and torch's own backward pass. On a CPU, each head runs in a forked process in float32; on a
+GPU, in bfloat16. bytes: peak memory beyond that before the first step, as counted by the kernel or torch. chunk: bytes of a chunk of
+logits; inputs: bytes of h, of its gradient and of that of W.
 """
 
 import ctypes
@@ -22,14 +22,14 @@ from .memory import peak_memory
 TOKENS, WIDTH, CHUNK = 384, 128, 128
 GPU_TOKENS, GPU_WIDTH, GPU_CHUNK = 4096, 2048, 512
 ROUNDS = 3
-# mallopt's M_MMAP_THRESHOLD: from how many bytes on memory is the kernel's again as soon as it is freed. Left alone it rises with what is
-# freed, so that the count would be of what had been in use; where it stays low, time goes into fetching the same pages again and again.
+# mallopt's M_MMAP_THRESHOLD: the size from which freed memory returns to the kernel at once. By default it rises with freed sizes, so the
+# peak would include memory that is no longer in use; a low value costs time for mapping the same pages repeatedly.
 _THRESHOLD = -3
 
 
 def measure(way: str, vocabulary: int, report: Connection) -> None:
-    """Memory of one step, then the time of so many more. Sends them."""
-    torch.set_num_threads(1)  # threads wait for one another after each operation, and on a busy machine for other programs
+    """Measure the memory of one step, then the time of ROUNDS others, and send the results."""
+    torch.set_num_threads(1)  # several threads would wait for one another, and on a busy machine for other programs
     libc = ctypes.CDLL(None)
     random = torch.Generator().manual_seed(0)
     h = torch.randn(TOKENS, WIDTH, generator=random).requires_grad_()
@@ -42,7 +42,7 @@ def measure(way: str, vocabulary: int, report: Connection) -> None:
         torch.autograd.backward(loss)
         h.grad = head.weight.grad = None
 
-    head.loss(h[:2], targets[:2])  # what is loaded and set up once
+    head.loss(h[:2], targets[:2])  # load and set up everything before the measurement
     libc.mallopt(_THRESHOLD, 1 << 18)
     with peak_memory("cpu") as peak:
         step()
@@ -57,7 +57,7 @@ def measure(way: str, vocabulary: int, report: Connection) -> None:
 
 
 def measure_on_gpu(way: str, vocabulary: int) -> dict[str, float]:
-    """As `measure`, the median of more rounds."""
+    """Measure as in `measure`, with the median of more rounds."""
     random = torch.Generator("cuda").manual_seed(0)
     h = torch.randn(GPU_TOKENS, GPU_WIDTH, generator=random, device="cuda").bfloat16().requires_grad_()
     weight = torch.randn(vocabulary, GPU_WIDTH, generator=random, device="cuda").mul_(GPU_WIDTH**-0.5).bfloat16()
@@ -72,7 +72,7 @@ def measure_on_gpu(way: str, vocabulary: int) -> dict[str, float]:
         torch.cuda.synchronize()
         return time.perf_counter() - start
 
-    for _ in range(2):  # what is loaded and set up once
+    for _ in range(2):  # load and set up everything before the measurement
         step()
     with peak_memory("cuda") as peak:
         step()
@@ -82,7 +82,7 @@ def measure_on_gpu(way: str, vocabulary: int) -> dict[str, float]:
 
 
 def main(vocabulary: int, device: str = "cpu") -> None:
-    """All ways, one after the other."""
+    """Measure all ways, one after the other."""
     if device == "cuda":
         print(json.dumps({"ways": {way: measure_on_gpu(way, vocabulary) for way in ("naive", *HEADS)}}))
         return

@@ -1,4 +1,4 @@
-"""A CUDA GPU: counting and the training monitor, see `gpu_counting`, conflict and precision next to autograd.
+"""Measures a CUDA GPU: counting and the training monitor (see `gpu_counting`), and conflict and precision next to autograd.
 
 ``python -m tests.benchmarks.gpu`` prints its name as JSON, or {} if there is none.
 """
@@ -16,7 +16,7 @@ from .result import Result
 
 
 def gpu(folder: Path) -> Iterator[Result]:
-    """One line that says so if there is no GPU."""
+    """Run the benchmarks on a GPU, or yield one line that there is none."""
     found = run(["-m", "tests.benchmarks.gpu"], folder=folder).json
     if not found:
         yield Result("GPU", "there is no CUDA device here: not measured")
@@ -41,7 +41,7 @@ def gpu(folder: Path) -> Iterator[Result]:
 
 
 def main() -> None:
-    """Print what this process measures, or {} without a GPU."""
+    """Print the name of the GPU as JSON, or {} without a GPU."""
     import torch
 
     print(json.dumps({"name": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}))

@@ -1,7 +1,7 @@
-"""Counting on a CUDA GPU: weights that are there, the training monitor, and from a file to the answer.
+"""Measures counting on a CUDA GPU: weights in its memory, the training monitor, and whole answers from a file.
 
-``python -m tests.benchmarks.gpu_counting`` prints as JSON what it measured, in a minute or two; {} without a GPU. GPU_BENCHMARK_SMALL=1
-runs it on a CPU, on little, to see that it works.
+``python -m tests.benchmarks.gpu_counting`` prints its measurements as JSON, in a minute or two; {} without a GPU. GPU_BENCHMARK_SMALL=1
+runs it on a CPU with small data, to test the program.
 """
 
 import json
@@ -20,8 +20,8 @@ from .result import Result
 _SMALL = "GPU_BENCHMARK_SMALL" in os.environ
 _DEVICE = "cpu" if _SMALL else "cuda"
 _ROUNDS = 3 if _SMALL else 7
-_VALUES = 1 << 20 if _SMALL else 1 << 28  # of a tensor
-_COMPARED = 1 << 18 if _SMALL else 1 << 24  # with the compiled loops
+_VALUES = 1 << 20 if _SMALL else 1 << 28  # values of a tensor
+_COMPARED = 1 << 18 if _SMALL else 1 << 24  # values compared with the compiled loops
 _BESIDE = 256 << 20
 _SIZES: dict[str, Any] = {
     "vocab_size": 32_000, "hidden_size": 2_048, "intermediate_size": 5_632, "num_hidden_layers": 16, "num_attention_heads": 32,
@@ -29,14 +29,14 @@ _SIZES: dict[str, Any] = {
 _LITTLE: dict[str, Any] = {
     "vocab_size": 1_000, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
 }  # fmt: skip
-# Bytes per second that each is to reach on an H100.
+# Target bytes per second on an H100.
 _TARGETS = {"counts of bf16": 50e9, "pairs of bf16": 25e9}
-# Seconds that a look may take at 1% and at everything.
+# Target seconds of a look at 1% and at all of the values.
 _LOOKS = {"quick": 0.004, "exact": 0.1}
 
 
 def counting(folder: Path) -> Iterator[Result]:
-    """What `main` measures, against what is to be reached. Nothing without a GPU."""
+    """Compare the measurements of `main` with their targets. Yields nothing without a GPU."""
     found = run(["-m", "tests.benchmarks.gpu_counting"], folder=folder).json
     if not found:
         return
@@ -56,20 +56,20 @@ def counting(folder: Path) -> Iterator[Result]:
 
 
 def main() -> None:
-    """Print what this process measures."""
+    """Print the measurements of this process."""
     import torch
 
     if not _SMALL and not torch.cuda.is_available():
         print("{}")
         return
     found: dict[str, Any] = {"counting": _counting()}
-    print(json.dumps(found), file=sys.stderr, flush=True)  # should a later part fail
+    print(json.dumps(found), file=sys.stderr, flush=True)  # in case a later part fails
     found["monitor"], found["answers"] = _monitor()
     print(json.dumps(found))
 
 
 def _counting() -> dict[str, tuple[float, float, bool]]:
-    """Bytes per second of weights that are on the device, the memory that takes, and whether the compiled loops count the same."""
+    """Measure bytes per second of weights on the device and the memory used, and compare the counts with those of the compiled loops."""
     import torch
 
     from analyzers.numerics import Accumulator, PairCounter, PairTables
@@ -122,7 +122,7 @@ def _counting() -> dict[str, tuple[float, float, bool]]:
 
 
 def _monitor() -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
-    """Seconds of a training step, and of a look in each mode; and of answers about the trained model, on the device and on the CPU."""
+    """Measure seconds of a training step, of a look in each mode, and of answers about the trained model, on the device and on the CPU."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -194,7 +194,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _median(work: Callable[[], object]) -> float:
-    """Seconds, after two rounds that are thrown away."""
+    """Return the median seconds of ``work``, after two discarded rounds."""
     return median([_seconds(work) for _ in range(2 + _ROUNDS)][2:])
 
 

@@ -1,4 +1,4 @@
-"""Exact mode over HTTP, from the local Hub throttled to 200 MB/s, against plain downloads of the same bytes."""
+"""Measures exact mode over HTTP, from the local Hub throttled to 200 MB/s, next to plain downloads of the same bytes."""
 
 import shutil
 from collections.abc import Iterator
@@ -11,18 +11,18 @@ from .model_files import LAYERS, make
 from .result import Result
 
 RUNS = 3
-RATE = 200_000_000  # bytes per second, over all connections together
+RATE = 200_000_000  # bytes per second over all connections
 SLOWER = 1.15
 
 
 def exact_over_http(folder: Path) -> Iterator[Result]:
-    """Time against huggingface_hub's download and against a bare stream, in turns; and what is left on disk."""
+    """Measure the time next to huggingface_hub's download and a plain stream, alternating, and the bytes left on disk."""
     checkpoint = make(folder / "served", LAYERS)
     home, here, there = folder / "home", folder / "here", folder / "there"
     ours, snapshots, streams = [], [], []
     written: set[str] = set()
     with HubProcess("--folder", f"org/served={checkpoint}", "--rate", str(RATE)) as hub:
-        for number in range(RUNS + 1):  # the first of each is thrown away
+        for number in range(RUNS + 1):  # the first run of each is discarded
             for path in (home, here):
                 path.mkdir()
             done = run(["-m", "analyzers", "dtype", "org/served", "--exact", "--json"], variables=hub.environ(home), folder=here)
@@ -46,7 +46,7 @@ def exact_over_http(folder: Path) -> Iterator[Result]:
 
 
 def _download(hub: HubProcess, there: Path, how: str) -> Run:
-    """One plain download into ``there``, which is removed."""
+    """Run one plain download into ``there``, and remove the folder."""
     there.mkdir()
     done = run(["-m", "tests.benchmarks.naive_download", how, "org/served", str(there)], variables=hub.environ(there / "home"))
     shutil.rmtree(there)

@@ -1,4 +1,4 @@
-"""Quick mode on models too large to download, from the local Hub with 50 ms before each answer."""
+"""Measures quick mode on models too large to download, from the local Hub with 50 ms before each answer."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +10,12 @@ from .result import Result
 
 RUNS = 3
 DELAY = "0.05"  # seconds
-PLAIN_BYTES = 4_000_000_000  # how much of the naive download is really done
-PART = r"layers\.40\."  # what exact mode looks at: all of it would take as long as the download
+PLAIN_BYTES = 4_000_000_000  # bytes of the naive download that are measured
+PART = r"layers\.40\."  # tensors read in exact mode, since all would take as long as the download
 
 
 def large_quick(folder: Path) -> Iterator[Result]:
-    """80 layers, 141 GB: time, bytes, memory and verdict. Naive: a download at the throughput measured on its first 4 GB."""
+    """Measure time, bytes, memory and verdict on 80 layers, 141 GB. Naive: a download at the throughput of its first 4 GB."""
     with HubProcess("--llama", "org/large=bf16", "--delay", DELAY) as hub:
         variables = hub.environ(folder)
         runs, traffic = _quick(hub, folder, "org/large")
@@ -36,7 +36,7 @@ def large_quick(folder: Path) -> Iterator[Result]:
 
 
 def mixture_quick(folder: Path) -> Iterator[Result]:
-    """A mixture of experts of 90,619 tensors: time, range requests, size of the report, memory."""
+    """Measure time, range requests, size of the report and memory on a mixture of experts of 90,619 tensors."""
     with HubProcess("--mixture", "org/mixture=bf16", "--delay", DELAY) as hub:
         runs, traffic = _quick(hub, folder, "org/mixture")
     seconds, low = _seconds(runs)
@@ -51,7 +51,7 @@ def mixture_quick(folder: Path) -> Iterator[Result]:
 
 
 def _quick(hub: HubProcess, folder: Path, name: str) -> tuple[list[Run], list[dict[str, int]]]:
-    """The runs, after one thrown away, and what the Hub counted of each."""
+    """Run quick mode repeatedly after a discarded run. Returns the runs, and the Hub's counts for each."""
     runs, traffic = [], []
     for number in range(RUNS + 1):
         before = hub.totals()
@@ -64,7 +64,7 @@ def _quick(hub: HubProcess, folder: Path, name: str) -> tuple[list[Run], list[di
 
 
 def _seconds(runs: list[Run]) -> tuple[float, float]:
-    """Median and smallest."""
+    """Return the median and the minimum of the seconds."""
     seconds = sorted(run.seconds for run in runs)
     return seconds[len(seconds) // 2], seconds[0]
 

@@ -1,4 +1,4 @@
-"""How often quick mode's intervals hold, on simulated checkpoints: ``python -m tests.benchmarks.intervals`` prints it as JSON."""
+"""Measures the coverage of quick mode's intervals on simulated checkpoints: ``python -m tests.benchmarks.intervals`` prints JSON."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ PERCENT = 90.0
 
 
 def interval_coverage(folder: Path) -> Iterator[Result]:
-    """The coverage reached over 200 seeds, the lowest of three models, for the properties that have a target and those that have none."""
+    """Measure the coverage over 200 seeds, the lowest of three models, for properties with and without a target."""
     models = run(["-m", "tests.benchmarks.intervals"], folder=folder).json["models"]
     for name in next(iter(models.values())):
         lowest, model = min((rows[name]["covered_percent"], model) for model, rows in models.items())

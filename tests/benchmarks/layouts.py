@@ -1,6 +1,6 @@
-"""Exact mode on the same fine-tune in other layouts, each next to the plain one.
+"""Measures exact mode on one fine-tune in other layouts, each next to the plain layout.
 
-``python -m tests.benchmarks.layouts FOLDER LAYOUT OUT`` lays a checkpoint out anew: a program, so that its memory is not counted with ours.
+``python -m tests.benchmarks.layouts FOLDER LAYOUT OUT`` converts a checkpoint, in a separate process so that its memory is not counted.
 """
 
 import shutil
@@ -19,7 +19,7 @@ _HEAD = 128
 
 
 def layouts(folder: Path) -> Iterator[Result]:
-    """2 x 2.2 GB: whole commands, their times and the memory, relative to the plain layout in the same run."""
+    """Measure time and memory of whole commands on 2 x 2.2 GB, relative to the plain layout in the same run."""
     base, plain = make(folder / "base"), make(folder / "tuned", update="scattered-0.3")
     for layout in LAYOUTS:
         out = folder / "relaid"

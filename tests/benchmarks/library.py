@@ -1,4 +1,4 @@
-"""The library with 100,000 labels and as many results, as a visitor, a README and a program have it: the app, and a real Chromium."""
+"""Measures the library with 100,000 labels and as many results, for visitors in a real Chromium, for badges, and for programs."""
 
 import json
 import statistics
@@ -21,13 +21,13 @@ from .result import Result
 
 ROWS = 100_000
 TIMES = 5
-_WARM_SECONDS = 20.0  # until the app has compiled and imported what it does beside its start
+_WARM_SECONDS = 20.0  # until the app has finished the compilation and imports that follow its start
 _ROW = 77_777
 _FOUND = f"document.querySelector('#m-list tbody tr')?.textContent.includes('{model_of(_ROW)}')"
 
 
 def library(folder: Path) -> Iterator[Result]:
-    """Pages in a browser from an empty cache each time, beside the page of definitions, which is what Gradio takes by itself."""
+    """Measure pages in a browser with an empty cache, next to the page of definitions, whose time is that of Gradio alone."""
     data = fill(folder / "data", ROWS)
     with LocalHub() as hub, serve(folder / "app", hub.url, MANTISSA_DATA=str(data)) as url:
         for number in range(TIMES):
@@ -44,7 +44,7 @@ def library(folder: Path) -> Iterator[Result]:
 
 
 def _answers(url: str) -> Iterator[Result]:
-    """What needs no browser."""
+    """Measure answers that need no browser."""
     models = [model_of(number * 17_771 % ROWS) for number in range(50)]
     yield _result("badge", [_seconds(partial(_get, f"{url}/{badge(model)}")) for model in models], 0.05)
     pages = [f"{url}/{stored(f'{number * 17_771 % ROWS + 1:064x}')}" for number in range(1, 21)]
@@ -73,7 +73,7 @@ def _pages(browser: Browser, url: str) -> Iterator[Result]:
 
 
 def _opened(browser: Browser, address: str, wanted: str, then: Callable[[Page], None] | None = None) -> tuple[float, float, float]:
-    """Seconds until the page's heading is there, from then until ``wanted`` is, and what ``then`` takes."""
+    """Return the seconds until the page's heading appears, from then until ``wanted`` appears, and of ``then``."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.set_default_timeout(120_000)
@@ -102,7 +102,7 @@ def _get(url: str) -> bytes:
 
 
 def _post(url: str, label: dict[str, str]) -> None:
-    """Add a label as programs do. Raises RuntimeError where it was not."""
+    """Add a label by the API. Raises RuntimeError if it was not added."""
     request = urllib.request.Request(
         f"{url}/gradio_api/call/add_label",
         json.dumps({"data": [*label.values(), ""]}).encode(),

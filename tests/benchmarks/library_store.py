@@ -1,7 +1,7 @@
-"""A library of many contributions: ``python -m tests.benchmarks.library_store FOLDER ROWS`` writes one, ROWS labels and ROWS results.
+"""Writes a library of many contributions: ``python -m tests.benchmarks.library_store FOLDER ROWS`` adds ROWS labels and ROWS results.
 
-A program, and not a function, so that its memory is not counted as that of whatever is started next. The rows go through what takes in
-the rows of a dataset: a label and a result of each model, each model of an organisation of ten, each tenth one disputed.
+It runs in a separate process, so that its memory is not counted as that of programs started later. The rows are added as those of a
+dataset: a label and a result for each model, ten models per organisation, every tenth one disputed.
 """
 
 import sys
@@ -28,12 +28,12 @@ def fill(folder: Path, rows: int) -> Path:
 
 
 def model_of(number: int) -> str:
-    """The model of a row."""
+    """Return the model of a row."""
     return f"org-{number // 10}/model-{number}"
 
 
 def label_of(number: int) -> Label:
-    """The label of a row; of each tenth another one of the model before."""
+    """Return the label of a row; every tenth row has a different label for the previous model."""
     who = Identity.login(f"user-{number % 997}")
     model = model_of(number - (number % 10 == 9))
     quote = f"Table {number % 7} of the paper: trained in {PRECISIONS[number % 6]}, on {number} accelerators."
@@ -42,7 +42,7 @@ def label_of(number: int) -> Label:
 
 
 def result_of(number: int) -> tuple[Result, str]:
-    """The result of a row with its JSON, which is that of a small checkpoint."""
+    """Return the result of a row with its JSON, which is that of a small checkpoint."""
     found = of_model(model_of(number), report(id=f"{number + 1:064x}"))
     text = found.model_dump_json()
     result = storable_result(text, key=key_of(found), created=_stamp(number), contributor="")
@@ -55,7 +55,7 @@ def _stamp(number: int) -> str:
 
 
 def write(folder: Path, rows: int) -> None:
-    """Write it."""
+    """Write the library."""
     with Library.open(folder) as library:
         said, found = map(label_of, range(rows)), map(result_of, range(rows))
         for _ in range(0, rows, _AT_ONCE):

@@ -1,4 +1,4 @@
-"""200 visitors at once: badges, library search, stored results and pages, while 20 of them run analyses of a slow repository."""
+"""Measures 200 concurrent visitors of badges, library search, stored results and pages, while 20 run analyses of a slow repository."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from .library_store import fill, model_of
 from .result import Result
 
 VISITORS = {"badge": 60, "search": 50, "stored": 40, "page": 30, "analysis": 20}
-# p95, in seconds. An analysis has none: it waits for its turn and for the Hub.
+# Target 95th percentiles in seconds. Analyses have none, since they wait for their turn and for the Hub.
 TARGETS = {"badge": 1.0, "search": 3.0, "stored": 3.0, "page": 5.0}
 ROWS = 20_000
 # Results that visitors follow links to.
@@ -29,7 +29,7 @@ _POPULAR = 50
 SECONDS = 30.0
 ROUNDS = 2
 _WARM_SECONDS = 20.0
-# After a round: analyses end once nobody has read their results for 10 seconds.
+# Wait after a round, since analyses end once their results have not been read for 10 seconds.
 _LEFT_SECONDS = 15.0
 _PAUSE_SECONDS = (0.5, 1.5)
 _PAGES = ("", "library", "sparsity", "conflict", "precision", "exit", "methods")
@@ -38,9 +38,9 @@ _TIMEOUT = 180.0
 
 
 def load(folder: Path) -> Iterator[Result]:
-    """Each visitor asks, waits for the answer, pauses for about a second, and asks again. On the loopback only; ends by itself."""
+    """Let each visitor repeat a request, wait for the answer, and pause for about a second, on loopback and for a limited time."""
     data = fill(folder / "data", ROWS)
-    # a stored result is withdrawn once the Hub does not know its model
+    # a stored result is withdrawn if the Hub does not know its model
     known = [argument for number in range(_POPULAR) for argument in ("--folder", f"{model_of(number)}={sample_folder('tiny-bf16')}")]
     with (
         HubProcess("--llama", "org/large", "--delay", "0.2", *known) as hub,
@@ -58,7 +58,7 @@ def load(folder: Path) -> Iterator[Result]:
 
 
 def _bytes(app: psutil.Process) -> int:
-    """Memory of the app and its children; pages that they share count once."""
+    """Return the memory of the app and its children, counting shared pages once."""
     return sum(process.memory_full_info().pss for process in (app, *app.children(recursive=True)))
 
 
@@ -88,7 +88,7 @@ async def _visit(url: str) -> dict[str, list[tuple[float, int]]]:
     }
     waiting = visitors.pop("analysis")
     await asyncio.gather(*(task for tasks in visitors.values() for task in tasks))
-    # Those who wait for an analysis leave: their calls would go on for minutes.
+    # Visitors who wait for an analysis leave, since their calls would continue for minutes.
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
@@ -122,7 +122,7 @@ async def _ask(url: str, kind: str, cookie: str, chance: random.Random) -> int:
 
 
 async def _call(url: str, name: str, values: list[object], cookie: str) -> int:
-    """A call as programs make it: the status of its acknowledgement, or 200 once its result is there, 0 if that is an error."""
+    """Make an API call. Returns the status if it is refused, 200 once its result arrives, or 0 if the result is an error."""
     status, said = await _http(url, f"/gradio_api/call/{name}", cookie, json.dumps({"data": values}).encode())
     if status != 200:
         return status
@@ -131,7 +131,7 @@ async def _call(url: str, name: str, values: list[object], cookie: str) -> int:
 
 
 async def _http(url: str, path: str, cookie: str, body: bytes | None = None) -> tuple[int, bytes]:
-    """One request on a connection of its own: status and body."""
+    """Make one request on a new connection. Returns status and body."""
     there = urlsplit(url)
     reader, writer = await asyncio.open_connection(there.hostname, there.port)
     try:

@@ -1,4 +1,4 @@
-"""Exact mode on local files in the page cache: throughput, against loading the model, and memory."""
+"""Measures exact mode on local files in the page cache: throughput, next to loading the model, and memory."""
 
 import os
 import shutil
@@ -17,12 +17,12 @@ TIMES_FASTER = 4.0
 MEMORY = 500e6
 BF16_RATE, F32_RATE = 3e9, 2.5e9  # bytes per second
 
-# The larger model for the comparison of memory: four times the bytes, embeddings included.
+# Layers of the larger model for the comparison of memory, with four times the bytes including embeddings.
 LARGER_LAYERS = 4 * LAYERS + 9
 
 
 def local_exact(folder: Path) -> Iterator[Result]:
-    """Throughput on bf16 and on the three kinds of fp32, the naive way beside the first, and memory at four times the size."""
+    """Measure throughput on bf16 (next to the naive way) and on three kinds of fp32, and memory at four times the size."""
     with _cores(CORES):
         checkpoint = make(folder / "bf16")
         ours = repeat(RUNS, _exact(checkpoint))
@@ -77,7 +77,7 @@ def _mb(nbytes: float) -> str:
 
 @contextmanager
 def _cores(count: int) -> Iterator[None]:
-    """Confine this process, and what it starts, to ``count`` cores, where the system can."""
+    """Confine this process and its children to ``count`` cores, if the system supports it."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

@@ -1,4 +1,4 @@
-"""Peak memory, on a CPU or a GPU."""
+"""Measures peak memory on a CPU or a GPU."""
 
 import os
 import resource
@@ -11,7 +11,7 @@ import torch
 
 @contextmanager
 def peak_memory(device: str) -> Iterator[Callable[[], int]]:
-    """Yields a function that returns the peak bytes since the start, in addition to those in use then.
+    """Yield a function that returns the peak bytes since the start, minus those in use at the start.
 
     device: "cpu" for the kernel's count of this process, whose earlier peak must be lower; "cuda" for torch's tensors.
     """

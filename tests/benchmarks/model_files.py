@@ -1,7 +1,7 @@
-"""Checkpoints on disk for benchmarks: ``python -m tests.benchmarks.model_files FOLDER LAYERS LINEAGE UPDATE`` writes one.
+"""Writes checkpoints for benchmarks: ``python -m tests.benchmarks.model_files FOLDER LAYERS LINEAGE UPDATE`` writes one.
 
-The shapes are those of a Llama of hidden width 2048 (22 layers: 1.1 billion parameters, 2.2 GB in bf16), the values
-normal. A program, and not a function, so that its memory is not counted as that of whatever is started next.
+The shapes are those of a Llama of hidden width 2048 (22 layers: 1.1 billion parameters, 2.2 GB in bf16), the values normal. It runs in a
+separate process, so that its memory is not counted as that of programs started later.
 """
 
 import json
@@ -27,12 +27,12 @@ def make(folder: Path, layers: int = LAYERS, lineage: str = "bf16", update: str 
 
 
 def tensors(layers: int) -> Shapes:
-    """Names and shapes of what `make` writes."""
+    """Return names and shapes of the tensors that `make` writes."""
     return llama_tensors(layers, _WIDTH, _MLP_WIDTH, _VOCABULARY)
 
 
 def write(folder: Path, layers: int, lineage: str, update: str) -> None:
-    """Write config.json and the weights, through to the disk: writing back must not go on while others are measured."""
+    """Write config.json and the weights through to the disk, since later writing back would disturb measurements."""
     folder.mkdir()
     for name, contents in llama(layers, _WIDTH, _MLP_WIDTH, _VOCABULARY, 1, lineage, update).items():
         with (folder / name).open("wb") as file:

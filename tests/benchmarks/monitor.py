@@ -1,4 +1,4 @@
-"""The training monitor's looks and its shadow, compared with steps of a Llama of 8 layers on 32 samples of 128 tokens."""
+"""Measures the training monitor's looks and its shadow, relative to steps of a Llama of 8 layers on 32 samples of 128 tokens."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +17,8 @@ SIZES: dict[str, Any] = {
 
 
 def monitor(folder: Path) -> Iterator[Result]:
-    """Processor time of a look, and of the shadow's step and a look at every step, as shares of a step."""
-    import torch  # here: the memory of this process is counted as that of every program that it starts
+    """Measure the processor time of a look, and of the shadow's step with a look at every step, as shares of a step."""
+    import torch  # imported late, since the memory of this process counts as that of every program that it starts
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from mantissa.training import UpdateMonitor
@@ -40,7 +40,7 @@ def monitor(folder: Path) -> Iterator[Result]:
         looks: list[float] = []
         with UpdateMonitor(model, mode=mode) as watching:
             watching.look()
-            for _ in range(RUNS):  # in turn, so that whatever else the machine does meets both
+            for _ in range(RUNS):  # alternating, so that other load on the machine affects both
                 steps.append(_seconds(step))
                 looks.append(_seconds(watching.look))
         share = median(looks) / median(steps)
@@ -50,7 +50,7 @@ def monitor(folder: Path) -> Iterator[Result]:
 
 
 def _shadow(model: Any, optimizer: Any, step: Callable[[], object]) -> Result:
-    """The processor time between hooks that stand around the monitor's, and of the look."""
+    """Measure the processor time between hooks around those of the monitor, and of the look."""
     from mantissa.training import UpdateMonitor
 
     marks: list[float] = []
@@ -64,7 +64,7 @@ def _shadow(model: Any, optimizer: Any, step: Callable[[], object]) -> Result:
     with UpdateMonitor(model, optimizer) as watching:
         for register in (optimizer.register_step_pre_hook, optimizer.register_step_post_hook, optimizer.register_step_post_hook):
             mark(register)
-        handles[-1].hooks_dict_ref().move_to_end(handles[-1].id, last=False)  # the monitor's own is the first there
+        handles[-1].hooks_dict_ref().move_to_end(handles[-1].id, last=False)  # the monitor moves its own hook to the front
         for _ in range(1 + RUNS):
             marks.clear()
             whole, look = _seconds(step), _seconds(watching.look)
@@ -79,6 +79,6 @@ def _shadow(model: Any, optimizer: Any, step: Callable[[], object]) -> Result:
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    start = process_time()  # whatever else the machine does is left out
+    start = process_time()  # process time excludes other load on the machine
     work()
     return process_time() - start

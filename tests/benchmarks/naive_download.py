@@ -1,7 +1,7 @@
-"""Plain downloads: ``python -m tests.benchmarks.naive_download HOW REPOSITORY FOLDER [BYTES]`` puts the weights on disk.
+"""Downloads weights in a plain way: ``python -m tests.benchmarks.naive_download HOW REPOSITORY FOLDER [BYTES]``.
 
-HOW "snapshot" is huggingface_hub's own; "stream" is one HTTP stream per file, in turn, written as it comes, or
-thrown away where FOLDER is "-"; it stops after BYTES.
+HOW "snapshot" is huggingface_hub's own download; "stream" is one HTTP stream per file, one after the other, written as it arrives, or
+discarded if FOLDER is "-". It stops after BYTES.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def stream(repository: str, folder: Path | None, most: int | None) -> int:
-    """Download every weight file, or the first ``most`` bytes; returns how many bytes came."""
+    """Download every weight file, or the first ``most`` bytes. Returns the number of bytes received."""
     import httpx2
 
     url = os.environ["HF_ENDPOINT"]
@@ -42,7 +42,7 @@ def snapshot(repository: str, folder: Path) -> int:
 
 
 def main(how: str, repository: str, folder: str, most: str | None = None) -> None:
-    """Print as JSON how many bytes came in how many seconds, imports included."""
+    """Print the bytes received and the seconds taken, including imports, as JSON."""
     start = time.perf_counter()
     if how == "snapshot":
         nbytes = snapshot(repository, Path(folder))

@@ -1,4 +1,4 @@
-"""The naive way to see extremes: ``python -m tests.benchmarks.naive_load FOLDER`` loads a model and asks each of its parameters."""
+"""Finds extremes naively: ``python -m tests.benchmarks.naive_load FOLDER`` loads a model and computes them for each parameter."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ import time
 
 
 def main(folder: str) -> None:
-    """Print as JSON how long the imports and the work took, and what was found."""
+    """Print the seconds of imports and work, and the result, as JSON."""
     start = time.perf_counter()
     import torch
     from transformers import AutoModel

@@ -1,4 +1,4 @@
-"""The naive way to see what a fine-tune changed: ``python -m tests.benchmarks.naive_sparsity BASE TUNED`` loads both as models."""
+"""Finds changes of a fine-tune naively: ``python -m tests.benchmarks.naive_sparsity BASE TUNED`` loads both as models."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ import time
 
 
 def main(base: str, tuned: str) -> None:
-    """Print as JSON how long the imports and the work took, and the share of unchanged elements, by a mask for each parameter."""
+    """Print the seconds of imports and work, and the share of unchanged elements by a mask for each parameter, as JSON."""
     start = time.perf_counter()
     import torch
     from transformers import AutoModel

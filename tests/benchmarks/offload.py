@@ -1,5 +1,6 @@
-"""``python -m tests.benchmarks.offload FOLDER`` writes a Llama of 3 GB. The benchmark runs it in memory, then under a limit of the address
-space that half of it would exceed, one layer at a time.
+"""Measures a Llama of 3 GB in memory, then one layer at a time under a limit of the address space that half of the model would exceed.
+
+``python -m tests.benchmarks.offload FOLDER`` writes the model.
 """
 
 import json
@@ -12,13 +13,13 @@ from .result import Result
 
 LIMIT_BYTES = 1_500_000_000
 TIMES_SLOWER = 2.5
-_CHUNK_BYTES = 32 << 20  # of conflict's Gram matrices; by default a quarter of a GB
+_CHUNK_BYTES = 32 << 20  # bytes of a chunk of conflict's Gram matrices; by default a quarter of a GB
 _OPTIONS: dict[str, dict[str, object]] = {"exit": {}, "precision": {"variants": ["bf16"], "inside": False}, "conflict": {"weights": False}}
 _LAYERS, _WIDTH, _MLP_WIDTH, _VOCABULARY, _HEADS = 14, 2048, 5632, 8192, 16
 
 
 def offload(folder: Path) -> Iterator[Result]:
-    """Two to four short samples. The limit is in addition to what Python and its libraries have mapped, and a small sample's run."""
+    """Measure two to four short samples. The limit is in addition to the address space after the run of a small sample."""
     run(["-m", "tests.benchmarks.offload", str(folder / "model")])
     for kind, options in _OPTIONS.items():
         program = ["-m", "tests.language_models.limited_memory", kind, str(folder / "model"), json.dumps(options)]
@@ -39,7 +40,7 @@ def offload(folder: Path) -> Iterator[Result]:
 
 
 def write(folder: Path) -> None:
-    """A Llama with random weights, in float32."""
+    """Write a Llama with random weights, in float32."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 

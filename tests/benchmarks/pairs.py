@@ -1,4 +1,4 @@
-"""Counting pairs that are in memory: ``python -m tests.benchmarks.pairs`` prints the rates as JSON."""
+"""Measures the counting of pairs in memory: ``python -m tests.benchmarks.pairs`` prints the rates as JSON."""
 
 import json
 import threading
@@ -15,19 +15,19 @@ from .child import quantity, run
 from .result import Result
 
 THREADS = 2
-CHUNK = 4 << 20  # bytes of the wider side, as the streams have it
+CHUNK = 4 << 20  # bytes of the wider side, as in the streams
 CHUNKS = 4
 ROUNDS = 15
 
 Codes = NDArray[Any]
 Case = tuple[Codes, Codes, tuple[str, str]]
 
-# Least bytes per second of both sides together.
+# Target bytes per second, both sides together.
 TARGETS = {"bf16, 1 % changed": 5e9, "bf16, 30 % changed": 3e9, "fp32 and bf16": 1e9}
 
 
 def pair_counting(folder: Path) -> Iterator[Result]:
-    """Counts, magnitudes and steps of every pair on two threads; beside them the same by numpy in float32."""
+    """Measure counts, magnitudes and steps of every pair on two threads, next to numpy in float32."""
     for name, rates in run(["-m", "tests.benchmarks.pairs"], folder=folder).json.items():
         target = TARGETS.get(name)
         text = f">= {_rate(target)}" if target else ""
@@ -42,7 +42,7 @@ def _rate(bytes_per_second: float) -> str:
 
 
 def _cases() -> dict[str, Callable[[int], Case]]:
-    """Chunks as they come from a fine-tune, by number; changes are scattered at random."""
+    """Return functions that make a fine-tune's chunk by number, with changes scattered at random."""
 
     def bf16_of(values: NDArray[np.float32]) -> NDArray[np.uint16]:
         patterns = values.view(np.uint32)
@@ -84,7 +84,7 @@ def _cases() -> dict[str, Callable[[int], Case]]:
 
 
 def _naive(base: Codes, tuned: Codes, dtypes: tuple[str, str]) -> None:
-    """The numbers of a report the usual way: whole arrays of float32, masks, and percentiles by sorting."""
+    """Compute the numbers of a report in the usual way: whole arrays of float32, masks, and percentiles by sorting."""
     w, v = (
         (codes.astype(np.uint32) << np.uint32(16)).view(np.float32) if dtype == "BF16" else codes.view(np.float32)
         for codes, dtype in zip((base, tuned), dtypes, strict=True)
@@ -100,7 +100,7 @@ def _naive(base: Codes, tuned: Codes, dtypes: tuple[str, str]) -> None:
 
 
 def _seconds(chunks: list[Case], count: Callable[[Case], object]) -> float:
-    """Of counting each of ``chunks`` on `THREADS` threads, each from memory of its own that was filled just before, as a read does."""
+    """Measure the seconds of counting ``chunks`` on `THREADS` threads, each from its own memory, filled just before as by a read."""
     took: list[float] = []
 
     def work() -> None:
@@ -123,7 +123,7 @@ def _seconds(chunks: list[Case], count: Callable[[Case], object]) -> float:
 
 
 def _rates() -> dict[str, dict[str, float]]:
-    """Bytes per second of each case and way, the median of several rounds in which the ways take turns."""
+    """Measure bytes per second of each case and way, as the median of several rounds in which the ways alternate."""
     from analyzers.numerics import Accumulator, PairCounter, PairTables
 
     local = threading.local()

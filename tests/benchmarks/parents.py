@@ -1,4 +1,4 @@
-"""The parents of a merge of 141 GB, of two candidates of 141 GB, from the local Hub with 50 ms before each answer."""
+"""Measures the parents of a merge of 141 GB among two candidates of 141 GB, from the local Hub with 50 ms before each answer."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +16,10 @@ MODELS = ("--llama", "org/first=bf16", "--llama", "org/second=bf16+independent",
 
 
 def parents_quick(folder: Path) -> Iterator[Result]:
-    """Time, bytes, memory, the weights beside those it was made with, and how much is proven."""
+    """Measure time, bytes, memory, the weights next to the true ones, and the share that is proven."""
     with HubProcess(*MODELS, "--delay", DELAY) as hub:
         runs, sent = [], []
-        for seed in range(RUNS + 1):  # the first is thrown away
+        for seed in range(RUNS + 1):  # the first run is discarded
             before = hub.totals()["bytes"]
             command = ["-m", "analyzers", "parents", "org/merge", "org/first", "org/second", "--seed", str(seed), "--json"]
             done = run(command, variables=hub.environ(folder))

@@ -1,4 +1,4 @@
-"""Pickled checkpoints beside safetensors: throughput of exact mode, and what opening a large file on the Hub takes."""
+"""Measures pickled checkpoints next to safetensors: throughput of exact mode, and the cost of opening a large file on the Hub."""
 
 import os
 import sys
@@ -12,21 +12,21 @@ from .model_files import make
 from .result import Result
 
 RUNS = 5
-LAYERS = 10  # about 1.1 GB in bf16
-WITHIN = 0.8  # of the bytes per second of safetensors
+LAYERS = 10  # a checkpoint of about 1.1 GB in bf16
+WITHIN = 0.8  # target share of the throughput of safetensors
 TENSORS, ELEMENTS = 300, 8_400_000  # 5 GB in bf16
 OPENING = 5_000_000  # bytes
 BUDGET = 64_000_000
 
 
 def pickled(folder: Path) -> Iterator[Result]:
-    """The same weights in both formats, in both layouts of torch.save; then a file of 5 GB on the local Hub."""
+    """Measure the same weights in both formats and both layouts of torch.save; then a file of 5 GB on the local Hub."""
     safe = make(folder / "safe", LAYERS)
     for layout in ("zip", "legacy"):
         run(["-m", "tests.benchmarks.pickled", layout, str(safe), str(folder / layout)])
         for path in (safe / "model.safetensors", folder / layout / "pytorch_model.bin"):
             _read_back(path)
-        # In turns, so that what else the machine does meets both.
+        # Alternating, so that other load on the machine affects both.
         pairs = [(_rate(folder / layout), _rate(safe)) for _ in range(RUNS + 1)][1:]
         ours, naive = (max(rates) for rates in zip(*pairs, strict=True))
         ratio = ours / naive
@@ -46,9 +46,9 @@ def pickled(folder: Path) -> Iterator[Result]:
 
 
 def _read_back(path: Path) -> None:
-    """Have the file in memory as a file that was read, not as it was written: the system keeps many small writes in small pieces.
+    """Put the file into the page cache by reading it, since the cache keeps many small writes in small pieces.
 
-    Pieces take time to map: the same pickle, left as torch.save had written it, was counted a tenth slower.
+    Small pieces take time to map: without this, the same pickle was a tenth slower.
     """
     with path.open("rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -57,7 +57,7 @@ def _read_back(path: Path) -> None:
 
 
 def _rate(checkpoint: Path) -> float:
-    """Bytes per second of one run in exact mode."""
+    """Measure the bytes per second of one run in exact mode."""
     done = run(["-m", "analyzers", "dtype", str(checkpoint), "--exact", "--json"])
     return float(done.json["timing"]["bytes_per_second"])
 
@@ -73,7 +73,7 @@ def write(layout: str, source: Path, folder: Path) -> None:
         with target.open("wb") as file:
             torch.save(load_file(source / "model.safetensors"), file, _use_new_zipfile_serialization=layout == "zip")
             file.flush()
-            os.fsync(file.fileno())  # writing back must not go on while others are measured
+            os.fsync(file.fileno())  # later writing back would disturb measurements
         return
     state = {f"model.layers.{i}.mlp.up_proj.weight": torch.empty(ELEMENTS // 4000, 4000, dtype=torch.bfloat16) for i in range(TENSORS)}
     if layout == "hole-zip":

@@ -1,4 +1,4 @@
-"""Precision variants of Llamas of 8 layers, 4 sequences of 256 tokens, compared with the plain passes they consist of."""
+"""Measures precision variants of Llamas of 8 layers on 4 sequences of 256 tokens, relative to the plain passes they consist of."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -13,7 +13,7 @@ SAMPLE_SECONDS = 30
 
 
 def precision(folder: Path) -> Iterator[Result]:
-    """Time of a reference with three variants in bf16, and with one in fp16, trials of loss scales counted as passes; memory; a sample."""
+    """Measure the time of a reference with three variants in bf16, and with one in fp16, with trials of loss scales; memory; a sample."""
     for shape, way in product(("narrow", "wide"), ("bf16", "fp16")):
         found = run(["-m", "tests.benchmarks.precision_ways", way, shape], timeout=1800).json
         passes, ratio = sum(found["counts"].values()), found["ratio"]
@@ -38,7 +38,7 @@ def precision(folder: Path) -> Iterator[Result]:
 
 
 def precision_on_gpu() -> Iterator[Result]:
-    """Time of the same on a CUDA GPU, of a Llama of 0.2 billion parameters and one of 0.75 billion; and what is done once per model."""
+    """Measure the time on a CUDA GPU of Llamas of 0.2 and 0.75 billion parameters, and of the work done once per model."""
     for shape, way in product(("gpu", "large"), ("bf16", "fp16")):
         found = run(["-m", "tests.benchmarks.precision_ways", way, shape, "cuda"]).json
         ratio, plain = found["ratio"], f"{quantity(found['passes'], 's')} plain"

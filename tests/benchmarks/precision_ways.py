@@ -1,7 +1,7 @@
-"""``python -m tests.benchmarks.precision_ways WAY [SHAPE [DEVICE]]``: precision variants of a Llama; prints seconds, or bytes.
+"""Measures precision variants of a Llama: ``python -m tests.benchmarks.precision_ways WAY [SHAPE [DEVICE]]`` prints seconds or bytes.
 
-``bf16``, ``fp16``: time of the whole run, and in turn with it of the plain forward and backward passes that it consists of. ``ours``,
-``naive``: memory of the whole run, and of keeping what both models gave and comparing it at the end.
+``bf16``, ``fp16``: time of the whole run, alternating with the plain forward and backward passes that it consists of. ``ours``,
+``naive``: memory of the whole run, and of keeping all tensors of both models and comparing them at the end.
 """
 
 import json
@@ -33,7 +33,7 @@ ROUNDS = 3
 
 
 def ours(anatomy: ModelParts, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, int]:
-    """Everything; how many passes were run in each dtype."""
+    """Run the whole analysis, and return the number of passes in each dtype."""
     kept = torch.cuda.mem_get_info()[0] // 2 if token_ids.is_cuda else None
     measured = Measurement(anatomy, token_ids, "sdpa", Objective(), False, None, 1 + len(names), kept)
     passes: dict[str, int] = {"fp32": 1}
@@ -45,7 +45,7 @@ def ours(anatomy: ModelParts, token_ids: Tensor, names: tuple[str, ...]) -> dict
 
 
 def plain(model: Any, token_ids: Tensor) -> None:
-    """One pass, as a training step has it."""
+    """Run one forward and backward pass, as in a training step."""
     logits = model(token_ids[:, :-1], use_cache=False).logits
     torch.autograd.backward(cross_entropy(logits.float().flatten(0, 1), token_ids[:, 1:].flatten()))
     model.zero_grad(set_to_none=True)
@@ -54,7 +54,7 @@ def plain(model: Any, token_ids: Tensor) -> None:
 
 
 def naive(model: Any, token_ids: Tensor) -> None:
-    """Both models, all they give, and then the errors."""
+    """Run both models, keep all their tensors, and compute the errors at the end."""
     kept: list[dict[str, Tensor]] = []
     for each in (model, deepcopy(model).to(torch.bfloat16)):
         each.requires_grad_(True)
@@ -71,9 +71,9 @@ def naive(model: Any, token_ids: Tensor) -> None:
 
 
 def timed(model: Any, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, Any]:
-    """Median over rounds of the whole run over its plain passes, after one round that is thrown away; and the last round's seconds.
+    """Return the median ratio of the whole run to its plain passes, after a discarded round, and the last round's seconds.
 
-    setup: seconds until the dtypes are known that transformers loads the model in, once per model.
+    setup: seconds to determine the dtypes in which transformers loads the model, once per model.
     """
     start = time.perf_counter()
     anatomy = ModelParts.of(model)
@@ -99,7 +99,7 @@ def timed(model: Any, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, An
 
 
 def main(way: str, shape: str = "narrow", device: str = "cpu") -> None:
-    """Build the model, run, print JSON. ``bytes``: the most memory beyond what the model took; ``reference``: of what is kept."""
+    """Build the model, run, and print JSON. ``bytes``: peak memory beyond the model; ``reference``: bytes of the tensors kept."""
     torch.manual_seed(0)
     layers, vocabulary, hidden, width = SHAPES[shape]
     config = LlamaConfig(
@@ -125,7 +125,7 @@ def main(way: str, shape: str = "narrow", device: str = "cpu") -> None:
 
 
 def _last(items: Iterator[Any]) -> Any:
-    """What a generator returns."""
+    """Exhaust a generator and return its return value."""
     while True:
         try:
             next(items)

@@ -1,4 +1,4 @@
-"""Scans: 200 quick ones over the local Hub in one process, and exact ones of local files by one worker and by two."""
+"""Measures scans: 200 quick ones over the local Hub in one process, and exact ones of local files by one worker and by two."""
 
 import json
 import os
@@ -18,7 +18,7 @@ CHECKPOINTS = 200
 DELAY = "0.05"  # seconds before each answer of the Hub
 SAMPLE = Path(__file__).resolve().parents[2] / "analyzers" / "language_models" / "samples" / "tiny-bf16"
 
-# Counts patterns that are in memory already, for two seconds; prints how many in a second.
+# Counts patterns in memory for two seconds, and prints the number per second.
 _COUNTING = """
 import time
 import numpy
@@ -33,13 +33,13 @@ while time.perf_counter() - start < 2:
 print(counted / (time.perf_counter() - start))
 """
 
-# Exact scans of local files: so many checkpoints of so many layers, 1.3 GB each, and so many times as many that are links to them.
+# Exact scans of local files: number of checkpoints, their layers (1.3 GB each), and number of links to each.
 LOCAL, LAYERS, TIMES = 6, 12, 12
 TIMES_FASTER = 1.7
 
 
 def scan_quick(folder: Path) -> Iterator[Result]:
-    """200 small models, each resolved, opened and sampled by range."""
+    """Measure 200 small models, each resolved, opened and sampled by range."""
     models = [argument for number in range(CHECKPOINTS) for argument in ("--folder", f"org/model-{number:03}={SAMPLE}")]
     with HubProcess("--delay", DELAY, *models) as hub:
         variables = hub.environ(folder / "home")
@@ -56,7 +56,7 @@ def scan_quick(folder: Path) -> Iterator[Result]:
 
 
 def scan_exact(folder: Path) -> Iterator[Result]:
-    """One dask worker on one core and two on two, which is what another machine would add too; and one process on both cores."""
+    """Measure one dask worker on one core and two on two cores, as another machine would add, and one process on both cores."""
     made = [make(folder / f"model-{number}", LAYERS) for number in range(LOCAL)]
     models = [*made, *(_linked(model, f"{model.name}-{copy}") for copy in range(1, TIMES) for model in made)]
     listed = folder / "list"
@@ -92,7 +92,7 @@ def _linked(model: Path, name: str) -> Path:
 
 
 def _side_by_side() -> float:
-    """How much more two processes count than one, where nothing is read or shared: virtual cores may be halves of one."""
+    """Return the speedup of two processes that share and read nothing, since virtual cores may be halves of one core."""
     with ThreadPoolExecutor(2) as pool:
         (alone,) = pool.map(_counting, range(1))
         return sum(pool.map(_counting, range(2))) / alone
@@ -103,13 +103,13 @@ def _counting(core: int) -> float:
 
 
 def _seconds(done: Run) -> float:
-    """Of the scan, with the start of the cluster and without that of Python."""
+    """Return the seconds of the scan, including the start of the cluster, excluding that of Python."""
     return float(json.loads(done.output)["seconds"])
 
 
 @contextmanager
 def _cores(count: int) -> Iterator[None]:
-    """Confine this process, and what it starts, to ``count`` cores."""
+    """Confine this process and its children to ``count`` cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:count])
     try:

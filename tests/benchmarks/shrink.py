@@ -1,4 +1,4 @@
-"""Shrinking a local checkpoint in the page cache, beside ``cp`` of it; and checking it: time and memory."""
+"""Measures time and memory of shrinking a local checkpoint in the page cache, next to ``cp``, and of checking it."""
 
 import shutil
 import time
@@ -11,12 +11,12 @@ from .model_files import LAYERS, make
 from .result import Result
 
 RUNS = 3
-SHARE = 0.5  # of the rate of cp
+SHARE = 0.5  # target share of the rate of cp
 MEMORY = 500e6
 
 
 def shrink(folder: Path) -> Iterator[Result]:
-    """The rate of the bytes read, which are the source twice and the result once, against that of ``cp``; then check."""
+    """Measure the rate of bytes read (the source twice and the result once) relative to ``cp``; then check."""
     source = make(folder / "wide", LAYERS // 2 - 1, "bf16-as-fp32")
     out, copy = folder / "out", folder / "copy"
     copied, runs = [], list[Run]()

@@ -1,7 +1,7 @@
-"""What a fine-tune changed: exact on local pairs of files in the page cache, beside two loaded models; quick on the local Hub.
+"""Measures update sparsity: exact on local pairs of files in the page cache, next to two loaded models; quick on the local Hub.
 
-``python -m tests.benchmarks.sparsity LAYERS UPDATE`` prints how many elements an update of the virtual models changed: in a process of
-its own, because the memory of this one is counted as that of whatever it starts.
+``python -m tests.benchmarks.sparsity LAYERS UPDATE`` prints the number of elements that an update of the virtual models changed, in a
+separate process, because the memory of this one counts as that of every program that it starts.
 """
 
 import shutil
@@ -21,7 +21,7 @@ RUNS = 5
 NAIVE_RUNS = 2
 TIMES_FASTER = 8.0
 MEMORY = 600e6
-MIXED_RATE = 1.5e9  # bytes per second, over both sides
+MIXED_RATE = 1.5e9  # bytes per second of both sides together
 UPDATES = ("scattered-0.3", "scattered-0.01", "small-steps")
 
 LARGE = 80  # layers
@@ -30,9 +30,9 @@ QUICK_UPDATE = "small-steps"
 QUICK_SECONDS = 20
 QUICK_BYTES = 140e6
 DELAY = "0.05"  # seconds before each answer of the Hub
-PLAIN_BYTES = 4_000_000_000  # how much of the naive download is really done
+PLAIN_BYTES = 4_000_000_000  # bytes of the naive download that are measured
 
-# Runs one command and says afterwards which of these were loaded.
+# Runs one command and then prints which of these modules were loaded.
 _LOADED = """
 import sys
 from analyzers.__main__ import main
@@ -43,7 +43,7 @@ sys.exit(status)
 
 
 def sparsity_exact(folder: Path) -> Iterator[Result]:
-    """Two checkpoints of 2.2 GB in bf16, with many, few and small changes; then one in fp32 and one in bf16."""
+    """Measure two checkpoints of 2.2 GB in bf16, with many, few and small changes; then one in fp32 and one in bf16."""
     base = make(folder / "base")
     for update in UPDATES:
         tuned = make(folder / "tuned", update=update)
@@ -61,7 +61,7 @@ def sparsity_exact(folder: Path) -> Iterator[Result]:
 
 
 def _exact(name: str, ours: Runs, changed: int, target: float | None = None) -> Iterator[Result]:
-    """Whole command, rate of reading, and whether every run counted as many changes as were made."""
+    """Return the time of the whole command, the rate of reading, and whether every run counted the true number of changes."""
     yield Result(f"{name}, whole command", str(ours))
     rates = sorted(each.json["timing"]["bytes_per_second"] for each in ours.each)
     median, best = rates[len(rates) // 2], rates[-1]
@@ -89,10 +89,10 @@ def _beside_naive(base: Path, tuned: Path, ours: Runs) -> Iterator[Result]:
 
 
 def sparsity_quick(folder: Path) -> Iterator[Result]:
-    """Two checkpoints of 141 GB: time, bytes, memory, and the estimate beside what was really changed. Naive: downloading both."""
+    """Measure time, bytes, memory, and the estimate next to the true share on two checkpoints of 141 GB. Naive: downloading both."""
     with HubProcess("--llama", "org/base=bf16", "--llama", f"org/tuned=bf16+{QUICK_UPDATE}", "--delay", DELAY) as hub:
         runs, traffic = [], []
-        for seed in range(QUICK_SEEDS + 1):  # the first is thrown away
+        for seed in range(QUICK_SEEDS + 1):  # the first run is discarded
             before = hub.totals()
             done = run(_command("org/base", "org/tuned", "--seed", str(seed)), variables=hub.environ(folder))
             after = hub.totals()
@@ -125,7 +125,7 @@ def _command(base: Path | str, tuned: Path | str, *options: str) -> list[str]:
 
 
 def _changed(layers: int, update: str) -> int:
-    """Elements that ``update`` changed of a local model, or (`LARGE`) of the one on the Hub."""
+    """Count the elements that ``update`` changed in a local model, or (`LARGE`) in the one on the Hub."""
     return int(run(["-m", "tests.benchmarks.sparsity", str(layers), update]).output)
 
 

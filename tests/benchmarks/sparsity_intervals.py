@@ -1,7 +1,7 @@
-"""How often the intervals of quick update sparsity hold, all of it at work: files, alignment, sample, counts, intervals.
+"""Measures the coverage of quick update sparsity's intervals end to end: files, alignment, sample, counts, intervals.
 
-``python -m tests.benchmarks.sparsity_intervals FOLDER`` writes a base and what several fine-tunes made of it, runs quick mode with many
-seeds on all of them at once, and prints as JSON how often the interval of each fine-tune holds its exact sparsity.
+``python -m tests.benchmarks.sparsity_intervals FOLDER`` writes a base and several fine-tunes, runs quick mode with many seeds on all of
+them at once, and prints as JSON how often the interval of each fine-tune contains its exact sparsity.
 """
 
 import json
@@ -19,13 +19,13 @@ from .child import run
 from .result import Result
 
 SEEDS = 200
-BUDGET = 4_000_000  # of 110 MB
+BUDGET = 4_000_000  # bytes, of a checkpoint of 110 MB
 PERCENT = 90.0
 TARGETS = ("scattered_1e-4", "scattered_0.3", "rows_1e-2", "two_matrices")
 
 Patterns = NDArray[np.uint16]
 
-# What the fine-tunes changed; those without a target are dense clusters, which a sample of few blocks can miss.
+# Updates and their target coverage; those without a target are dense clusters, which a sample of few blocks can miss.
 UPDATES = {
     "scattered_1e-4": "one value in 10,000, anywhere",
     "scattered_0.3": "three values in ten, anywhere",
@@ -38,7 +38,7 @@ UPDATES = {
 
 
 def sparsity_intervals(folder: Path) -> Iterator[Result]:
-    """Coverage over 200 seeds on one model of 55 million parameters."""
+    """Measure the coverage over 200 seeds on one model of 55 million parameters."""
     for name, found in run(["-m", "tests.benchmarks.sparsity_intervals", str(folder)], timeout=1800).json.items():
         text = f"{found['covered_percent']:.1f} % of {SEEDS} (median width {100 * found['median_width']:.3g} %)"
         aimed = name in TARGETS
@@ -47,7 +47,7 @@ def sparsity_intervals(folder: Path) -> Iterator[Result]:
 
 
 def changed(name: str, shape: tuple[int, ...], update: str, matrix: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which elements of a tensor an update changes. matrix: its number among the matrices, -1 for a vector."""
+    """Return which elements of a tensor an update changes. matrix: number of the tensor among the matrices, -1 for a vector."""
     mask = np.zeros(shape, dtype=bool)
     flat = mask.reshape(-1)
     kind, _, amount = update.rpartition("_")
@@ -66,7 +66,7 @@ def changed(name: str, shape: tuple[int, ...], update: str, matrix: int, rng: np
 
 
 def write(folder: Path) -> dict[str, float]:
-    """The base and a tuned checkpoint for each of UPDATES, as folders; returns the sparsity of each."""
+    """Write the base and a tuned checkpoint for each of UPDATES as folders. Returns the sparsity of each."""
     values = to_bf16(normal_values()[0])
     shapes = list(llama_tensors(12, 512, 1408, 16000))
     numbers = iter(range(len(shapes)))
@@ -96,7 +96,7 @@ def _save(folder: Path, tensors: dict[str, Patterns]) -> None:
 
 
 def coverage(folder: Path, seeds: int) -> dict[str, dict[str, float]]:
-    """For each of UPDATES the percentage of seeds whose interval holds the exact sparsity, and the intervals' median width."""
+    """Return for each of UPDATES the percentage of seeds whose interval contains the exact sparsity, and the median width."""
     from analyzers.checkpoints import Access
     from analyzers.update_sparsity import SparsityReport, SparsityRequest, analyze
 

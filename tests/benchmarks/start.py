@@ -1,4 +1,4 @@
-"""A built-in sample from the command line: what starting costs."""
+"""Measures the start of the command line on a built-in sample."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ SECONDS = 1.5
 
 
 def sample_start(folder: Path) -> Iterator[Result]:
-    """The whole process, against one that loads the same sample as a model."""
+    """Measure the whole process, next to one that loads the same sample as a model."""
     ours = repeat(RUNS, ["-m", "analyzers", "dtype", f"sample:{SAMPLE}"], folder=folder)
     sample = ROOT / "analyzers" / "language_models" / "samples" / SAMPLE
     naive = repeat(NAIVE_RUNS, ["-m", "tests.benchmarks.naive_load", str(sample)], variables={"HF_HUB_OFFLINE": "1"})

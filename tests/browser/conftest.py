@@ -1,4 +1,4 @@
-"""The app as a visitor has it: a process of its own, a real Chromium, and a local Hub or none."""
+"""Fixtures of the browser tests: the app in its own process, a real Chromium, and a local Hub or none."""
 
 import os
 import re
@@ -27,16 +27,16 @@ CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 NOWHERE = "http://127.0.0.1:9"
 OpenPage = Callable[..., Page]
-# Generous: a browser, an app and a Hub share the cores with other tests.
+# The timeout is generous because a browser, an app and a Hub share the cores with other tests.
 expect.set_options(timeout=120_000)
 
 
 @contextmanager
 def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: str) -> Iterator[str]:
-    """The address of an app that keeps what it keeps in ``folder``, its log too, and reads from ``hub``. more: of its
-    environment; program: what Python runs.
+    """Start an app that stores its files and its log in ``folder`` and reads from ``hub``; yields its address. more: further variables of
+    its environment; program: the arguments of Python.
 
-    In the end its log has neither a traceback nor a token, and Gradio has no file that it could serve.
+    At the end, checks that the log has neither a traceback nor a token, and that Gradio stores no file that it could serve.
     """
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
@@ -48,8 +48,8 @@ def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: 
         "MANTISSA_DATA": str(folder / "data"),
         "PYTHONUNBUFFERED": "1",
     }
-    kept = {name: value for name, value in os.environ.items() if not re.match(r"HF_|GRADIO_|MANTISSA_|SPACE|PORT$", name)}
-    environment = kept | variables | more
+    inherited = {name: value for name, value in os.environ.items() if not re.match(r"HF_|GRADIO_|MANTISSA_|SPACE|PORT$", name)}
+    environment = inherited | variables | more
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen([sys.executable, *program], cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
@@ -77,15 +77,15 @@ def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: 
 
 
 def program(url: str, **options: Any) -> Client:
-    """A program that uses the app at ``url``, as patient as a browser. options: of Gradio's client."""
+    """Connect Gradio's client to the app at ``url``, with the timeout of the browser. options: of the client."""
     return Client(url, verbose=False, httpx_kwargs={"timeout": 120}, **options)
 
 
 @pytest.fixture(scope="package")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
-    """Chromium with one profile for all tests: what it compiled of Gradio's scripts serves the next page. A missing one fails the run.
+    """Start Chromium with one profile for all tests, so that later pages reuse its compiled scripts. Fails if Chromium is missing.
 
-    Closed after the tests of this folder: while it is open, an event loop runs in this thread, and other tests could not run theirs.
+    It closes after the tests of this folder, since its event loop in this thread prevents other tests from running theirs.
     """
     assert Path(CHROMIUM).exists(), f"the browser tests need {CHROMIUM}: install the package chromium"
     with sync_playwright() as playwright:
@@ -97,21 +97,21 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContex
 
 @pytest.fixture(scope="package")
 def offline_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the app at ``offline``."""
+    """Return the folder of the app at ``offline``."""
     return tmp_path_factory.mktemp("offline")
 
 
 @pytest.fixture(scope="package")
 def offline(offline_folder: Path) -> Iterator[str]:
-    """The address of an app that cannot reach the Hub, started by ``mantissa app``."""
+    """Start an app that cannot reach the Hub by ``mantissa app``; yields its address."""
     with serve(offline_folder, NOWHERE, ("-m", "mantissa", "app")) as url:
         yield url
 
 
 @pytest.fixture(scope="package")
 def online_hub() -> Iterator[LocalHub]:
-    """The Hub of the app at ``online``: ``org/large``, 141 GB that arrive slowly, ``org/small``, half a GB with a tokenizer, and
-    ``org/name``, a sample.
+    """Start the Hub of the app at ``online``, with ``org/large`` (141 GB that arrive slowly), ``org/small`` (half a GB with a tokenizer)
+    and ``org/name`` (a sample).
     """
     tokenizer = {name: (sample_folder("tiny-bf16") / name).read_bytes() for name in ("tokenizer.json", "tokenizer_config.json")}
     with LocalHub(delay=0.02, rate=50e6) as hub:
@@ -123,16 +123,16 @@ def online_hub() -> Iterator[LocalHub]:
 
 @pytest.fixture(scope="package")
 def online(online_hub: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of an app that reads from ``online_hub``."""
+    """Start an app that reads from ``online_hub``; yields its address."""
     with serve(tmp_path_factory.mktemp("online"), online_hub.url) as url:
         yield url
 
 
 @pytest.fixture
 def open_page(chromium: BrowserContext) -> Iterator[OpenPage]:
-    """Open an address; the test fails when the page logs an error, throws, or asks another host for anything.
+    """Yield a function that opens an address. The test fails if the page logs an error, throws, or requests anything from another host.
 
-    All pages of a test are one visitor's; the next test has another visitor. expected: in errors that are part of the test.
+    All pages of a test belong to one visitor; the next test has another visitor. expected: text of errors that are part of the test.
     """
     complaints: list[str] = []
     blank = chromium.pages[0]

@@ -1,4 +1,4 @@
-"""The pictures of the README and docs: ``make pictures`` starts the app without a Hub and takes them in headless Chromium."""
+"""Takes the pictures of the README and docs: ``make pictures`` starts the app without a Hub, in headless Chromium."""
 
 import tempfile
 from pathlib import Path
@@ -7,7 +7,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, NOWHERE, ROOT, serve
 
-# File -> the address that shows it.
+# File -> the address of its page.
 PICTURES = {
     "passport.png": "/?model=sample:tiny-bf16-as-fp32",
     "sparsity.png": "/sparsity?base=sample:tiny-bf16&tuned=sample:tiny-tuned",
@@ -26,7 +26,7 @@ def main() -> None:
             page.goto(url + address)
             expect(page.locator("#m-result")).to_be_visible(timeout=120_000)
             expect(page.locator("#m-stop")).not_to_be_visible(timeout=120_000)
-            page.wait_for_timeout(1_000)  # until the figures stand still
+            page.wait_for_timeout(1_000)  # until figures stop moving
             page.screenshot(path=ROOT / "docs" / name)
         browser.close()
 

@@ -1,4 +1,4 @@
-"""What visitors do and see on every page of an analysis."""
+"""Steps that visitors take on the page of any analysis, and checks of the results."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,17 +6,17 @@ from pathlib import Path
 from playwright.sync_api import Download, Locator, Page, expect
 
 CARD = {False: "rgb(255, 255, 255)", True: "rgb(26, 28, 33)"}
-# Until what was on its way when Stop was pressed has arrived.
+# Time for updates that were sent before Stop was pressed to arrive.
 _SETTLED_MS = 500
 
 
 def field(page: Page, name: str) -> Locator:
-    """Where text is typed, by its element id."""
+    """Locate a text field by its element id."""
     return page.locator(f"#{name}").locator("input, textarea")
 
 
 def unfold(page: Page) -> None:
-    """Open the options: their fields exist from then on."""
+    """Open the options, whose fields do not exist before."""
     page.get_by_role("button", name="Options").click()
 
 
@@ -27,15 +27,15 @@ def shown(page: Page, model: str) -> None:
 
 
 def drawn_in(page: Page, name: str) -> Locator:
-    """The figures of a tab, which is opened."""
+    """Open a tab and locate its figures."""
     page.get_by_role("tab", name=name).click()
     return page.locator("#m-result .js-plotly-plot:visible")
 
 
 def within_the_screen(page: Page, tables: bool = False) -> None:
-    """The page comes to rest with nothing beyond the screen: figures are resized once they are drawn. tables: nor beyond their cards."""
+    """Wait until nothing is wider than the screen: figures are resized after they are drawn. tables: nor wider than their cards."""
     scrolling = "html, .m-scroll" if tables else "html"
-    for _ in range(300):  # wait_for_function would need eval, which our stored pages forbid
+    for _ in range(300):  # wait_for_function needs eval, which stored pages forbid
         if not page.evaluate(f"[...document.querySelectorAll('{scrolling}')].some((e) => e.scrollWidth > e.clientWidth + 1)"):
             return
         page.wait_for_timeout(100)
@@ -43,7 +43,7 @@ def within_the_screen(page: Page, tables: bool = False) -> None:
 
 
 def fits(page: Page, tabs: Iterable[str], dark: bool) -> None:
-    """In each of ``tabs`` everything is within the screen, and the card has its colour."""
+    """Check that everything in each of ``tabs`` is within the screen, and that the card has its colour."""
     within_the_screen(page, tables=True)
     for name in tabs:
         page.get_by_role("tab", name=name).click()
@@ -53,34 +53,34 @@ def fits(page: Page, tabs: Iterable[str], dark: bool) -> None:
 
 
 def fits_when_narrow(page: Page, tabs: Iterable[str]) -> None:
-    """The same once the window is as narrow as a phone; the shared colours of dark pages are looked at elsewhere."""
+    """Check `fits` in a window as narrow as a phone. Other tests check dark pages."""
     page.set_viewport_size({"width": 390, "height": 900})
     fits(page, tabs, dark=False)
 
 
 def shared(page: Page, link: str, command: str) -> None:
-    """The tab Share has this link and this command."""
+    """Check that the tab Share has this link and this command."""
     page.get_by_role("tab", name="Share").click()
     expect(field(page, "m-link")).to_have_value(link)
     expect(field(page, "m-command")).to_have_value(command)
 
 
 def downloaded(page: Page, button: str) -> Download:
-    """What the button with this element id gives."""
+    """Return the download from the button with this element id."""
     with page.expect_download() as download:
         page.locator(f"#{button}").click()
     return download.value
 
 
 def json_of(page: Page, name: str) -> str:
-    """The JSON that is taken along, in a file of this name."""
+    """Return the downloaded JSON, after checking the name of its file."""
     download = downloaded(page, "m-json")
     assert download.suggested_filename == name
     return download.path().read_text(encoding="utf-8")
 
 
 def taken_along(page: Page, folder: Path) -> Page:
-    """The page that is taken along, opened from disk; it asks nobody for anything."""
+    """Open the downloaded page from disk, after checking that it makes no requests."""
     saved = folder / "report.html"
     downloaded(page, "m-html").save_as(saved)
     alone = page.context.new_page()
@@ -93,12 +93,12 @@ def taken_along(page: Page, folder: Path) -> Page:
 
 
 def hover(page: Page, figure: Locator, x: float, y: float) -> None:
-    """Point at a figure, at these shares of its width and height, until it says something: it listens only once it is drawn."""
+    """Point at a figure, at these shares of its width and height, until a hover text appears: it responds only once it is drawn."""
     figure.scroll_into_view_if_needed()
     for _ in range(100):
         box = figure.bounding_box()
         assert box is not None
-        for step in (0, 1):  # a pointer that does not move is not noticed
+        for step in (0, 1):  # the figure only notices a pointer that moves
             page.mouse.move(box["x"] + x * box["width"] + step, box["y"] + y * box["height"])
         page.wait_for_timeout(200)
         if figure.locator(".hoverlayer .hovertext").count():
@@ -107,7 +107,7 @@ def hover(page: Page, figure: Locator, x: float, y: float) -> None:
 
 
 def stop(page: Page, button: str) -> None:
-    """Stop stops what runs, and it stays so; ``button`` could start the next."""
+    """Press Stop, and check that the run stays stopped and ``button`` can start the next."""
     page.get_by_role("button", name="Stop").click()
     for _ in range(2):
         expect(page.locator("#m-status")).to_contain_text("Stopped.")
@@ -116,7 +116,7 @@ def stop(page: Page, button: str) -> None:
 
 
 def refused(page: Page, said: str, button: str) -> None:
-    """What was asked for is refused in a sentence that tells nothing of ours and in which no HTML lives."""
+    """Check that a request was refused with a sentence without internals, and that no HTML from outside was rendered."""
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text(said, timeout=120_000)
     assert "Traceback" not in alert.inner_text() and "root:" not in page.content()

@@ -65,7 +65,7 @@ ARCHITECTURES: dict[str, tuple[str, str, Config]] = {
 
 @dataclass
 class Upload:
-    """What is written: tensors, configuration, number of shards, and the format."""
+    """A checkpoint to write: tensors, configuration, number of shards, and the format."""
 
     values: Values
     config: Config
@@ -74,7 +74,7 @@ class Upload:
     pickled: bool = False
 
     def pick(self, pattern: str = "", least: int = 1) -> str | None:
-        """One of the tensors of at least so many axes whose names contain the pattern, None if there is none."""
+        """Choose a tensor with at least ``least`` axes whose name contains the pattern; None if there is none."""
         names = [name for name in sorted(self.values) if re.search(pattern, name) and self.values[name].dim() >= least]
         return self.chance.choice(names) if names else None
 
@@ -123,14 +123,14 @@ def renamed(upload: Upload) -> bool:
 
 @mutation
 def prefixed(upload: Upload) -> bool:
-    """As a wrapper of distributed training leaves it."""
+    """Add the prefix of a wrapper of distributed training to names."""
     upload.values = {f"module.{name}": value for name, value in upload.values.items()}
     return True
 
 
 @mutation
 def without_prefix(upload: Upload) -> bool:
-    """The base model's names in the class with the head, or those of a wrapper without it."""
+    """Remove the base model's prefix from names, in the class with the head or in a wrapper without it."""
     upload.values = {re.sub(r"^(model|transformer|bert|roberta|vit|gpt_neox|backbone)\.", "", name): v for name, v in upload.values.items()}
     return True
 
@@ -145,7 +145,7 @@ def resized(upload: Upload) -> bool:
 
 @mutation
 def more_tokens(upload: Upload) -> bool:
-    """An embedding with tokens added, and the old size in the configuration."""
+    """Add tokens to the embedding, and keep the old size in the configuration."""
     name = upload.pick(r"embed_tokens|wte|word_embeddings|shared|embed_in", least=2)
     if name is None:
         return False
@@ -163,7 +163,7 @@ def transposed(upload: Upload) -> bool:
 
 @mutation
 def tied(upload: Upload) -> bool:
-    """The head is left out, and the configuration ties it."""
+    """Omit the head, which the configuration ties."""
     upload.config["tie_word_embeddings"] = True
     for name in [name for name in upload.values if re.search(r"lm_head\.weight|embed_out|decoder\.weight$", name)]:
         del upload.values[name]
@@ -172,7 +172,7 @@ def tied(upload: Upload) -> bool:
 
 @mutation
 def untied(upload: Upload) -> bool:
-    """The head is left out, and the configuration does not tie it."""
+    """Omit the head, which the configuration does not tie."""
     tied(upload)
     upload.config["tie_word_embeddings"] = False
     return True
@@ -180,7 +180,7 @@ def untied(upload: Upload) -> bool:
 
 @mutation
 def with_head(upload: Upload) -> bool:
-    """The tied head is stored too."""
+    """Store the tied head too."""
     name = upload.pick(r"embed_tokens|wte|word_embeddings|shared", least=2)
     if name is None or any("lm_head" in each for each in upload.values):
         return False
@@ -190,7 +190,7 @@ def with_head(upload: Upload) -> bool:
 
 @mutation
 def fused(upload: Upload) -> bool:
-    """Query, key and value as one matrix."""
+    """Fuse query, key and value into one matrix."""
     name = upload.pick(r"(q_proj|query|\.q)\.weight$", least=2)
     if name is None:
         return False
@@ -220,7 +220,7 @@ def _layers(upload: Upload) -> list[str]:
 
 @mutation
 def pruned(upload: Upload) -> bool:
-    """The last of three layers is left out, and the configuration still counts it."""
+    """Omit the last of three layers, which the configuration still counts."""
     for name in _layers(upload):
         del upload.values[name]
     return True
@@ -247,7 +247,7 @@ def layer_added(upload: Upload) -> bool:
 
 @mutation
 def gap(upload: Upload) -> bool:
-    """The middle layer is left out."""
+    """Omit the middle layer."""
     for name in [name for name in upload.values if re.search(r"\.1\.", name)]:
         del upload.values[name]
     return True
@@ -320,7 +320,7 @@ def extra(upload: Upload) -> bool:
 
 @mutation
 def old_buffers(upload: Upload) -> bool:
-    """Buffers that older releases stored."""
+    """Add buffers that older releases stored."""
     name = upload.pick(r"\.0\.")
     assert name is not None
     layer = name[: name.index(".0.") + 3]
@@ -340,7 +340,7 @@ _saved: dict[str, tuple[Values, Config]] = {}
 
 
 def saved(architecture: str, folder: Path) -> tuple[Values, Config]:
-    """The tensors and the configuration that transformers saves for an architecture."""
+    """Return the tensors and the configuration that transformers saves for an architecture."""
     if architecture not in _saved:
         kind, model_class, settings = ARCHITECTURES[architecture]
         torch.manual_seed(0)
@@ -352,7 +352,7 @@ def saved(architecture: str, folder: Path) -> tuple[Values, Config]:
 
 
 def build(folder: Path, architecture: str, change: str) -> Path | None:
-    """Write one of `CHECKPOINTS` into a folder of ``folder``; None where the architecture has nothing to change in this way."""
+    """Write one of `CHECKPOINTS` into a folder of ``folder``; None if the architecture has nothing to change in this way."""
     upload = Upload(*saved(architecture, folder), random.Random(f"{architecture} {change}"))
     if not MUTATIONS[change](upload):
         return None

@@ -1,4 +1,4 @@
-"""Changes of a saved model, in place, most of which transformers refuses: of config.json, names of files, the index, the pickle."""
+"""Changes a saved model in place, mostly so that transformers refuses it: config.json, names of files, the index, the pickle."""
 
 import json
 import re
@@ -20,7 +20,7 @@ _HEADS = r"num_attention_heads|n_heads?|num_heads|encoder_attention_heads"
 _WIDTH = r"hidden_size|n_embd|d_model|dim"
 _LAYERS = r"num_hidden_layers|n_layers?|num_layers|encoder_layers"
 _ACTIVATION = r"hidden_act|activation_function|hidden_activation|activation|feed_forward_proj"
-# Name -> (keys of which the first that config.json has gets the value, value); a key that is there or not ends in "!".
+# Name -> (keys, value): the first key that config.json has gets the value. A key that ends in "!" is set even if it is missing.
 _SETTINGS: dict[str, tuple[str, Any]] = {
     "no-heads": (_HEADS, 0), "odd-heads": (_HEADS, 7), "heads-in-words": (_HEADS, "four"), "heads-null": (_HEADS, None),
     "negative-heads": (_HEADS, -4),
@@ -95,7 +95,7 @@ def _without_config(folder: Path) -> bool:
 
 
 def _sharded(index: Callable[[dict[str, str]], Any]) -> Change:
-    """Two shards, and the index that ``index`` makes of tensor name -> file."""
+    """Save two shards, with the index that ``index`` makes from tensor name -> file."""
 
     def change(folder: Path) -> bool:
         values = load_file(folder / _MAIN)
@@ -147,7 +147,7 @@ CHANGES: dict[str, Change] = {name: _setting(*setting) for name, setting in _SET
     "wrapped-model": _saved(lambda values: {"model": values}),
     "plain-pickle": _saved(dict),
 }  # fmt: skip
-# Indexes that contradict files which transformers loads all the same: errors of the rule `index`.
+# Indexes that contradict their files, which transformers loads nevertheless: errors of the rule `index`.
 WRONG_INDEXES: dict[str, Change] = {
     "swapped": _sharded(lambda places: {"metadata": {}, "weight_map": {name: _other(file) for name, file in places.items()}}),
     "incomplete": _sharded(lambda places: {"metadata": {}, "weight_map": dict(list(places.items())[:4])}),
@@ -156,11 +156,11 @@ WRONG_INDEXES: dict[str, Change] = {
 
 
 class _Opaque:
-    """A class of the writer's own."""
+    """A class that no library has."""
 
 
 def _named(name: str, change: Change | None = None) -> Change:
-    """The saved file, or the pickle that ``change`` makes of it, under another format's name."""
+    """Rename the saved file, or the pickle that ``change`` makes from it, to the name of another format."""
 
     def rename(folder: Path) -> bool:
         if change is not None:

@@ -1,4 +1,4 @@
-"""A file in memory, counting how it is read."""
+"""A file in memory that records its reads."""
 
 
 class MemoryFile:

@@ -1,4 +1,4 @@
-"""``python -m tests.comparison``: see the package."""
+"""Runs ``python -m tests.comparison``: see the package."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ _SMALL = {"layers": 4, "hidden": 256, "width": 704, "vocabulary": 1000, "shards"
 
 
 def main() -> int:
-    """0 where nothing differs."""
+    """Run the command. Returns 0 if nothing differs."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.comparison", description="Compare the JSON of many runs before and after a change."
     )
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def save(folder: Path, checkout: Path, only: str, options: str) -> int:
-    """Write ``folder``/NAME.json for each run; 1 where one fails."""
+    """Write ``folder``/NAME.json for each run. Returns 1 if one fails."""
     folder.mkdir(parents=True, exist_ok=True)
     files = folder.resolve().parent / "checkpoints"
     if not files.exists():
@@ -71,7 +71,7 @@ def save(folder: Path, checkout: Path, only: str, options: str) -> int:
 
 
 def compare(before: Path, after: Path, tolerance: float, only: str) -> int:
-    """Print the paths of what differs; 1 where anything does."""
+    """Print the paths of values that differ. Returns 1 if there are any."""
     differing = 0
     for path in sorted(before.glob(f"{only}*.json")):
         other = after / path.name

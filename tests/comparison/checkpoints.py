@@ -1,4 +1,4 @@
-"""Small checkpoints of every kind of file, made from fixed seeds: the same bytes, and so the same commits, on each machine."""
+"""Makes small checkpoints of every kind of file from fixed seeds, with the same bytes and so the same commits on each machine."""
 
 import json
 from pathlib import Path
@@ -54,7 +54,7 @@ def _state(seed: int, layers: int = 3, width: int = 128, vocabulary: int = 512) 
 
 
 def _tuned(state: State) -> State:
-    """A third of the values moved by a relative 2^-10 to 2^-5, others by far less than bf16 resolves."""
+    """Move a third of the values by a relative 2^-10 to 2^-5, and others by far less than bf16 resolves."""
     generator = torch.Generator().manual_seed(1)
     tuned = {}
     for name, value in state.items():
@@ -65,7 +65,7 @@ def _tuned(state: State) -> State:
 
 
 def _with_special_values(state: State) -> State:
-    """NaN, infinities, both zeros, subnormals and values that overflow or flush to zero in fp16."""
+    """Insert NaN, infinities, both zeros, subnormals and values that overflow or flush to zero in fp16."""
     special = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-45, 1e-40, 7e4, -65519.0, 65520.0, 2e-8, 3e-8, 1e-5])
     changed = {name: value.clone() for name, value in state.items()}
     for value in changed.values():

@@ -1,17 +1,17 @@
-"""Where two JSON documents differ by more than rounding."""
+"""Finds where two JSON documents differ by more than rounding."""
 
 import math
 from collections.abc import Iterator
 from typing import Any
 
-# Of the run and not of the answer. New analysis versions give new ids.
+# Fields of the run rather than the answer. Ids change with the version of the analysis.
 _OF_THE_RUN = {"id", "analysis_version", "timing", "environment", "seconds", "peak_bytes", "work"}
 
 
 def differences(before: Any, after: Any, tolerance: float, path: str = "") -> Iterator[str]:
-    """One line for each value that differs. Numbers may differ by ``tolerance``, relative or absolute; new fields are allowed.
+    """Yield a line for each value that differs. Numbers may differ by ``tolerance``, relative or absolute; new fields are allowed.
 
-    Sentences, which is any text with a space, are not compared: their wording may improve.
+    Sentences (any text with a space) are not compared, since their wording may improve.
     """
     if isinstance(before, dict) and isinstance(after, dict):
         for key, value in before.items():

@@ -1,4 +1,4 @@
-"""The commands whose JSON is compared: every analyzer, both modes, every kind of file, local and from the Hub."""
+"""Lists the commands whose JSON is compared: every analyzer, both modes, every kind of file, local and from the Hub."""
 
 RUNS: dict[str, str] = {
     "dtype-quick": "dtype sample:tiny-fp32",

@@ -11,17 +11,17 @@ PAIRS = tuple(TextPair(instruction=each.instruction, input=each.input, output=ea
 
 
 def conflict_report(**asked: Any) -> ConflictReport:
-    """Of eight pairs, unless something else is asked for; each request is run once."""
+    """Return the report on eight pairs, or with other options. Cached by request."""
     return _report(tuple(sorted({"pairs": PAIRS, **asked}.items())))
 
 
 def top_k() -> ConflictReport:
-    """A top-k FFN in all layers beside the original."""
+    """Return a report on a top-k FFN in all layers next to the original."""
     return conflict_report(ffn="topk", topk_layers="all")
 
 
 def hostile_conflict_report() -> ConflictReport:
-    """HTML, an override of the reading direction and a very long word wherever text comes from outside."""
+    """Return a report with HTML, an override of the reading direction and a very long word wherever text comes from outside."""
     found = of_model(HOSTILE, top_k())
     nasty = f"{HOSTILE}\u202e{'x' * 5_000}"
     samples = tuple(each.model_copy(update={"text": f"Say it.\n{number} {nasty}"}) for number, each in enumerate(found.samples))

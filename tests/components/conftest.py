@@ -12,7 +12,7 @@ from tests.tokenizer_processes import kept_processes as kept_processes
 
 @pytest.fixture
 def library(tmp_path: Path) -> Iterator[Library]:
-    """A library of its own, which everything in this process uses meanwhile."""
+    """Open a new library, which this process uses during the test."""
     with Library.open(tmp_path / "library") as opened:
         stored_results.set_library(opened)
         yield opened

@@ -1,4 +1,4 @@
-"""Coverage and conversions made by hand, for tests of what is said about them."""
+"""Explicit coverages and conversions, for tests of the sentences about them."""
 
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ _Report = TypeVar("_Report", bound=Report)
 
 
 def coverage(ref: str, share: float = 0.25, covered: Class = "compared", **changes: Any) -> Coverage:
-    """A checkpoint of a million weights and some tied and buffered elements; ``share`` of it is covered, the rest has no counterpart."""
+    """Make the coverage of a checkpoint with a million weights and some tied and buffered elements, of which only ``share`` is covered."""
     reached = round(1_000_000 * share)
     classes: dict[Class, Counted] = {
         covered: Counted(tensors=30, parameters=reached, bytes=2 * reached),
@@ -28,13 +28,13 @@ def coverage(ref: str, share: float = 0.25, covered: Class = "compared", **chang
 
 
 def hostile_coverage(ref: str = HOSTILE) -> Coverage:
-    """A coverage in which every text tries to be HTML."""
+    """Make a coverage in which every text contains HTML."""
     part = LeftOut(what=HOSTILE, tensors=1, parameters=750_000, why=HOSTILE)
     return coverage(ref, left_out=(part,), files_not_read=(NotRead(path=HOSTILE, why=HOSTILE),))
 
 
 def covering(report: _Report, *shares: float) -> _Report:
-    """The report with a coverage of these shares, one for each checkpoint."""
+    """Copy the report with a coverage of these shares, one for each checkpoint."""
     refs = [*report.subject().values()]
     if isinstance(report, ParentsReport):
         refs = [report.checkpoint.ref, *(each.ref for each in report.candidates)]
@@ -43,13 +43,13 @@ def covering(report: _Report, *shares: float) -> _Report:
 
 
 def converted(name: str, relation: Relation = "equal", **changes: Any) -> Conversion:
-    """A row of the table how each tensor got here."""
+    """Make a row of the table of conversions."""
     fields = {"name": name, "sources": (name,), "form": "as stored", "relation": relation, "values": 64, "exceptions": 0}
     return Conversion.model_validate(fields | changes)
 
 
 def stacked(report: ParentsReport, first: str, second: str) -> ParentsReport:
-    """The report with the verdict that four layers are ``first``'s and two are ``second``'s last ones."""
+    """Copy the report with the verdict that four layers come from ``first`` and the last two from ``second``."""
     layers = [MovedLayer(layer=None, ref=first, source=None, equal_share=1.0)]
     layers += [MovedLayer(layer=n, ref=first, source=n, equal_share=1.0) for n in range(4)]
     layers += [MovedLayer(layer=n, ref=second, source=n - 2, equal_share=0.99) for n in (4, 5)]

@@ -1,4 +1,4 @@
-"""Reports made by hand, for tests of what is drawn from them."""
+"""Explicit dtype reports, for tests of how they are drawn."""
 
 import math
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ HOSTILE = "<img src=x onerror=alert(1)>\"'&"
 
 
 def of_model(ref: str, found: _Report) -> _Report:
-    """The same numbers of a model under another name."""
+    """Copy the report under another model's name."""
     facts = found.checkpoint.model_copy(update={"ref": ref, "commit": COMMIT})  # type: ignore[attr-defined]
     request = found.request.model_copy(update={"model": ref})  # type: ignore[attr-defined]
     return found.model_copy(update={"checkpoint": facts, "request": request})
@@ -64,7 +64,7 @@ def _tensor(name: str, layer: int | None, role: str) -> dict[str, Any]:
 
 
 def report(model: str = "sample:tiny-bf16-as-fp32", **changes: Any) -> DtypeReport:
-    """A small fp32 checkpoint upcast from bf16; ``changes`` replaces whole fields."""
+    """Make the report of a small fp32 checkpoint upcast from bf16; ``changes`` replaces whole fields."""
     exponents = [{"exponent": e, "count": round(4e5 * math.exp(-((e + 6) ** 2) / 14)) + 1} for e in range(-23, 3)]
     roles = (("attention", 0.4), ("mlp", 0.7), ("norm", 1.2))
     layers = [
@@ -136,7 +136,7 @@ def report(model: str = "sample:tiny-bf16-as-fp32", **changes: Any) -> DtypeRepo
 
 
 def hostile_report() -> DtypeReport:
-    """A report in which every text that can come from outside tries to be HTML."""
+    """Make a report in which every text that can come from outside contains HTML."""
     plain = report()
     lineage = plain.lineage.model_dump() | {"statement": HOSTILE, "evidence": (_evidence(True, question=HOSTILE, conclusion=HOSTILE),)}
     return report(

@@ -10,22 +10,22 @@ _SMALL = {"samples": 3, "tokens": 40, "seeds": 2, "layers": "0"}
 
 
 def exit_request() -> ExitRequest:
-    """The request of `exit_report`, which is not run."""
+    """Return the request of `exit_report`, without running it."""
     return ExitRequest.model_validate({"model": "sample:tiny-bf16", **_SMALL})
 
 
 def exit_report(**asked: Any) -> ExitReport:
-    """Of a few tokens, unless something else is asked for; each request is run once."""
+    """Return the report on a few tokens, or with other options. Cached by request."""
     return _report(tuple(sorted({**_SMALL, **asked}.items())))
 
 
 def at_a_glance() -> ExitReport:
-    """Without random codes, sweep, and all layers but the last."""
+    """Return a report without random codes, without a sweep, and on the last layer only."""
     return exit_report(methods=("parallel", "span", "svd"), sweep=False, layers="final")
 
 
 def hostile_exit_report() -> ExitReport:
-    """HTML, an override of the reading direction and a very long word wherever text comes from outside, and in every name."""
+    """Return a report with HTML, an override of the reading direction and a very long word in all outside text, and in every name."""
     found = of_model(HOSTILE, exit_report())
     nasty = f"{HOSTILE}\u202e{'x' * 5_000}"
     inputs = found.inputs.model_copy(update={"source": HOSTILE, "commit": HOSTILE, "preview": nasty})

@@ -1,4 +1,4 @@
-"""What the tests of all forms of analyses that run a model ask of them."""
+"""Shared checks of the forms of analyses that run a model."""
 
 import shlex
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from components.running.page_events import Prefilled
 
 
 def query_of(link: str) -> Query:
-    """The keys and values of a permalink."""
+    """Return the keys and values of a permalink."""
     return parse_qsl(link.removeprefix("?"), keep_blank_values=True)
 
 
 def asks_or_explains(form: Any, query: Query, kind: type[Request]) -> bool:
-    """Whether the module ``form`` makes a request of ``kind`` of a query, or says in one line why not."""
+    """Return whether the module ``form`` makes a request of ``kind`` from a query, or refuses it in one line."""
     try:
         answer: Request | str = form.request(form.filled(query))
     except MantissaError as error:
@@ -27,7 +27,7 @@ def asks_or_explains(form: Any, query: Query, kind: type[Request]) -> bool:
 
 
 def parsed(command: str, analyzer: str, add_options: Callable[[Parser], None]) -> dict[str, Any]:
-    """What the command line of ``analyzer`` makes of ``command``: its options that were given."""
+    """Parse ``command`` with the command line of ``analyzer``, and return the given options."""
     words = shlex.split(command)
     assert words[:2] == ["mantissa", analyzer]
     parser = Parser()
@@ -36,6 +36,6 @@ def parsed(command: str, analyzer: str, add_options: Callable[[Parser], None]) -
 
 
 def skips_all_but_the_model(found: Prefilled, model: str, said: str) -> bool:
-    """Whether an address that was refused leaves the fields as they are, with the model in its field and ``said`` in the status."""
+    """Return whether a refused address fills only the field of the model, with ``said`` in the status."""
     named = {name: value for name, value in found.form.items() if name in (found.only or found.form)}
     return named == {"model": model} and said in (found.status or "")

@@ -10,17 +10,17 @@ VARIANTS = ("fp32", "bf16", "bf16_fp32_residual", "fp16", "mine: dtype=bf16, fp3
 
 
 def precision_report(model: str = "sample:tiny-bf16", **asked: Any) -> PrecisionReport:
-    """Of two short sequences, unless something else is asked for; each request is run once."""
+    """Return the report on two short sequences, or with other options. Cached by request."""
     return _report(model, tuple(sorted({"variants": VARIANTS, "sequences": 2, "sequence_length": 24, **asked}.items())))
 
 
 def overflowing() -> PrecisionReport:
-    """A variant in fp16 that overflows and one in bf16 that does not, with the modules inside the layers."""
+    """Return a report on a variant in fp16 that overflows and one in bf16 that does not, with the modules inside the layers."""
     return precision_report("sample:tiny-overflow", variants=("bf16", "fp16"), inside=True, loss="gspo", advantages=(1.0, -0.5))
 
 
 def hostile_precision_report() -> PrecisionReport:
-    """HTML, an override of the reading direction and a very long word wherever text comes from outside."""
+    """Return a report with HTML, an override of the reading direction and a very long word wherever text comes from outside."""
     found = of_model(HOSTILE, overflowing())
     nasty = f"{HOSTILE}\u202e{'x' * 5_000}"
     inputs = found.inputs.model_copy(update={"source": HOSTILE, "commit": HOSTILE, "preview": nasty})

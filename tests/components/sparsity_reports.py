@@ -1,4 +1,4 @@
-"""Sparsity reports made by hand, for tests of what is drawn from them."""
+"""Explicit sparsity reports, for tests of how they are drawn."""
 
 import math
 from itertools import pairwise
@@ -78,7 +78,7 @@ def _magnitudes(swallowed: bool = False) -> dict[str, Any]:
 
 
 def unmatched(**found: Any) -> dict[str, Any]:
-    """Nothing but what is given; the counts follow."""
+    """Make the field of unmatched tensors, with the counts of those given."""
     kinds = ("missing", "extra", "misshapen", "renamed", "resized", "integers", "tied")
     lists: dict[str, Any] = {kind: found.get(kind, ()) for kind in kinds}
     rest = {"counts": {kind: len(lists[kind]) for kind in kinds}, "missing_parameters": 0, "extra_parameters": 0}
@@ -86,7 +86,7 @@ def unmatched(**found: Any) -> dict[str, Any]:
 
 
 def trajectory(count: int) -> dict[str, Any]:
-    """The fields of a report on ``count`` tuned checkpoints."""
+    """Return the fields of a report on ``count`` tuned checkpoints."""
     names = [f"org/tuned@step-{i}" for i in range(1, count + 1)]
     rows = [
         {
@@ -128,7 +128,7 @@ def spectrum(name: str = "model.layers.0.mlp.up_proj.weight") -> dict[str, Any]:
 
 
 def sparsity_report(depth: int = 4, **changes: Any) -> SparsityReport:
-    """A small exact comparison of two bf16 checkpoints, a quarter of whose weights changed; ``changes`` replaces whole fields."""
+    """Make the report of an exact comparison of two small bf16 checkpoints with a quarter of the weights changed; ``changes``: fields."""
     roles = {
         "embedding": (0, 1, 0.95, 0.95, 0.95),
         "attention": (depth, 4 * depth, 0.7, 0.5, 0.8),
@@ -211,7 +211,7 @@ def sparsity_report(depth: int = 4, **changes: Any) -> SparsityReport:
 
 
 def sampled_report(**changes: Any) -> SparsityReport:
-    """The same in quick mode, stored in fp32, with updates that bf16 swallows."""
+    """Make a report of quick mode on fp32 checkpoints, with updates that bf16 swallows."""
     fields: dict[str, Any] = {
         "request": {"base": "org/base", "tuned": ["org/tuned"]},
         "mode": "quick",
@@ -228,7 +228,7 @@ def sampled_report(**changes: Any) -> SparsityReport:
 
 
 def hostile_sparsity_report() -> SparsityReport:
-    """A report in which every text that can come from outside tries to be HTML."""
+    """Make a report in which every text that can come from outside contains HTML."""
     named = {"name": HOSTILE, "shape": (1,), "dtype": HOSTILE}
     pair = {"name": HOSTILE, "tuned_name": HOSTILE}
     shapes = {"shape": (1, 2), "tuned_shape": (2, 1)}

@@ -1,4 +1,4 @@
-"""Two fits compared: the same texts and counts, and numbers that agree as far as the solver settles them."""
+"""Compares two fits: equal texts and counts, and numbers that agree up to the solver's accuracy."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 
 def assert_same_fit(found: BaseModel, expected: BaseModel) -> None:
-    """Everything equal except ``versions``, with numbers within 1e-6.
+    """Assert that everything is equal except ``versions``, with numbers within 1e-6.
 
     The solver stops once no component of the gradient exceeds 1e-10. The penalised mean loss has a curvature of at least 0.0014 in every
     fold, so two solutions are within 2 sqrt(5) 1e-10 / 0.0014 = 4e-7 of each other, whatever the order of the sums.
@@ -21,7 +21,7 @@ def assert_same_fit(found: BaseModel, expected: BaseModel) -> None:
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every number and text of a JSON value, with its path."""
+    """Yield every number and text of a JSON value with its path."""
     if isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, inner in items:

@@ -1,7 +1,7 @@
-"""Recompute reference/proofs.csv: ``python -m tests.dtype_detection.proofs``, about ten minutes.
+"""Recomputes reference/proofs.csv: ``python -m tests.dtype_detection.proofs``, in about ten minutes.
 
-How often seeded checkpoints prove an ancestor: native ones of many kinds, which no narrower format ever held, so that each proof is false;
-and copies of normal weights through narrower formats, of several sizes.
+The file has the number of seeded checkpoints for which an ancestor is proven: native ones of many kinds, for which each proof is false,
+since no narrower format ever held them; and copies of normal weights through narrower formats, of several sizes.
 """
 
 import csv
@@ -38,7 +38,7 @@ def _integers(rng: Rng, shape: Shape) -> Values:
 
 
 def _bytes(rng: Rng, shape: Shape) -> Values:
-    """Unsigned integers of 8 bits with scales that are powers of two, of each row where that is a run of values."""
+    """Draw unsigned 8-bit integers with power-of-two scales, one for each row of at least 32 values."""
     scales = rng.integers(-9, 0, (shape[0] if shape[1] >= 32 else 1, 1))
     return np.asarray(rng.integers(rng.choice([0, 128]), 256, shape) * np.exp2(scales))
 
@@ -69,7 +69,7 @@ def _orthogonal(rng: Rng, shape: Shape) -> Values:
 
 
 def _uniform(rng: Rng, shape: Shape) -> Values:
-    """As torch draws them, in multiples of 2^-24."""
+    """Draw uniform values as torch does, in multiples of 2^-24."""
     draws = torch.rand(shape, generator=torch.Generator().manual_seed(int(rng.integers(1 << 30))))
     return np.asarray((draws - rng.choice([0, 0.5])).double() * rng.choice([1, 0.5, 2, 0.03]))
 
@@ -99,7 +99,7 @@ KINDS: dict[str, Callable[[Rng, Shape], Values]] = {
 
 
 def save_draw(kind: str, seed: int, folder: Path, dtype: torch.dtype = torch.float32) -> Path:
-    """Write a checkpoint of 1, 6 or 30 tensors of a kind, of several sizes."""
+    """Write a checkpoint with 1, 6 or 30 tensors of a kind, in several sizes."""
     rng = np.random.default_rng([seed, list(KINDS).index(kind)])
     tensors = {}
     for i in range(int(rng.choice([1, 6, 30], p=[0.6, 0.3, 0.1]))):
@@ -110,7 +110,7 @@ def save_draw(kind: str, seed: int, folder: Path, dtype: torch.dtype = torch.flo
 
 F64, F32, BF16, F16 = torch.float64, torch.float32, torch.bfloat16, torch.float16
 NATIVE = {"fp32": F32, "fp16": F16, "bf16": BF16, "fp64": F64}
-# The formats that normal values go through, and the one that these copies prove.
+# The formats through which normal values pass, and the format that these copies prove.
 COPIES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
     "bf16, fp32": (lambda values: through(values, BF16, F32), "bf16"),
     "fp16, fp32": (lambda values: through(values, F16, F32), "fp16"),
@@ -123,18 +123,18 @@ SIZES = (512, 8_192, 65_536, 524_288)
 
 
 def save_copy(name: str, values: int, seed: int, folder: Path) -> Path:
-    """Write normal weights that went through the formats of ``name``, as four tensors."""
+    """Write normal weights that passed through the formats of ``name``, as four tensors."""
     cast = COPIES[name][0]
     return write(folder, {f"{i}.weight": cast(normal(4, values // 16, seed=10 * seed + i).reshape(-1, 128)) for i in range(4)})
 
 
 def proven(report: DtypeReport) -> set[str]:
-    """The ancestors of the checkpoint and of each of its tensors."""
+    """Return the proven ancestors of the checkpoint and of its tensors."""
     return {*report.lineage.passed_through, *(name for row in report.tensors for name in row.lineage.passed_through)}
 
 
 def measured(what: str, stored: str, values: int | None, draws: int) -> Proofs:
-    """Draw checkpoints and count the proofs. values: in a copy of normal weights; None for native ones of a kind."""
+    """Draw checkpoints and count the proofs. values: number in a copy of normal weights; None for native checkpoints of a kind."""
     counts = {"exact": 0, "quick": 0}
     for seed in range(draws):
         with tempfile.TemporaryDirectory() as name:
@@ -147,7 +147,7 @@ def measured(what: str, stored: str, values: int | None, draws: int) -> Proofs:
     return Proofs(what=what, stored=stored, values=values, draws=draws, **counts)
 
 
-# What `measured` takes for every row of the file.
+# Arguments of `measured` for every row of the file.
 ROWS: list[tuple[str, str, int | None, int]] = [
     *((kind, stored, None, 100 if stored == "fp32" else 5) for stored in NATIVE for kind in KINDS),
     *((name, name.split(", ")[-1], values, 10) for name in COPIES for values in SIZES),

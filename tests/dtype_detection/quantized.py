@@ -1,4 +1,4 @@
-"""Weights quantized and dequantized in the ways that checkpoints are, written without the code under test."""
+"""Quantizes and dequantizes weights in the ways of real checkpoints, without the code under test."""
 
 import numpy as np
 import torch
@@ -8,14 +8,14 @@ Values = NDArray[np.float64]
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 NF4 = np.array([-1, -0.6962, -0.5251, -0.3949, -0.2844, -0.1848, -0.0911, 0, 0.0796, 0.1609, 0.2461, 0.3379, 0.4407, 0.5626, 0.723, 1])
-# The 4-bit floats of bitsandbytes: as E2M1, but for the smallest.
+# The 4-bit floats of bitsandbytes, which are E2M1 except for the smallest.
 FP4 = np.array([0, 1 / 192, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 1])
 
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0, torch.float8_e4m3fnuz: 240.0, torch.float8_e5m2fnuz: 57344.0}
 
 
 def weights(rows: int, columns: int, seed: int = 0, shape: str = "normal") -> Values:
-    """Values spread as weights are: ``shape`` is normal, laplace, uniform, student (heavy tails) or outliers (log-normal scales)."""
+    """Draw values distributed like weights. shape: normal, laplace, uniform, student (heavy tails) or outliers (log-normal scales)."""
     rng = np.random.default_rng(seed)
     size = (rows, columns)
     match shape:
@@ -33,7 +33,7 @@ def weights(rows: int, columns: int, seed: int = 0, shape: str = "normal") -> Va
 
 
 def fp8(values: Values, kind: torch.dtype, rows: int, columns: int, powers_of_two: bool = False) -> torch.Tensor:
-    """Through ``kind`` with one scale per block of ``rows`` x ``columns`` (0 for all there are), multiplied in fp32."""
+    """Round through ``kind`` with one scale per block of ``rows`` x ``columns`` (0 for all), multiplied in fp32."""
     height, width = values.shape
     rows, columns = rows or height, columns or width
     whole = np.pad(np.abs(values), ((0, -height % rows), (0, -width % columns)))
@@ -46,18 +46,18 @@ def fp8(values: Values, kind: torch.dtype, rows: int, columns: int, powers_of_tw
 
 
 def nearest(values: Values, levels: Values) -> Values:
-    """Each value's nearest level."""
+    """Round each value to the nearest level."""
     middles = (levels[1:] + levels[:-1]) / 2
     return np.asarray(levels[np.searchsorted(middles, values)])
 
 
 def e2m1(values: Values) -> torch.Tensor:
-    """Rounded to the 4-bit float grid."""
+    """Round to the 4-bit float grid."""
     return torch.from_numpy(nearest(values, np.concatenate([-E2M1[:0:-1], E2M1])).astype(np.float32))
 
 
 def mxfp4(values: Values, round_up: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """(elements, scales) of each block of 32, (blocks, 32) and (blocks, 1); the power of two is rounded as OCP MX says, or up."""
+    """Return (elements, scales) of blocks of 32, (blocks, 32) and (blocks, 1). The power of two is rounded as in OCP MX, or up."""
     blocks = values.reshape(-1, 32)
     most = np.abs(blocks).max(axis=1, keepdims=True)
     scales = np.exp2(np.ceil(np.log2(most / 6))) if round_up else np.exp2(np.floor(np.log2(most)) - 2)
@@ -65,7 +65,7 @@ def mxfp4(values: Values, round_up: bool = False) -> tuple[torch.Tensor, torch.T
 
 
 def nvfp4(values: Values) -> tuple[torch.Tensor, torch.Tensor]:
-    """(elements, scales) of each block of 16: scales are E4M3 times one fp32."""
+    """Return (elements, scales) of blocks of 16. Scales are E4M3 times one fp32."""
     blocks = values.reshape(-1, 16)
     most = np.abs(blocks).max(axis=1, keepdims=True)
     overall = float(np.float32(most.max() / (6 * 448)))
@@ -74,7 +74,7 @@ def nvfp4(values: Values) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def integers(values: Values, bits: int, group: int, asymmetric: bool, scale: torch.dtype | None) -> Values:
-    """Integers of ``bits`` with a scale (None: a power of two) and perhaps a zero point per ``group`` neighbours."""
+    """Round to integers of ``bits`` with a scale (None: a power of two), and a zero point if asymmetric, per ``group`` neighbours."""
     blocks = values.reshape(-1, group)
     low, high = blocks.min(axis=1, keepdims=True), blocks.max(axis=1, keepdims=True)
     step = (high - low) / (2**bits - 1) if asymmetric else np.maximum(-low, high) / (2 ** (bits - 1) - 1)
@@ -84,7 +84,7 @@ def integers(values: Values, bits: int, group: int, asymmetric: bool, scale: tor
 
 
 def coded(values: Values, levels: Values, group: int) -> Values:
-    """A code book whose largest level is 1, times the largest of each ``group``."""
+    """Round to a code book whose largest level is 1, times the largest magnitude of each ``group``."""
     blocks = values.reshape(-1, group)
     most = np.abs(blocks).max(axis=1, keepdims=True).astype(np.float32)
     return np.asarray((nearest(blocks / most, levels) * most).reshape(values.shape))

@@ -1,4 +1,4 @@
-"""Ten awkward structures of weights, and how often a sample's interval of a quantization error holds."""
+"""Measures the coverage of a sample's interval of a quantization error on ten awkward structures of weights."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -14,8 +14,8 @@ from analyzers.numerics.quantize_kernels import rounding_error
 Array = NDArray[np.float32]
 TENSORS, ROWS, COLUMNS = 24, 512, 256
 NAMES: tuple[QuantizationFormat, ...] = ("fp8", "int8", "int4", "mxfp4", "nvfp4")
-BUDGET = 1_600_000  # bytes of 12.6 MB
-READ = 8  # one row in so many is seen before matrices are rounded
+BUDGET = 1_600_000  # bytes, of a checkpoint of 12.6 MB
+READ = 8  # one row in READ is read before matrices are rounded
 
 
 def _rows(share: float, factor: float) -> Callable[[Array, int, np.random.Generator], Array]:
@@ -47,7 +47,7 @@ STRUCTURES: Mapping[str, Callable[[Array, int, np.random.Generator], Array]] = {
 
 @cache
 def covered(structure: str, seeds: int) -> dict[str, list[bool | None]]:
-    """For each format whether the interval of each seed holds the error of all values; None where there is none."""
+    """Return for each format whether the interval of each seed contains the error of all values; None without an interval."""
     rng = np.random.default_rng(3)
     tensors, values = [], {}
     for number in range(TENSORS):

@@ -1,4 +1,4 @@
-"""Running dtype detection on local folders and samples."""
+"""Runs dtype detection on local folders and samples."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
 
 
 def inspect(model: str | Path, **options: Any) -> DtypeReport:
-    """The report on one model; also checks what holds of every run: progress grows, and the report comes once and last."""
+    """Return the report on one model, and check that progress grows and that the report is the last item."""
     items = list(analyze(DtypeRequest(model=str(model), **options), Access(local=True)))
     *steps, report = items
     assert isinstance(report, DtypeReport)
@@ -21,7 +21,7 @@ def inspect(model: str | Path, **options: Any) -> DtypeReport:
 
 
 def exact(model: str | Path, **options: Any) -> DtypeReport:
-    """In exact mode."""
+    """Return the report of exact mode."""
     return inspect(model, mode="exact", **options)
 
 
@@ -30,12 +30,12 @@ def _refuse(name: str) -> NoReturn:
 
 
 def parsed(report: DtypeReport) -> dict[str, Any]:
-    """The report's JSON, parsed strictly: NaN and infinities are no JSON."""
+    """Parse the report's JSON strictly, without NaN and infinities."""
     value = json.loads(report.model_dump_json(), parse_constant=_refuse)
     assert isinstance(value, dict)
     return value
 
 
 def steady(report: DtypeReport) -> dict[str, Any]:
-    """What must be the same each time: all but timing and environment."""
+    """Return the deterministic part of the report: all but timing and environment."""
     return {name: value for name, value in parsed(report).items() if name not in ("timing", "environment")}

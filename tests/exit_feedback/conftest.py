@@ -1,4 +1,4 @@
-"""What all tests of exit feedback share."""
+"""Fixtures of the tests of exit feedback."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from tests.tokenizer_processes import kept_processes as kept_processes
 
 @pytest.fixture(autouse=True, scope="package")
 def _single_thread() -> Iterator[None]:
-    """Waking a second thread takes longer than anything computed here."""
+    """Use one thread, since waking a second takes longer than the computations of these tests."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

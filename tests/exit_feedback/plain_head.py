@@ -1,4 +1,4 @@
-"""The head as one would write it without Mantissa, in float64 and with autograd: what the heads are compared with."""
+"""A plain head in float64 with autograd, as the reference for the heads under test."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Case:
-    """Hidden states, a head and targets. dtype of all of them: float32 unless said otherwise."""
+    """Hidden states, a head and targets, all in one dtype, by default float32."""
 
     h: Tensor
     weight: Tensor
@@ -28,7 +28,7 @@ class Case:
 
     @classmethod
     def draw(cls, bias: bool = True, scale: float = 1.0, cap: float | None = None, seed: int = 0, ignored: bool = True) -> "Case":
-        """Random, some tokens ignored, and a bias large enough to be missed where it is forgotten, or counted."""
+        """Draw a random case with some ignored tokens, and a bias large enough to show errors in its treatment."""
         random = torch.Generator().manual_seed(seed)
         targets = torch.randint(V, (N,), generator=random)
         if ignored:
@@ -37,22 +37,22 @@ class Case:
         return cls(h, weight, 2 * torch.randn(V, generator=random) if bias else None, targets, scale, cap)
 
     def to(self, dtype: torch.dtype) -> "Case":
-        """In another type."""
+        """Convert to another dtype."""
         return replace(self, h=self.h.to(dtype), weight=self.weight.to(dtype), bias=None if self.bias is None else self.bias.to(dtype))
 
     def head(self, method: str, settings: HeadSettings = SETTINGS) -> FeedbackHead:
-        """With weights of its own."""
+        """Build a head with a copy of the weights."""
         bias = None if self.bias is None else self.bias.clone()
         return build_head(method, self.weight.clone(), bias, settings, logit_scale=self.scale, softcap=self.cap)
 
     def logits(self, h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """As a model computes them."""
+        """Compute the logits as a model does."""
         logits = linear(h, weight, bias)
         logits = logits if self.scale == 1 else logits * self.scale
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
     def exact(self, loss: Loss) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Gradients of h, W and b, by autograd in float64."""
+        """Compute the gradients of h, W and b by autograd in float64."""
         wide = self.to(torch.float64)
         leaves = [each.clone().requires_grad_() for each in (wide.h, wide.weight, wide.bias) if each is not None]
         found = torch.autograd.grad(
@@ -74,12 +74,12 @@ _TEACHER = torch.randn(N, V, generator=torch.Generator().manual_seed(8)).softmax
 
 
 def z_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Of the tokens that are not ignored."""
+    """Compute the z-loss of the tokens that are not ignored."""
     return logits[targets != IGNORED].logsumexp(-1).square().mean()
 
 
 def distillation(logits: Tensor, targets: Tensor) -> Tensor:
-    """KL of a teacher and the head, at a temperature of 2."""
+    """Compute the KL divergence between a teacher and the head, at a temperature of 2."""
     kept = targets != IGNORED
     return kl_div((logits[kept] / 2).log_softmax(-1), _TEACHER.to(logits.dtype)[kept], reduction="batchmean")
 
@@ -94,18 +94,18 @@ LOSSES: dict[str, Loss] = {
 
 
 def along(gradient: Tensor, h: Tensor) -> Tensor:
-    """The projection of each gradient on its h: (n, d)."""
+    """Project each gradient on its h: (n, d)."""
     return (gradient * h).sum(-1, keepdim=True) / h.square().sum(-1, keepdim=True) * h
 
 
 def distance(found: Tensor | None, expected: Tensor | None) -> float:
-    """|found - expected| / |expected| over all elements, in float64."""
+    """Return |found - expected| / |expected| over all elements, in float64."""
     assert found is not None and expected is not None and found.shape == expected.shape
     return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
 def through(head: FeedbackHead, h: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
-    """The signal that h gets by autograd from a loss of the logits; the gradients of the head are left on it."""
+    """Return the signal for h by autograd from a loss of the logits. The head's gradients stay on its parameters."""
     leaf = h.clone().requires_grad_()
     torch.autograd.backward(loss(head(leaf)))
     assert leaf.grad is not None
@@ -113,7 +113,7 @@ def through(head: FeedbackHead, h: Tensor, loss: Callable[[Tensor], Tensor]) -> 
 
 
 def gradients(head: FeedbackHead) -> Iterator[tuple[str, Tensor]]:
-    """Of the head's parameters by name, taken off it."""
+    """Yield the gradients of the head's parameters by name, and remove them from the head."""
     for name, parameter in head.named_parameters():
         assert parameter.grad is not None
         yield name, parameter.grad

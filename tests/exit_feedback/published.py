@@ -1,6 +1,6 @@
-"""The published constructions of `hybrid`, `parallel_gold` and `parallel_topmass`, token by token, in NumPy and float64.
+"""Implements the published constructions of `hybrid`, `parallel_gold` and `parallel_topmass` token by token, in NumPy and float64.
 
-Only what is random is taken from the head under test: codes, columns, buckets and signs. Per token: h (d,), e (V,) the gradient of the
+Only the random parts are taken from the head under test: codes, columns, buckets and signs. Per token: h (d,), e (V,) the gradient of the
 loss with respect to y = W h + b, error (V,) that with respect to the logits z = cap tanh(scale y / cap), from which tokens are chosen.
 """
 
@@ -15,7 +15,7 @@ Vector = NDArray[np.float64]
 
 
 def errors_of(case: Case, token: int) -> tuple[Vector, Vector, Vector]:
-    """error, e and the probabilities p (V,) of a mean cross-entropy over the tokens that are not ignored."""
+    """Return error, e and the probabilities p (V,) of a mean cross-entropy over the tokens that are not ignored."""
     weight, h = case.weight.double().numpy(), case.h[token].double().numpy()
     y = weight @ h + (0 if case.bias is None else case.bias.double().numpy())
     z, slope = case.scale * y, np.full_like(y, case.scale)
@@ -30,7 +30,7 @@ def errors_of(case: Case, token: int) -> tuple[Vector, Vector, Vector]:
 
 
 def hybrid(case: Case, token: int, draws: Any, k: int, alpha: float, by_magnitude: bool) -> Vector:
-    """alpha [exact, tail] U^T."""
+    """Return alpha [exact, tail] U^T."""
     gold = int(case.targets[token])
     if gold == IGNORED:
         return np.zeros(case.h.shape[1])
@@ -49,7 +49,7 @@ def hybrid(case: Case, token: int, draws: Any, k: int, alpha: float, by_magnitud
 
 
 def coded_tokens(case: Case, token: int, mass_threshold: float | None) -> set[int]:
-    """The gold token and, given a threshold, the most probable ones up to that cumulative probability: at least one, at most 200."""
+    """Return the gold token and, given a threshold, the most probable ones up to that cumulative probability: at least 1, at most 200."""
     _, _, p = errors_of(case, token)
     tokens, mass = {int(case.targets[token])}, 0.0
     if mass_threshold is not None:
@@ -62,7 +62,7 @@ def coded_tokens(case: Case, token: int, mass_threshold: float | None) -> set[in
 
 
 def parallel(case: Case, token: int, draws: Any, lam: float, mass_threshold: float | None) -> Vector:
-    """The component of W^T e along h, plus lambda R(h) c. mass_threshold: None for parallel_gold."""
+    """Return the component of W^T e along h, plus lambda R(h) c. mass_threshold: None for parallel_gold."""
     h, weight = case.h[token].double().numpy(), case.weight.double().numpy()
     if int(case.targets[token]) == IGNORED:
         return np.zeros_like(h)

@@ -1,4 +1,4 @@
-"""Running the analysis of a sample in tests."""
+"""Runs the analysis of a sample in tests."""
 
 from functools import cache
 from typing import Any
@@ -11,7 +11,7 @@ SMALL: dict[str, Any] = {"samples": 4, "tokens": 48, "seeds": 2, "sweep": False,
 
 
 def report(**asked: Any) -> ExitReport:
-    """Of a small request, but for what is asked."""
+    """Return the report of a small request, with other options."""
     *_, last = analyze(ExitRequest(**{"model": MODEL, **SMALL, **asked}), Access(local=True))
     assert isinstance(last, ExitReport)
     return last
@@ -19,5 +19,5 @@ def report(**asked: Any) -> ExitReport:
 
 @cache
 def standard() -> ExitReport:
-    """Everything, of little: all methods, two layers, a sweep."""
+    """Return a small report with everything: all methods, two layers, a sweep."""
     return report(sweep=True, seeds=4, layers="1", k=6)

@@ -12,7 +12,7 @@ from random import Random
 from tests.fuzz.fuzzer import Broken, Tally, examine, fuzz
 from tests.fuzz.targets import TARGETS
 
-_MEMORY = 1 << 30  # beyond what the libraries take
+_MEMORY = 1 << 30  # bytes beyond the memory of the libraries
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
     seed = Random().randrange(1 << 32) if asked.seed is None else asked.seed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for data in target.corpus():  # imports what it needs, before memory is limited
+        for data in target.corpus():  # load the parser's modules before memory is limited
             examine(target, data, Tally())
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, used + _MEMORY))

@@ -1,4 +1,4 @@
-"""Tries a parser on mutated files until a number of them or a time is reached, and says how to repeat what breaks it."""
+"""Tries a parser on mutated files up to a number or a time, and reports how to repeat an input that breaks it."""
 
 import hashlib
 import time
@@ -12,12 +12,12 @@ from typing import Any
 from analyzers.errors import MantissaError
 from tests.fuzz.targets import Target
 
-# CPU time that reading a few kB may take, on a machine that does other things.
+# Most CPU seconds for reading a few kB, on a busy machine.
 SECONDS = 10
 
 
 class Broken(AssertionError):
-    """A parser that did anything but return or refuse. data: the input."""
+    """An outcome other than an answer or a refusal. data: the input."""
 
     def __init__(self, what: str, data: bytes) -> None:
         super().__init__(what)
@@ -26,7 +26,7 @@ class Broken(AssertionError):
 
 @dataclass
 class Tally:
-    """Inputs by outcome. stricter: sentences, without names and numbers, of what was refused and the library reads."""
+    """Numbers of inputs by outcome. stricter: sentences, without names and numbers, for refused inputs that the library reads."""
 
     read: int = 0
     compared: int = 0
@@ -62,7 +62,7 @@ def examine(target: Target, data: bytes, tally: Tally) -> None:
 
 
 def _read(target: Target, data: bytes) -> tuple[bool, Any]:
-    """Whether it was refused, and the sentence or what was read."""
+    """Return whether the input was refused, and the sentence or the data read."""
     try:
         return False, target.read(data)
     except MantissaError as error:
@@ -78,7 +78,7 @@ def fuzz(target: Target, seed: int, until: Callable[[int], bool]) -> Tally:
     """Examine mutations of the corpus drawn from ``seed`` until ``until`` (of their number) holds. Raises Broken."""
     seeds, tally, number = target.corpus(), Tally(), 0
     while not until(number):
-        # each input has a generator of its own, so that it can be repeated alone
+        # each input has its own generator, so that it can be repeated alone
         data = target.vary(Random(f"{target.name} {seed} {number}"), seeds)
         try:
             examine(target, data, tally)

@@ -1,4 +1,4 @@
-"""Writes the files of the corpus that libraries make: ``python -m tests.fuzz.make_corpus``. Others in it once broke a parser."""
+"""Writes the corpus's files from libraries: ``python -m tests.fuzz.make_corpus``. Its other files once broke a parser."""
 
 import io
 import json
@@ -21,7 +21,7 @@ _VALUES = np.random.default_rng(0)
 
 
 def files() -> Iterator[tuple[str, str, bytes]]:
-    """Target, name and content."""
+    """Yield target, name and content of each file."""
     norm = _VALUES.standard_normal((2, 4)).astype(np.float32)
     plain: Arrays = {"model.layers.0.mlp.up_proj.weight": norm, "model.norm.weight": np.ones(4, np.float16)}
     yield "safetensors", "plain", save(plain)

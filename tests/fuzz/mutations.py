@@ -1,4 +1,4 @@
-"""Mutations of bytes for the fuzzer: what damage and malice do to a file, drawn from a seeded generator."""
+"""Mutates bytes for the fuzzer, as damage or malice would, with a seeded generator."""
 
 import json
 import struct
@@ -7,7 +7,7 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
-# What parsers stumble over, for formats in JSON and for binary ones.
+# Tokens that often break parsers, for formats in JSON and for binary ones.
 JSON_TOKENS: tuple[bytes, ...] = (
     b"{", b"}", b"[", b"]", b",", b":", b'"', b'\\"', b"\\", b"null", b"true", b"-0", b"1e999", b"1e-999", b"NaN", b"-Infinity", b"0.1",
     b'""', b"{}", b"[]", b"[" * 60, b"]" * 60, b"[" * 2000, b"{" * 2000, b"\xef\xbb\xbf", b"\xff\xfe", b"\xed\xa0\x80", b'"\\ud800"',
@@ -37,7 +37,7 @@ PICKLE_TOKENS: tuple[bytes, ...] = (
 
 
 def mutated(random: Random, seeds: Sequence[bytes], tokens: Sequence[bytes], most: int = 6) -> bytes:
-    """One of ``seeds`` after 1 to ``most`` changes; ``tokens``: bytes that are inserted besides random ones."""
+    """Return one of ``seeds`` after 1 to ``most`` changes. tokens: bytes to insert in addition to random ones."""
     data = bytearray(random.choice(seeds))
     for _ in range(random.randint(1, most)):
         at = random.randrange(len(data) + 1)
@@ -69,7 +69,7 @@ def mutated(random: Random, seeds: Sequence[bytes], tokens: Sequence[bytes], mos
 
 
 def mutated_json(random: Random, seeds: Sequence[bytes]) -> bytes:
-    """JSON of which values were replaced, moved and repeated: still JSON, so that it reaches what reads the values."""
+    """Replace, move and repeat values of JSON. The result is valid JSON, so that it reaches the code that reads the values."""
     try:
         value = json.loads(random.choice(seeds))
     except ValueError:
@@ -89,7 +89,7 @@ _ODD: tuple[Any, ...] = (
 
 
 def _changed(random: Random, value: Any) -> Any:
-    """``value`` with one place in it changed."""
+    """Copy ``value`` with one change."""
     if not isinstance(value, dict | list) or not value or random.random() < 0.15:
         return deepcopy(random.choice(_ODD))
     keys = list(value) if isinstance(value, dict) else list(range(len(value)))

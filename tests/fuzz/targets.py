@@ -1,7 +1,7 @@
-"""What is fuzzed: for each parser of outside bytes how it is called, and what the library that users load with reads of the same bytes.
+"""Defines the targets of fuzzing: calls of each parser of outside bytes, and of the library that users load the same bytes with.
 
-A target reads bytes and returns what it found, as plain data; a `MantissaError` is a refusal. If there is an oracle and both accept, both
-must agree; the oracle returns None for what it refuses or what cannot be compared.
+A target reads bytes and returns plain data; a `MantissaError` is a refusal. If there is an oracle and both accept, both must agree; the
+oracle returns None if it refuses the bytes or the results cannot be compared.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _ELEMENTS = 100_000  # larger tensors are not compared element by element
 
 @dataclass(frozen=True)
 class Target:
-    """read: the parser; vary: makes an input from the corpus; oracle: what the library reads, None if it reads nothing."""
+    """A parser to fuzz. read: the parser; vary: makes an input from the corpus; oracle: reads with the library, or returns None."""
 
     name: str
     read: Callable[[bytes], Any]
@@ -42,11 +42,11 @@ class Target:
     oracle: Callable[[bytes], Any] = lambda data: None
 
     def files(self) -> list[Path]:
-        """Its files in the repository."""
+        """List the target's files in the repository."""
         return sorted((CORPUS / self.name).iterdir())
 
     def corpus(self) -> list[bytes]:
-        """Their contents."""
+        """Return the contents of the target's files."""
         return [path.read_bytes() for path in self.files()]
 
 
@@ -78,7 +78,7 @@ def _safetensors(data: bytes) -> Any:
 
 
 def _vary_safetensors(random: Random, seeds: Sequence[bytes]) -> bytes:
-    """Mostly a changed header with the right length in front, so that it is read."""
+    """Make an input, mostly a mutated header with its true length in front, so that it is parsed."""
     whole = random.choice(seeds)
     stop = 8 + int.from_bytes(whole[:8], "little")
     if random.random() < 0.2 or stop > len(whole):
@@ -107,7 +107,7 @@ def _count(shape: Sequence[int]) -> int:
 
 
 def _torch(data: bytes) -> Any:
-    """A flat state dict that torch.load reads with weights_only."""
+    """Read a flat state dict by torch.load with weights_only."""
     import torch
 
     from tests.checkpoints.pickles.pickled_files import DTYPES, expected
@@ -127,7 +127,7 @@ def _torch(data: bytes) -> Any:
 
 
 def _vary_pickle(random: Random, seeds: Sequence[bytes]) -> bytes:
-    """Mostly a changed pickle in a whole archive, so that it is read."""
+    """Make an input, mostly a mutated pickle in a valid archive, so that it is parsed."""
     whole = random.choice(seeds)
     if whole[:2] != b"PK" or random.random() < 0.2:
         return mutated(random, [whole], PICKLE_TOKENS, 3)
@@ -156,7 +156,7 @@ def _read_gguf(data: bytes) -> Any:
 def _gguf(data: bytes) -> Any:
     import gguf
 
-    try:  # the library loops over as many values as a damaged file claims: it is asked only about what ours reads
+    try:  # the library loops over as many values as a damaged file claims, so it only gets files that Mantissa reads
         _read_gguf(data)
     except MantissaError:
         return None
@@ -207,7 +207,7 @@ def _python_json(data: bytes) -> Any:
 
 @contextmanager
 def _folder(name: str, data: bytes) -> Iterator[Path]:
-    """A small model whose file ``name`` is ``data``."""
+    """Write a small model whose file ``name`` is ``data``; yields its folder."""
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         (folder / "model.safetensors").write_bytes((CORPUS / "safetensors" / "plain").read_bytes())
@@ -268,7 +268,7 @@ def _app() -> Any:
         return model
 
     async def build() -> Any:
-        """Built while an event loop runs: elsewhere Gradio leaves one open."""
+        """Build the app inside an event loop, since outside Gradio leaves one open."""
         with gr.Blocks() as app:
             api(inspect, api_name="inspect")
             gr.Textbox().submit(inspect, gr.Textbox(), gr.Textbox(), api_visibility="private")

@@ -1,4 +1,4 @@
-"""Captures with known gradients, and what follows from those gradients the slow way, in float64."""
+"""Captures with known gradients, and slow references from those gradients in float64."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +26,7 @@ def capture(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
 ) -> LayerCapture:
-    """Random: gate and up with one input, down with another; so many tokens of each sample have a gradient."""
+    """Draw a random capture: gate and up with one input, down with another. counts: tokens with a gradient, by sample."""
     random = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -41,19 +41,19 @@ def capture(
 
 
 def times(captured: LayerCapture, factor: float) -> LayerCapture:
-    """What a loss that is ``factor`` times as large would have brought."""
+    """Return the capture of a loss that is ``factor`` times as large."""
     gate, up, down = captured.blocks
     blocks = (*(Block(each.name, each.left * factor, each.right) for each in (gate, up)), Block("down", down.left, down.right * factor))
     return replace(captured, blocks=blocks)
 
 
 def group(captured: LayerCapture, samples: int) -> Group:
-    """Its blocks with the tokens of each sample."""
+    """Group the capture's blocks with the tokens of each sample."""
     return Group(captured.blocks, tuple(torch.bincount(captured.sample, minlength=samples).tolist()))
 
 
 def gradients(captured: LayerCapture, samples: int) -> dict[str, FloatArray]:
-    """By block, the gradient of each unit in each sample, (S, F, d): token by token."""
+    """Compute the gradient of each unit in each sample token by token: block -> (S, F, d)."""
     found = {}
     for block in captured.blocks:
         left, right = block.left.double().numpy(), block.right.double().numpy()
@@ -65,12 +65,12 @@ def gradients(captured: LayerCapture, samples: int) -> dict[str, FloatArray]:
 
 
 def together(each: dict[str, FloatArray]) -> FloatArray:
-    """(S, F, d of all blocks): the blocks side by side."""
+    """Concatenate the gradients of all blocks: (S, F, d of all blocks)."""
     return np.concatenate(list(each.values()), axis=2)
 
 
 def cosine(first: FloatArray, second: FloatArray) -> float:
-    """NaN if one of them is zero."""
+    """Return the cosine of two vectors; NaN if one of them is zero."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))
 
@@ -78,9 +78,9 @@ def cosine(first: FloatArray, second: FloatArray) -> float:
 def neuron_grams(
     group: Group, *, chunk_bytes: int = limits.GRAM_CHUNK_BYTES, route: Literal["auto"] | Route = "auto", weights: WeightSums | None = None
 ) -> Iterator[tuple[slice, dict[str, Tensor]]]:
-    """Chunk by chunk its units and their `Products.grams`.
+    """Yield the units of each chunk and their `Products.grams`.
 
-    chunk_bytes: memory for a chunk; products between tokens take T^2 numbers more.
+    chunk_bytes: memory for a chunk; products between tokens need another T^2 numbers.
     """
     products = Products(group, plan(group, chunk_bytes, "direct" if weights is not None else route))
     for units in products.chunks:

@@ -1,4 +1,4 @@
-"""The local Hub as a program: `python -m tests.hub --llama org/large --delay 0.05` prints its URL and serves."""
+"""Runs the local Hub as a program: `python -m tests.hub --llama org/large --delay 0.05` prints its URL and serves."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""The large models that benchmarks inspect: their tensors' names and shapes, and their configs, as virtual checkpoints."""
+"""Defines the large models of the benchmarks as virtual checkpoints: names and shapes of tensors, and configurations."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -26,7 +26,7 @@ def _mlp(prefix: str, hidden: int, width: int) -> Shapes:
 
 
 def llama_tensors(layers: int = 80, hidden: int = 8192, width: int = 28672, vocabulary: int = 128256) -> Shapes:
-    """Names and shapes of a Llama-like model; by default 80 layers, 70.6 billion parameters."""
+    """Return names and shapes of a Llama-like model; by default 80 layers, 70.6 billion parameters."""
     yield "model.embed_tokens.weight", (vocabulary, hidden)
     for layer in range(layers):
         yield from _attention(f"model.layers.{layer}", hidden, hidden // 128, max(1, hidden // 1024), 128)
@@ -44,7 +44,7 @@ def llama(
     lineage: str = "bf16",
     update: str = "none",
 ) -> dict[str, bytes | Contents]:
-    """A Llama-like model; by default 141 GB in bf16 over 30 shards. update: a key of `updates.UPDATES`, what a fine-tune did to it."""
+    """Make a Llama-like model; by default 141 GB in bf16 in 30 shards. update: the fine-tune, a key of `updates.UPDATES`."""
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": width,
         "num_hidden_layers": layers, "num_attention_heads": hidden // 128, "num_key_value_heads": max(1, hidden // 1024),
@@ -56,7 +56,7 @@ def llama(
 def mixture(
     layers: int = 94, experts: int = 319, hidden: int = 4096, width: int = 1536, shards: int = 100, lineage: str = "bf16"
 ) -> dict[str, bytes | Contents]:
-    """A mixture of experts; by default 90,619 tensors, 1.1 TB in bf16 over 100 shards."""
+    """Make a mixture of experts; by default 90,619 tensors, 1.1 TB in bf16 in 100 shards."""
     vocabulary = 151936
 
     def tensors() -> Shapes:

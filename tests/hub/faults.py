@@ -1,4 +1,4 @@
-"""Scripted misbehaviour: what the local Hub does wrong, for which requests, and how often."""
+"""Scripts faults of the local Hub: the misbehaviour, the requests, and how often."""
 
 import re
 import threading
@@ -10,18 +10,18 @@ from .repositories import Contents
 
 @dataclass
 class Fault:
-    """One kind of misbehaviour. The first fault that matches a request applies to it, with all that it sets.
+    """A kind of misbehaviour. Only the first fault that matches a request applies, with all its fields.
 
     pattern: regular expression searched in the decoded path (without query) on the Hub and on its CDN.
-    times: how many requests it applies to, None for all; skip: how many matching requests go unharmed first.
-    method: only this one; ranged: only requests with a Range header (True) or without (False).
-    status, body: answered instead of the file, with ``headers`` added; a body alone has status 200.
-    headers: added to the answer, or replacing those of the same name (a wrong ETag or Content-Range); None removes one.
+    times: number of requests that it applies to, None for all; skip: number of matching requests before those.
+    method: only this method; ranged: only requests with a Range header (True) or without (False).
+    status, body: replace the file in the answer, with ``headers`` added; the default status is 200.
+    headers: added to the answer, replacing those of the same name (a wrong ETag or Content-Range); None removes one.
     delay: seconds to wait before answering; rate: bytes per second of the answer's body.
-    cut_after: body bytes after which the connection is closed (not reset, which could take back bytes not yet read).
+    cut_after: body bytes after which the connection is closed (not reset, which could discard bytes not yet read).
     ignore_range: answer 200 with the whole file; hang: never answer; garbage: these bytes instead of an HTTP answer
         (none: the connection is closed without one).
-    hits: how many requests it applied to.
+    hits: number of requests that it has applied to.
     """
 
     pattern: str
@@ -41,7 +41,7 @@ class Fault:
     hits: int = 0
 
     def matches(self, method: str, path: str, ranged: bool) -> bool:
-        """Whether a request falls under this fault, its count apart."""
+        """Return whether a request matches this fault, regardless of counts."""
         return (
             (self.method is None or self.method == method)
             and (self.ranged is None or self.ranged == ranged)
@@ -50,24 +50,24 @@ class Fault:
 
 
 class Script:
-    """The faults in force. Changed by the test's thread, read by the server's."""
+    """The current faults, changed by the test's thread and read by the server's."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
 
     def add(self, fault: Fault) -> None:
-        """Append; earlier faults win."""
+        """Append a fault; earlier ones have priority."""
         with self._lock:
             self._faults.append(fault)
 
     def clear(self) -> None:
-        """Forget all faults."""
+        """Remove all faults."""
         with self._lock:
             self._faults.clear()
 
     def take(self, method: str, path: str, ranged: bool) -> Fault | None:
-        """The fault that applies to this request, counted as used."""
+        """Return the fault that applies to this request, and count it."""
         if not self._faults:
             return None
         with self._lock:

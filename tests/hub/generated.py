@@ -1,7 +1,7 @@
-"""Virtual checkpoints: real safetensors headers and indexes over weights that exist only while they are read.
+"""Makes virtual checkpoints: real safetensors headers and indexes of weights that exist only while they are read.
 
-A tensor's values are a stretch of one block of pre-generated random values, started at a place that depends on the
-tensor's name and repeated to its length: reading costs a slice, and is the same each time.
+A tensor's values are a slice of one repeated block of pre-generated random values, from a position that depends on the tensor's name.
+Reading costs a slice and is deterministic.
 """
 
 import json
@@ -17,23 +17,23 @@ from numpy.typing import NDArray
 from .repositories import Contents, Generated
 
 Floats = NDArray[np.float32]
-BLOCK = 4_194_301  # values; a prime, so that no row length divides it and rows differ
+BLOCK = 4_194_301  # values of the block; a prime, so that no row length divides it and rows differ
 
 
 def to_bf16(values: Floats) -> NDArray[np.uint16]:
-    """Bit patterns of finite values rounded to bf16, to nearest even."""
+    """Round finite values to bf16 bit patterns, to nearest even."""
     bits = values.view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
 def from_bf16(patterns: NDArray[np.uint16]) -> Floats:
-    """The values of bf16 bit patterns."""
+    """Decode bf16 bit patterns."""
     return (patterns.astype(np.uint32) << 16).view(np.float32)
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """How the weights came about: the dtype they are stored in, and the bytes stored for float32 values."""
+    """The history of weights: the dtype in which they are stored, and the bytes stored for float32 values."""
 
     dtype: str
     itemsize: int
@@ -53,13 +53,13 @@ LINEAGES: dict[str, Lineage] = {
 
 @dataclass(frozen=True)
 class Block:
-    """``nbytes`` of stored values, held twice in a row so that a stretch of at most ``nbytes`` is one view."""
+    """``nbytes`` of stored values, twice in memory, so that any stretch of at most ``nbytes`` is one view."""
 
     doubled: memoryview
     nbytes: int
 
     def stretch(self, start: int, length: int) -> bytes | memoryview:
-        """``length`` bytes of the endless repetition, from byte ``start`` on."""
+        """Return ``length`` bytes of the endless repetition from byte ``start``."""
         start %= self.nbytes
         if length <= self.nbytes:
             return self.doubled[start : start + length]
@@ -69,18 +69,18 @@ class Block:
 
 
 def normal_values(seed: int = 0) -> tuple[Floats, Floats]:
-    """Values for matrices (normal, deviation 0.02) and for norms (around 1, deviation 0.1), each (BLOCK,)."""
+    """Draw values for matrices (normal, deviation 0.02) and for norms (around 1, deviation 0.1), each (BLOCK,)."""
     values = np.random.default_rng(seed).standard_normal(BLOCK, dtype=np.float32)
     return values * np.float32(0.02), 1 + values * np.float32(0.1)
 
 
 def phase(name: str) -> int:
-    """Where in the block of values a tensor of this name begins."""
+    """Return the position in the block at which a tensor of this name begins."""
     return zlib.crc32(name.encode()) % BLOCK
 
 
 class Shard:
-    """One virtual safetensors file. ``tensors``: names and shapes in file order."""
+    """A virtual safetensors file. ``tensors``: names and shapes in file order."""
 
     def __init__(self, tensors: list[tuple[str, tuple[int, ...]]], lineage: Lineage, matrices: Block, norms: Block) -> None:
         header: dict[str, object] = {"__metadata__": {"format": "pt"}}
@@ -98,7 +98,7 @@ class Shard:
         self.size = len(self._head) + end
 
     def read(self, offset: int, length: int) -> bytes | memoryview:
-        """``length`` bytes from ``offset`` on; a view where one stretch suffices."""
+        """Return ``length`` bytes from ``offset``, as a view if one stretch suffices."""
         pieces = list(self._pieces(offset, offset + length))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -125,7 +125,7 @@ def checkpoint(
     shards: int = 1,
     values: Callable[[], tuple[Floats, Floats]] = normal_values,
 ) -> dict[str, bytes | Contents]:
-    """The files of a virtual checkpoint in about ``shards`` shards: config.json, the index, and the shards.
+    """Make the files of a virtual checkpoint in about ``shards`` shards: config.json, the index, and the shards.
 
     lineage: a key of LINEAGES. values: float32 values of matrices and of 1-D tensors, before they are stored.
     """

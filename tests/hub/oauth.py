@@ -1,6 +1,6 @@
-"""Signing in with the Hub, as an OpenID provider: one page with a button, an authorization code, an access token for the granted scopes.
+"""Signs users in as an OpenID provider: one page with a button, an authorization code, an access token for the granted scopes.
 
-The codes work once. An access token may read what its user may, of gated models with the scope ``gated-repos`` and of private ones with
+A code works once. An access token may read its user's repositories: gated ones with the scope ``gated-repos``, private ones with
 ``read-repos``.
 """
 
@@ -23,7 +23,7 @@ ISSUED_SECONDS = 8 * 3600
 
 @dataclass
 class Application:
-    """An app that people sign in to, with the only user who does. token: the access token that they grant."""
+    """An app with sign-in, and its only user. token: the access token that the user grants."""
 
     client_id: str
     secret: str
@@ -33,7 +33,7 @@ class Application:
 
 @dataclass
 class Provider:
-    """The provider's state. granted: code -> (application, what was asked for)."""
+    """The provider's state. granted: code -> (application, the parameters of the request)."""
 
     applications: dict[str, Application] = field(default_factory=dict)
     granted: dict[str, tuple[Application, dict[str, str]]] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Provider:
     serial: "count[int]" = field(default_factory=count)
 
     def answer(self, request: Request, url: str, users: dict[str, User], repositories: dict[tuple[Kind, str], Repository]) -> Answer | None:
-        """The answer to a request that is about signing in; None for any other."""
+        """Answer a request about signing in; None for any other."""
         if request.path == "/.well-known/openid-configuration":
             return _json(
                 {

@@ -1,4 +1,4 @@
-"""The local Hub in a process of its own, so that what it costs is not counted as the reader's."""
+"""Runs the local Hub in a separate process, so that its costs are not counted as the reader's."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from .server import client_environ
 
 
 class HubProcess:
-    """Runs ``python -m tests.hub ARGUMENTS``: ``with HubProcess("--llama", "org/large") as hub: hub.url``."""
+    """A process of ``python -m tests.hub ARGUMENTS``: ``with HubProcess("--llama", "org/large") as hub: hub.url``."""
 
     def __init__(self, *arguments: str) -> None:
         self._arguments = arguments
@@ -36,11 +36,11 @@ class HubProcess:
             self._process.communicate()
 
     def environ(self, home: Path) -> dict[str, str]:
-        """Variables that point huggingface_hub of another process here, with ``home`` as its HF_HOME."""
+        """Return variables that point huggingface_hub of another process to this Hub, with ``home`` as its HF_HOME."""
         return client_environ(self.url, home)
 
     def totals(self) -> dict[str, int]:
-        """Counts since the start: requests, ranges (requests with a Range header), bytes (of bodies sent)."""
+        """Return counts since the start: requests, ranges (requests with a Range header), bytes (of bodies sent)."""
         connection = HTTPConnection(self.url.removeprefix("http://"), timeout=60)
         try:
             connection.request("GET", "/totals")

@@ -1,4 +1,4 @@
-"""What the local Hub holds: file contents, commits, repositories, and the tokens that may read them."""
+"""Defines the state of the local Hub: file contents, commits, repositories, and the tokens that may read them."""
 
 import hashlib
 import os
@@ -15,22 +15,22 @@ Gate = Literal[False, "auto", "manual"]
 
 
 class Contents(Protocol):
-    """The bytes of one file. ``digest`` is 64 hex digits and stands for the contents (the LFS ETag)."""
+    """The bytes of a file. ``digest``: 64 hex digits that identify the contents (the LFS ETag)."""
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Number of bytes."""
 
     @property
     def digest(self) -> str:
-        """64 hex digits."""
+        """Identifier of the contents, 64 hex digits."""
 
     def read(self, offset: int, length: int) -> bytes | memoryview:
-        """Exactly ``length`` bytes from ``offset`` on; the caller keeps both inside the file."""
+        """Return exactly ``length`` bytes from ``offset``; the caller keeps both inside the file."""
 
 
 class InMemory:
-    """Contents held as bytes."""
+    """Contents in memory."""
 
     def __init__(self, data: bytes) -> None:
         self.size = len(data)
@@ -38,12 +38,12 @@ class InMemory:
         self._data = memoryview(data)
 
     def read(self, offset: int, length: int) -> memoryview:
-        """A view, without copying."""
+        """Return a view, without copying."""
         return self._data[offset : offset + length]
 
 
 class OnDisk:
-    """Contents of a local file. The digest is that of its path, size and time: hashing gigabytes would cost seconds."""
+    """Contents of a local file. The digest is that of its path, size and time, since hashing gigabytes would cost seconds."""
 
     def __init__(self, path: Path) -> None:
         status = path.stat()
@@ -61,9 +61,9 @@ class OnDisk:
 
 
 class Generated:
-    """Contents made when they are asked for: ``make(offset, length)`` returns exactly those bytes.
+    """Contents made on demand: ``make(offset, length)`` returns exactly those bytes.
 
-    identity: names the contents; two files with the same identity and size get the same ETag.
+    identity: identifies the contents; two files with the same identity and size have the same ETag.
     """
 
     def __init__(self, size: int, make: Callable[[int, int], bytes | memoryview], identity: str) -> None:
@@ -73,25 +73,25 @@ class Generated:
 
 
 def contents_of(source: bytes | Path | Contents) -> Contents:
-    """``source`` as contents."""
+    """Convert ``source`` to contents."""
     if isinstance(source, bytes):
         return InMemory(source)
     return OnDisk(source) if isinstance(source, Path) else source
 
 
 def is_lfs(path: str, contents: Contents) -> bool:
-    """Whether the Hub would keep this file outside git: weights by name, anything else by size."""
+    """Return whether the Hub would store this file outside git: weights by name, any other file by size."""
     return path.endswith(LFS_SUFFIXES) or contents.size > LFS_BYTES
 
 
 def etag(path: str, contents: Contents) -> str:
-    """The ETag without its quotes: 64 hex digits for LFS files, 40 for the others."""
+    """Return the ETag without its quotes: 64 hex digits for LFS files, 40 for others."""
     return contents.digest if is_lfs(path, contents) else contents.digest[:40]
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A state of all files. ``sha`` is 40 hex digits."""
+    """A state of all files. ``sha``: 40 hex digits."""
 
     sha: str
     files: Mapping[str, Contents]
@@ -99,7 +99,7 @@ class Commit:
 
 @dataclass
 class Repository:
-    """One repository. Old commits stay readable; a branch or tag is a name for a commit."""
+    """A repository. Old commits stay readable; a branch or tag is a name for a commit."""
 
     id: str
     kind: Kind
@@ -110,7 +110,7 @@ class Repository:
     refs: dict[str, str] = field(default_factory=dict)
 
     def commit(self, files: Mapping[str, bytes | Path | Contents], revision: str, remove: Iterable[str]) -> str:
-        """Put a new commit on ``revision`` (made from main if it is new) and return its sha."""
+        """Add a commit to ``revision`` (created from main if it is new) and return its sha."""
         parent = self.refs.get(revision, self.refs.get("main", ""))
         state = dict(self.commits[parent].files) if parent else {}
         state.update({path: contents_of(source) for path, source in files.items()})
@@ -123,13 +123,13 @@ class Repository:
         return sha
 
     def at(self, revision: str) -> Commit | None:
-        """The commit a branch, tag, ``refs/...`` name or sha stands for."""
+        """Return the commit of a branch, tag, ``refs/...`` name or sha."""
         return self.commits.get(self.refs.get(revision, revision))
 
 
 @dataclass(frozen=True)
 class User:
-    """Who a token belongs to, the private and gated repositories it may read, and those it may write beside the user's own."""
+    """The owner of a token, the private and gated repositories it may read, and those it may write in addition to the user's own."""
 
     name: str
     repositories: frozenset[str]

@@ -1,4 +1,4 @@
-"""From a request to its answer: the endpoints of the Hub that the client needs, and the CDN behind them."""
+"""Answers requests: the endpoints of the Hub that the client needs, and the CDN behind them."""
 
 import json
 import re
@@ -28,7 +28,7 @@ class HubError(Exception):
 
 
 class Routes:
-    """The Hub's state and how it answers. ``cdn``: LFS files are redirected there, by signed URLs."""
+    """The Hub's state and its routes. ``cdn``: origin to which LFS files are redirected by signed URLs."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -44,7 +44,7 @@ class Routes:
         self._serial = count()
 
     def answer(self, request: Request) -> Answer:
-        """The answer to a request, before any fault."""
+        """Answer a request, before any fault applies."""
         try:
             if request.origin == "cdn":
                 return self._signed(request)
@@ -62,7 +62,7 @@ class Routes:
             return error.answer
 
     def _write(self, request: Request, user: User | None) -> Answer | None:
-        """The answer to what writes; None for what only reads by POST."""
+        """Answer a request that writes; None for one that only reads by POST."""
         parts = request.segments
         if request.method == "PUT" and parts[0] == "lfs-storage" and len(parts) == 2:
             return writing.upload(request, parts[1], self.uploads)
@@ -121,13 +121,13 @@ class Routes:
 
     def _find(self, request: Request, kind: Kind, name: str, user: User | None) -> Repository:
         canonical = self.aliases.get((kind, name))
-        if canonical is not None:  # the Hub redirects a renamed repository, API and files alike
+        if canonical is not None:  # the Hub redirects a renamed repository, both its API and its files
             error = HubError(307, "", f"Moved to {canonical}")
             error.answer.headers["Location"] = request.target.replace(name, canonical, 1)
             raise error
         repository = self.repositories.get((kind, name))
         if repository is None or (repository.private and not _may_read(user, repository)):
-            if user is None:  # the Hub does not tell strangers whether a repository exists
+            if user is None:  # without a login, the Hub does not reveal whether a repository exists
                 raise HubError(401, "RepoNotFound", "Invalid username or password.")
             raise HubError(404, "RepoNotFound", "Repository not found")
         return repository
@@ -147,7 +147,7 @@ class Routes:
         ]
         page = found[start : start + limit]
         answer = _json([{name: value for name, value in info.items() if name != "siblings"} for info in page])
-        if start + limit < len(found):  # the Hub's limit is that of a page
+        if start + limit < len(found):  # the Hub's limit is per page
             query = urlencode({"search": text, "author": author, "limit": limit, "cursor": start + limit})
             answer.headers["Link"] = f'<{self.url}/api/{kind}s?{query}>; rel="next"'
         return answer
@@ -263,7 +263,7 @@ def _file(request: Request, contents: Contents, headers: dict[str, str]) -> Answ
     if asked[1]:
         first = int(asked[1])
         last = min(int(asked[2]), contents.size - 1) if asked[2] else contents.size - 1
-    else:  # the last so many bytes
+    else:  # a suffix range: the last bytes
         first, last = max(0, contents.size - int(asked[2])), contents.size - 1
     if first > last:
         return plain(416, b"", {"Content-Range": f"bytes */{contents.size}"})

@@ -1,4 +1,4 @@
-"""The local Hub: two loopback ports (the Hub and its CDN) served by one thread."""
+"""Serves the local Hub: two loopback ports (the Hub and its CDN) in one thread."""
 
 import asyncio
 import json
@@ -23,8 +23,8 @@ class LocalHub:
     """A Hugging Face Hub on loopback: ``with LocalHub() as hub: hub.add(...)``.
 
     url, cdn_url: the two origins. requests: every request so far, in order of arrival.
-    delay: seconds before each answer; rate: bytes per second over all connections together, None for no limit;
-    cdn: redirect LFS files to the other origin. All may be changed while it runs.
+    delay: seconds before each answer; rate: bytes per second over all connections, None for no limit;
+    cdn: whether LFS files are redirected to the other origin. All may be changed while it runs.
     """
 
     def __init__(self, *, port: int = 0, delay: float = 0.0, rate: float | None = None, cdn: bool = False) -> None:
@@ -52,7 +52,7 @@ class LocalHub:
 
     @property
     def rate(self) -> float | None:
-        """Bytes per second over all connections together; None for no limit."""
+        """Bytes per second over all connections; None for no limit."""
         return self._throttle.rate
 
     @rate.setter
@@ -61,7 +61,7 @@ class LocalHub:
 
     @property
     def cdn(self) -> bool:
-        """Whether LFS files are redirected to the CDN."""
+        """True if LFS files are redirected to the CDN."""
         return self._routes.cdn
 
     @cdn.setter
@@ -106,7 +106,7 @@ class LocalHub:
         self._routes.repositories[kind, repo_id].refs[name] = sha
 
     def user(self, token: str, name: str, repositories: Iterable[str] = (), writes: Iterable[str] = ()) -> None:
-        """Make ``token`` valid, with the right to read these private or gated repositories, and to write (or make) those in ``writes``."""
+        """Make ``token`` valid, with the right to read these private or gated repositories, and to write or create those in ``writes``."""
         self._routes.users[token] = User(name, frozenset(repositories), frozenset(writes))
 
     def remove(self, repo_id: str, kind: Kind = "model") -> None:
@@ -114,7 +114,7 @@ class LocalHub:
         del self._routes.repositories[kind, repo_id]
 
     def revoke(self, token: str) -> None:
-        """Make ``token`` invalid, as its user can do on the Hub, or as time does."""
+        """Make ``token`` invalid, as if its user had revoked it or it had expired."""
         del self._routes.users[token]
 
     def application(self, client_id: str, secret: str, name: str, token: str, repositories: Iterable[str] = ()) -> dict[str, str]:
@@ -132,22 +132,22 @@ class LocalHub:
         }
 
     def files(self, repo_id: str, *, revision: str = "main", kind: Kind = "model") -> dict[str, bytes]:
-        """The contents of a repository, as they are now."""
+        """Return the current contents of a repository."""
         commit = self._routes.repositories[kind, repo_id].at(revision)
         assert commit is not None
         return {path: bytes(contents.read(0, contents.size)) for path, contents in commit.files.items()}
 
     def commits(self, repo_id: str, *, kind: Kind = "model") -> list[str]:
-        """The commits of a repository, the oldest first."""
+        """Return the commits of a repository, the oldest first."""
         return list(self._routes.repositories[kind, repo_id].commits)
 
     def fault(self, fault: Fault) -> Fault:
-        """Put a fault in force, after those already there; returned to read its ``hits``."""
+        """Add a fault after the existing ones, and return it, so that its ``hits`` can be read."""
         self._script.add(fault)
         return fault
 
     def clear_faults(self) -> None:
-        """Behave again."""
+        """Remove all faults."""
         self._script.clear()
 
     def expire_signed_urls(self) -> None:
@@ -155,11 +155,11 @@ class LocalHub:
         self._routes.signed.clear()
 
     def environ(self, home: Path) -> dict[str, str]:
-        """Variables that point huggingface_hub of another process here, with ``home`` as its HF_HOME."""
+        """Return variables that point huggingface_hub of another process to this Hub, with ``home`` as its HF_HOME."""
         return client_environ(self.url, home)
 
     def totals(self) -> dict[str, int]:
-        """Counts since the start: requests, ranges (requests with a Range header), bytes (of bodies sent)."""
+        """Return counts since the start: requests, ranges (requests with a Range header), bytes (of bodies sent)."""
         done = list(self.requests)
         return {
             "requests": len(done),
@@ -186,7 +186,7 @@ class LocalHub:
     def _accept(self, origin: str, listener: socket.socket) -> None:
         try:
             sock, _ = listener.accept()
-        except (BlockingIOError, ConnectionError):  # gone again
+        except (BlockingIOError, ConnectionError):  # the connection has already closed
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -195,14 +195,14 @@ class LocalHub:
 
         def over(task: asyncio.Task[None]) -> None:
             self._conversations.discard(task)
-            sock.close()  # here, not in the task: one cancelled before its first step never runs
+            sock.close()  # closed in this callback, since a task that is cancelled before its first step never runs
 
         task.add_done_callback(over)
 
     async def _converse(self, sock: socket.socket, connection: Connection) -> None:
         with suppress(ConnectionError):
             while (request := await connection.receive()) is not None:
-                if request.path == "/totals":  # the one question that is no Hub's: HubProcess asks it
+                if request.path == "/totals":  # the only route that is not the Hub's, for HubProcess
                     await connection.send(request, plain(200, json.dumps(self.totals()).encode()), None)
                     continue
                 self.requests.append(request)
@@ -211,7 +211,7 @@ class LocalHub:
                     await asyncio.Event().wait()
                 began = time.monotonic()
                 while (left := began + self.delay + (fault.delay if fault is not None else 0.0) - time.monotonic()) > 0:
-                    await asyncio.sleep(min(left, 0.1))  # who waits notices that the delay was taken back
+                    await asyncio.sleep(min(left, 0.1))  # short sleeps, so that a waiting request notices a shorter delay
                 if not await connection.send(request, self._answer(request, fault), fault):
                     return
                 if request.headers.get("connection", "").lower() == "close":
@@ -242,7 +242,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def client_environ(url: str, home: Path) -> dict[str, str]:
-    """Variables that point huggingface_hub at ``url``, with nothing of this machine's cache or login."""
+    """Return variables that point huggingface_hub to ``url``, without this machine's cache or login."""
     return {
         "HF_ENDPOINT": url,
         "HF_HOME": str(home),

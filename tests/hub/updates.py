@@ -1,4 +1,4 @@
-"""Fine-tunes of virtual checkpoints: what they did to the values, and how many elements of a tensor that changed, as bf16 can see it."""
+"""Defines fine-tunes of virtual checkpoints: their changes of values, and the number of elements of a tensor that changed in bf16."""
 
 from collections.abc import Callable, Iterable
 from functools import cache, partial
@@ -15,25 +15,25 @@ def _none(values: Floats, _: np.random.Generator) -> Floats:
 
 
 def _scattered(share: float, values: Floats, rng: np.random.Generator) -> Floats:
-    """``share`` of the values, anywhere, moved by one to eight steps of bf16 up or down."""
+    """Move a random ``share`` of the values by one to eight steps of bf16 up or down."""
     moved = rng.random(len(values), dtype=np.float32) < share
     factor = 1 + rng.uniform(2**-7, 2**-5, len(values)) * rng.choice([-1, 1], len(values))
     return np.where(moved, values * factor, values).astype(np.float32)
 
 
 def _small_steps(deviation: float, values: Floats, rng: np.random.Generator) -> Floats:
-    """A normal step on every value, as reinforcement learning makes: bf16 sees those that are large beside their value."""
+    """Add a normal step to every value, as in reinforcement learning; bf16 resolves only steps that are large relative to the value."""
     return values + rng.standard_normal(len(values), dtype=np.float32) * np.float32(deviation)
 
 
 def _independent(values: Floats, rng: np.random.Generator) -> Floats:
-    """Another model: other values of the same distribution, saved in bf16."""
+    """Draw another model: other values of the same distribution, saved in bf16."""
     other = values.mean() + values.std() * rng.standard_normal(len(values), dtype=np.float32)
     return from_bf16(to_bf16(other.astype(np.float32)))
 
 
 def _merged(weight: float, values: Floats, rng: np.random.Generator) -> Floats:
-    """A linear merge in fp32: ``weight`` of the model as saved in bf16, the rest of the independent one."""
+    """Merge linearly in fp32: ``weight`` of the model as saved in bf16, the rest of an independent one."""
     return np.float32(weight) * from_bf16(to_bf16(values)) + np.float32(1 - weight) * _independent(values, rng)
 
 
@@ -49,14 +49,14 @@ UPDATES: dict[str, Callable[[Floats, np.random.Generator], Floats]] = {
 
 
 def updated_values(update: str) -> tuple[Floats, Floats]:
-    """`generated.normal_values` after an update, a key of UPDATES."""
+    """Return `generated.normal_values` after an update, a key of UPDATES."""
     rng = np.random.default_rng(1)
     matrices, norms = (UPDATES[update](values, rng) for values in normal_values())
     return matrices, norms
 
 
 def changed_counts(tensors: Iterable[tuple[str, tuple[int, ...]]], update: str) -> dict[str, int]:
-    """By tensor, the elements of which the bf16 values before and after the update differ."""
+    """Count the elements of each tensor whose bf16 values before and after the update differ."""
     matrices, norms = _changed_before(update)
     counts = {}
     for name, shape in tensors:
@@ -68,7 +68,7 @@ def changed_counts(tensors: Iterable[tuple[str, tuple[int, ...]]], update: str) 
 
 @cache
 def _changed_before(update: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of the blocks of matrices and norms, (BLOCK + 1,): how many values before each place are changed."""
+    """Count the changed values before each position in the blocks of matrices and of norms, (BLOCK + 1,) each."""
     pairs = zip(normal_values(), updated_values(update), strict=True)
     matrices, norms = (np.concatenate([[0], np.cumsum(to_bf16(base) != to_bf16(tuned))]) for base, tuned in pairs)
     return matrices, norms

@@ -1,7 +1,7 @@
-"""HTTP/1.1 on raw sockets: requests read, answers sent, with throttle, cuts and slowness where asked for.
+"""Reads requests and sends answers in HTTP/1.1 on raw sockets, with throttles, cuts and delays if scripted.
 
-Written by hand because it must answer thousands of range requests per second on a shared core, send without copying,
-and break the protocol on purpose.
+The implementation is custom because it must answer thousands of range requests per second on a shared core, send without copying, and
+break the protocol on purpose.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote
 from .faults import Fault
 from .repositories import Contents, InMemory, OnDisk
 
-PIECE = 1 << 20  # bytes handed to the kernel at once
+PIECE = 1 << 20  # bytes passed to the kernel at once
 THROTTLED_PIECE = 1 << 18  # small enough that connections share a throttle evenly
 MAX_HEAD = 1 << 16
 MAX_BODY = 1 << 28
@@ -24,7 +24,7 @@ REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 @dataclass
 class Request:
-    """One request as it arrived, and what was answered (status 0: no HTTP answer).
+    """A request as received, and the answer (status 0: no HTTP answer).
 
     origin: "hub" or "cdn"; target: path and query as sent; path: decoded; segments: decoded one by one, so that an
     encoded slash stays inside its segment; range: the Range header; token: from Authorization; sent: body bytes.
@@ -52,7 +52,7 @@ class Request:
 
 @dataclass
 class Answer:
-    """Status, headers and ``length`` bytes of ``contents`` from ``offset`` on."""
+    """An answer: status, headers and ``length`` bytes of ``contents`` from ``offset``."""
 
     status: int
     headers: dict[str, str]
@@ -66,14 +66,14 @@ class Answer:
 
 
 class Throttle:
-    """Bytes per second shared by all connections. ``rate`` None: no limit; may be changed at any time."""
+    """A limit in bytes per second shared by all connections. ``rate`` None: no limit; may be changed at any time."""
 
     def __init__(self) -> None:
         self.rate: float | None = None
         self._free = 0.0
 
     async def wait(self, nbytes: int) -> None:
-        """Wait until ``nbytes`` may be sent. Lost time is caught up with for at most 0.1 s."""
+        """Wait until ``nbytes`` may be sent. At most 0.1 s of unused time is made up for."""
         if self.rate:
             now = time.perf_counter()
             start = max(self._free, now - 0.1)
@@ -83,7 +83,7 @@ class Throttle:
 
 
 class Connection:
-    """One client's connection. Used by one task."""
+    """A client's connection, used by one task."""
 
     def __init__(self, sock: socket.socket, origin: str, throttle: Throttle) -> None:
         self._sock = sock
@@ -93,7 +93,7 @@ class Connection:
         self._buffer = b""
 
     async def receive(self) -> Request | None:
-        """The next request; None when the client is gone or sends what is no HTTP."""
+        """Read the next request; None if the client has disconnected or does not send HTTP."""
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:
             if len(self._buffer) > MAX_HEAD or not await self._more():
                 return None
@@ -119,7 +119,7 @@ class Connection:
         return bool(data)
 
     async def send(self, request: Request, answer: Answer, fault: Fault | None) -> bool:
-        """Send the answer as the fault wants it; False when the connection cannot be used any more."""
+        """Send the answer as changed by the fault. Returns False if the connection cannot be used any more."""
         if fault is not None and fault.garbage is not None:
             await self._loop.sock_sendall(self._sock, fault.garbage)
             return False
@@ -130,8 +130,8 @@ class Connection:
         length = 0 if request.method == "HEAD" else answer.length
         if fault is not None and (fault.cut_after is not None or fault.rate is not None):
             return await self._send_harmed(request, head, answer, length, fault)
-        if length <= PIECE and self._throttle.rate is None:  # one system call for the usual range request
-            request.sent = length  # counted first: a test may look as soon as its client has the bytes
+        if length <= PIECE and self._throttle.rate is None:  # a single system call for typical range requests
+            request.sent = length  # counted first, since a test may read it as soon as its client has the bytes
             await self._loop.sock_sendall(self._sock, b"".join((head, answer.contents.read(answer.offset, length))))
             return True
         await self._loop.sock_sendall(self._sock, head)
@@ -161,5 +161,5 @@ class Connection:
 
 
 def plain(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
-    """An answer held in memory, JSON unless ``headers`` say otherwise."""
+    """Make an answer from bytes, JSON unless ``headers`` set another type."""
     return Answer(status, {"Content-Type": "application/json", **(headers or {})}, InMemory(body))

@@ -1,4 +1,4 @@
-"""The endpoints that write: repositories made, files uploaded, commits on a parent, pull requests."""
+"""Implements the endpoints that write: new repositories, uploads, commits on a parent, pull requests."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ from .wire import Answer, Request, plain
 
 
 class Refused(Exception):
-    """A commit that is not made: status, the Hub's error code, message."""
+    """A refused commit: status, the Hub's error code, message."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -20,24 +20,24 @@ class Refused(Exception):
 
 @dataclass
 class Uploads:
-    """Contents that were uploaded to large file storage, by SHA-256, and those that a client was told to upload."""
+    """Contents in large file storage by SHA-256, and those that a client was told to upload."""
 
     stored: dict[str, Contents] = field(default_factory=dict)
     expected: dict[str, int] = field(default_factory=dict)
 
 
 def answer_json(value: object, status: int = 200) -> Answer:
-    """A JSON answer."""
+    """Make a JSON answer."""
     return plain(status, json.dumps(value).encode())
 
 
 def may_write(user: User | None, repository_id: str) -> bool:
-    """Whether a user may commit to a repository: one named as theirs to write, or in their own name."""
+    """Return whether a user may commit to a repository: one listed as writable, or in their own namespace."""
     return user is not None and (repository_id in user.writes or repository_id.startswith(f"{user.name}/"))
 
 
 def create(request: Request, user: User | None, repositories: dict[tuple[Kind, str], Repository], url: str) -> Answer:
-    """POST /api/repos/create"""
+    """Answer POST /api/repos/create."""
     asked = json.loads(request.body)
     if user is None:
         raise Refused(401, "", "Invalid username or password.")
@@ -55,7 +55,7 @@ def create(request: Request, user: User | None, repositories: dict[tuple[Kind, s
 
 
 def preupload(request: Request, commit: Commit) -> Answer:
-    """POST .../preupload/{revision}: which files go to large file storage, and which are there already."""
+    """Answer POST .../preupload/{revision}: which files belong in large file storage, and which exist."""
     files = []
     for file in json.loads(request.body)["files"]:
         there = commit.files.get(file["path"])
@@ -66,7 +66,7 @@ def preupload(request: Request, commit: Commit) -> Answer:
 
 
 def batch(request: Request, uploads: Uploads, url: str) -> Answer:
-    """POST .../info/lfs/objects/batch: where to upload what is not there yet."""
+    """Answer POST .../info/lfs/objects/batch: where to upload missing contents."""
     objects = []
     for asked in json.loads(request.body)["objects"]:
         answer: dict[str, Any] = {"oid": asked["oid"], "size": asked["size"]}
@@ -81,7 +81,7 @@ def batch(request: Request, uploads: Uploads, url: str) -> Answer:
 
 
 def upload(request: Request, oid: str, uploads: Uploads) -> Answer:
-    """PUT to large file storage. The address is signed, so no token is asked for."""
+    """Answer PUT to large file storage. The address is signed, so no token is required."""
     if uploads.expected.get(oid) != len(request.body) or hashlib.sha256(request.body).hexdigest() != oid:
         raise Refused(400, "", "The upload is not what was announced")
     uploads.stored[oid] = InMemory(request.body)
@@ -89,7 +89,7 @@ def upload(request: Request, oid: str, uploads: Uploads) -> Answer:
 
 
 def verify(request: Request, uploads: Uploads) -> Answer:
-    """POST /lfs-verify: whether an upload has arrived."""
+    """Answer POST /lfs-verify: whether an upload has arrived."""
     asked = json.loads(request.body)
     if asked["oid"] not in uploads.stored:
         raise Refused(404, "", "Not uploaded")
@@ -97,7 +97,7 @@ def verify(request: Request, uploads: Uploads) -> Answer:
 
 
 def commit(request: Request, user: User | None, repository: Repository, revision: str, uploads: Uploads, url: str) -> Answer:
-    """POST .../commit/{revision}: one line of JSON for each operation. A parent that is not the head is refused with 412."""
+    """Answer POST .../commit/{revision}: one line of JSON for each operation. A parent that is not the head is refused with 412."""
     pull = request.query.get("create_pr", [""])[0] == "1"
     if user is None:
         raise Refused(401, "", "Invalid username or password.")

@@ -1,4 +1,4 @@
-"""The three analyses that run a model, on random tokens; and their reports without what differs from run to run."""
+"""Runs the three analyses of running models on random tokens, and compares their reports without what differs from run to run."""
 
 import random
 from typing import Any
@@ -21,7 +21,7 @@ _RUN_TO_RUN = ("timing", "environment", "notes", "cost", "seconds", "peak_bytes"
 
 
 def request(kind: str, model: str, **options: Any) -> Any:
-    """Of samples of equal and of unequal length: precision takes only equal ones."""
+    """Make a request on samples of equal and unequal length; precision accepts only equal lengths."""
     numbers = random.Random(5)
     lengths = [40, 40] if kind == "precision" else [40, 25, 33, 12]
     token_ids = tuple(tuple(numbers.randrange(4, 60) for _ in range(length)) for length in lengths)
@@ -29,14 +29,14 @@ def request(kind: str, model: str, **options: Any) -> Any:
 
 
 def report(kind: str, request: Any) -> Any:
-    """The report."""
+    """Run the request and return the report."""
     for item in ANALYSES[kind](request, Access(local=True)):
         found = item
     return found
 
 
 def lasting(report: Report) -> Any:
-    """Every value of a report, except for times, notes and the name of the model."""
+    """Return every value of a report except times, notes and the name of the model."""
 
     def kept(value: Any) -> Any:
         if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""A tiny random model of every family, and where it keeps the weights of its neurons, written down by hand.
+"""Defines a tiny random model of every family, with explicit positions of the weights of its neurons.
 
-Each has 2 layers, hidden width 32 and FFNs of 48 neurons (BLOOM: four times the hidden width). Weights are found by names and cut with
-plain indexing, never with what is tested.
+Each has 2 layers, hidden width 32 and FFNs of 48 neurons (BLOOM: four times the hidden width). Weights are found by name and sliced with
+plain indexing, never with the code under test.
 """
 
 import warnings
@@ -28,15 +28,15 @@ GROUPS = {
 SCALED = {"logits_scaling": 3.0, "embedding_multiplier": 2.0, "residual_multiplier": 0.5, "attention_multiplier": 0.4}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": WIDTH, "decoder_sparse_step": 1}
 
-Cut = Callable[[Tensor], Tensor]  # from a weight to the rows (units, width) of one block
+Cut = Callable[[Tensor], Tensor]  # weight -> the rows (units, width) of one block
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A family: how to configure it, and the blocks of a layer: name of the weight in it, and how the block is cut from the weight.
+    """A family: its configuration, and the blocks of a layer: the name of the weight, and the function that slices the block from it.
 
-    experts: the same for its experts, of a weight that has already been cut at the number of an expert. instead: blocks of the layers
-    that have no experts. A layer that lacks a weight lacks the block.
+    experts: blocks of its experts, from the weight of a single expert. instead: blocks of the layers without experts. A layer without a
+    weight has no block of it.
     """
 
     model_type: str
@@ -64,24 +64,24 @@ def column_part(index: int, of: int) -> Cut:
 
 
 def of_heads(index: int) -> Cut:
-    """Rows head by head: queries, keys and values of a head one after the other."""
+    """Slice rows that are ordered by head: queries, keys and values of each head."""
     return lambda weight: torch.cat([weight[3 * HEAD * head :][: 3 * HEAD][index * HEAD :][:HEAD] for head in range(HEADS)])
 
 
 def of_groups(name: str) -> Cut:
-    """Rows group by group: two heads of queries, one of keys, one of values."""
+    """Slice rows that are ordered by group: two heads of queries, one of keys, one of values."""
     places = {"q": (0, 1), "k": (2,), "v": (3,)}[name]
     return lambda weight: torch.cat([weight[(4 * group + place) * HEAD :][:HEAD] for group in range(KEY_HEADS) for place in places])
 
 
 def of_quarters(name: str) -> Cut:
-    """Rows quarter by quarter of the heads: queries, values and keys one after the other."""
+    """Slice rows that are ordered by quarter of the heads: queries, values and keys of each quarter."""
     place = "qvk".index(name)
     return lambda weight: torch.cat([quarter.chunk(3)[place] for quarter in weight.chunk(4)])
 
 
 def after_heads(name: str) -> Cut:
-    """Rows: all heads of queries, one of keys, one of values."""
+    """Slice rows of all heads of queries, then one head of keys and one of values."""
     first, last = {"q": (0, HEADS), "k": (HEADS, HEADS + 1), "v": (HEADS + 1, HEADS + 2)}[name]
     return lambda weight: weight[first * HEAD : last * HEAD]
 
@@ -392,9 +392,9 @@ ARCHITECTURES = {
     ),
 }  # fmt: skip
 
-# One of each structure: gated, tied with caps, fused gate and up, transposed weights, position embeddings, queries, keys and values by head
-# and by group of heads, low-rank attention with shared and dense layers, experts in both orders, gated linear attention, state spaces, a
-# multimodal model.
+# An architecture of each structure: gated, tied with caps, fused gate and up, transposed weights, position embeddings, queries, keys and
+# values by head and by group of heads, low-rank attention with shared and dense layers, experts in both orders, gated linear attention,
+# state spaces, a multimodal model.
 STRUCTURES = (
     "llama", "gemma2", "phi3", "gpt2", "opt", "bloom", "falcon", "deepseek_v3", "mixtral", "gpt_oss", "qwen3_next", "falcon_h1",
     "gemma3, text of a model that also sees",
@@ -402,12 +402,12 @@ STRUCTURES = (
 
 
 def every_architecture(some: Sequence[str] = STRUCTURES) -> list[Any]:
-    """Parameters of a test: all names of `ARCHITECTURES`, those not in ``some`` for the exhaustive suite."""
+    """Return all names of `ARCHITECTURES` as parameters of a test; those not in ``some`` only run in the exhaustive suite."""
     return [pytest.param(name, marks=() if name in some else pytest.mark.exhaustive) for name in ARCHITECTURES]
 
 
 def build(architecture: Architecture, attention: str = "eager", dtype: torch.dtype = torch.float64, **settings: Any) -> nn.Module:
-    """The model, in evaluation mode, with frozen weights of a size that lets every part matter."""
+    """Build the model in evaluation mode, with frozen weights of a scale at which every part matters."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     models: Any = AutoModelForCausalLM
@@ -429,7 +429,7 @@ def supports_sdpa(model: nn.Module) -> bool:
 def blocks_of(
     architecture: Architecture, model: nn.Module, take: Callable[[Tensor], Tensor | None]
 ) -> dict[tuple[int, int | None, str], Tensor]:
-    """(layer, expert, block) -> (units, width), of what ``take`` gives for each weight; zero where it gives none."""
+    """Return (layer, expert, block) -> (units, width), sliced from ``take`` of each weight; zero where ``take`` returns None."""
     found: dict[tuple[int, int | None, str], Tensor] = {}
     weights = dict(model.named_parameters())
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Tokenizers in their bounded processes."""
+"""Fixtures of tokenizers in their bounded processes."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,7 +13,7 @@ from tests.language_models.tokenizers import Run
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
-    """Ours of the files that one of transformers is saved as."""
+    """Open Mantissa's tokenizers on the saved files of tokenizers from transformers."""
     with ExitStack() as stack:
 
         def opened(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:

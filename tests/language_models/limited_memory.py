@@ -1,8 +1,7 @@
-"""``python -m tests.language_models.limited_memory KIND FOLDER OPTIONS BYTES...`` prints notes, seconds and values of one of `analyses`, as
-JSON.
+"""Runs an analysis in limited memory: ``python -m tests.language_models.limited_memory KIND FOLDER OPTIONS BYTES...``.
 
-A list with one run for each BYTES: address space that the process may take in addition to what it has after an analysis of a small sample;
-0 for no limit. OPTIONS: more of the request, as JSON.
+Prints a JSON list with notes, seconds and values of a run for each BYTES, the address space allowed in addition to that in use after an
+analysis of a small sample; 0 for no limit. OPTIONS: further fields of the request, as JSON.
 """
 
 import json
@@ -16,7 +15,7 @@ from tests.language_models.analyses import lasting, report, request
 
 if __name__ == "__main__":
     kind, folder, options, *limits = sys.argv[1:]
-    report(kind, request(kind, "sample:tiny-fp32"))  # threads, libraries and their buffers
+    report(kind, request(kind, "sample:tiny-fp32"))  # load threads, libraries and their buffers first
     taken, hardest = psutil.Process().memory_info().vms, resource.getrlimit(resource.RLIMIT_AS)[1]
     results = []
     for limit in map(int, limits):

@@ -1,4 +1,4 @@
-"""Checkpoints in a Hub's layout for the tests of loading, and opening them in one go."""
+"""Makes checkpoints in the Hub's layout for the tests of loading, and opens them."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ Files = dict[str, bytes]
 
 
 def files(sample: str = "tiny-fp32", without: tuple[str, ...] = (), **config: Any) -> Files:
-    """A sample's files, with other values in its config.json."""
+    """Return a sample's files, with other values in its config.json."""
     found = {file.name: file.read_bytes() for file in sample_folder(sample).iterdir() if file.name not in without}
     found["config.json"] = json.dumps({**json.loads(found["config.json"]), **config}).encode()
     return found
@@ -44,5 +44,5 @@ def loaded(opened: OpenModel) -> nn.Module:
 
 
 def parts_of(hub: LocalHub, path: str) -> list[int]:
-    """Bytes of each answer with a part or all of a file."""
+    """Return the bytes of each answer with a part or all of a file."""
     return [request.sent for request in list(hub.requests) if request.method == "GET" and request.path.endswith(path)]

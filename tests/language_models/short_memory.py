@@ -1,6 +1,7 @@
-"""``python -m tests.language_models.short_memory KIND FOLDER MEGABYTES...`` prints how an analysis ends if memory becomes short, as JSON.
+"""Runs analyses that run out of memory: ``python -m tests.language_models.short_memory KIND FOLDER MEGABYTES...``.
 
-For each number: the address space that is left, first as the weights are loaded, then as the model starts to run.
+Prints as JSON how each analysis ends. A number is the address space left, first when the weights are loaded, then when the model starts to
+run.
 """
 
 import json
@@ -53,14 +54,14 @@ if __name__ == "__main__":
 
     kind, folder, *sizes = sys.argv[1:]
     torch.set_num_threads(1)
-    report(kind, request(kind, "sample:tiny-fp32"))  # threads, libraries and their buffers
+    report(kind, request(kind, "sample:tiny-fp32"))  # load threads, libraries and their buffers first
     ends = []
     for megabytes in map(int, sizes):
         with open_model(folder, Access(local=True)) as opened:
             token_ids = torch.tensor([[5, 6, 7, 8]])
             opened.check(Batch(token_ids, token_ids, (4,)))
             list(opened.fetch())
-            opened._needs = 0  # it was free when it was looked at
+            opened._needs = 0  # pretend that enough memory was free when it was checked
             ends.append(("load", megabytes, end(loaded, opened, megabytes)))
         ends.append(("run", megabytes, end(ran, kind, folder, megabytes)))
     print(json.dumps(ends))

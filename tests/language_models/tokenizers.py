@@ -1,4 +1,4 @@
-"""Tokenizers of transformers, and ours of the same files."""
+"""Makes tokenizers of transformers, and Mantissa's from the same files."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ def fast(inner: Inner, **settings: object) -> PreTrainedTokenizerFast:
 
 
 def byte_tokenizer(**settings: object) -> PreTrainedTokenizerFast:
-    """One token for each byte of UTF-8, nothing before or after a text."""
+    """Make a tokenizer with one token for each byte of UTF-8 and no special tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     inner = Inner(models.BPE(vocab={letter: place for place, letter in enumerate(alphabet)}, merges=[]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,1 +1,1 @@
-"""The same weights under other layouts: what is compared, what is damaged, and what a report accounts for."""
+"""Tests the same weights under other layouts: comparisons, damages, and the weights that a report accounts for."""

@@ -1,4 +1,4 @@
-"""Tiny checkpoints of many architectures, with the names and shapes that transformers saves and seeded values of our own."""
+"""Makes tiny checkpoints of many architectures, with the names and shapes that transformers saves and seeded values."""
 
 import json
 import tempfile
@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file
 
 State = dict[str, torch.Tensor]
-# How the rows of a fused query, key and value are ordered: one after the other; by head; by group of the heads that share a key and value.
+# Orders of the rows of a fused query, key and value: one after the other; by head; by group of the heads that share a key and value.
 Order = Literal["blocks", "heads", "groups"]
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 WIDTH, FFN, VOCABULARY, LAYERS, HEADS, KEY_HEADS, HEAD = 32, 48, 104, 3, 4, 2, 8
-# Sizes as most configurations call them.
+# Sizes under the names that most configurations use.
 _SIZES: dict[str, Any] = {
     "hidden_size": WIDTH, "intermediate_size": FFN, "vocab_size": VOCABULARY, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
     "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
@@ -31,8 +31,8 @@ _OLD = {name: size for name, size in _SIZES.items() if name not in ("intermediat
 class Architecture:
     """A model as transformers saves it.
 
-    config: of config.json. state: name -> values. key_heads: heads of keys and values. fused: the order of a fused qkv, None where the
-    three are stored one by one. embedding: the input embedding; tied: names of the copies of it that transformers leaves out.
+    config: contents of config.json. state: name -> values. key_heads: heads of keys and values. fused: the order of a fused qkv, None if
+    the three are stored separately. embedding: the input embedding; tied: names of its copies, which transformers omits.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """A class of transformers, its configuration, and what `Architecture` says of it."""
+    """A class of transformers, its configuration, and the fields of its `Architecture`."""
 
     model: str
     settings: dict[str, Any]
@@ -115,7 +115,7 @@ ARCHITECTURES = tuple(_MODELS)
 
 @cache
 def architecture(name: str) -> Architecture:
-    """The architecture of this name; its state must not be changed."""
+    """Return the architecture of this name, whose state must not be changed."""
     told = _MODELS[name]
     config, shapes = _saved(told)
     state = {each: values(each, shape, told.dtype) for each, shape in shapes.items()}
@@ -124,7 +124,7 @@ def architecture(name: str) -> Architecture:
 
 
 def values(name: str, shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    """Values for a tensor, the same for the same name and seed and others for any other; norms vary around 1."""
+    """Draw values that depend on the tensor's name and the seed only; norms vary around 1."""
     random = torch.Generator().manual_seed(zlib.crc32(name.encode()) + seed)
     drawn = torch.randn(shape, generator=random)
     around_one = (len(shape) == 1 and name.endswith("weight")) or name.endswith("original0")
@@ -132,7 +132,7 @@ def values(name: str, shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0)
 
 
 def llama(layers: int = LAYERS, seed: int = 0, dtype: torch.dtype = BF16, times: int = 1) -> State:
-    """The names and shapes of a small Llama with as many layers and values of a seed, ``times`` as wide."""
+    """Make the state of a small Llama with this number of layers and seeded values. times: factor of its width."""
     first = {name: tensor for name, tensor in architecture("llama").state.items() if ".layers.0." in name}
     rest = {name: tensor for name, tensor in architecture("llama").state.items() if ".layers." not in name}
     every = {name.replace(".0.", f".{layer}.", 1): tensor for layer in range(layers) for name, tensor in first.items()} | rest
@@ -140,7 +140,7 @@ def llama(layers: int = LAYERS, seed: int = 0, dtype: torch.dtype = BF16, times:
 
 
 def _saved(told: _Model) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
-    """The configuration, and names and shapes in the file, that transformers saves."""
+    """Return the configuration that transformers saves, and names and shapes in its file."""
     import transformers
 
     model: Callable[[Any], Any] = getattr(transformers, told.model)

@@ -1,4 +1,4 @@
-"""Ways to damage one tensor, and the relations to its source that fit each."""
+"""Defines damages of one tensor, and the relations to its source that describe each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from tests.layouts.architectures import values
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One way. change: of a tensor, and of another one of its shape. relations: those that fit the tensor; parts: those that may fit parts
-    of it, or the tensor among others in one.
+    """A damage. change: makes the damaged tensor from the tensor and another one of its shape. relations: those that describe the tensor;
+    parts: those that may describe parts of it, or the tensor as a part of another.
     """
 
     name: str
@@ -23,7 +23,7 @@ class Damage:
 
 
 def _half(tensor: torch.Tensor, rest: torch.Tensor) -> torch.Tensor:
-    """The first half of the rows of one and the others of ``rest``."""
+    """Combine the first half of the rows with the second half of those of ``rest``."""
     rows = tensor.shape[0] // 2
     return torch.cat([tensor[:rows], rest[rows:]])
 
@@ -39,16 +39,16 @@ def _not_a_number(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _scaled(tensor: torch.Tensor, factor: float) -> torch.Tensor:
-    """In fp32, and back."""
+    """Scale in fp32, and convert back."""
     return (tensor.float() * factor).to(tensor.dtype)
 
 
 def _shuffled(tensor: torch.Tensor) -> torch.Tensor:
-    """The rows in another order, none where it was."""
+    """Permute the rows so that none stays in place."""
     return tensor.roll(tensor.shape[0] // 2 + 1, 0)
 
 
-# Eight kinds; of some kinds two.
+# Eight kinds of damage, some of them twice.
 DAMAGES: tuple[tuple[Damage, ...], ...] = (
     (Damage("zeros", lambda tensor, _: torch.zeros_like(tensor), ("zeroed",)),),
     (Damage("one value", lambda tensor, _: torch.full_like(tensor, 0.0199), ("constant",)),),

@@ -16,14 +16,14 @@ Writer = Callable[[Path, State, Architecture], Path]
 
 
 def write(folder: Path, state: State, config: Mapping[str, Any] | None = None) -> Path:
-    """One safetensors file, and config.json."""
+    """Write one safetensors file and config.json."""
     _configure(folder, config)
     save_file(_stored(state), folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
 def write_sharded(folder: Path, state: State, config: Mapping[str, Any] | None = None, shards: int = 3) -> Path:
-    """Several safetensors files with an index, the tensors dealt out in turn."""
+    """Write several safetensors files with an index, with consecutive tensors in different files."""
     _configure(folder, config)
     stored = _stored(state)
     weight_map = {name: f"model-{at % shards + 1:05}-of-{shards:05}.safetensors" for at, name in enumerate(stored)}
@@ -35,14 +35,14 @@ def write_sharded(folder: Path, state: State, config: Mapping[str, Any] | None =
 
 
 def write_pickle(folder: Path, state: State, config: Mapping[str, Any] | None = None) -> Path:
-    """As torch.save does: views stay views of their storage."""
+    """Write with torch.save, so that views stay views of their storage."""
     _configure(folder, config)
     torch.save(dict(state), folder / "pytorch_model.bin")
     return folder
 
 
 def write_gguf(folder: Path, state: State, architecture: Architecture) -> Path:
-    """By llama.cpp's package, unquantized: vectors in fp32, everything else in its dtype."""
+    """Write with llama.cpp's package, unquantized: vectors in fp32, all other tensors in their dtype."""
     folder.mkdir(parents=True, exist_ok=True)
     kind = GGUF[architecture.name]
     writer = gguf.GGUFWriter(folder / "model.gguf", gguf.MODEL_ARCH_NAMES[kind])
@@ -74,5 +74,5 @@ def _configure(folder: Path, config: Mapping[str, Any] | None) -> None:
 
 
 def _stored(state: State) -> State:
-    """Each tensor in memory of its own, as safetensors requires."""
+    """Copy each tensor into its own memory, as safetensors requires."""
     return {name: tensor.contiguous().clone() for name, tensor in state.items()}

@@ -1,4 +1,4 @@
-"""Pairs of checkpoints that hold the same values in another layout or file format, and reports on them."""
+"""Defines pairs of checkpoints with the same values in another layout or file format, and runs reports on them."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ from tests.layouts.relayouts import FORMS, GGUF, Form, chained, provenance
 from tests.parents.checkpoints import asked
 from tests.update_sparsity.oracle_comparison import compare
 
-# Forms one after the other, and the file format of the result.
+# Forms to apply one after the other, and the file format of the result.
 _COMBINATIONS = (
     (("qkv in blocks", "gate and up fused"), "shards"),
     (("qkv in blocks", "gate and up fused", "data parallel"), "pickle"),
@@ -47,7 +47,7 @@ _COMBINATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A checkpoint as transformers saves it, and the same in ``form``, written by ``writer``."""
+    """A checkpoint as transformers saves it, and its values in ``form``, written by ``writer``."""
 
     architecture: str
     form: Form
@@ -58,11 +58,11 @@ class Pair:
 
     @property
     def original(self) -> Architecture:
-        """The one as transformers saves it."""
+        """The checkpoint as transformers saves it."""
         return architecture(self.architecture)
 
     def write(self, folder: Path, original: State, relaid: State) -> tuple[Path, Path]:
-        """Both as files."""
+        """Write both checkpoints."""
         return (
             write(folder / "original", original, self.original.config),
             WRITERS[self.writer](folder / "relaid", relaid, self.original),
@@ -70,22 +70,22 @@ class Pair:
 
     @property
     def parameters(self) -> int:
-        """Elements of the model, each once."""
+        """Number of elements of the model, each counted once."""
         return sum(tensor.numel() for tensor in self.original.state.values())
 
     def origins(self, to_original: bool) -> dict[str, set[str]]:
-        """Tensors of one side -> those of the other that have its values; copies of the embedding are among them."""
+        """Return tensors of one side -> those of the other with the same values, including copies of the embedding."""
         found = provenance(self.form, self.original)
         if to_original:
             return found
         return {name: {each for each, sources in found.items() if name in sources} for name in self.original.state}
 
     def is_copy(self, name: str) -> bool:
-        """Whether a tensor is a copy of the embedding, on either side."""
+        """Return whether a tensor of either side is a copy of the embedding."""
         return name.endswith(self.original.tied) if self.original.tied else False
 
     def weights(self, state: State) -> set[str]:
-        """Names of a state that are no copies of the embedding."""
+        """Return the names of a state except copies of the embedding."""
         return {name for name in state if not self.is_copy(name)}
 
 
@@ -108,7 +108,7 @@ assert len(set(map(str, PAIRS))) == len(PAIRS) >= 200 and set(GGUF) == {pair.arc
 
 
 def _some() -> set[Pair]:
-    """Half of the architectures as saved and each form of one, of those that were chosen least; the writers likewise."""
+    """Choose half of the architectures as saved, and one architecture for each form, balancing architectures and writers."""
     tried, some = Counter[str](), set[Pair]()
     for form in dict.fromkeys(pair.form.name for pair in PAIRS):
         pairs = [pair for pair in PAIRS if pair.form.name == form]
@@ -120,7 +120,7 @@ def _some() -> set[Pair]:
 
 
 _SOME = _some()
-# Parameters of a test: each pair and its number, those that are not among some in the exhaustive suite.
+# Parameters of a test: each pair and its number. Pairs outside _SOME only run in the exhaustive suite.
 every_pair = pytest.mark.parametrize(
     ("number", "pair"),
     [pytest.param(number, pair, id=str(pair), marks=() if pair in _SOME else pytest.mark.exhaustive) for number, pair in enumerate(PAIRS)],
@@ -128,22 +128,22 @@ every_pair = pytest.mark.parametrize(
 
 
 def sparsity(base: Path, tuned: Path, mode: str) -> SparsityReport:
-    """What changed, by the public interface."""
+    """Run sparsity by the public interface."""
     return compare(base, tuned, mode=mode)
 
 
 def parents(model: Path, candidate: Path, mode: str) -> ParentsReport:
-    """Whether one comes from the other."""
+    """Run parents by the public interface."""
     return asked(str(model), str(candidate), mode=mode)
 
 
 def whole_name(name: str) -> str:
-    """A tensor's name without the part in brackets."""
+    """Return a tensor's name without the part in brackets."""
     return re.sub(r"\s*\[.*$", "", name)
 
 
 def rows_by_name(report: ParentsReport) -> Mapping[str, list[Conversion]]:
-    """Rows of the conversion by the tensor of the model that they are about."""
+    """Group the rows of the conversion by the model's tensor."""
     rows: dict[str, list[Conversion]] = {}
     for row in report.conversion:
         rows.setdefault(whole_name(row.name), []).append(row)

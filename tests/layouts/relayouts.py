@@ -1,6 +1,6 @@
-"""The same values under another layout: functions of a state that only move values, in the plain code of the programs that do so.
+"""Converts states to other layouts by moving values only, in plain code as in the programs that do so.
 
-A `Form` is one such function, with the architectures it applies to. `provenance` tells which tensors the values of each come from.
+A `Form` is such a conversion with the architectures to which it applies. `provenance` returns the origins of each tensor's values.
 """
 
 import re
@@ -26,7 +26,7 @@ _LAYER = re.compile(r"((?:^|.*?\.)(?:layers|layer|h|block)\.)(\d+)(\..*)")
 
 
 def fused_rows(order: Order, key_heads: int, rows: int) -> torch.Tensor:
-    """Row i of a fused qkv is row fused_rows[i] of query, key and value stacked in this order, of ``rows`` rows together."""
+    """Return for each row of a fused qkv its row in query, key and value stacked in this order, with ``rows`` rows in total."""
     size = rows // (HEADS + 2 * key_heads)
     query, key, value = torch.split(torch.arange(rows), [HEADS * size, key_heads * size, key_heads * size])
     if order == "blocks":
@@ -35,7 +35,7 @@ def fused_rows(order: Order, key_heads: int, rows: int) -> torch.Tensor:
 
 
 def fuse_qkv(state: State, order: Order, key_heads: int, name: str = "qkv_proj.") -> State:
-    """Query, key and value as one tensor, in any order of rows."""
+    """Fuse query, key and value into one tensor, in any order of rows."""
     parts, rest = _grouped(state, _QKV)
     for (before, leaf), three in parts.items():
         stacked = torch.cat([three[number] for number in (0, 1, 2)])
@@ -44,7 +44,7 @@ def fuse_qkv(state: State, order: Order, key_heads: int, name: str = "qkv_proj."
 
 
 def split_qkv(state: State, order: Order, key_heads: int, transposed: bool = False) -> State:
-    """A fused query, key and value one by one. transposed: matrices have their inputs first, and stay so."""
+    """Split a fused query, key and value. transposed: matrices have inputs as the first axis, before and after."""
     result = dict(state)
     for name in state:
         match = _FUSED.fullmatch(name)
@@ -60,13 +60,13 @@ def split_qkv(state: State, order: Order, key_heads: int, transposed: bool = Fal
 
 
 def fuse_gate_up(state: State) -> State:
-    """The two first matrices of a gated MLP as one, the gate first."""
+    """Fuse gate and up of a gated MLP, the gate first."""
     parts, rest = _grouped(state, _GATE_UP)
     return rest | {f"{before}gate_up_proj.{leaf}": torch.cat([two["gate_proj"], two["up_proj"]]) for (before, leaf), two in parts.items()}
 
 
 def split_gate_up(state: State) -> State:
-    """Such a matrix as two."""
+    """Split a fused gate and up into two matrices."""
     result = dict(state)
     for name in state:
         before, fused, leaf = name.partition("gate_up_proj.")
@@ -77,9 +77,9 @@ def split_gate_up(state: State) -> State:
 
 
 def stack_experts(state: State, gate_up: Literal["separate", "blocks", "interleaved"], inputs_first: bool) -> State:
-    """One tensor for each matrix of all experts, [experts, outputs, inputs] or [experts, inputs, outputs].
+    """Stack the matrices of all experts: [experts, outputs, inputs] or [experts, inputs, outputs].
 
-    gate_up: two tensors; one, with the outputs of the gate first; one, with theirs and those of the other alternating.
+    gate_up: as separate tensors; in one, as blocks with the gate's outputs first; in one, with outputs of gate and up interleaved.
     """
     parts: dict[tuple[str, str, str], dict[int, torch.Tensor]] = defaultdict(dict)
     result = {}
@@ -102,7 +102,7 @@ def stack_experts(state: State, gate_up: Literal["separate", "blocks", "interlea
 
 
 def unstack_experts(state: State) -> State:
-    """The experts of gpt-oss one by one: [experts, inputs, outputs] with gate and up alternating, and their biases."""
+    """Split the experts of gpt-oss: [experts, inputs, outputs] with gate and up alternating, and their biases."""
     result = dict(state)
     for name in state:
         before, stacked, part = name.partition(".experts.")
@@ -118,7 +118,7 @@ def unstack_experts(state: State) -> State:
 
 
 def transpose_linear(state: State) -> State:
-    """Every matrix of the layers the other way round, as Conv1D stores them."""
+    """Transpose every matrix of the layers, as Conv1D stores them."""
     return {
         name: tensor.T if tensor.dim() == 2 and _LAYER.fullmatch(name) and "relative_attention_bias" not in name else tensor
         for name, tensor in state.items()
@@ -126,12 +126,12 @@ def transpose_linear(state: State) -> State:
 
 
 def rotary_rows(tensor: torch.Tensor, heads: int) -> torch.Tensor:
-    """Rows of a query or key with the two halves of each head alternating, as Meta's and llama.cpp's code rotates them."""
+    """Interleave the two halves of each head's rows in a query or key, as for the rotary embeddings of Meta and llama.cpp."""
     return tensor.reshape(heads, 2, tensor.shape[0] // heads // 2, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
 
 
 def rotary(state: State, key_heads: int) -> State:
-    """`rotary_rows` of every query and key."""
+    """Apply `rotary_rows` to every query and key."""
     result = dict(state)
     for name, tensor in state.items():
         match = _QKV.fullmatch(name)
@@ -141,7 +141,7 @@ def rotary(state: State, key_heads: int) -> State:
 
 
 def renamed(state: State, rules: Rename) -> State:
-    """Each rule, a regular expression and its replacement, applied to all names in this order."""
+    """Apply each rule, a regular expression and its replacement, to all names, in this order."""
     result = {}
     for name, tensor in state.items():
         for pattern, new in rules:
@@ -172,23 +172,23 @@ OLD_NORMS: Rename = ((r"LayerNorm\.weight", "LayerNorm.gamma"), (r"LayerNorm\.bi
 
 
 def wrapped_by_peft(state: State) -> State:
-    """In the wrappers of an adapter, without its matrices."""
+    """Rename tensors as in the wrappers of an adapter, without its matrices."""
     return renamed(state, ((r"^", "base_model.model."), (r"(q_proj|v_proj|query|value|c_attn|query_key_value)\.", r"\1.base_layer.")))
 
 
 def without_prefix(state: State) -> State:
-    """Without the name of the body of the model, that most names begin with."""
+    """Remove the prefix of the model's body from names."""
     firsts = [name.partition(".")[0] for name in state]
     return renamed(state, ((rf"^{max(set(firsts), key=firsts.count)}\.", ""),))
 
 
 def with_copies(architecture: Architecture, state: State) -> State:
-    """With the copies of the tied embedding that transformers leaves out."""
+    """Add the copies of the tied embedding that transformers omits."""
     return state | dict.fromkeys(architecture.tied, state[architecture.embedding])
 
 
 def with_layers(state: State, numbers: Sequence[int]) -> State:
-    """Layer ``numbers[i]`` as layer i, and everything outside the layers."""
+    """Use layer ``numbers[i]`` as layer i, and keep everything outside the layers."""
     result = {}
     for name, tensor in state.items():
         match = _LAYER.fullmatch(name)
@@ -201,7 +201,7 @@ def with_layers(state: State, numbers: Sequence[int]) -> State:
 
 
 def layer_of(name: str) -> int | None:
-    """The number of the layer that a tensor belongs to."""
+    """Return the number of a tensor's layer; None outside the layers."""
     match = _LAYER.fullmatch(name)
     return None if match is None else int(match[2])
 
@@ -215,7 +215,7 @@ GGUF = {
 
 
 def llama_cpp(architecture: Architecture, state: State) -> State:
-    """The names and layouts of llama.cpp's converter: experts stacked, qkv in blocks, linear layers, rotary rows for Llama."""
+    """Apply the names and layouts of llama.cpp's converter: experts stacked, qkv in blocks, linear layers, rotary rows for Llama."""
     name = architecture.name
     if name in ("llama", "mixtral"):
         state = rotary(state, architecture.key_heads)
@@ -247,7 +247,7 @@ def llama_cpp(architecture: Architecture, state: State) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A layout. change: of a state of one of ``architectures``. keeps_rows: whether the first rows of a matrix stay its first rows."""
+    """A layout. change: converts a state of one of ``architectures``. keeps_rows: whether the first rows of a matrix stay first."""
 
     name: str
     architectures: tuple[str, ...]
@@ -259,7 +259,7 @@ class Form:
 
 
 def chained(*forms: Form) -> Form:
-    """One form after the other, for the architectures that all of them apply to."""
+    """Apply forms one after the other, for the architectures to which all of them apply."""
 
     def change(architecture: Architecture, state: State) -> State:
         for form in forms:
@@ -343,7 +343,7 @@ FORMS: dict[str, Form] = {
 
 
 def provenance(form: Form, architecture: Architecture) -> dict[str, set[str]]:
-    """Names of the tensors that the values of each re-laid one come from."""
+    """Return for each converted tensor the names of the tensors with its values."""
     names = list(architecture.state)
     numbers = {name: torch.full(tensor.shape, float(at)) for at, (name, tensor) in enumerate(architecture.state.items())}
     return {name: {names[int(at)] for at in set(tensor.flatten().tolist())} for name, tensor in form(architecture, numbers).items()}
@@ -354,7 +354,7 @@ def _turned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _grouped(state: State, pattern: re.Pattern[str]) -> tuple[dict[tuple[str, str], dict[int | str, torch.Tensor]], State]:
-    """Tensors that match, by what comes before and after the part, and the others. The parts of a qkv are numbered."""
+    """Group matching tensors by the text before and after the part, and return the others too. The parts of a qkv are numbered."""
     parts: dict[tuple[str, str], dict[int | str, torch.Tensor]] = defaultdict(dict)
     rest = {}
     for name, tensor in state.items():

@@ -13,8 +13,8 @@ class Bytes:
         self._content = memoryview(content)
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Copy out of memory."""
+        """Copy bytes from memory into ``buffer``."""
         buffer[:] = self._content[offset : offset + len(buffer)]
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing, since there is nothing to free."""

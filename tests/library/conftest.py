@@ -1,4 +1,4 @@
-"""A Hub whose dataset a server may write, and libraries that publish to it."""
+"""Fixtures of a Hub with a dataset that a server may write, and of libraries that publish to it."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,14 +13,14 @@ from tests.library import DATASET, TOKEN
 
 @pytest.fixture
 def server(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's account, and waits that a test can bear."""
+    """Set up the server's account, and waits short enough for tests."""
     hub.user(TOKEN, "server", writes=[DATASET])
     monkeypatch.setattr("components.library.publisher._FIRST_WAIT", 0.001)
 
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Callable[..., Library]]:
-    """Opens libraries in folders by name, and closes them all."""
+    """Yield a function that opens libraries in folders by name, and close them all at the end."""
     libraries: list[Library] = []
 
     def open_one(name: str, **options: Any) -> Library:

@@ -1,4 +1,4 @@
-"""Processes that use one library: forked from one that has imported everything, killed where asked. Run by test_processes.
+"""Runs processes that use one library, forked from a process that has imported everything, and kills some. Run by test_processes.
 
 ``python -m tests.library.forked_processes WORK FOLDER [NUMBER JOURNAL | DATASET]`` prints one line of JSON.
 """
@@ -24,15 +24,15 @@ from components.library import FLAG_REASONS, Identity, Library, Query, database
 from components.library.dataset import Dataset
 from tests.components.dtype_reports import report
 
-# Before the forks, so that a fork costs nothing.
+# Imported before the forks, so that a fork is cheap.
 _LOADED = (httpx2, pandas, pyarrow, CommitOperationAdd, CommitOperationDelete, HfApi, get_session, hf_api, lfs, analyzers)
 LINK = "https://example.org/paper"
 TOKEN = "hf_publisher"
-_POINTS = 7  # at which a publisher is killed
+_POINTS = 7  # number of points at which a publisher is killed
 
 
 def fork(work: Callable[[Callable[[str], None]], None]) -> tuple[int, list[str]]:
-    """Run ``work`` in a child; returns how it ended, and the lines that it told."""
+    """Run ``work`` in a child. Returns its exit code and the lines that it reported."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -54,9 +54,9 @@ def _tell(descriptor: int, line: str) -> None:
 
 
 def together(folder: Path, count: int, journal: str) -> dict[str, Any]:
-    """``count`` processes at once: each adds labels and results of its own, and a label and a result that all the others add too.
+    """Run ``count`` concurrent processes, each of which adds its own labels and results, and a label and a result that all others add too.
 
-    journal: as on a mount that asks for it, "" for that of ``folder``.
+    journal: the journal mode, as on a mount that requires it; "" for that of ``folder``.
     """
     if journal:
         database.journal_mode = lambda folder: journal
@@ -94,20 +94,20 @@ def _contribute(library: Library, number: int) -> list[str]:
 
 
 class Killer:
-    """Ends this process at the beginning of the statement of SQL with this number, over all connections."""
+    """A counter of SQL statements over all connections that kills this process at the start of the statement with a given number."""
 
     def __init__(self, number: int) -> None:
         self._number = number
         self.seen = 0
 
     def __call__(self, statement: str) -> None:
-        """One statement begins."""
+        """Count a statement that begins."""
         self.seen += 1
         if self.seen == self._number:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def watch(self) -> None:
-        """From now on every connection of a library is watched."""
+        """Watch every connection of a library from now on."""
         connect = database.Database._connect
 
         def watched(library: database.Database) -> sqlite3.Connection:
@@ -119,7 +119,7 @@ class Killer:
 
 
 def killed(folder: Path) -> dict[str, Any]:
-    """Kill a contributor at each statement in turn. Returns what was wrong, and how often somebody was killed."""
+    """Kill a contributor at each statement in turn. Returns the problems and the number of kills."""
     template = folder / "template"
     with Library.open(template) as library:
         library.add_label("org/name", "fp16", LINK, Identity.login("ann"))
@@ -148,7 +148,7 @@ def _contribute_until(place: Path, number: int, tell: Callable[[str], None]) -> 
 
 
 def _steps(library: Library) -> list[Callable[[], str]]:
-    """A label that replaces one, a flag of it, and a result."""
+    """Return the contributor's steps: a label that replaces one, a flag of it, and a result."""
     ann, bob = Identity.login("ann"), Identity.login("bob")
     label = "69" * 32
 
@@ -165,7 +165,7 @@ def _steps(library: Library) -> list[Callable[[], str]]:
 
 
 def _look(place: Path, told: list[str], tell: Callable[[str], None]) -> None:
-    """After a kill: the file is whole, what was acknowledged is there, and the same again makes it as if nothing had happened."""
+    """Check after a kill that the file is intact, that acknowledged items are stored, and that repeating the steps completes them."""
     connection = sqlite3.connect(place / "library.sqlite3")
     if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
         tell("the file is damaged")
@@ -196,7 +196,7 @@ def killed_publishing(folder: Path, dataset: str) -> dict[str, Any]:
     for place, name in ((folder / f"publishing-{each}", f"{dataset}-{each}") for each in range(_POINTS + 2)):
         shutil.copytree(template, place)
         end, told = fork(lambda tell, place=place, point=points[-1], name=name: _publish_until(place, point, name, tell))  # type: ignore[misc]
-        if points == [0]:  # nobody was killed: it told how many statements there are, and after how many it had committed
+        if points == [0]:  # without a kill: the child reported its statements, and those before the commit
             last, committed = map(int, told)
             points = [committed, *(1 + round(each * (last - 1) / (_POINTS - 1)) for each in range(_POINTS))]
             continue
@@ -221,7 +221,7 @@ def _publish_until(place: Path, number: int, dataset: str, tell: Callable[[str],
 
     def watched(*arguments: Any) -> str:
         made = commit(*arguments)
-        killer("the reply of a commit")  # a place to be killed at, as if it were a statement
+        killer("the reply of a commit")  # another point at which to kill, counted as a statement
         committed.append(killer.seen)
         return made
 
@@ -232,7 +232,7 @@ def _publish_until(place: Path, number: int, dataset: str, tell: Callable[[str],
 
 
 def main(work: str, folder: str, *more: str) -> None:
-    """Do the work, and say what came of it."""
+    """Run the work, and print its result."""
     works: dict[str, Callable[[], dict[str, Any]]] = {
         "together": lambda: together(Path(folder), int(more[0]), more[1]),
         "killed": lambda: killed(Path(folder)),

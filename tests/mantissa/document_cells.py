@@ -1,7 +1,7 @@
-"""Run documents: JSON on standard input, a list of the blocks of Python of each, which share a namespace; the last line of a block is
-shown as a notebook would.
+"""Runs documents and shows the last line of each block as a notebook would.
 
-Prints for each block the length of its HTML, or null where it shows none.
+Standard input is JSON: a list of the Python blocks of each document, which share a namespace. Prints for each block the length of its
+HTML, or null if it shows none.
 """
 
 import ast
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def run(block: str, names: dict[str, Any]) -> Any:
-    """The value of the block's last line, None where that is a statement."""
+    """Run a block and return the value of its last line, or None if that is a statement."""
     tree = ast.parse(block)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, "block", "exec"), names)
@@ -19,7 +19,7 @@ def run(block: str, names: dict[str, Any]) -> Any:
 
 
 def shown(value: Any) -> int | None:
-    """The length of what a notebook shows of a value."""
+    """Return the length of the HTML that a notebook shows for a value."""
     for name in ("_repr_html_", "_repr_mimebundle_"):
         if hasattr(value, name):
             return len(str(getattr(value, name)()))

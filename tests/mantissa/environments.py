@@ -1,4 +1,4 @@
-"""Environments with some extras of the package and nothing else: their libraries are links to those of this environment."""
+"""Makes environments with only some extras of the package, whose libraries are links to those of this environment."""
 
 import tomllib
 import venv
@@ -21,7 +21,7 @@ def named(requirement: Requirement) -> str:
 
 
 def extra(*names: str) -> dict[str, str]:
-    """Distribution with its own extras -> range, of extras of the package, those they contain included; without a name, of the base."""
+    """Return the requirements of extras of the package, or without a name those of the base: distribution with extras -> versions."""
     found: dict[str, str] = {}
     texts = [text for name in names for text in project()["optional-dependencies"][name]] if names else project()["dependencies"]
     for requirement in map(Requirement, texts):
@@ -30,7 +30,7 @@ def extra(*names: str) -> dict[str, str]:
 
 
 def required(name: str, extras: Iterable[str] = ()) -> set[str]:
-    """The distributions that ``pip install name[extras]`` brings, itself included, among those that are installed here."""
+    """Return the distributions that ``pip install name[extras]`` installs, including itself, among those in this environment."""
     found = {name}
     for requirement in map(Requirement, metadata.requires(name) or ()):
         if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in (*extras, "")):

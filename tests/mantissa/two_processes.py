@@ -1,4 +1,4 @@
-"""Train two processes on the CPU (gloo) with a monitor: under DDP, then under FSDP, then under fully_shard.
+"""Trains two processes on the CPU (gloo) with a monitor: under DDP, then under FSDP, then under fully_shard.
 
     python -m torch.distributed.run --nproc-per-node 2 tests/mantissa/two_processes.py FOLDER
 
@@ -22,7 +22,7 @@ STEPS = 4
 
 
 def wrapped(model: nn.Module, kind: str) -> nn.Module:
-    """The model as it is trained."""
+    """Wrap the model for training."""
     if kind == "ddp":
         return nn.parallel.DistributedDataParallel(model)
     if kind == "fsdp":
@@ -40,7 +40,7 @@ def wrapped(model: nn.Module, kind: str) -> nn.Module:
 
 
 def save(model: nn.Module, outer: nn.Module, kind: str, folder: Path) -> None:
-    """Write the whole weights; every process takes part."""
+    """Write the whole weights, in which every process takes part."""
     if kind == "fsdp":
         from torch.distributed.fsdp import FullyShardedDataParallel
 

@@ -1,4 +1,4 @@
-"""Pairs counted from their values in float64, with nothing of ours but the definitions: slow and obvious."""
+"""Counts pairs from their values in float64, from the definitions alone: slow and obvious."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 
 
 def _bf16_values() -> Floats:
-    """Every finite value of bf16 in order, zero once, and 2^128 at both ends, in whose place rounding puts an infinity."""
+    """Return the finite values of bf16 in order, zero once, between -2^128 and 2^128, which stand for infinities when rounding."""
     values = np.unique(decoded(all_patterns("BF16"), "BF16"))
     values = values[np.isfinite(values)]
     return np.concatenate([[-(2.0**128)], values, [2.0**128]])
@@ -26,18 +26,18 @@ MIDPOINTS = BF16[:-1] + (BF16[1:] - BF16[:-1]) / 2  # exact: float64 has bits to
 
 
 def place(values: Floats) -> Ints:
-    """Where the nearest values of bf16 stand in order, zero at 0; of two equally near ones the even one. NaN beyond all."""
+    """Return the positions of the nearest bf16 values in their order, with zero at 0 and ties to even. NaN is beyond all."""
     finite = np.where(np.isnan(values), 0.0, values)
     found = np.searchsorted(MIDPOINTS, finite, side="left")
     tie = MIDPOINTS[np.minimum(found, MIDPOINTS.size - 1)] == finite
     places = found - ZERO
-    places += tie & (places % 2 != 0)  # patterns alternate between even and odd, from zero on
+    places += tie & (places % 2 != 0)  # patterns alternate between even and odd, starting at zero
     return np.where(np.isnan(values), 1 << 20, places)
 
 
 @dataclass
 class Expected:
-    """What must come out, and the updates themselves: (m,) of the pairs of finite values, steps of bf16 apart."""
+    """The expected counts, and the updates of pairs of finite values: (m,) each, ``steps`` in steps of bf16."""
 
     counts: PairCounts
     absolute: Floats
@@ -46,13 +46,13 @@ class Expected:
 
     @property
     def moved(self) -> NDArray[np.bool_]:
-        """(m,) which pairs of finite values changed."""
+        """(m,) mask of the pairs of finite values that changed."""
         moved: NDArray[np.bool_] = self.steps != 0
         return moved
 
 
 def expected(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float) -> Expected:
-    """The counts of pairs of patterns."""
+    """Return the expected counts of pairs of bit patterns."""
     w, v = decoded(base, dtypes[0]), decoded(tuned, dtypes[1])
     finite = np.isfinite(w) & np.isfinite(v)
     differ = ~((w == v) | (np.isnan(w) & np.isnan(v)))
@@ -60,7 +60,7 @@ def expected(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], e
     with np.errstate(all="ignore"):
         update, larger = np.abs(v - w), np.maximum(np.abs(w), np.abs(v))
         probe = np.where(finite, update > eta * larger, differ)
-        halved = np.abs(v / 2 - w / 2) / (larger / 2)  # of a difference beyond float64
+        halved = np.abs(v / 2 - w / 2) / (larger / 2)  # avoids overflow of the difference in float64
         relative = np.where(larger == 0, 0.0, np.where(np.isinf(update), halved, update / larger))[finite]
     update = np.minimum(update, np.finfo(np.float64).max)[finite]
     counts = PairCounts(

@@ -1,4 +1,4 @@
-"""Counts how often a device would be waited for, by what is called on CPU tensors."""
+"""Counts synchronizations with a device by the operations called on CPU tensors."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# On a GPU each of these waits for the number of elements of its result, or for a value.
+# On a GPU, these operations wait for the number of elements of their result, or for a value.
 _WAIT = ("_local_scalar_dense", "nonzero", "bincount", "masked_select", "_unique2", "unique_consecutive", "equal", "is_nonzero")
 
 
 @contextmanager
 def readbacks() -> Iterator[Counter[str]]:
-    """Copies to the host ("cpu"), and by name the operations that wait for the device in passing."""
+    """Count copies to the host ("cpu"), and by name the operations that wait for the device implicitly."""
     counts: Counter[str] = Counter()
     modes: Any = _Operations, _Copies
     with modes[0](counts), modes[1](counts):

@@ -1,4 +1,4 @@
-"""What `analyzers.numerics.few_significands` says is counted, one run and one value after the other."""
+"""Counts as documented in `analyzers.numerics.few_significands`, run by run and value by value."""
 
 from fractions import Fraction
 from math import gcd
@@ -24,7 +24,7 @@ from analyzers.numerics.few_significands import (
 
 
 def slow_runs(codes: list[int], row: int, first: int, mantissa: int, exponent: int, stride: int) -> list[int]:
-    """The counts of the ``stride``-th runs of whole rows."""
+    """Return the counts of every ``stride``-th run of whole rows."""
     out = [0] * RUN_COUNTS
     per_row = -(-row // 128)
     for r in range(len(codes) // row):
@@ -90,7 +90,7 @@ def _kind(normal: list[int], blocks: list[list[int]], mantissa: int, top: int) -
 
 
 def _fit(values: list[int], mantissa: int, top: int) -> int | None:
-    """By trying every t that is a power of two times the one or the other significand."""
+    """Find the fit of a block by trying every t that is a power of two times one of the significands."""
     one = 1 << mantissa
     normal = {m for m in values if 0 < m >> mantissa < top}
     significands = sorted({m & (one - 1) | one for m in normal})
@@ -99,7 +99,7 @@ def _fit(values: list[int], mantissa: int, top: int) -> int | None:
     if not normal or any(m and not 0 < m >> mantissa < top for m in values):
         return None
     low, high = significands[0], significands[-1]
-    # what each significand is of t, in halves: 3/2 is either in the binade of t or one above
+    # significands relative to t in halves: 3/2 is either in the binade of t or one above
     readings: list[dict[int, int | Fraction]] = [{low: 2}]
     if low != high:
         readings = [{low: 2, high: 3}] if _near(2 * high, 3 * low) else [{high: 2, low: Fraction(3, 2)}] if _near(3 * high, 4 * low) else []
@@ -114,7 +114,7 @@ def _fit(values: list[int], mantissa: int, top: int) -> int | None:
 
 
 def _on_eighths(significands: list[int]) -> bool:
-    """Whether one scale makes all of them multiples of 1/8, by trying each multiple for the first; others may be in a binade next to it."""
+    """Return whether one scale makes all significands multiples of 1/8, trying each multiple for the first and neighbouring binades."""
     first = significands[0]
     return any(
         all(

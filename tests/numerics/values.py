@@ -1,4 +1,4 @@
-"""Values that try every corner of a format, and the slow oracles they are checked with: torch's casts and float64."""
+"""Makes values for every corner case of a format, and slow oracles: torch's casts and float64."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-# Our dtype name -> torch's. Between them these are all the formats whose every pattern has a bin.
+# Mantissa's dtype name -> torch's. Together these are all the formats in which every pattern has a bin.
 TORCH = {
     "F16": torch.float16,
     "BF16": torch.bfloat16,
@@ -19,7 +19,7 @@ SIGNED = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def decoded(codes: NDArray[Any], dtype: str) -> NDArray[np.float64]:
-    """What torch reads from patterns of ``dtype``, in float64. Same shape."""
+    """Decode patterns of ``dtype`` by torch to float64. Same shape."""
     if dtype == "F32":
         with np.errstate(invalid="ignore"):  # signalling NaN
             return codes.view(np.float32).astype(np.float64)
@@ -31,12 +31,12 @@ def decoded(codes: NDArray[Any], dtype: str) -> NDArray[np.float64]:
 
 
 def all_patterns(dtype: str) -> NDArray[Any]:
-    """Every pattern of a 16- or 8-bit dtype, in order."""
+    """Return every pattern of a 16- or 8-bit dtype, in order."""
     return np.arange(256, dtype=np.uint8) if dtype.startswith("F8") else np.arange(65536).astype(np.uint16)
 
 
 def survives(values: NDArray[np.float64], name: str) -> NDArray[np.bool_]:
-    """Whether casting to the format and back gives the same finite value; by torch, but for tf32, which is its bits."""
+    """Return whether casting to the format and back gives the same finite value, by torch, or for tf32 by its bits."""
     with np.errstate(all="ignore"):
         narrow = values.astype(np.float32)
         same: NDArray[np.bool_] = np.isfinite(values) & (narrow == values)
@@ -58,7 +58,7 @@ def survives(values: NDArray[np.float64], name: str) -> NDArray[np.bool_]:
 
 
 def around(points: list[float], ulps: int = 3) -> NDArray[np.float32]:
-    """fp32 ``points`` with their neighbours, of both signs."""
+    """Return fp32 ``points`` with their neighbours, of both signs."""
     near = []
     for point in points:
         pattern = int(np.float32(point).view(np.uint32))
@@ -72,7 +72,7 @@ SMALL_EDGES = [2.0**e for e in (-9, -14, -16, -17, -18, -24, -25, -26, -126, -13
 
 
 def hostile32() -> NDArray[np.uint32]:
-    """fp32 patterns: every plane, subnormals, NaN payloads, infinities, zeros of both signs, and the edges of formats."""
+    """Make fp32 patterns: every plane, subnormals, NaN payloads, infinities, zeros of both signs, and the edges of formats."""
     rng = np.random.default_rng(5)
     planes = [
         rng.integers(0, 1 << 32, 400, dtype=np.uint32) & np.uint32(0xFFFFFFFF << low & 0xFFFFFFFF) for low in (0, 12, 13, 14, 15, 16, 20)
@@ -84,7 +84,7 @@ def hostile32() -> NDArray[np.uint32]:
 
 
 def hostile64() -> NDArray[np.uint64]:
-    """float64 patterns: all fp32 ones widened and moved by an ulp, beyond fp32's range on both ends, subnormals, NaN payloads."""
+    """Make float64 patterns: those of fp32 widened and moved by an ulp, beyond both ends of fp32's range, subnormals, NaN payloads."""
     rng = np.random.default_rng(6)
     with np.errstate(invalid="ignore"):
         wide = hostile32().view(np.float32).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Checkpoints of known descent: models, and everything that is made from one, two or three of them."""
+"""Makes checkpoints of known descent: models, and derivatives of one, two or three of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def model(seed: int = 0, layers: int = 4, width: int = 128, dtype: torch.dtype = BF16, vocabulary: int = 512) -> Tensors:
-    """A small decoder with random matrices, of different scales, and norms that are alike in all models."""
+    """Make a small decoder with random matrices of different scales, and norms that are similar in all models."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int, scale: float) -> torch.Tensor:
@@ -38,12 +38,12 @@ def model(seed: int = 0, layers: int = 4, width: int = 128, dtype: torch.dtype =
 
 
 def each(function: Callable[..., torch.Tensor], *models: Mapping[str, torch.Tensor], dtype: torch.dtype = BF16) -> Tensors:
-    """``function`` of each parameter of ``models`` in fp32, saved in ``dtype``."""
+    """Apply ``function`` to each parameter of ``models`` in fp32, and save in ``dtype``."""
     return {name: function(*(each[name].to(F32) for each in models)).to(dtype) for name in models[0]}
 
 
 def tuned(base: Tensors, norm: float, seed: int = 1, dtype: torch.dtype = BF16) -> Tensors:
-    """Moved in a random direction, in each tensor by ``norm`` times its norm."""
+    """Move each tensor in a random direction by ``norm`` times its norm."""
     generator = torch.Generator().manual_seed(seed)
 
     def move(x: torch.Tensor) -> torch.Tensor:
@@ -54,7 +54,7 @@ def tuned(base: Tensors, norm: float, seed: int = 1, dtype: torch.dtype = BF16) 
 
 
 def with_lora(base: Tensors, rank: int, norm: float = 0.05, seed: int = 2, only: str = "self_attn", dtype: torch.dtype = BF16) -> Tensors:
-    """A merged update of this rank, of ``norm`` times the norm of each matrix whose name contains ``only``."""
+    """Merge an update of this rank and ``norm`` times the norm into each matrix whose name contains ``only``."""
     generator = torch.Generator().manual_seed(seed)
     tensors = dict(base)
     for name, tensor in base.items():
@@ -66,12 +66,12 @@ def with_lora(base: Tensors, rank: int, norm: float = 0.05, seed: int = 2, only:
 
 
 def merged(weights: Sequence[float], *models: Tensors, dtype: torch.dtype = BF16) -> Tensors:
-    """The linear merge, computed in fp32."""
+    """Merge linearly in fp32."""
     return each(lambda *xs: sum((w * x for w, x in zip(weights, xs, strict=True)), torch.zeros(())), *models, dtype=dtype)
 
 
 def slerp(t: float, first: Tensors, second: Tensors) -> Tensors:
-    """Spherical interpolation of each tensor."""
+    """Interpolate each tensor spherically."""
 
     def between(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         theta = torch.arccos(torch.clamp((a * b).sum() / (a.norm() * b.norm()), -1, 1))
@@ -81,7 +81,7 @@ def slerp(t: float, first: Tensors, second: Tensors) -> Tensors:
 
 
 def dare(base: Tensors, models: Sequence[Tensors], weight: float, drop: float, seed: int = 3) -> Tensors:
-    """Base plus ``weight`` times each model's update, of which ``drop`` is dropped at random and the rest rescaled (Yu et al., 2023)."""
+    """Add ``weight`` times each model's update to the base, with a random ``drop`` dropped and the rest rescaled (Yu et al., 2023)."""
     generator = torch.Generator().manual_seed(seed)
 
     def merge(b: torch.Tensor, *xs: torch.Tensor) -> torch.Tensor:
@@ -92,7 +92,7 @@ def dare(base: Tensors, models: Sequence[Tensors], weight: float, drop: float, s
 
 
 def ties(base: Tensors, models: Sequence[Tensors], density: float) -> Tensors:
-    """The largest ``density`` of each update, those of the elected sign averaged (Yadav et al., 2023)."""
+    """Average the largest ``density`` of each update, among values of the elected sign (Yadav et al., 2023)."""
 
     def merge(b: torch.Tensor, *xs: torch.Tensor) -> torch.Tensor:
         steps = torch.stack([x - b for x in xs])
@@ -108,7 +108,7 @@ def ties(base: Tensors, models: Sequence[Tensors], density: float) -> Tensors:
 
 
 def stacked(*parts: tuple[Tensors, int, int]) -> Tensors:
-    """Layers first to last (exclusive) of each model, one after the other; the rest is the first model's."""
+    """Stack layers first to last (exclusive) of each model; everything else comes from the first model."""
     tensors = {name: tensor for name, tensor in parts[0][0].items() if ".layers." not in name}
     number = 0
     for source, first, last in parts:
@@ -122,7 +122,7 @@ def stacked(*parts: tuple[Tensors, int, int]) -> Tensors:
 
 
 def int8(tensors: Tensors) -> Tensors:
-    """Symmetric per row, and back."""
+    """Quantize symmetrically per row to int8, and dequantize."""
 
     def back(x: torch.Tensor) -> torch.Tensor:
         scale = x.abs().amax(dim=-1, keepdim=True) / 127
@@ -132,7 +132,7 @@ def int8(tensors: Tensors) -> Tensors:
 
 
 def fp8(tensors: Tensors) -> Tensors:
-    """E4M3 with a scale per tensor, and back."""
+    """Quantize to E4M3 with a scale per tensor, and dequantize."""
 
     def back(x: torch.Tensor) -> torch.Tensor:
         scale = x.abs().amax() / 448
@@ -142,7 +142,7 @@ def fp8(tensors: Tensors) -> Tensors:
 
 
 def mxfp4(tensors: Tensors) -> Tensors:
-    """E2M1 in blocks of 32 with a power of two as scale, and back."""
+    """Quantize to E2M1 in blocks of 32 with a power-of-two scale, and dequantize."""
     grid = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
     def back(x: torch.Tensor) -> torch.Tensor:
@@ -155,7 +155,7 @@ def mxfp4(tensors: Tensors) -> Tensors:
 
 
 def permuted(tensors: Tensors, seed: int = 5) -> Tensors:
-    """The same function with the neurons of each MLP in another order."""
+    """Permute the neurons of each MLP, which leaves the function unchanged."""
     generator = torch.Generator().manual_seed(seed)
     found = dict(tensors)
     for name, tensor in tensors.items():
@@ -168,23 +168,23 @@ def permuted(tensors: Tensors, seed: int = 5) -> Tensors:
 
 
 class Folder:
-    """Writes models as checkpoints and asks for the parents of one of them."""
+    """A folder of checkpoints, with the parents of one of them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def write(self, name: str, tensors: Tensors, config: dict[str, Any] | None = None) -> str:
-        """Write a checkpoint; its reference."""
+        """Write a checkpoint, and return its reference."""
         return str(write(self.folder / name, tensors, config))
 
     def parents(self, child: Tensors, *candidates: Tensors, **options: Any) -> ParentsReport:
-        """The report on ``child``, with the candidates called c0, c1, ... in folders of these names."""
+        """Return the report on ``child``, with the candidates in folders named c0, c1, ..."""
         names = [self.write(f"c{number}", tensors) for number, tensors in enumerate(candidates)]
         return asked(self.write("x", child), *names, **options)
 
 
 def asked(model: str, *candidates: str, **options: Any) -> ParentsReport:
-    """The report; also checks what holds of every run: progress grows, the report comes once and last, its JSON reads back."""
+    """Return the report, and check that progress grows, that the report is the last item, and that its JSON can be read back."""
     request = ParentsRequest(model=model, candidates=candidates, **options)
     *steps, report = list(analyze(request, Access(local=True)))
     assert isinstance(report, ParentsReport)

@@ -1,4 +1,4 @@
-"""How often the verdicts of parents are right, over generated pairs and merges: ``python -m tests.parents.rates [ROUNDS]`` prints a table.
+"""Measures how often verdicts of parents are right on generated pairs and merges: ``python -m tests.parents.rates [ROUNDS]``.
 
 Each run reads a sample of at most 250,000 values of each checkpoint, where quick mode reads 32 million of a large one in bf16: these are
 rates at a hundredth of quick mode's sample.
@@ -22,7 +22,7 @@ WIDTH = 128
 
 
 def unrelated(folder: Folder) -> Counter[str]:
-    """Verdicts over all pairs of independent models, half of which share the sizes of their rows and a common mean."""
+    """Count verdicts over all pairs of independent models, half of which share the scales of their rows and a common mean."""
     names = []
     for seed in range(MODELS):
         tensors = model(1000 + seed, width=WIDTH)
@@ -34,7 +34,7 @@ def unrelated(folder: Folder) -> Counter[str]:
 
 
 def related(rng: np.random.Generator, first: Tensors, second: Tensors, seed: int) -> Iterator[tuple[str, str, Tensors]]:
-    """Kind, the verdict it should have, and a child of ``first``."""
+    """Yield kind, expected verdict, and a child of ``first``."""
     yield "copy", "same-weights", first
     for name, quantize in (("int8", int8), ("fp8", fp8), ("mxfp4", mxfp4)):
         yield name, "quantized-copy", quantize(first)
@@ -47,7 +47,7 @@ def related(rng: np.random.Generator, first: Tensors, second: Tensors, seed: int
 def merges(
     rng: np.random.Generator, first: Tensors, second: Tensors, seed: int
 ) -> Iterator[tuple[str, list[Tensors], Tensors, list[float] | None]]:
-    """Kind, parents, child, and the weights where it has exact ones."""
+    """Yield kind, parents, child, and the weights if they are exact."""
     weight = float(rng.integers(1, 20)) / 20
     yield "linear, of two", [first, second], merged((weight, 1 - weight), first, second), [weight, 1 - weight]
     third = model(seed + 7, width=WIDTH)
@@ -62,7 +62,7 @@ def merges(
 
 
 def first_of_fifty(folder: Folder, seed: int) -> bool:
-    """Whether the parent of a fine-tune, moved by half of its norm, comes before 49 independent models."""
+    """Return whether the parent of a fine-tune, moved by half of its norm, ranks before 49 independent models."""
     names = [folder.write(f"r{number}", model(3000 + number, width=64, vocabulary=128)) for number in range(50)]
     child = folder.write("x", tuned(model(3000 + seed, width=64, vocabulary=128), 0.5, seed))
     report = asked(child, *names, budget=BUDGET)

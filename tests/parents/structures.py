@@ -1,4 +1,4 @@
-"""Matrices with structure that unrelated models share: each builder takes a generator, rows and columns, and draws one independently."""
+"""Draws matrices with structure that unrelated models share. Each builder takes a generator, rows and columns."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ Builder = Callable[[np.random.Generator, int, int], Matrix]
 
 
 def _fixed(rows: int, columns: int) -> np.random.Generator:
-    """The generator of what all models share."""
+    """Return the generator of the part that all models share."""
     return np.random.default_rng(rows * 10_007 + columns)
 
 
@@ -22,7 +22,7 @@ def gaussian(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
 
 
 def shared_zeros(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
-    """4% of the same columns pruned."""
+    """Prune 4% of the columns, the same in all models."""
     return gaussian(rng, rows, columns) * (_fixed(rows, columns).random(columns) > 0.04)
 
 
@@ -40,7 +40,7 @@ def orthogonal(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
 
 
 def massive_channels(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
-    """The same few channels hold large values of one sign."""
+    """Put large values of one sign into the same few channels."""
     matrix = gaussian(rng, rows, columns)
     matrix[:, _fixed(rows, columns).choice(columns, 3, replace=False)] += 1 + 0.1 * rng.standard_normal((rows, 3))
     return matrix
@@ -57,7 +57,7 @@ def zipf_rows(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
 
 
 def sinusoidal(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
-    """Every third matrix is the table of positions of Vaswani et al. (2017)."""
+    """Use the table of positions of Vaswani et al. (2017) as every third matrix."""
     if rows % 3:
         return gaussian(rng, rows, columns)
     angles = np.arange(rows)[:, None] / 10_000 ** (np.arange(0, columns, 2) / columns)
@@ -73,20 +73,20 @@ def log_normal(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
 
 
 def constants(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
-    """Half of the rows hold one value."""
+    """Fill half of the rows with one value."""
     matrix = gaussian(rng, rows, columns)
     matrix[: rows // 2] = 0.5
     return matrix
 
 
 def shared_means(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
-    """Means of rows and columns are the same in all models."""
+    """Use the same means of rows and columns in all models."""
     fixed = _fixed(rows, columns)
     return gaussian(rng, rows, columns) + 0.05 * fixed.standard_normal((rows, 1)) + 0.05 * fixed.standard_normal(columns)
 
 
 def small_vocabulary(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
-    """Sixteen values, as MXFP4 has."""
+    """Draw from sixteen values, as in MXFP4."""
     grid = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
     sizes: Matrix = rng.choice(grid, (rows, columns), p=[0.1, 0.25, 0.2, 0.15, 0.12, 0.1, 0.05, 0.03])
     return 0.01 * rng.choice([-1.0, 1.0], (rows, columns)) * sizes
@@ -101,31 +101,31 @@ def integers(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
 
 
 def cosines(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
-    """All models begin with the discrete cosine transform."""
+    """Start all models from the discrete cosine transform."""
     angles = np.pi * (np.arange(columns) + 0.5) * np.arange(rows)[:, None] / columns
     return np.asarray(np.sqrt(2 / columns) * np.cos(angles) + 0.05 * rng.standard_normal((rows, columns)))
 
 
 def noisy_positions(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
-    """A table of positions plus noise."""
+    """Add noise to a table of positions."""
     angles = np.arange(rows)[:, None] / 10_000 ** (np.arange(0, columns, 2) / columns)
     table = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(rows, -1)[:, :columns]
     return np.asarray(table + 0.3 * rng.standard_normal((rows, columns)))
 
 
 def sign_pattern(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
-    """The sign of each row times that of each column is the same in all models."""
+    """Use the same product of a row's and a column's sign in all models."""
     fixed = _fixed(rows, columns)
     return np.asarray(np.abs(gaussian(rng, rows, columns)) * fixed.choice([-1, 1], (rows, 1)) * fixed.choice([-1, 1], columns))
 
 
 def counts(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
-    """Independent counts with the same marginals, not the same rates."""
+    """Draw independent counts with the same marginals, but not the same rates."""
     fixed = _fixed(rows, columns)
     return rng.poisson(fixed.lognormal(0, 1, (rows, 1)) * fixed.lognormal(0, 1, columns)).astype(np.float64)
 
 
-# A structure that a table all models began with may have: it does not show whether they descend from each other.
+# Structures that a common initial table may have, which do not show whether models descend from each other.
 SHARED: tuple[Builder, ...] = (cosines, noisy_positions, sign_pattern, counts)
 
 STRUCTURES: tuple[Builder, ...] = (
@@ -135,7 +135,7 @@ STRUCTURES: tuple[Builder, ...] = (
 
 
 def structured(build: Builder, seed: int, layers: int = 4, width: int = 96, vocabulary: int = 384, dtype: torch.dtype = BF16) -> Tensors:
-    """A small decoder whose matrices all have the structure."""
+    """Make a small decoder whose matrices all have the structure."""
     rng = np.random.default_rng(seed)
     shapes = {"model.embed_tokens.weight": (vocabulary, width)}
     for layer in range(layers):
@@ -151,7 +151,7 @@ def structured(build: Builder, seed: int, layers: int = 4, width: int = 96, voca
 
 
 def update(tensors: Tensors, size: float, seed: int, changed: float = 1.0, dtype: torch.dtype | None = None) -> Tensors:
-    """Moved by ``size`` times the spread of the middle values of each row, in a share ``changed`` of the values."""
+    """Move a share ``changed`` of the values by ``size`` times the spread of the middle values of each row."""
     generator = torch.Generator().manual_seed(seed)
 
     def move(x: torch.Tensor) -> torch.Tensor:

@@ -1,1 +1,1 @@
-"""How the built-in samples were made: ``python -m tests.samples.build`` trains and writes them again."""
+"""Rebuilds the built-in samples: ``python -m tests.samples.build`` trains and writes them again."""

@@ -161,7 +161,7 @@ def _config() -> dict[str, Any]:
 
 
 def _first_model() -> torch.nn.Module:
-    """The initial model of all regimes, with the weights inside its layers rescaled as `training` explains."""
+    """Build the initial model of all regimes, with the weights inside its layers rescaled as `training` explains."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -174,7 +174,7 @@ def _first_model() -> torch.nn.Module:
 
 
 def _batches(tokenizer: Tokenizer, *, answers_only: bool) -> list[Batch]:
-    """All pairs in batches of similar length: prompt, answer, end of text; right-padded, with no labels on padding."""
+    """Batch all pairs by similar length: prompt, answer, end of text; right-padded, with no labels on padding."""
     rows = []
     for pair in builtin_pairs():
         prompt = tokenizer.encode(pair.prompt).ids

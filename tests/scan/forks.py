@@ -1,4 +1,4 @@
-"""Commands that start at once: forked from a process that has imported everything they need."""
+"""Starts commands quickly by forking a process that has imported everything they need."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-# Forks for each line of arguments, says by which number, and in a second line how it ended. One thread: it can be forked.
+# Forks for each line of arguments, and prints the process id, and in a second line the exit status. It has one thread, so it can fork.
 _PARENT = """
 import json, os, sys
 from analyzers.__main__ import main
@@ -27,7 +27,7 @@ for line in sys.stdin:
 
 
 class Forked:
-    """A command that was forked. status: its exit status, or minus the number of the signal that ended it; known once it was killed."""
+    """A forked command. status: its exit status, or minus the number of the signal that ended it; set by `kill`."""
 
     def __init__(self, number: int, said: IO[str]) -> None:
         self._number = number
@@ -35,7 +35,7 @@ class Forked:
         self.status = 0
 
     def running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Return whether the command is still running."""
         try:
             os.kill(self._number, 0)
         except ProcessLookupError:
@@ -43,14 +43,14 @@ class Forked:
         return True
 
     def kill(self) -> None:
-        """End it, at once, unless it has ended already."""
+        """Kill the command unless it has ended, and set its status."""
         with suppress(ProcessLookupError):
             os.kill(self._number, signal.SIGKILL)
         self.status = int(self._said.readline())
 
 
 class Forks:
-    """The parent of such commands, one at a time. To be used in a ``with`` statement."""
+    """A process that forks commands, one at a time. Use in a ``with`` statement."""
 
     def __init__(self) -> None:
         self._parent = subprocess.Popen(
@@ -64,7 +64,7 @@ class Forks:
         )
 
     def start(self, *arguments: str) -> Forked:
-        """``python -m analyzers ARGUMENTS``, with nothing left to import."""
+        """Start ``python -m analyzers ARGUMENTS`` without imports."""
         assert self._parent.stdin is not None and self._parent.stdout is not None
         print(json.dumps(arguments), file=self._parent.stdin, flush=True)
         return Forked(int(self._parent.stdout.readline()), self._parent.stdout)

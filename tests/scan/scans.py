@@ -1,4 +1,4 @@
-"""Scans run as commands, and what they left."""
+"""Runs scans as commands, and reads their files."""
 
 import hashlib
 import json
@@ -20,27 +20,27 @@ TABLES = ("checkpoints.parquet", "tensors.parquet")
 
 
 def command(*arguments: str) -> list[str]:
-    """``python -m analyzers scan ARGUMENTS``."""
+    """Return the command line ``python -m analyzers scan ARGUMENTS``."""
     return [sys.executable, "-W", "error", "-m", "analyzers", "scan", *arguments]
 
 
 def run(
     *arguments: str, limit: float = 110, stdin: bytes = b"", environ: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
+    """Run the command in a separate process."""
     told = os.environ | dict(environ or {})
     done = subprocess.run(command(*arguments), cwd=ROOT, env=told, capture_output=True, timeout=limit, input=stdin, check=False)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def write_list(path: Path, references: Sequence[str | Path]) -> Path:
-    """A list file."""
+    """Write a list file, and return its path."""
     path.write_text("".join(f"{reference}\n" for reference in references), encoding="utf-8")
     return path
 
 
 def summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """What a scan with --json printed."""
+    """Parse the output of a scan with --json."""
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert isinstance(found, dict)
@@ -48,31 +48,31 @@ def summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def table(folder: Path, name: str = "checkpoints") -> pandas.DataFrame:
-    """A table of a scan, as pandas reads it."""
+    """Read a table of a scan with pandas."""
     return pandas.read_parquet(folder / f"{name}.parquet")
 
 
 def sums(folder: Path) -> dict[str, str]:
-    """The checksum of each table."""
+    """Return the checksum of each table."""
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in TABLES}
 
 
 def finished(folder: Path) -> set[str]:
-    """The checkpoints that have an outcome in the journal of a scan that has ended."""
+    """Return the checkpoints with an outcome in the journal of a scan that has ended."""
     path = folder / "scan.sqlite"
     if not path.exists():
         return set()
     connection = sqlite3.connect(path)
     try:
         return {key for (key,) in connection.execute("SELECT key FROM outcomes")}
-    except sqlite3.OperationalError:  # ended before it made the tables
+    except sqlite3.OperationalError:  # the scan ended before it created the tables
         return set()
     finally:
         connection.close()
 
 
 def launcher(processes: int, port: int, *options: str) -> list[str]:
-    """``accelerate launch``, up to and without the program."""
+    """Return the arguments of ``accelerate launch`` that precede the program."""
     several = ["--multi_gpu"] if processes > 1 else []
     fixed = ["--num_machines", "1"] if "--num_machines" not in options else []
     plain = ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1", "--main_process_port", str(port)]
@@ -83,6 +83,6 @@ def launcher(processes: int, port: int, *options: str) -> list[str]:
 
 
 def start(arguments: Sequence[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """A command line in a process of its own."""
+    """Run a command line in a separate process."""
     told = os.environ | dict(environ)
     return subprocess.run(arguments, cwd=ROOT, env=told, capture_output=True, text=True, timeout=110, check=False)

@@ -1,4 +1,4 @@
-"""A sixth analyzer, for the tests: it counts the tensors of a checkpoint. Only `ENTRY`, in the registry, makes it known to the product."""
+"""Defines an analyzer for tests, which counts the tensors of a checkpoint. Only `ENTRY` in the registry adds it to the product."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""``mantissa toy MODEL``."""
+"""Runs ``mantissa toy MODEL``."""
 
 import argparse
 
@@ -14,7 +14,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Count, and write the one report."""
+    """Count, and write the report."""
     reports = [item for item in analyze(request_of(ToyRequest, options), Access()) if isinstance(item, ToyReport)]
     write(options, reports, False, lambda: [f"{reports[0].tensors} tensors"])
     return 0

@@ -1,4 +1,4 @@
-"""The form of the toy analyzer."""
+"""Turns the form of the toy analyzer into a request."""
 
 from components.forms.form import Cost, Query, Typed, one_model, queried, validated
 from tests.toy import ToyRequest
@@ -8,10 +8,10 @@ COST = Cost("quick mode")
 
 
 def request(form: Typed) -> ToyRequest:
-    """The validated request."""
+    """Validate what is typed as a request."""
     return validated(ToyRequest, form, model=one_model(form.get("model"), "One model at a time."))
 
 
 def filled(query: Query) -> Typed:
-    """What a query fills in."""
+    """Return the values that a query fills in."""
     return queried(query, ToyRequest)

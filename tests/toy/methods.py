@@ -1,6 +1,6 @@
-"""The toy analyzer on the methods page."""
+"""Renders the toy analyzer's section of the methods page."""
 
 
 def methods() -> str:
-    """The text in HTML."""
+    """Render the section as HTML."""
     return '<h2 id="toy">Counting tensors</h2>'

@@ -1,4 +1,4 @@
-"""The page of the toy analyzer."""
+"""Defines the page of the toy analyzer."""
 
 from functools import partial
 

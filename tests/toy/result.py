@@ -1,4 +1,4 @@
-"""The result of the toy analyzer."""
+"""Lays out the result of the toy analyzer."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ from tests.toy.columns import COUNT
 
 
 def headline(report: ToyReport, links: bool) -> str:
-    """The model and its number of tensors."""
+    """Render the model and its number of tensors."""
     return card("Tensor count", head(html(report.checkpoint.ref), f"{report.tensors} tensors"))
 
 

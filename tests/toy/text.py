@@ -1,9 +1,9 @@
-"""The report as text for a terminal."""
+"""Writes the report as text for a terminal."""
 
 from tests.toy import ToyReport
 from tests.toy.columns import COUNT
 
 
 def one(report: ToyReport) -> list[str]:
-    """The answer and the table."""
+    """Return the lines of the answer and the table."""
     return [report.headline(), "", *COUNT.lines(report)]

@@ -1,4 +1,4 @@
-"""Recompute reference/accuracy.csv: ``python -m tests.update_sparsity.accuracy``, some minutes."""
+"""Recomputes reference/accuracy.csv in some minutes: ``python -m tests.update_sparsity.accuracy``."""
 
 import csv
 import sys
@@ -13,7 +13,7 @@ SEEDS = 100
 
 
 def measured(structure: str, simulation: Simulation) -> Iterator[Accuracy]:
-    """A row for each kind of estimate of a structure."""
+    """Yield a row for each kind of estimate of a structure."""
     held = simulation.held()
     seeds = len(next(iter(held.values())))
     for name in dict.fromkeys(map(kind, held)):
@@ -34,9 +34,9 @@ def measured(structure: str, simulation: Simulation) -> Iterator[Accuracy]:
 
 
 def _bias(simulation: Simulation, path: str) -> float:
-    """The mean relative error of an estimate of what is not 0."""
+    """Return the mean relative error of an estimate whose true value is not 0."""
     found = [each.value for each in simulation.estimates[path] if each.value is not None]
-    return round(float(np.mean(found) / simulation.exact[path] - 1), 4) + 0.0  # never -0.0
+    return round(float(np.mean(found) / simulation.exact[path] - 1), 4) + 0.0  # turns -0.0 into 0.0
 
 
 def main() -> int:

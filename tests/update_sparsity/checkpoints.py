@@ -1,4 +1,4 @@
-"""Pairs of checkpoints of known difference, written without the code under test."""
+"""Writes pairs of checkpoints of known difference, without the code under test."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def model(dtype: torch.dtype = BF16, layers: int = 2, width: int = 48) -> Tensors:
-    """A small decoder by its names and shapes."""
+    """Make a small decoder with realistic names and shapes."""
     tensors = {"model.embed_tokens.weight": normal(96, width, seed=1)}
     for layer in range(layers):
         start = f"model.layers.{layer}."
@@ -29,7 +29,7 @@ def model(dtype: torch.dtype = BF16, layers: int = 2, width: int = 48) -> Tensor
 
 
 def updated(tensors: Mapping[str, torch.Tensor], scale: float = 2e-5, share: float = 0.4, seed: int = 0) -> Tensors:
-    """Each value moved by about ``scale`` with a chance of ``share``, in the dtype it has."""
+    """Move each value by about ``scale`` with probability ``share``, in its dtype."""
     rng = np.random.default_rng(seed)
     moved = {}
     for name, tensor in tensors.items():
@@ -39,7 +39,7 @@ def updated(tensors: Mapping[str, torch.Tensor], scale: float = 2e-5, share: flo
 
 
 def pair(folder: Path, base: Tensors, tuned: Tensors, **configs: Any) -> tuple[Path, Path]:
-    """Both as safetensors, in folders beside each other. base_config, tuned_config: what config.json holds."""
+    """Write both as safetensors in neighbouring folders. base_config, tuned_config: contents of config.json."""
     return (
         write(folder / "base", base, configs.get("base_config")),
         write(folder / "tuned", tuned, configs.get("tuned_config")),
@@ -47,5 +47,5 @@ def pair(folder: Path, base: Tensors, tuned: Tensors, **configs: Any) -> tuple[P
 
 
 def cast(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> Tensors:
-    """In another dtype."""
+    """Convert to another dtype."""
     return {name: tensor.to(dtype) for name, tensor in tensors.items()}

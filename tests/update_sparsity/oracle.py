@@ -1,4 +1,4 @@
-"""What update sparsity should find, from the definitions alone: float64 numpy over files read by torch and the safetensors library."""
+"""Computes the expected update sparsity from the definitions, in float64 numpy, on files read by torch and the safetensors library."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ Mask = NDArray[np.bool_]
 
 
 def load(folder: Path) -> dict[str, torch.Tensor]:
-    """Every tensor of a folder, as stored."""
+    """Load every tensor of a folder as stored."""
     found: dict[str, torch.Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         found |= load_file(path)
@@ -24,35 +24,35 @@ def load(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def values(tensor: torch.Tensor) -> Floats:
-    """The stored values in float64, which holds all of them."""
+    """Return the stored values in float64, which represents them exactly."""
     found: Floats = tensor.to(torch.float64).numpy()
     return found
 
 
 def bf16(x: Floats) -> Floats:
-    """Rounded once to 8 significant bits, ties to even, no bit below 2^-133; from 2^128 on infinite."""
+    """Round once to 8 significant bits, ties to even, without bits below 2^-133; from 2^128 on to infinity."""
     with np.errstate(all="ignore"):
-        last = np.maximum(np.frexp(x)[1] - 8, -133)  # exponent of the last bit that is kept
+        last = np.maximum(np.frexp(x)[1] - 8, -133)  # exponent of the last bit that remains
         rounded = np.ldexp(np.rint(np.ldexp(x, -last)), last)
         rounded = np.where(np.abs(rounded) >= 2.0**128, np.copysign(np.inf, x), rounded)
     return np.where(np.isfinite(x), rounded, x)
 
 
 def same(a: Floats, b: Floats) -> Mask:
-    """Equal as numbers; a NaN equals any NaN."""
+    """Return which elements are equal as numbers, where a NaN equals any NaN."""
     found: Mask = (a == b) | (np.isnan(a) & np.isnan(b))
     return found
 
 
 def place(x: Floats) -> NDArray[np.int64]:
-    """The place of bf16 values among all bf16 values; both zeros at 0."""
+    """Return the positions of bf16 values among all bf16 values, with both zeros at 0."""
     patterns = np.abs(x).astype(np.float32).view(np.uint32).astype(np.int64) >> 16
     return np.where(x < 0, -patterns, patterns)
 
 
 @dataclass
 class Expected:
-    """Counts and updates of one pair of tensors; ``add`` puts pairs together."""
+    """The expected counts and updates of a pair of tensors; ``add`` combines pairs."""
 
     values: int = 0
     changed: int = 0
@@ -74,12 +74,12 @@ class Expected:
 
 
 def changed(w: Floats, v: Floats) -> Mask:
-    """Which elements changed in bf16."""
+    """Return which elements changed in bf16."""
     return ~same(bf16(w), bf16(v))
 
 
 def expected(base: torch.Tensor, tuned: torch.Tensor, eta: float) -> Expected:
-    """What is to be found between two tensors of one shape."""
+    """Return the expected results for two tensors of one shape."""
     w, v = values(base).ravel(), values(tuned).ravel()
     differ, is_changed = ~same(w, v), changed(w, v)
     finite = np.isfinite(w) & np.isfinite(v)
@@ -97,7 +97,7 @@ def expected(base: torch.Tensor, tuned: torch.Tensor, eta: float) -> Expected:
 
 
 def together(base: Mapping[str, torch.Tensor], tuned: Mapping[str, torch.Tensor], eta: float = 1e-3) -> Expected:
-    """All tensors of the same names."""
+    """Return the expected results for all tensors with the same names."""
     whole = Expected()
     for name in base:
         whole.add(expected(base[name], tuned[name], eta))

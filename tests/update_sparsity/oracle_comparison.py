@@ -1,4 +1,4 @@
-"""Running update sparsity on local folders and samples, and holding a report against the oracle."""
+"""Runs update sparsity on local folders and samples, and compares reports with the oracle."""
 
 import json
 from pathlib import Path
@@ -16,9 +16,9 @@ from tests.update_sparsity.oracle import Expected, Floats
 
 
 def compare(base: str | Path, *tuned: str | Path, **options: Any) -> SparsityReport:
-    """The report, exact unless said otherwise.
+    """Return the report, by default of exact mode.
 
-    Also checks what holds of every run: progress grows, the report comes once and last, its sums add up, its JSON reads back.
+    Checks that progress grows, that the report is the last item, that its sums add up, and that its JSON can be read back.
     """
     request = SparsityRequest(base=str(base), tuned=tuple(map(str, tuned)), **{"mode": "exact"} | options)
     *steps, report = list(analyze(request, Access(local=True)))
@@ -40,7 +40,7 @@ def compare(base: str | Path, *tuned: str | Path, **options: Any) -> SparsityRep
 
 
 def refused(base: str | Path, *tuned: str | Path, **options: Any) -> str:
-    """The sentence with which a comparison is refused."""
+    """Return the sentence with which a comparison is refused."""
     with pytest.raises(MantissaError) as caught:
         compare(base, *tuned, **options)
     said = str(caught.value)
@@ -49,7 +49,7 @@ def refused(base: str | Path, *tuned: str | Path, **options: Any) -> str:
 
 
 def agree(report: SparsityReport, oracle: Expected) -> None:
-    """Counts to the last one, sums but for rounding, percentiles within 1%."""
+    """Assert that counts are equal, sums equal up to rounding, and percentiles within 1%."""
     assert report.values_compared == report.total_parameters == oracle.values
     assert report.num_changed == oracle.changed
     assert report.probe.num_changed == oracle.probe
@@ -67,7 +67,7 @@ def agree(report: SparsityReport, oracle: Expected) -> None:
         assert sum(each.count for each in found.histogram) == np.count_nonzero(truth)
         assert sum(each.changed for each in found.histogram) == oracle.is_changed.sum()
         for each in found.histogram:
-            inside = (truth >= each.low * (1 - 1e-6)) & (truth < each.high * (1 + 1e-6))  # one rounding of the division in fp32 may differ
+            inside = (truth >= each.low * (1 - 1e-6)) & (truth < each.high * (1 + 1e-6))  # the division in fp32 may round differently
             assert each.count <= inside.sum()
     of_changed = oracle.relative[oracle.is_changed]
     for shares, truth in ((sizes.relative, oracle.relative), (sizes.relative.changed_only, of_changed)):
@@ -100,7 +100,7 @@ def _like(found: Summary, truth: Floats) -> None:
 
 
 def parsed(report: SparsityReport) -> dict[str, Any]:
-    """The report's JSON, parsed strictly: NaN and infinities are no JSON."""
+    """Parse the report's JSON strictly, without NaN and infinities."""
 
     def refuse(name: str) -> NoReturn:
         raise AssertionError(f"JSON holds {name}")
@@ -111,5 +111,5 @@ def parsed(report: SparsityReport) -> dict[str, Any]:
 
 
 def steady(report: SparsityReport) -> dict[str, Any]:
-    """What must be the same each time: all but timing and environment."""
+    """Return the deterministic part of the report: all but timing and environment."""
     return {name: value for name, value in parsed(report).items() if name not in ("timing", "environment")}

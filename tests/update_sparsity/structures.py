@@ -1,4 +1,4 @@
-"""Awkward structures of an update, on a model of few millions of weights, and what a report estimates of them, with the truth."""
+"""Simulates awkward structures of an update on a model of a few million weights, and compares a report's estimates with the truth."""
 
 import re
 from collections import defaultdict
@@ -26,7 +26,7 @@ SIZE = 1e-4
 
 
 def base() -> dict[str, Array]:
-    """A decoder of 3.6 million weights whose embedding is a quarter of it, with norms and biases next to matrices."""
+    """Make a decoder of 3.6 million weights, a quarter of them in the embedding, with norms and biases next to matrices."""
     rng = np.random.default_rng(0)
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (4000, WIDTH)}
     for layer in range(LAYERS):
@@ -54,7 +54,7 @@ def _everywhere(factor: Callable[[str], float]) -> Update:
 
 
 def _where(share: float, by_row: bool, factor: float, rest: float) -> Update:
-    """``factor`` times as large in a ``share`` of the values or rows, ``rest`` times elsewhere."""
+    """Make an update that is ``factor`` times as large in a ``share`` of the values or rows, and ``rest`` times elsewhere."""
 
     def update(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         drawn = rng.random((*shape[:-1], 1) if by_row and len(shape) > 1 else shape) < share
@@ -68,7 +68,7 @@ def _heavy_tails(name: str, shape: tuple[int, ...], rng: np.random.Generator) ->
 
 
 def _clusters(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """A contiguous tenth of each tensor changes."""
+    """Change a contiguous tenth of each tensor."""
     update, start = np.zeros(int(np.prod(shape)), np.float32), int(rng.integers(0, int(np.prod(shape)) * 9 // 10))
     update[start : start + update.size // 10] = SIZE
     return update.reshape(shape) * np.asarray(rng.standard_normal(shape), np.float32)
@@ -92,13 +92,13 @@ STRUCTURES: Mapping[str, Update] = {
 }
 
 
-BUDGET = 1_400_000  # bytes of 14.9 MB
+BUDGET = 1_400_000  # bytes, of a checkpoint of 14.9 MB
 REQUESTS = 4096
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
 
 
 def truth(before: Mapping[str, Array], after: Mapping[str, Array]) -> dict[str, float]:
-    """What a report of a sample estimates, by brute force, by path in the report."""
+    """Compute the true values of a report's estimates by brute force, by path in the report."""
     w, v = (np.concatenate([side[name].ravel() for name in before]) for side in (before, after))
     ends = np.cumsum([before[name].size for name in before])[:-1]
     changed = (torch.from_numpy(w).to(BF16) != torch.from_numpy(v).to(BF16)).numpy()
@@ -130,7 +130,7 @@ def _role(name: str) -> str:
 
 
 def kind(path: str) -> str:
-    """The kind of an estimate, as accuracy.csv names it."""
+    """Return the kind of an estimate, as named in accuracy.csv."""
     first, last = path.split(".")[0], path.split(".")[-1]
     if last in ("relative_norm", "std", "max"):
         return f"{last.replace('_', ' ')} of {first}" if first in ("roles", "layers") else last.replace("_", " ")
@@ -140,35 +140,35 @@ def kind(path: str) -> str:
 
 
 class Estimate(NamedTuple):
-    """What a report says of one sample: an estimate, with its interval or without."""
+    """An estimate from one sample, with or without an interval."""
 
     value: float | None
     interval: Interval | None
 
     def holds(self, exact: float, close: float) -> bool | None:
-        """Whether the interval holds ``exact``, or a value so ``close`` to it; None where there is no interval."""
+        """Return whether the interval contains ``exact`` within a tolerance of ``close``; None without an interval."""
         found = self.interval
         return None if found is None else found.low - close <= exact <= found.high + close
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A structure and its estimates: exact, estimates: by path in the report; of each seed."""
+    """A structure and its estimates. exact: true values by path in the report; estimates: by path, of each seed."""
 
     exact: dict[str, float]
     estimates: dict[str, list[Estimate]]
 
     def held(self) -> dict[str, list[bool | None]]:
-        """For each path whether the interval of each seed holds the truth; None where there is no interval."""
-        # A percentile is the middle of a bin, which is 0.8% wide.
+        """Return for each path whether the interval of each seed contains the truth; None without an interval."""
+        # A percentile is the midpoint of a bin that is 0.8% wide.
         close = {path: 0.005 * abs(value) if kind(path) == "percentiles" else 1e-12 for path, value in self.exact.items()}
         return {path: [each.holds(self.exact[path], close[path]) for each in found] for path, found in self.estimates.items()}
 
 
 def simulated(structure: str, seeds: int) -> Simulation:
-    """Sample an update of ``structure``: the plan, the counts and the estimates are the product's, the values are in memory.
+    """Sample an update of ``structure`` in memory, with the plan, counts and estimates of the product.
 
-    The cells that a sample is drawn from are the same for every seed, so each is counted once.
+    The cells from which a sample is drawn are the same for every seed, so each is counted once.
     """
     rng, before = np.random.default_rng(1), base()
     after = {name: values + STRUCTURES[structure](name, values.shape, rng) for name, values in before.items()}
@@ -203,7 +203,7 @@ def _groups(tensors: Mapping[str, Array]) -> Iterator[Group]:
 
 
 def _estimates(collector: Collector, plan: Plan) -> Iterator[tuple[str, Estimate]]:
-    """The fields of the report that the product computes, by path."""
+    """Yield the fields of the report that the product computes, by path."""
     tables = collector.tables(weighed=True)
     found, pairs, weights = collector.estimates(tables), collector.pairs(), plan.weights()
     whole = weigh_pairs(pairs, weights)

@@ -1,4 +1,4 @@
-"""Pickled checkpoints as torch writes them, and what torch reads out of them."""
+"""Writes pickled checkpoints with torch, and reads them with torch for comparison."""
 
 import io
 from collections.abc import Iterator, Mapping
@@ -18,30 +18,30 @@ DTYPES = {
     torch.uint32: "U32", torch.uint64: "U64", torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
     torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ", torch.float8_e8m0fnu: "F8_E8M0",
 }  # fmt: skip
-# Those of them that torch writes as views of untyped storages, which it cannot load from the old layout.
+# Dtypes that torch writes as views of untyped storages, which it cannot load from the legacy layout.
 UNTYPED = [torch.uint16, torch.uint32, torch.uint64, *(dtype for dtype in DTYPES if "float8" in str(dtype))]
 
 
 def saved(value: Any, *, zipped: bool = True, protocol: int = 2) -> bytes:
-    """What torch.save writes."""
+    """Return the bytes that torch.save writes."""
     buffer = io.BytesIO()
     torch.save(value, buffer, pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
     return buffer.getvalue()
 
 
 def loaded(data: bytes, *, weights_only: bool = True) -> Any:
-    """What torch.load reads."""
+    """Return the object that torch.load reads."""
     return torch.load(io.BytesIO(data), weights_only=weights_only)
 
 
 def as_tensor(found: HeaderTensor) -> Tensor:
-    """A header's tensor as a checkpoint has it."""
+    """Convert a header's tensor to a checkpoint's."""
     nbytes = int(np.prod(found.shape, dtype=object)) * DTYPE_BITS[found.dtype] // 8
     return Tensor(found.name, found.dtype, found.shape, 0, found.start, nbytes, "other", None, False, strides=found.strides)
 
 
 def contents(file: RangeFile, header: Header) -> Iterator[tuple[str, tuple[str, tuple[int, ...], bytes]]]:
-    """Name, dtype, shape and the bytes of all elements in row-major order."""
+    """Yield each tensor's name, dtype, shape, and the bytes of its elements in row-major order."""
     for found in header.tensors:
         tensor = as_tensor(found)
         buffer = np.empty(tensor.nbytes, np.uint8)
@@ -50,7 +50,7 @@ def contents(file: RangeFile, header: Header) -> Iterator[tuple[str, tuple[str, 
 
 
 def expected(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
-    """The same of torch's tensors."""
+    """Return the same properties of torch's tensors by name."""
     found = {}
     for name, tensor in tensors.items():
         flat = torch.empty(tensor.numel(), dtype=tensor.dtype).copy_(tensor.detach().reshape(-1))

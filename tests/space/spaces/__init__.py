@@ -1,10 +1,10 @@
-"""A stand-in for the package `spaces` of ZeroGPU, which needs its servers: the same decorator, process and errors, and no GPU.
+"""Replaces the package `spaces` of ZeroGPU, which needs its servers: the same decorator, process and errors, without a GPU.
 
-As that package does (0.51), in this order: the duration is computed, the scheduler grants or refuses, a process is forked, arguments and
-items cross by pickle, and every failure is raised as gr.Error with ZeroGPU's titles and sentences. What the scheduler would answer stands
-in the environment: SPACES_QUOTA_LEFT (seconds), SPACES_LONGEST (seconds), SPACES_NO_GPU, SPACES_PREEMPT (items after which the process is
-killed). The process is also killed when the time granted is over, with the same error: that package knows no other. SPACES_LOG names a file
-with one line for each GPU that was lent.
+In the order of that package (0.51), the duration is computed, the scheduler grants or refuses, a process is forked, arguments and items
+are pickled, and every failure is raised as gr.Error with ZeroGPU's titles and sentences. The scheduler's answer is set in the environment:
+SPACES_QUOTA_LEFT (seconds), SPACES_LONGEST (seconds), SPACES_NO_GPU, SPACES_PREEMPT (items after which the process is killed). The process
+is also killed when the granted time is over, with the same error, since that package has no other. SPACES_LOG names a file with one line
+for each GPU granted.
 """
 
 import inspect
@@ -23,20 +23,20 @@ from typing import Any
 if "torch" in sys.modules:
     raise RuntimeError("Import spaces before torch.")
 
-_FACTOR = 1.5  # of the default size, on RTX PRO 6000
+_FACTOR = 1.5  # seconds of quota per second of the default size, on RTX PRO 6000
 _DEFAULT_SECONDS = 60
 _zero = os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
 
 
 def GPU(task: Any = None, *, duration: Any = None, size: str | None = None) -> Any:  # noqa: N802 - as there
-    """The decorator: without effect outside ZeroGPU."""
+    """Decorate a task that needs a GPU; no effect outside ZeroGPU."""
     if not callable(task):
         return partial(GPU, duration=duration if task is None else task, size=size)
     return _lending(task, duration) if _zero else task
 
 
 def gradio_auto_wrap(task: Any) -> Any:
-    """What Gradio calls for every event on a Space: without effect unless SPACES_GRADIO_AUTO_WRAP is set."""
+    """Wrap the function of an event, as called by Gradio on a Space; no effect unless SPACES_GRADIO_AUTO_WRAP is set."""
     return task
 
 
@@ -74,7 +74,7 @@ def _schedule(seconds: int) -> None:
 
 
 class _Worker:
-    """A forked process that runs the task once. Everything crosses as pickled bytes."""
+    """A forked process that runs the task once and communicates in pickled bytes."""
 
     def __init__(self, task: Callable[..., Any]) -> None:
         self._task = task
@@ -116,7 +116,7 @@ def _serve(task: Callable[..., Any], ours: Any, theirs: Any) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             theirs.send_bytes(pickle.dumps(("item", item)))
         theirs.send_bytes(pickle.dumps(("end", None)))
-    except Exception as error:  # only the name of the class crosses
+    except Exception as error:  # only the name of the class is sent
         theirs.send_bytes(pickle.dumps(("error", type(error).__name__)))
 
 

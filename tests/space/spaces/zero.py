@@ -1,10 +1,10 @@
-"""What the app announces to ZeroGPU before it is served; the package itself does so where Gradio launches its own server."""
+"""Receives the app's announcement that it starts, which the real package makes when Gradio launches its own server."""
 
 import os
 from pathlib import Path
 
 
 def startup() -> None:
-    """Recorded in the file that SPACES_LOG names, if it does."""
+    """Record the start in the file of SPACES_LOG, if it is set."""
     if "SPACES_LOG" in os.environ:
         Path(os.environ["SPACES_LOG"]).touch()

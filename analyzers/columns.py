@@ -19,8 +19,8 @@ class Column:
 
     key: its name in files, and the field of a row that it holds, unless ``value`` names another (``interval.low``: a field of a field) or
     computes it. title: its heading for people; a column without a title is only in files. text: formats a number for people; a column
-    without it holds text. cell: what people read of a row if the value alone does not say. only: where it is shown, by default on the page
-    and in a terminal. width: in pixels, in a sortable table of the page; by default that of the title. longest: characters of a cell there.
+    without it holds text. cell: what people read of a row if the value alone does not say. only: for whom it is; others, files included,
+    lack it. width: in pixels, in a sortable table of the page; by default that of the title. longest: characters of a cell there.
     """
 
     key: str
@@ -28,7 +28,7 @@ class Column:
     text: Callable[[Any], str] | None = None
     value: str | Callable[[Any], Any] = ""
     cell: Callable[[Any], str] | None = None
-    only: Literal["", "page", "terminal"] = ""
+    only: Literal["", "people", "page", "terminal"] = ""
     width: int = 0
     longest: int = 160
 
@@ -82,7 +82,8 @@ class Table:
     """A table of a report.
 
     key: its name as a file. rows: of a report; objects or dicts. columns: in the order in which people read them; a function if they
-    depend on the report. files: the columns of files, by default all in the same order; one that is not declared is the field of its name.
+    depend on the report. files: the first columns of files, if those have an order of their own; one that is not declared is the field of
+    its name. Every other column follows, unless it is only for people.
     Without columns and files, files have every item of the rows, which are dicts. title: its name on the page and in a terminal.
     """
 
@@ -98,18 +99,18 @@ class Table:
 
     def shown(self, report: Any, where: Literal["page", "terminal"]) -> list[Column]:
         """The columns that people see."""
-        return [column for column in self.columns_of(report) if column.title and column.only in ("", where)]
+        return [column for column in self.columns_of(report) if column.title and column.only in ("", "people", where)]
 
     @extras_explained()
     def frame(self, report: Any) -> "pandas.DataFrame":
         """The table for programs: every value, even if there are no rows every column."""
         import pandas
 
-        declared = {column.key: column for column in self.columns_of(report)}
-        held = [declared.get(name) or Column(name) for name in self.files or declared]
+        declared = {column.key: column for column in self.columns_of(report) if not column.only}
+        held = {name: Column(name) for name in self.files} | declared
         rows = self.rows(report)
-        lines = [{column.key: _plain(column.value_of(row)) for column in held} for row in rows] if held else list(rows)
-        return pandas.DataFrame(lines, columns=[column.key for column in held] or None)
+        lines = [{column.key: _plain(column.value_of(row)) for column in held.values()} for row in rows] if held else list(rows)
+        return pandas.DataFrame(lines, columns=list(held) or None)
 
     def lines(self, report: Any, rows: Iterable[Any] | None = None) -> list[str]:
         """The table for a terminal; nothing if it has no rows. rows: those shown, by default all."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
+from analyzers.dtype_detection.sentences import fp16_answer
 from analyzers.formatting import day
 from components.library import Library, ModelRow, Query, Result, ResultRow
 from components.library_page.label_details import PIECES, contributor, evidence, state
@@ -12,13 +13,6 @@ from components.text import numbers
 from components.text.plain_text import html
 
 MODELS, LABELS, RESULTS = "models", "labels", "results"
-RISKS = {
-    "fits": "weights fit",
-    "caution": "with losses",
-    "overflow": "weights overflow",
-    "broken": "weights not finite",
-    "unknown": "unknown",
-}
 _THROUGH = {"": numbers.NOTHING, "native": "nothing narrower", "undecided": "undecided"}
 
 
@@ -147,7 +141,7 @@ def through(text: str) -> str:
 
 def fp16(row: ModelRow | Result) -> str:
     """Whether the weights fit fp16, and of how many that is said, if not of all."""
-    return RISKS.get(row.fp16_risk, numbers.NOTHING) + (f", {row.reach}" if row.reach and row.fp16_risk in RISKS else "")
+    return ", ".join(filter(None, (fp16_answer(row.fp16_risk, True), row.reach))) if row.fp16_risk else numbers.NOTHING
 
 
 def passed(row: ModelRow | Result) -> str:

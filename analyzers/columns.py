@@ -19,9 +19,9 @@ class Column:
 
     key: name in files, and the row's field with the value, unless ``value`` names another (``interval.low``: a field of a field) or
     computes it. title: heading for people; a column without one is only in files. text: formats a number for people; a column without it
-    holds text. cell: writes what people read of a row, if the value alone does not suffice. only: restricts the column to page or terminal;
-    by default it is in both. width: pixels in a sortable table of the page, by default those of the title. longest: characters of a cell
-    there.
+    holds text. cell: writes what people read of a row, if the value alone does not suffice. only: restricts the column to the page, the
+    terminal, or both ("people"), so that files lack it. width: pixels in a sortable table of the page, by default those of the title. longest: characters of
+    a cell there.
     """
 
     key: str
@@ -29,7 +29,7 @@ class Column:
     text: Callable[[Any], str] | None = None
     value: str | Callable[[Any], Any] = ""
     cell: Callable[[Any], str] | None = None
-    only: Literal["", "page", "terminal"] = ""
+    only: Literal["", "people", "page", "terminal"] = ""
     width: int = 0
     longest: int = 160
 
@@ -83,8 +83,9 @@ class Table:
     """A table of a report.
 
     key: file name. rows: returns the rows of a report, objects or dicts. columns: in reading order; a function if they depend on the
-    report. files: keys of the columns in files, by default of all columns; a key without a declared column is the field of that name.
-    Without columns and files, files have every item of the rows, which are dicts. title: heading on the page and in a terminal.
+    report. files: keys of the first columns in files, if these have an order of their own; a key without a declared column is the field of
+    that name. Every other column follows, unless it is only for people. Without columns and files, files have every item of the rows, which
+    are dicts. title: heading on the page and in a terminal.
     """
 
     key: str
@@ -99,18 +100,18 @@ class Table:
 
     def shown(self, report: Any, where: Literal["page", "terminal"]) -> list[Column]:
         """Return the columns that people see on the page or in a terminal."""
-        return [column for column in self.columns_of(report) if column.title and column.only in ("", where)]
+        return [column for column in self.columns_of(report) if column.title and column.only in ("", "people", where)]
 
     @extras_explained()
     def frame(self, report: Any) -> "pandas.DataFrame":
         """Return the table for programs, with every value; an empty table still has every column."""
         import pandas
 
-        declared = {column.key: column for column in self.columns_of(report)}
-        held = [declared.get(name) or Column(name) for name in self.files or declared]
+        declared = {column.key: column for column in self.columns_of(report) if not column.only}
+        held = {name: Column(name) for name in self.files} | declared
         rows = self.rows(report)
-        lines = [{column.key: _plain(column.value_of(row)) for column in held} for row in rows] if held else list(rows)
-        return pandas.DataFrame(lines, columns=[column.key for column in held] or None)
+        lines = [{column.key: _plain(column.value_of(row)) for column in held.values()} for row in rows] if held else list(rows)
+        return pandas.DataFrame(lines, columns=list(held) or None)
 
     def lines(self, report: Any, rows: Iterable[Any] | None = None) -> list[str]:
         """Draw the table for a terminal; empty if there are no rows. rows: the rows to show, by default all."""

@@ -6,8 +6,8 @@ from typing import Any
 from analyzers.base import Report
 from analyzers.columns import Column, Table, formatted
 from analyzers.coverage import CLASSES, Class, Counted, Coverage, LeftOut, NotRead
-from analyzers.formatting import NOTHING, count, plural, share, size
-from analyzers.terminal import columns, not_read
+from analyzers.formatting import count, plural, share, size
+from analyzers.terminal import not_read
 
 NAMES: dict[Class, str] = {
     "compared": "compared",
@@ -68,16 +68,27 @@ COVERAGE = (
 )
 
 
-def class_rows(coverage: Coverage) -> list[tuple[str, str, str, str, str]]:
-    """Return each class with its tensors, parameters, share of all parameters, and bytes; then a row of totals if there are several."""
-    counts = [(NAMES[name], coverage.classes[name]) for name in NAMES if name in coverage.classes]
-    rows = [(name, counted.tensors, counted.parameters, counted.bytes) for name, counted in counts]
+def _classes(coverage: Coverage) -> Iterator[dict[str, Any]]:
+    """Yield each class with its share of all parameters; then the totals, if there are several."""
+    rows = {title: vars(coverage.classes[name]) for name, title in NAMES.items() if name in coverage.classes}
     if len(rows) > 1:
-        rows.append(("all", *(sum(getattr(counted, field) for _, counted in counts) for field in Counted.model_fields)))
-    return [
-        (name, count(tensors), count(parameters), share(parameters / coverage.parameters) if coverage.parameters else NOTHING, size(nbytes))
-        for name, tensors, parameters, nbytes in rows
-    ]
+        rows["all"] = {field: sum(row[field] for row in rows.values()) for field in Counted.model_fields}
+    for title, row in rows.items():
+        yield {**row, "class": title, "share": row["parameters"] / coverage.parameters if coverage.parameters else None}
+
+
+# Its rows come from the coverage of one checkpoint in place of a report.
+CLASS_COUNTS = Table(
+    "",
+    _classes,
+    lambda coverage: (
+        Column("class", "Class", only="page"),
+        Column("class", f"Coverage of {coverage.ref}", only="terminal"),
+        *formatted(count, tensors="Tensors", parameters="Parameters"),
+        Column("share", "Share", share),
+        Column("bytes", "Bytes", size),
+    ),
+)
 
 
 def covered_text(coverage: Coverage, verb: str) -> str:
@@ -107,6 +118,5 @@ def coverage_lines(report: Report) -> list[str]:
 
 
 def _lines(coverage: Coverage, files: bool) -> Iterator[str]:
-    rows: list[tuple[str, ...]] = [(f"Coverage of {coverage.ref}", "Tensors", "Parameters", "Share", "Bytes")]
-    yield from columns([*rows, *class_rows(coverage)], right=(1, 2, 3, 4))
+    yield from CLASS_COUNTS.lines(coverage)
     yield from left_out_text(coverage, files)

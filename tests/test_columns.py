@@ -1,17 +1,19 @@
 """A column is declared once: what is added to a table of an analyzer is everywhere where the table is."""
 
 import csv
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from analyzers import ANALYZERS
 from analyzers.columns import Column, Table
-from analyzers.formatting import size
+from analyzers.formatting import count, size
 from analyzers.records import Interval
 from analyzers.tables import write_csv
 from components.results.layout import Piece
-from components.results.tables import Sortable
+from components.results.tables import Sortable, listed
 from tests.components.html_text import rows_of, text_of
 from tests.toy import ENTRY, ToyReport, ToyRequest, analyze, columns
 from tests.toy.result import RESULT
@@ -40,6 +42,25 @@ def test_a_column_declared_in_one_place_is_on_the_page_in_a_terminal_in_files_an
     with (tmp_path / "summary.csv").open(newline="") as file:
         assert list(csv.DictReader(file)) == [{"model": report.checkpoint.ref, "tensors": "38", "bytes": str(report.checkpoint.bytes)}]
     assert report.tables()["summary"].to_dict("records")[0]["bytes"] == report.checkpoint.bytes
+
+
+def test_files_in_an_order_of_their_own_have_what_is_added(report: ToyReport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ordered = replace(columns.COUNT, files=("tensors", "model"))
+    monkeypatch.setattr(columns, "COLUMNS", [*columns.COLUMNS, Column("half", "Half", count, lambda row: row.tensors // 2)])
+    monkeypatch.setattr(columns, "TABLES", (ordered,))
+    write_csv([report], tmp_path)
+    assert "Half" in report.to_html() and (tmp_path / "summary.csv").read_text().startswith("tensors,model,half\n38,")
+    assert "Half" in listed(ordered, report) and "Half" in ordered.lines(report)[0]
+    monkeypatch.setattr(columns, "COLUMNS", [*columns.COLUMNS, Column("note", "Note", value="tensors", only="people")])
+    assert "Note" in listed(ordered, report) and "Note" in ordered.lines(report)[0] and "note" not in ordered.frame(report)
+
+
+def test_files_of_every_analyzer_have_every_column_that_is_not_only_for_people() -> None:
+    for analyzer in ANALYZERS.values():
+        for table in import_module(f"{analyzer.package}.columns").TABLES:
+            if not callable(table.columns):
+                held = set(replace(table, rows=lambda report: []).frame(None))
+                assert {column.key for column in table.columns if column.only} == {column.key for column in table.columns} - held, table.key
 
 
 def test_a_column_says_what_is_unknown_and_where_it_is_shown() -> None:

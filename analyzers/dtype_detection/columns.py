@@ -21,11 +21,15 @@ from analyzers.dtype_detection.report import (
     TensorRow,
     Untouched,
 )
-from analyzers.dtype_detection.sentences import fp16_answer
+from analyzers.dtype_detection.sentences import fp16_answer, training_answer
 from analyzers.formatting import NOTHING, count, magnitude, plural, powers, share
 from analyzers.records import Interval
 
-_EXTREMES = [name for name in Extremes.model_fields if name != "exact"]
+EXTREMES = tuple(
+    Column(name, "" if name == "abs_min_nonzero" else name.replace("_", " "), magnitude, f"extremes.{name}")
+    for name in Extremes.model_fields
+    if name != "exact"
+)
 # One row for each model: the terminal joins the rows of several reports.
 MODELS = Table(
     "summary",
@@ -42,7 +46,7 @@ MODELS = Table(
             cell=lambda report: " ".join(report.lineage.passed_through) or report.lineage.verdict,
         ),
         Column("lineage", value="lineage.verdict"),
-        Column("trained_in", "Trained in", value="training.verdict"),
+        Column("trained_in", "Trained in", value="training.verdict", cell=training_answer),
         Column("basis", "Basis", value="training.basis"),
         Column(
             "fp16",
@@ -50,7 +54,7 @@ MODELS = Table(
             value="fp16_risk.level",
             cell=lambda report: fp16_answer(report.fp16_risk.level, report.whole and report.extremes.exact),
         ),
-        *(Column(name, "" if name == "abs_min_nonzero" else name.replace("_", " "), magnitude, f"extremes.{name}") for name in _EXTREMES),
+        *EXTREMES,
         Column("mode"),
         Column("coverage", "Coverage", value="covered_share", cell=lambda report: report.short_reach() or "all"),
     ),

@@ -97,7 +97,16 @@ def fp16_answer(level: str, whole: bool) -> str:
         "caution": f"weights {fits}, with losses",
         "overflow": "weights overflow",
         "broken": "weights not finite",
-    }.get(level, "unknown")
+    }.get(level, "cannot tell")
+
+
+def training_answer(report: "DtypeReport") -> str:
+    """Say in two or three words in which precision it was trained, by the report alone."""
+    if report.training.basis == "label":
+        return report.training.verdict
+    if report.outdated and report.training.verdict != "undecided":
+        return "run it again"
+    return f"{report.training.verdict}, likely" if claimed(report) else "cannot tell"
 
 
 def _ancestor(report: "DtypeReport") -> str:

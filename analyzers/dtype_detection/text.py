@@ -8,7 +8,7 @@ from analyzers.dtype_detection.advice import WEIGHT_ONLY, ignored, readings, sug
 from analyzers.dtype_detection.columns import EVIDENCE, MODELS, QUANTIZATION_ROLES, TENSORS
 from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.report import DtypeReport
-from analyzers.dtype_detection.sentences import claimed, fp16_answer
+from analyzers.dtype_detection.sentences import claimed, fp16_answer, training_answer
 from analyzers.dtype_detection.trainability import step_name
 from analyzers.formatting import magnitude, plural, share, size
 from analyzers.terminal import columns
@@ -29,7 +29,7 @@ def one(report: DtypeReport) -> list[str]:
         ("Passed through", path if lineage.passed_through and lineage.verdict != "mixed" else lineage.verdict, proof, lineage.statement),
         (
             "Trained in",
-            training.verdict if training.basis == "label" or claimed(report) else "undecided",
+            training_answer(report),
             "label" if training.basis == "label" else "inference",
             "inferred by an older version of the analysis: run it again"
             if report.outdated and training.basis != "label"

@@ -99,7 +99,11 @@ LAYERS = Table(
     lambda report: (
         _LAYER,
         *_COLUMNS,
-        *(Column(name, title, share, f"{name}.conflict_rate") for name, title in _BLOCKS.items() if getattr(report.model, name)),
+        *(
+            Column(name, title, share, f"{name}.conflict_rate", only="terminal")
+            for name, title in _BLOCKS.items()
+            if getattr(report.model, name)
+        ),
     ),
     files=("ffn", "layer", *_UNITS, *_RATES, *_WHOLE),
 )
@@ -142,7 +146,8 @@ DIFFERENCES = Table(
     _differences,
     (
         _LAYER,
-        *formatted(share, topk="Top-k", original="Original"),
+        Column("topk", "Top-k", share, only="people"),
+        Column("original", "Original", share, only="people"),
         Column("conflict_rate", "Difference", points),
         replace(_INTERVAL, cell=_points_between),
         Column("magnitude_similarity", "Similarity", _signed),
@@ -195,7 +200,8 @@ SAMPLES = Table(
         *formatted(magnitude, cosine_to_rest="Cosine to the rest", leave_one_out_cosine="Mean without it"),
         Column("neurons_led", "Largest in units", share),
         *formatted(magnitude, loss="Loss", norm="Norm"),
-        *formatted(count, tokens="Tokens", answer_tokens="Answer tokens"),
+        Column("tokens", "Tokens", count),
+        Column("answer_tokens", "Answer tokens", count, only="people"),
         Column("truncated", "Truncated", cell=lambda row: "yes" if row["truncated"] else "no"),
         Column("row", "Row", str),
         Column("start", "Text", only="terminal", cell=lambda row: " ".join(_cut(row["excerpt"], 60).split())),
@@ -352,7 +358,7 @@ TABLES = (
     Table(
         "blocks",
         lambda report: (row for row in _blocks(report) if row["block"] != "all"),
-        BLOCKS.columns,
+        [column for column in _COLUMNS if column.key not in (*_UNITS, *_WHOLE)],
         files=("ffn", "layer", "block", *_RATES),
     ),
     SAMPLES,

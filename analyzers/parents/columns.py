@@ -98,10 +98,6 @@ LAYER_MAP = Table(
 )
 
 
-def _sources(row: Conversion) -> str:
-    return ", ".join(row.sources)
-
-
 # Damaged tensors first, because they need attention.
 CONVERSION = Table(
     "conversion",

@@ -46,7 +46,7 @@ BY_ROLE = Table(
     (
         Column("role", "Role"),
         Column("sparsity", "Sparsity", share),
-        Column("interval", "95% interval", between),
+        Column("interval", "95% interval", between, only="people"),
         _PROBE,
         _NORM,
         *_FACTS,
@@ -174,8 +174,8 @@ ULPS = Table(
     (
         Column("low", "bf16 ULPs apart", count, cell=_apart),
         Column("count", "Values read", count),
-        Column("part", "Share", share),
-        Column("bar", "Compared with the most frequent"),
+        Column("part", "Share", share, only="people"),
+        Column("bar", "Compared with the most frequent", only="people"),
     ),
     files=UlpBin.model_fields,
 )
@@ -192,7 +192,7 @@ ENERGY = Table(
     (
         Column("top", "Updates of all values compared", cell=lambda row: f"Largest {share(row['top'])}"),
         Column("energy", "Share of squared update norm", share),
-        Column("interval", "95% interval", between),
+        Column("interval", "95% interval", between, only="people"),
     ),
     files=Energy.model_fields,
 )
@@ -220,7 +220,7 @@ UNMATCHED = Table(
         shape_column("tuned_shape", "Tuned shape"),
         Column("dtype", "Dtype"),
         Column("rows", "Rows compared", count),
-        Column("note", "Note"),
+        Column("note", "Note", only="people"),
     ),
     files=("kind", "name", "tuned_name", "shape", "tuned_shape", "dtype", "rows"),
 )
@@ -238,14 +238,20 @@ TRAJECTORY = Table(
     "trajectory",
     _trajectory,
     (
-        Column("checkpoint", "Checkpoint"),
+        Column("checkpoint", "Checkpoint", only="people"),
         Column("sparsity", "Sparsity, from the base", share),
         Column("step_sparsity", "From the one before", share, "step.sparsity"),
         Column("probe_sparsity", "By the probe", share, "probe.sparsity"),
-        Column("lost", "Lost to rounding", share, lambda row: row["swallowed"].share if row["swallowed"].meaningful else None),
+        Column(
+            "lost",
+            "Lost to rounding",
+            share,
+            lambda row: row["swallowed"].share if row["swallowed"].meaningful else None,
+            only="people",
+        ),
         _NORM,
-        Column("jaccard", "Jaccard with last", magnitude, "overlap.jaccard"),
-        Column("independent", "By chance", magnitude, "overlap.independent"),
+        Column("jaccard", "Jaccard with last", magnitude, "overlap.jaccard", only="people"),
+        Column("independent", "By chance", magnitude, "overlap.independent", only="people"),
         Column("low", value="interval.low"),
         Column("high", value="interval.high"),
         Column("swallowed", value="swallowed.count"),

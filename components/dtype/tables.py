@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analyzers.columns import Column
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import ignored, untouched
-from analyzers.dtype_detection.columns import EVIDENCE, QUANTIZATION_ROLES
+from analyzers.dtype_detection.columns import EVIDENCE, EXTREMES, QUANTIZATION_ROLES
 from analyzers.records import Interval
 from analyzers.tensor_words import format_name
 from components.dtype.comparison_plots import FIGURES
 from components.dtype.form import permalink
-from components.dtype.text import answers
+from components.dtype.text import lineage_answer, risk, stored_answer, training_answer
 from components.forms.form import as_read
 from components.results import self_contained_page
 from components.results.tables import listed
@@ -94,9 +95,15 @@ def _notes(report: DtypeReport) -> str:
 
 _OTHERS = {"zero": "zero", "fp16_underflow": "nonzero, but zero in fp16", "fp16_subnormal": "subnormal in fp16"}
 _PREFIX = "representable."
-_HEAD = ("", "Model", "Stored", "Passed through", "Trained in", "In fp16", "abs min", "abs max", "norm min", "norm max", "Parameters")
-# Index of the first numeric column.
-_NUMERIC = 6
+# Of the comparison, after the number and the name of the model.
+_COMPARED = (
+    Column("stored", "Stored", cell=stored_answer),
+    Column("passed_through", "Passed through", cell=lambda report: lineage_answer(report)[0]),
+    Column("trained_in", "Trained in", cell=training_answer),
+    Column("fp16", "In fp16", cell=lambda report: risk(report)[0]),
+    *(column for column in EXTREMES if column.title),
+    Column("parameters", "Parameters", numbers.parameters, "checkpoint.parameters"),
+)
 
 
 def representable(report: DtypeReport) -> str:
@@ -142,11 +149,14 @@ def comparison(asked: Sequence[str], outcomes: Sequence[Outcome], rest: str = "w
     for index, model in enumerate(asked):
         outcome = outcomes[index] if index < len(outcomes) else None
         if outcome is not None and outcome.report is not None:
-            rows.append(_compared(outcome.report, f"#report-{index + 1}" if anchors else permalink(as_read(outcome.report))))
+            report = outcome.report
+            address = f"#report-{index + 1}" if anchors else permalink(as_read(report))
+            cells = [column.text_of(report) for column in _COMPARED]
+            rows.append({"name": report.checkpoint.ref, "address": address, "cells": cells, "reach": report.short_reach()})
         else:
             rows.append({"name": model, "cells": (), "error": outcome.error if outcome else "", "rest": rest})
     sampled = any(not report.extremes.exact for report in reports_of(outcomes))
-    return render("dtype/templates/comparison.html", titles=_HEAD, numeric=_NUMERIC, rows=rows, sampled=sampled)
+    return render("dtype/templates/comparison.html", columns=_COMPARED, rows=rows, sampled=sampled)
 
 
 def overview(reports: Sequence[DtypeReport]) -> str:
@@ -164,11 +174,3 @@ def overview_of(outcomes: Sequence[Outcome]) -> str:
         for number, (_, title, said, draw) in enumerate(FIGURES if read else ())
     ]
     return f"<article>{rows}{''.join(figures)}</article>"
-
-
-def _compared(report: DtypeReport, address: str) -> dict[str, Any]:
-    """Return a row of the comparison. address: the target of the link on the model's name."""
-    extremes = report.extremes
-    magnitudes = (extremes.abs_min, extremes.abs_max, extremes.norm_min, extremes.norm_max)
-    cells = [*answers(report), *map(numbers.magnitude, magnitudes), numbers.parameters(report.checkpoint.parameters)]
-    return {"name": report.checkpoint.ref, "address": address, "cells": cells, "reach": report.short_reach()}

@@ -1,6 +1,6 @@
 """Short answers of the passport, and captions of its figures and tables; plain text."""
 
-from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection import DtypeReport, sentences
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, entropy
 from analyzers.dtype_detection.labelled_models import precision_of
 from analyzers.dtype_detection.rule_of_thumb import rule
@@ -18,6 +18,7 @@ _RISKS = {
     "caution": ("undecided", "activations not tested"),
     "overflow": ("warning", "fact"),
     "broken": ("warning", "fact"),
+    "unknown": ("undecided", "not decided"),
 }
 DISPUTED = "Labels disagree"
 _PROVEN_NOTHING = {"native": ("Nothing narrower", "fact"), "undecided": ("Undecided", "undecided")}
@@ -36,18 +37,11 @@ def summary(report: DtypeReport) -> str:
 def risk(report: DtypeReport) -> tuple[str, str, str]:
     """Return the answer whether the weights fit fp16, the style of its tag, and the tag's text."""
     level = report.fp16_risk.level
-    if level not in _RISKS:
-        return "Cannot tell", "undecided", "not decided"
     return fp16_answer(level, report.whole and report.extremes.exact).capitalize(), *_RISKS[level]
 
 
 def _unverified(found: Consensus) -> bool:
     return all(row.label.provenance == "local" for row in found.labels)
-
-
-def answers(report: DtypeReport) -> tuple[str, str, str, str]:
-    """Return the answers of the four tiles: stored as, passed through, trained in, safe in fp16."""
-    return stored_answer(report), lineage_answer(report)[0], training_answer(report), risk(report)[0]
 
 
 def stored_answer(report: DtypeReport) -> str:
@@ -83,12 +77,12 @@ def trained_answer(report: DtypeReport, found: Consensus | None) -> tuple[str, s
 
 def inferred(report: DtypeReport) -> tuple[str, str, str]:
     """Return the answer from the report alone, the style of its tag, and the tag's text."""
-    training = report.training
+    training, answer = report.training, sentences.training_answer(report)
     if training.basis == "label":
-        return training.verdict, "label", "label"
+        return answer, "label", "label"
     if report.outdated and training.verdict != "undecided":
-        return "Run it again", "undecided", "older version"
-    return (f"{training.verdict}, likely", "inference", "inference") if claimed(report) else ("Cannot tell", "undecided", "not decided")
+        return answer.capitalize(), "undecided", "older version"
+    return (answer, "inference", "inference") if claimed(report) else (answer.capitalize(), "undecided", "not decided")
 
 
 def outranks(label: str, guess: str) -> str:

@@ -1,6 +1,6 @@
 """Renders labels: their evidence, their contributors, and all labels of one model, so that disputes can be judged by the evidence."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from analyzers.formatting import day
@@ -55,11 +55,16 @@ def model_labels(library: Library, model: str) -> str:
     )
 
 
+# Title -> the HTML of a row.
+_COLUMNS: dict[str, Callable[[LabelRow], str]] = {
+    "Trained in": lambda row: html(row.label.precision),
+    "Evidence": lambda row: evidence(row.label),
+    "Contributor": lambda row: contributor(row.label),
+    "Added": lambda row: html(day(row.label.created)),
+    "State": state,
+    "Flags": lambda row: str(PIECES.flag(row.label, numbers.plural(row.flags, "flag") if row.flags else "")),
+}
+
+
 def _rows(rows: Sequence[LabelRow]) -> str:
-    titles = ("Trained in", "Evidence", "Contributor", "Added", "State", "Flags")
-    cells = []
-    for row in rows:
-        line = [html(row.label.precision), evidence(row.label), contributor(row.label), html(day(row.label.created)), state(row)]
-        line.append(str(PIECES.flag(row.label, numbers.plural(row.flags, "flag") if row.flags else "")))
-        cells.append(line)
-    return str(PIECES.table(titles, cells))
+    return str(PIECES.table(list(_COLUMNS), [[cell(row) for cell in _COLUMNS.values()] for row in rows]))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
+from analyzers.dtype_detection.sentences import fp16_answer
 from analyzers.formatting import day
 from components.library import Library, ModelRow, Query, Result, ResultRow
 from components.library_page.label_details import PIECES, contributor, evidence, state
@@ -12,13 +13,6 @@ from components.text import numbers
 from components.text.plain_text import html
 
 MODELS, LABELS, RESULTS = "models", "labels", "results"
-RISKS = {
-    "fits": "weights fit",
-    "caution": "with losses",
-    "overflow": "weights overflow",
-    "broken": "weights not finite",
-    "unknown": "unknown",
-}
 _THROUGH = {"": numbers.NOTHING, "native": "nothing narrower", "undecided": "undecided"}
 
 
@@ -26,36 +20,31 @@ _THROUGH = {"": numbers.NOTHING, "native": "nothing narrower", "undecided": "und
 Order = tuple[str, bool]
 
 
+class Column(NamedTuple):
+    """A column of a list. cell: the HTML of a row; order: None if it does not sort."""
+
+    title: str
+    cell: Callable[[Any], str]
+    order: Order | None = None
+
+
 class Kind(NamedTuple):
-    """A list of the library. columns: title -> order, or None; more: orders without a column; first: the title of the initial order.
+    """A list of the library. first: the title of the initial order; more: orders without a column, by title; read: reads one page."""
 
-    read: reads one page; cells: renders the cells of a row.
-    """
-
-    columns: dict[str, Order | None]
+    columns: Sequence[Column]
     first: str
     more: dict[str, Order]
     read: Callable[[Library, Query], Any]
-    cells: Callable[[Any], Sequence[str]]
 
     @property
     def orders(self) -> dict[str, Order]:
         """Orders by title, the initial one first."""
-        known = {title: order for title, order in self.columns.items() if order is not None} | self.more
+        known = {column.title: column.order for column in self.columns if column.order is not None} | self.more
         return {self.first: known[self.first]} | known
 
 
-def _model(row: ModelRow) -> Sequence[str]:
-    return (
-        _named(row.model),
-        str(PIECES.trained_in(row, numbers.plural(row.contributors, "label"), numbers.NOTHING)),
-        str(PIECES.result_link(addresses.stored(row.result), row.storage)) if row.result else numbers.NOTHING,
-        html(passed(row)),
-        html(fp16(row)),
-        numbers.count(row.labels),
-        _results_of(row.model, row.results),
-        html(day(row.updated)) if row.updated else numbers.NOTHING,
-    )
+def _trained_in(row: ModelRow) -> str:
+    return str(PIECES.trained_in(row, numbers.plural(row.contributors, "label"), numbers.NOTHING))
 
 
 def _results_of(model: str, results: int) -> str:
@@ -67,57 +56,81 @@ def _results_of(model: str, results: int) -> str:
     return " ".join(links)
 
 
-def _label(row: Any) -> Sequence[str]:
-    label = row.label
-    precision = str(PIECES.label_precision(row, numbers.plural(row.flags, "flag") if row.flags else ""))
-    return _named(label.model), precision, evidence(label, short=True), contributor(label), html(day(label.created)), state(row)
+def _labelled(row: Any) -> str:
+    return str(PIECES.label_precision(row, numbers.plural(row.flags, "flag") if row.flags else ""))
 
 
-def _result(row: ResultRow) -> Sequence[str]:
+def _subject(row: ResultRow) -> str:
     result = row.result
     about = f"from {result.models[-1]}" if len(result.models) > 1 else ""
     if result.analyzer == "parents":  # the first candidate is the most similar, and not always a parent
         others = len(result.models) - 2
         about = f"compared with {result.models[1]}" + (f" and {numbers.plural(others, 'other')}" if others else "")
-    return (
-        str(PIECES.subject(_named(result.models[0]), about)),
-        str(PIECES.result_link(addresses.stored(result.id), result.analyzer)),
-        html(result.storage) or numbers.NOTHING,
-        html(passed(result)) if result.analyzer == "dtype" else numbers.NOTHING,
-        html(result.trained_in if result.analysis_version >= ANALYSIS_VERSION else "") or numbers.NOTHING,
-        html(fp16(result)),
-        html(result.contributor) or numbers.NOTHING,
-        html(day(result.created)),
-        state(row),
-    )
+    return str(PIECES.subject(_named(result.models[0]), about))
 
 
-# Columns that lists of models and of results have in common.
-_FACTS: dict[str, Order | None] = {"Stored as": ("storage", False), "Passed through": ("passed_through", False)}
+def _text(text: str) -> str:
+    return html(text) or numbers.NOTHING
+
+
+def _stored_as(row: ModelRow) -> str:
+    return str(PIECES.result_link(addresses.stored(row.result), row.storage)) if row.result else numbers.NOTHING
+
+
+def _passed_through(row: ResultRow) -> str:
+    return html(passed(row.result)) if row.result.analyzer == "dtype" else numbers.NOTHING
+
+
+def _inferred(row: ResultRow) -> str:
+    return _text(row.result.trained_in if row.result.analysis_version >= ANALYSIS_VERSION else "")
+
+
 KINDS = {
     MODELS: Kind(
-        {"Model": ("model", False), "Trained in": ("precision", False), **_FACTS, "fp16": ("fp16_risk", False)}
-        | {"Labels": ("labels", True), "Results": ("results", True), "Updated": ("updated", True)},
+        (
+            Column("Model", lambda row: _named(row.model), ("model", False)),
+            Column("Trained in", _trained_in, ("precision", False)),
+            Column("Stored as", _stored_as, ("storage", False)),
+            Column("Passed through", lambda row: html(passed(row)), ("passed_through", False)),
+            Column("fp16", lambda row: html(fp16(row)), ("fp16_risk", False)),
+            Column("Labels", lambda row: numbers.count(row.labels), ("labels", True)),
+            Column("Results", lambda row: _results_of(row.model, row.results), ("results", True)),
+            Column("Updated", lambda row: html(day(row.updated)) if row.updated else numbers.NOTHING, ("updated", True)),
+        ),
         "Updated",
         {},
         lambda library, query: library.models(query),
-        _model,
     ),
     LABELS: Kind(
-        {"Model": ("model", False), "Trained in": ("precision", False), "Evidence": None}
-        | {"Contributor": ("contributor", False), "Added": ("created", True), "State": None},
+        (
+            Column("Model", lambda row: _named(row.label.model), ("model", False)),
+            Column("Trained in", _labelled, ("precision", False)),
+            Column("Evidence", lambda row: evidence(row.label, short=True)),
+            Column("Contributor", lambda row: contributor(row.label), ("contributor", False)),
+            Column("Added", lambda row: html(day(row.label.created)), ("created", True)),
+            Column("State", state),
+        ),
         "Added",
         {"Most flags": ("flags", True)},
         lambda library, query: library.labels(query),
-        _label,
     ),
     RESULTS: Kind(
-        {"Model": ("model", False), "Analysis": ("analyzer", False), **_FACTS, "Trained in": ("trained_in", False)}
-        | {"fp16": ("fp16_risk", False), "By": None, "Stored": ("created", True), "State": None},
+        (
+            Column("Model", _subject, ("model", False)),
+            Column(
+                "Analysis", lambda row: str(PIECES.result_link(addresses.stored(row.result.id), row.result.analyzer)), ("analyzer", False)
+            ),
+            Column("Stored as", lambda row: _text(row.result.storage), ("storage", False)),
+            Column("Passed through", _passed_through, ("passed_through", False)),
+            Column("Trained in", _inferred, ("trained_in", False)),
+            Column("fp16", lambda row: html(fp16(row.result)), ("fp16_risk", False)),
+            Column("By", lambda row: _text(row.result.contributor)),
+            Column("Stored", lambda row: html(day(row.result.created)), ("created", True)),
+            Column("State", state),
+        ),
         "Stored",
         {"Largest report": ("size", True)},
         lambda library, query: library.results(query),
-        _result,
     ),
 }
 
@@ -129,7 +142,8 @@ def listed(kind: str, page: Any, order: str = "", descending: bool = True) -> st
         return str(PIECES.nothing(kind))
     sorts = {title: ("descending" if descending else "ascending") if title == order else "none" for title in parts.orders}
     # Cells with the values "0" and NOTHING are hidden on a narrow screen.
-    return str(PIECES.table(list(parts.columns), [parts.cells(row) for row in page.rows], kind, (numbers.NOTHING, "0"), sorts))
+    cells = [[column.cell(row) for column in parts.columns] for row in page.rows]
+    return str(PIECES.table([column.title for column in parts.columns], cells, kind, (numbers.NOTHING, "0"), sorts))
 
 
 def extent(page: Any, per_page: int) -> str:
@@ -147,7 +161,7 @@ def through(text: str) -> str:
 
 def fp16(row: ModelRow | Result) -> str:
     """Return whether the weights fit fp16, and how many weights the answer covers if not all."""
-    return RISKS.get(row.fp16_risk, numbers.NOTHING) + (f", {row.reach}" if row.reach and row.fp16_risk in RISKS else "")
+    return ", ".join(filter(None, (fp16_answer(row.fp16_risk, True), row.reach))) if row.fp16_risk else numbers.NOTHING
 
 
 def passed(row: ModelRow | Result) -> str:

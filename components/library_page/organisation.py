@@ -8,10 +8,12 @@ from analyzers.formatting import day, size
 from analyzers.untrusted_json import parse_json
 from components.appearance.navigation import navigation
 from components.library import Library, ModelRow, Query
+from components.library_page.label_details import PIECES
 from components.library_page.list_tables import fp16, passed
 from components.results.self_contained_page import Page
 from components.site import addresses, link_previews
 from components.text import numbers
+from components.text.plain_text import html
 from components.text.render import macros
 
 _PARTS = macros("library_page/templates/organisation.html")
@@ -35,23 +37,49 @@ class Row(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of the table. key: sort key of a row; descending: whether a first click on the title sorts in descending order."""
+    """A column of the table.
+
+    key: sort key of a row. cell: the HTML of a row; links of an embedded table, for which it is true, open a page of their own.
+    descending: whether a first click on the title sorts in descending order.
+    """
 
     title: str
     key: Callable[[Row], Any]
+    cell: Callable[[Row, bool], str]
     descending: bool = False
 
 
+def _name(row: Row, embedded: bool) -> str:
+    return str(_PARTS.link(addresses.labels_of(row.model.model), row.model.model.partition("/")[2], embedded))
+
+
+def _storage(row: Row, embedded: bool) -> str:
+    model = row.model
+    return str(_PARTS.link(addresses.stored(model.result), model.storage, embedded)) if model.result else numbers.NOTHING
+
+
+def _precision(row: Row, _: bool) -> str:
+    return str(PIECES.trained_in(row.model, numbers.plural(row.model.contributors, "label"), numbers.NOTHING))
+
+
+def _saved(value: int | None) -> str:
+    return numbers.NOTHING if value is None else size(value) if value else "nothing"
+
+
+def _day(updated: str) -> str:
+    return html(day(updated)[: len("2026-11-24")]) if updated else numbers.NOTHING
+
+
 COLUMNS = {
-    "model": Column("Model", lambda row: row.model.model.lower()),
-    "size": Column("Size", lambda row: row.size or 0, True),
-    "wasted": Column("Could be saved", lambda row: row.wasted or 0, True),
-    "storage": Column("Stored as", lambda row: row.model.storage),
-    "lineage": Column("Passed through", lambda row: row.model.passed_through),
-    "precision": Column("Trained in", lambda row: row.model.precision or row.model.trained_in),
-    "fp16": Column("fp16", lambda row: row.model.fp16_risk),
-    "results": Column("Results", lambda row: row.model.results, True),
-    "updated": Column("Updated", lambda row: row.model.updated, True),
+    "model": Column("Model", lambda row: row.model.model.lower(), _name),
+    "size": Column("Size", lambda row: row.size or 0, lambda row, _: numbers.NOTHING if row.size is None else size(row.size), True),
+    "wasted": Column("Could be saved", lambda row: row.wasted or 0, lambda row, _: _saved(row.wasted), True),
+    "storage": Column("Stored as", lambda row: row.model.storage, _storage),
+    "lineage": Column("Passed through", lambda row: row.model.passed_through, lambda row, _: html(passed(row.model))),
+    "precision": Column("Trained in", lambda row: row.model.precision or row.model.trained_in, _precision),
+    "fp16": Column("fp16", lambda row: row.model.fp16_risk, lambda row, _: html(fp16(row.model))),
+    "results": Column("Results", lambda row: row.model.results, lambda row, _: f"{row.model.results}", True),
+    "updated": Column("Updated", lambda row: row.model.updated, lambda row, _: _day(row.model.updated), True),
 }
 _FIRST = "-wasted"
 
@@ -87,7 +115,7 @@ def organisation_page(library: Library, name: str, order: str, embedded: bool, o
     meta = link_previews.tags(
         link_previews.Preview(f"{shown}: {numbers.plural(len(rows), 'model')}", said, f"card/org/{shown}.png"), origin
     )
-    table = str(_PARTS.table(COLUMNS, by, [_cells(row, embedded) for row in rows], embedded))
+    table = str(_PARTS.table(COLUMNS, by, [[column.cell(row, embedded) for column in COLUMNS.values()] for row in rows], embedded))
     if embedded:
         return Page(shown, "Mantissa", "").served("", meta + str(_PARTS.style()), str(_PARTS.embedded(shown, said, table, f"../{address}")))
     body = str(_PARTS.page(said, table, f"{origin}{address}?embed=1", shown))
@@ -143,18 +171,3 @@ def stored_bytes(library: Library, identifier: str) -> Stored:
         return Stored(int(report["checkpoint"]["bytes"]), wasted)
     except (ValueError, LookupError, TypeError, AttributeError):  # stored by another version of Mantissa
         return Stored(None, None)
-
-
-def _cells(row: Row, embedded: bool) -> dict[str, Any]:
-    model = row.model
-    return {
-        "labels": addresses.labels_of(model.model),
-        "result": addresses.stored(model.result) if model.result else "",
-        "size": numbers.NOTHING if row.size is None else size(row.size),
-        "wasted": numbers.NOTHING if row.wasted is None else size(row.wasted) if row.wasted else "nothing",
-        "lineage": passed(model),
-        "fp16": fp16(model),
-        "updated": day(model.updated)[: len("2026-11-24")] if model.updated else numbers.NOTHING,
-        "row": model,
-        "embedded": embedded,
-    }

@@ -6,11 +6,11 @@ from typing import Any
 from analyzers.base import Report
 from analyzers.columns import Table
 from analyzers.coverage import Coverage
-from analyzers.coverage_tables import LEFT_OUT, NOT_READ, class_rows, covered_text
+from analyzers.coverage_tables import CLASS_COUNTS, LEFT_OUT, NOT_READ, covered_text
 from analyzers.records import Record
 from components.results.layout import Piece, Tab
 from components.results.tables import listed
-from components.text.markup import caption, table
+from components.text.markup import caption
 from components.text.render import macros
 
 _PARTS = macros("results/templates/coverage.html")
@@ -34,8 +34,7 @@ def accounts(report: Report) -> str:
 
 
 def _account(coverage: Coverage, open_: bool, verb: str) -> str:
-    titles = ("Class", "Tensors", "Parameters", "Share", "Bytes")
-    classes = "" if coverage.whole else table(titles, class_rows(coverage), frozenset(range(1, 5)), stacked=True)
+    classes = "" if coverage.whole else listed(CLASS_COUNTS, coverage)
     parts = _first(LEFT_OUT, coverage.left_out), _first(NOT_READ, coverage.files_not_read)
     return str(_PARTS.account(coverage, open_, covered_text(coverage, verb), classes, *parts))
 

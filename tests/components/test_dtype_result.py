@@ -8,6 +8,8 @@ import pytest
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.rule_of_thumb import rule
+from analyzers.dtype_detection.text import one, several
+from analyzers.terminal import joined
 from components.appearance.theme import DARK, LIGHT
 from components.dtype.result import passport
 from components.dtype.tables import Outcome, comparison, evidence
@@ -106,6 +108,9 @@ def test_training_names_its_basis() -> None:
     assert "<meter" not in labelled
     nothing: dict[str, object] = {"verdict": "undecided", "probabilities": {}, "basis": "none", "explanation": "No label.", "source": None}
     assert "Cannot tell" in passport(report(training=nothing))
+    nothing_told = report(training=nothing, fp16_risk={"level": "unknown", "reasons": ()})
+    assert passport(nothing_told).count("Cannot tell") == 2 and joined(one(nothing_told)).count("cannot tell") == 2
+    assert joined(several([nothing_told])).count("cannot tell") == 2
 
 
 @pytest.mark.parametrize("source", ["javascript:alert(1)", "data:text/html,x", "//example.org", "https://[", "a forum thread"])

@@ -72,7 +72,7 @@ def test_every_order_of_every_list_is_one_the_library_knows(library: Library, ki
 def test_the_titles_of_a_list_sort_it_both_ways(library: Library, kind: str) -> None:
     library.add_result(report("org/name", id="1" * 64), public=True)
     library.add_label("zoo/name", "bf16", LINK, ANN)
-    for title, order in KINDS[kind].columns.items():
+    for title, _, order in KINDS[kind].columns:
         first, turned = (_ask(kind, order=title, turned=turned)[1] for turned in (False, True))
         page = KINDS[kind].read(library, first)
         shown = _Elements(listed(kind, page, title, first.descending))
@@ -81,7 +81,8 @@ def test_the_titles_of_a_list_sort_it_both_ways(library: Library, kind: str) -> 
             (None, None) if order is None else ("descending" if order[1] else "ascending", order)
         )
         assert first.descending != turned.descending
-        assert [each["data-sort"] for each in shown.found if "data-sort" in each] == [t for t, o in KINDS[kind].columns.items() if o]
+        sortable = [column.title for column in KINDS[kind].columns if column.order]
+        assert [each["data-sort"] for each in shown.found if "data-sort" in each] == sortable
 
 
 def test_the_number_of_results_of_a_model_links_to_them(library: Library) -> None:

@@ -15,9 +15,6 @@ from analyzers.gradient_conflict.summaries import Rates, SampleDominance, Undeci
 from analyzers.numerics import student_t
 from analyzers.records import Interval
 
-# Error of the cosines of gradients where the model ran in this format; in bfloat16 most cosines of unrelated pairs are smaller.
-TAU = {"float64": 1e-9, "float32": 1e-3, "float16": 5e-3, "bfloat16": 2e-2}
-
 # As with the units that these are sums of.
 _SMALLEST_SHARE = SMALLEST_SQUARE / 4.0**LARGEST
 FEWEST = 4  # samples; with 3 each rate without one of them would be that of a single pair

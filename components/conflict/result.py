@@ -42,7 +42,7 @@ def _head(report: ConflictReport) -> str:
 
 def _undecided(report: ConflictReport) -> str:
     """For a rate with many numerically undecided pairs."""
-    from analyzers.gradient_conflict.text import TRUSTED
+    from analyzers.gradient_conflict.sentences import TRUSTED
 
     model = as_it_is(report).model
     share = model.undecided.share

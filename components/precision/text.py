@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from analyzers.precision_variants.columns import within_layer
 from analyzers.precision_variants.measurements import TensorError
 from analyzers.precision_variants.report import PrecisionReport
-from analyzers.precision_variants.text import layer_name
+from analyzers.precision_variants.sentences import layer_name
 from components.text.display_names import source_name
 from components.text.plain_text import shown
 from components.text.render import Sentences

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from analyzers import limits
 from analyzers.base import NextStep
-from analyzers.checkpoints import Checkpoint, account_notes
+from analyzers.checkpoints import DTYPE_BITS, Checkpoint, account_notes
+from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.coverage import unseen
 from analyzers.formatting import plural
 from analyzers.tensor_words import dtype_name, format_name
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
 # Below twice the least, and from twice the largest on, the bins of a histogram do not tell the exponent of 32- and 64-bit floats.
 LEAST_EXPONENT, LARGEST_EXPONENT = -134, 127
-BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "fp32": 32, "fp16": 16, "bf16": 16}
+BITS = {name: DTYPE_BITS[dtype] for dtype in TORCH_NAMES for name in (dtype, dtype_name(dtype))}
 
 
 def headline(report: "DtypeReport", trained: str = "") -> str:

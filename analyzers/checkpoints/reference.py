@@ -20,7 +20,7 @@ _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,249}")
 _SAMPLE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?")
 _ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{0,15}://|(?:www\.)?(?:huggingface\.co|hf\.co)(?:/|$))", re.IGNORECASE)
 _HUB_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([^?#]*)", re.IGNORECASE)
-_TOKEN = re.compile(r"hf_[A-Za-z0-9]{20,}")
+HUB_TOKEN = re.compile(r"hf_[A-Za-z0-9]{20,}")
 _EXAMPLE = "for example Qwen/Qwen3-0.6B or sample:tiny-bf16"
 
 
@@ -52,7 +52,7 @@ def parse_reference(text: str, local: bool) -> Reference:
         raise InvalidReference(f"No model was named: give a model id, {_EXAMPLE}.")
     if len(text) > limits.REFERENCE_LENGTH:
         _refuse(text, f"has {len(text):,} characters, more than {limits.REFERENCE_LENGTH}")
-    if _TOKEN.search(text):
+    if HUB_TOKEN.search(text):
         raise InvalidReference(f"This looks like an access token, which is a secret and no model id: give a model id, {_EXAMPLE}.")
     if text.startswith(("./", "/")) or (local and not text.startswith(("sample:", "memory:")) and _exists(text)):
         return _path(text, local)

@@ -26,12 +26,13 @@ from analyzers.dtype_detection.collect import (
     unseen_share,
 )  # fmt: skip
 from analyzers.dtype_detection.count import IN_PLACE, Counted, SpanCounter
+from analyzers.dtype_detection.fp16_risk import fp16_risk, unread
 from analyzers.dtype_detection.labelled_models import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
-from analyzers.dtype_detection.notes import LEAST_EXPONENT, fp16_risk, notes, unread
 from analyzers.dtype_detection.quantization_headroom import Slabs, headroom, measure
 from analyzers.dtype_detection.quantization_headroom import plan as plan_slabs
 from analyzers.dtype_detection.report import ANALYSIS_VERSION, BufferRow, DtypeReport, DtypeRequest, Exponent, Untouched
+from analyzers.dtype_detection.sentences import LEAST_EXPONENT, notes
 from analyzers.dtype_detection.statistics import (  # fmt: skip
     FORMATS,
     UNREAD,

@@ -13,10 +13,11 @@ from analyzers.checkpoints import Chunk, Span, Tensor, row_length
 from analyzers.numerics import Accumulator, BitHistogram
 from analyzers.numerics.bins import NARROW
 from analyzers.numerics.few_significands import RUN, RUN_COUNTS, runs_of_few_significands
+from analyzers.numerics.formats import BF16, FP16, FP32, FP64
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
 
-# (mantissa, exponent) bits of the dtypes whose runs of neighbours are examined for a scaled fp8 grid
-_FIELDS = {"F64": (52, 11), "F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
+# The dtypes whose runs of neighbours are examined for a scaled fp8 grid.
+_FORMATS = {"F64": FP64, "F32": FP32, "F16": FP16, "BF16": BF16}
 
 # About this many runs are examined of a whole tensor, or of each block of a sample: a single run that does not fit refutes.
 RUNS_EXAMINED = 1024
@@ -73,7 +74,7 @@ class SpanCounter:
         for chunk in chunks:
             accumulator = accumulator or self._accumulator(span.tensor.counted_as)
             accumulator.update(chunk.codes)
-            if span.tensor.dtype in _FIELDS:
+            if span.tensor.dtype in _FORMATS:
                 self._runs(span, chunk, counted)
                 self._rows(span.tensor, chunk, counted)
         if accumulator:
@@ -87,7 +88,8 @@ class SpanCounter:
         return accumulators[dtype]
 
     def _runs(self, span: Span, chunk: Chunk, counted: Counted) -> None:
-        mantissa, exponent = _FIELDS[span.tensor.dtype]
+        held = _FORMATS[span.tensor.dtype]
+        mantissa, exponent = held.mantissa_bits, held.exponent_bits
         row, size = row_length(span.tensor), len(chunk.codes)
         elements = span.count if self._every_run else span.tensor.elements
         stride = max(1, elements // min(row, RUN) // RUNS_EXAMINED)

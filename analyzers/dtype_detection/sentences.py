@@ -1,17 +1,24 @@
-"""Sentences that answer dtype detection, and the advice that follows."""
+"""Sentences that answer dtype detection, the advice that follows, and the limits of the answer."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from analyzers import limits
 from analyzers.base import NextStep
+from analyzers.checkpoints import DTYPE_BITS, Checkpoint, account_notes
+from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.coverage import unseen
 from analyzers.formatting import plural
 from analyzers.tensor_words import dtype_name, format_name
 
 if TYPE_CHECKING:
+    from analyzers.dtype_detection.collect import Chosen
     from analyzers.dtype_detection.report import DtypeReport, Lineage
 
 _TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
-BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "fp32": 32, "fp16": 16, "bf16": 16}
+# Below twice the least, and from twice the largest on, the bins of a histogram do not tell the exponent of 32- and 64-bit floats.
+LEAST_EXPONENT, LARGEST_EXPONENT = -134, 127
+BITS = {name: DTYPE_BITS[dtype] for dtype in TORCH_NAMES for name in (dtype, dtype_name(dtype))}
 
 
 def headline(report: "DtypeReport", trained: str = "") -> str:
@@ -142,3 +149,23 @@ def _advice(report: "DtypeReport") -> str:
         seen = "" if report.extremes.exact and report.whole else " read"
         return f"Measure the activations before you run it in fp16: the weights{seen} fit{_bounded(report)}."
     return "Load it as it is stored, and measure what rounding does to its activations."
+
+
+def notes(checkpoint: Checkpoint, chosen: "Chosen", exact: bool, aggregated: bool, tiny: int, largest: float | None) -> Iterator[str]:
+    """Yield the notes, those on the checkpoint's files first.
+
+    tiny: nonzero values below 2^(LEAST_EXPONENT + 1); largest: finite magnitude.
+    """
+    yield from account_notes(checkpoint, chosen.tensors)
+    if not exact:
+        yield (
+            "Quick mode read a sample: extremes and counts describe the sample, norms of partly read tensors are scaled up, "
+            "shares are estimates with 95% intervals."
+        )
+    if tiny:
+        are = "nonzero value is", "nonzero values are"
+        yield f"{plural(tiny, *are)} below 2^{LEAST_EXPONENT + 1}: the spectrum of exponents counts all of that at 2^{LEAST_EXPONENT}."
+    if largest is not None and largest >= 2.0 ** (LARGEST_EXPONENT + 1):
+        yield f"The spectrum of exponents counts values from 2^{LARGEST_EXPONENT + 1} on at 2^{LARGEST_EXPONENT}."
+    if aggregated:
+        yield f"More than {limits.REPORT_TENSORS:,} tensors: rows are aggregated by layer, role and dtype."

@@ -7,7 +7,7 @@ from typing import Any
 from analyzers.errors import InvalidRequest
 from analyzers.exit_feedback.measurements import Parameter
 from analyzers.exit_feedback.request import ExitRequest
-from analyzers.exit_feedback.signals import NULL, RANDOM, HeadSettings, facts_of
+from analyzers.exit_feedback.signals import ANCHORS, NULL, RANDOM, HeadSettings, facts_of
 
 # A sweep adds at most this many values, in equal ratios, without those within a factor of _NEAR of the requested value.
 _VALUES = 6
@@ -64,7 +64,7 @@ def requested_points(request: ExitRequest, sizes: Sizes) -> tuple[Point, ...]:
             f"anchors may be at most {sizes.tokens:,}, the number of measured tokens, from which they are drawn, not {request.anchors:,}."
         )
     requested = HeadSettings(
-        anchors=request.anchors or max(1, min(64, sizes.width // 2, sizes.tokens)),
+        anchors=request.anchors or max(1, min(ANCHORS, sizes.width // 2, sizes.tokens)),
         **request.model_dump(include={"rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha", "residual", "mass_threshold", "seed"}),
     )
     return tuple(Point(method, requested.resolved(method, sizes.vocabulary, sizes.width)) for method in request.methods)

@@ -15,8 +15,8 @@ from analyzers.exit_feedback.measurements import Cost, CostRow, Head, Inputs, La
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.report import ExitProgress, ExitReport, Stage
 from analyzers.exit_feedback.request import ANALYSIS_VERSION, ExitRequest
+from analyzers.exit_feedback.sentences import cost_statement, fastest, notes, statement
 from analyzers.exit_feedback.signals import EXACT, NULL
-from analyzers.exit_feedback.text import cost_statement, fastest, notes, statement
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.instruction_data import Instructions
 from analyzers.language_models.length_groups import tokens

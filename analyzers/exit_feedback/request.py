@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.exit_feedback.signals import METHODS, MethodName, TopkBy, rank_conflict
+from analyzers.exit_feedback.signals import ANCHORS, GOLD_RANK, METHODS, RANK, RANK_EXACT, K, MethodName, TopkBy, rank_conflict
 from analyzers.language_models.model_request import DataName, Device, Dtype, ModelRequest
 from analyzers.options import Option
 
@@ -40,65 +40,60 @@ class ExitRequest(ModelRequest):
         ),
     ] = Field(default=METHODS, description=f"Names of the signals to measure (default all: {', '.join(METHODS)}).")
     data: DataName = "builtin"
-    rank: Annotated[int | None, Option(info="Of random codes (parallel_...: 32) and svd.", example="128, or half the width")] = Field(
+    rank: int | None = Field(
         default=None,
         strict=True,
-        description="Rank of random codes and svd (default 128, of parallel_gold and parallel_topmass 32; at most half the width).",
+        description=f"Rank of random codes and svd (default {RANK}, of parallel_gold and parallel_topmass {GOLD_RANK}; at most half the "
+        "width).",
     )
-    k: Annotated[int | None, Option("k", "Top-k vocabulary rows.", "8")] = Field(
-        default=None, strict=True, description="Vocabulary rows of hybrid and true_rows for each token (default 8)."
+    k: Annotated[int | None, Option("k")] = Field(
+        default=None, strict=True, description=f"Vocabulary rows of hybrid and true_rows for each token (default {K})."
     )
-    anchors: Annotated[int | None, Option(info="Anchor hidden states.", example="64, or half the width")] = Field(
-        default=None, strict=True, description="Anchor hidden states of span (default 64; at most half the width)."
+    anchors: int | None = Field(
+        default=None, strict=True, description=f"Anchor hidden states of span (default {ANCHORS}; at most half the width)."
     )
-    rank_exact: Annotated[int | None, Option("Exact rank", "Columns of hybrid's exact codes.", "32, or a quarter of the rank")] = Field(
+    rank_exact: Annotated[int | None, Option("Exact rank")] = Field(
         default=None,
         strict=True,
-        description="Columns of hybrid's rank that hold exact codes (default 32; at most a quarter of the rank).",
+        description=f"Columns of hybrid's rank that hold exact codes (default {RANK_EXACT}; at most a quarter of the rank).",
     )
     rank_tail: Annotated[
         int | None, Option("Tail rank", "Columns of hybrid's tail sketch; needs the exact rank.", "the rest of the rank")
     ] = Field(default=None, strict=True, description="With rank_exact: columns of hybrid's tail sketch; their sum is its rank.")
-    topk_by: Annotated[TopkBy, Option("Top-k by", "Size of the logit gradient, for hybrid.")] = Field(
+    topk_by: Annotated[TopkBy, Option("Top-k by")] = Field(
         default="value", description="How hybrid ranks logit gradients: by value, positive ones first, or by magnitude."
     )
-    alpha: Annotated[float, Option(info="Scale of dense and hybrid.")] = Field(
-        default=1.0, gt=0, le=1e6, strict=True, description="Scale of dense and hybrid."
-    )
-    residual: Annotated[
-        float, Option("Lambda", "Weight of the codes orthogonal to h in parallel_gold and parallel_topmass.", alias="--lambda")
-    ] = Field(
+    alpha: float = Field(default=1.0, gt=0, le=1e6, strict=True, description="Scale of dense and hybrid.")
+    residual: Annotated[float, Option("Lambda", alias="--lambda")] = Field(
         default=0.1,
         ge=0,
         le=1e6,
         strict=True,
         description="lambda, the weight of the codes orthogonal to the hidden state in parallel_gold and parallel_topmass.",
     )
-    mass_threshold: Annotated[float, Option(info="Probability mass of the tokens that parallel_topmass codes.")] = Field(
+    mass_threshold: float = Field(
         default=0.95, ge=0, le=1, strict=True, description="Probability mass of the tokens that parallel_topmass codes."
     )
-    seeds: Annotated[int, Option(info=f"Draws of random codes, up to {limits.EXIT_SEEDS}.")] = Field(
-        default=8, strict=True, description="Draws of random codes for the spread over seeds."
+    seeds: int = Field(default=8, strict=True, description=f"Draws of random codes for the spread over seeds, up to {limits.EXIT_SEEDS}.")
+    sweep: Annotated[bool, Option("Sweep other ranks, ks and anchors", off="skip other ranks, ks and anchors: faster")] = Field(
+        default=True, description="Also measure other ranks, ks and anchors, which takes longer (default true)."
     )
-    sweep: Annotated[
-        bool, Option("Sweep other ranks, ks and anchors", "Faster when off.", off="skip other ranks, ks and anchors: faster")
-    ] = Field(default=True, description="Also measure other ranks, ks and anchors, which takes longer (default true).")
-    layers: Annotated[str, Option("Layers of the logit lens", "auto, all, final, or 0,4-6.")] = Field(
+    layers: Annotated[str, Option("Layers of the logit lens")] = Field(
         default="auto",
         description="Of the logit lens: auto (up to six, evenly spread), all, final, or numbers and ranges such as 0,4-6, counted from 0.",
     )
-    samples: Annotated[int, Option(info=f"From 1 to {limits.EXIT_SAMPLES}, the first ones.")] = Field(
-        default=32, strict=True, description="Number of samples, taken from the start of the data."
+    samples: int = Field(
+        default=32, strict=True, description=f"Number of samples, from 1 to {limits.EXIT_SAMPLES}, taken from the start of the data."
     )
-    sequence_length: Annotated[int, Option("Maximum length", "In tokens; longer samples are truncated.")] = Field(
+    sequence_length: Annotated[int, Option("Maximum length")] = Field(
         default=256, strict=True, description="Truncate samples to this many tokens."
     )
-    tokens: Annotated[int, Option("Measured tokens", "At most, chosen at random from the answers.")] = Field(
-        default=512, strict=True, description="Maximum number of answer tokens to measure."
+    tokens: Annotated[int, Option("Measured tokens")] = Field(
+        default=512, strict=True, description="Maximum number of answer tokens to measure, chosen at random."
     )
     dtype: Dtype = "auto"
     device: Device = "auto"
-    seed: Annotated[int, Option(info="Of codes, anchors, and measured tokens.")] = Field(
+    seed: int = Field(
         default=0,
         ge=0,
         lt=2**62,

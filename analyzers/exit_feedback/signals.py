@@ -14,6 +14,11 @@ EXACT, NULL = "exact", "fresh_codes"
 TOPMASS_TOKENS = 200
 """Maximum number of tokens that `parallel_topmass` codes at one position."""
 
+RANK, GOLD_RANK = 128, 32
+"""The default rank, and that of `parallel_gold` and `parallel_topmass`; at most half the width."""
+RANK_EXACT, K, ANCHORS = 32, 8, 64
+"""The other defaults; of the exact columns at most a quarter of the rank, of the anchors at most half the width."""
+
 _LARGEST, _LARGEST_SEED = 1e38, 1 << 63
 
 
@@ -25,7 +30,7 @@ class SignalFacts:
 
     about: str
     uses: tuple[SettingName, ...] = ()
-    rank: int = 128
+    rank: int = RANK
     random: bool = False
     ceiling: bool = False
 
@@ -41,12 +46,15 @@ SIGNALS: dict[MethodName, SignalFacts] = {
     ),
     "parallel": SignalFacts("the component along h, exact, from quantities of the forward pass"),
     "parallel_gold": SignalFacts(
-        "parallel, plus a random code of the gold token, orthogonal to h", ("rank", "residual", "seed", "fresh"), rank=32, random=True
+        "parallel, plus a random code of the gold token, orthogonal to h",
+        ("rank", "residual", "seed", "fresh"),
+        rank=GOLD_RANK,
+        random=True,
     ),
     "parallel_topmass": SignalFacts(
         "parallel, plus random codes of the gold and the most probable tokens, orthogonal to h",
         ("rank", "residual", "mass_threshold", "seed", "fresh"),
-        rank=32,
+        rank=GOLD_RANK,
         random=True,
     ),
     "span": SignalFacts("the exact projection on the span of m hidden states, the anchors", ("anchors", "seed")),
@@ -89,14 +97,13 @@ def counted(value: int) -> str:
 class HeadSettings:
     """Settings of all methods; `SIGNALS` lists the settings of each. d: width of the hidden states, V: vocabulary.
 
-    rank: columns of the random codes, or number of singular directions, 1 to d; by default 128 (parallel_gold, parallel_topmass: 32), at
-    most d / 2. rank_exact: columns of hybrid's rank with exact codes; by default 32, at most a quarter of the rank. rank_tail: the other
-    columns, one for each bucket of the CountSketch; given together with rank_exact it sets the rank. k: tokens with the largest logit
-    gradient, 1 to V, by default 8; the gold token is always included. topk_by: rank hybrid's gradients by value, positive ones first, or by
-    magnitude. alpha: scale of dense and hybrid, above 0. residual: lambda, the weight of the codes orthogonal to h, 0 or more.
-    mass_threshold: cumulative probability up to which parallel_topmass codes tokens, 0 to 1. anchors: number of hidden states that span the
-    projection; all of them if there are fewer. fresh: draw codes, expander and hashes anew for every call; this is the null, with which no
-    weights can align.
+    rank: columns of the random codes, or number of singular directions, 1 to d; by default that of the signal, at most d / 2. rank_exact:
+    columns of hybrid's rank with exact codes; by default `RANK_EXACT`, at most a quarter of the rank. rank_tail: the other columns, one for
+    each bucket of the CountSketch; given together with rank_exact it sets the rank. k: tokens with the largest logit gradient, 1 to V, by
+    default `K`; the gold token is always included. topk_by: rank hybrid's gradients by value, positive ones first, or by magnitude. alpha:
+    scale of dense and hybrid, above 0. residual: lambda, the weight of the codes orthogonal to h, 0 or more. mass_threshold: cumulative
+    probability up to which parallel_topmass codes tokens, 0 to 1. anchors: number of hidden states that span the projection; all of them if
+    there are fewer. fresh: draw codes, expander and hashes anew for every call; this is the null, with which no weights can align.
     """
 
     rank: int | None = None
@@ -107,7 +114,7 @@ class HeadSettings:
     alpha: float = 1.0
     residual: float = 0.1
     mass_threshold: float = 0.95
-    anchors: int = 64
+    anchors: int = ANCHORS
     seed: int = 0
     fresh: bool = False
 
@@ -115,13 +122,13 @@ class HeadSettings:
         """Return the settings with the method's defaults filled in. Raises InvalidRequest for settings that do not fit such a head."""
         facts = facts_of(method)
         self._check(facts.uses)
-        k = min(8, vocabulary) if self.k is None else self.k
+        k = min(K, vocabulary) if self.k is None else self.k
         rank = max(1, min(facts.rank, width // 2)) if self.rank is None else self.rank
         exact = tail = None
         if "rank_exact" in facts.uses:
             if self.rank is None:
                 rank = self.rank_exact + self.rank_tail if self.rank_exact and self.rank_tail else max(2, rank)
-            exact = max(1, min(32, rank // 4)) if self.rank_exact is None else self.rank_exact
+            exact = max(1, min(RANK_EXACT, rank // 4)) if self.rank_exact is None else self.rank_exact
             tail = rank - exact
         for name, value, most, of in (("rank", rank, width, "the model's width"), ("k", k, vocabulary, "the model's vocabulary")):
             if name in facts.uses and value > most:

@@ -22,11 +22,11 @@ from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge, Unsuppo
 from analyzers.formatting import size
 from analyzers.gradient_conflict.collect import Collector, Settings
 from analyzers.gradient_conflict.measure import chunk_bytes, layer_rates, measurement, units_of, work_of
-from analyzers.gradient_conflict.rates import TAU
 from analyzers.gradient_conflict.report import BATCHES, ConflictReport, DataFacts, MeasuredProgress, Sample
 from analyzers.gradient_conflict.request import ANALYSIS_VERSION, ConflictRequest
 from analyzers.gradient_conflict.sample_pairs import Thresholds
-from analyzers.gradient_conflict.text import notes_on_batches, statement
+from analyzers.gradient_conflict.sentences import notes_on_batches, statement
+from analyzers.gradient_conflict.summaries import TAU
 from analyzers.language_models.layer_capture import Block, LayerCapture
 from analyzers.language_models.memory_needs import available_bytes
 from analyzers.language_models.model_failures import explaining_failures

@@ -12,11 +12,11 @@ from analyzers.checkpoints import Access
 from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge
 from analyzers.gradient_conflict.collect import Collector, Settings
 from analyzers.gradient_conflict.measure import chunk_bytes, differences, layer_rates, measurement, units_of, work_of
-from analyzers.gradient_conflict.rates import TAU
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, MeasuredProgress, Sample
 from analyzers.gradient_conflict.request import ANALYSIS_VERSION, TOPK_OPTIONS, ConflictRequest
 from analyzers.gradient_conflict.sample_pairs import Thresholds
-from analyzers.gradient_conflict.text import notes, statement
+from analyzers.gradient_conflict.sentences import notes, statement
+from analyzers.gradient_conflict.summaries import TAU
 from analyzers.gradient_conflict.topk import TopKMask, converted, described
 from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.capture import PartedRun, Run, run

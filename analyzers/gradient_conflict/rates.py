@@ -15,9 +15,6 @@ from analyzers.gradient_conflict.summaries import Rates, SampleDominance, Undeci
 from analyzers.numerics import student_t
 from analyzers.records import Interval
 
-# Error of the cosines of gradients by the model's dtype; in bfloat16 it exceeds most cosines of unrelated pairs.
-TAU = {"float64": 1e-9, "float32": 1e-3, "float16": 5e-3, "bfloat16": 2e-2}
-
 # The threshold of single units, `SMALLEST_SQUARE`, relative to the largest squared norm.
 _SMALLEST_SHARE = SMALLEST_SQUARE / 4.0**LARGEST
 FEWEST = 4  # Samples for an interval: with 3, each delete-one rate would rest on a single pair.

@@ -41,58 +41,51 @@ class ConflictRequest(ModelRequest):
     pairs: Annotated[tuple[TextPair, ...], Option(command=False)] = Field(
         default=(), description='Your own samples instead of data: a list of objects with "instruction", "output" and optionally "input".'
     )
-    samples: Annotated[int, Option(info=f"From 2 to {limits.CONFLICT_SAMPLES}.")] = Field(
-        default=50, strict=True, description="Number of samples of the data or of the given pairs."
+    samples: int = Field(
+        default=50, strict=True, description=f"Number of samples of the data or of the given pairs, from 2 to {limits.CONFLICT_SAMPLES}."
     )
-    max_length: Annotated[int, Option("Longest sample", "In tokens; longer ones are truncated.")] = Field(
+    max_length: Annotated[int, Option("Longest sample")] = Field(
         default=512, strict=True, description="Truncate samples to this many tokens."
     )
     unit: Annotated[
         Literal["ffn", "attention"],
-        Option(
-            "Gradients of",
-            "The units whose gradients are compared between samples.",
-            names=("FFN neurons", "Attention projections, by row"),
-        ),
-    ] = Field(default="ffn", description="ffn: neurons of the FFN; attention: rows of the attention projections.")
+        Option("Gradients of", names=("FFN neurons", "Attention projections, by row")),
+    ] = Field(
+        default="ffn",
+        description="The units whose gradients are compared: neurons of the FFN (ffn), or rows of the attention projections (attention).",
+    )
     ffn: Annotated[
         Literal["original", "topk"],
-        Option(
-            "FFN",
-            "Top-k: each token keeps only its highest-ranked neurons in the chosen layers. Both run on the same samples.",
-            names=("original", "compare with top-k"),
-        ),
+        Option("FFN", names=("original", "compare with top-k")),
     ] = Field(
         default="original",
         description="topk: also measure a top-k FFN, in which each token keeps only its largest neurons, on the same samples.",
     )
-    topk: Annotated[float, Option("k, as a share of the width", "Neurons that each token keeps.", "12.5%")] = Field(
+    topk: Annotated[float, Option("k, as a share of the width", example="12.5%")] = Field(
         default=0.125, gt=0, le=1, description="With a top-k FFN: the share of the neurons that each token keeps."
     )
-    topk_share: Annotated[float | None, Option("Or smallest set covering", "This share of the sum of |score|, instead of k.", "90%")] = (
-        Field(
-            default=None,
-            gt=0,
-            le=1,
-            description="With a top-k FFN, instead of topk: keep the smallest set of neurons that covers this share of the sum of |score|.",
-        )
+    topk_share: Annotated[float | None, Option("Or smallest set covering", example="90%")] = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="With a top-k FFN, instead of topk: keep the smallest set of neurons that covers this share of the sum of |score|.",
     )
-    topk_layers: Annotated[str, Option("In layers", "last, all, a number, or a range such as 8-15.")] = Field(
+    topk_layers: Annotated[str, Option("In layers")] = Field(
         default="last", description="Layers with a top-k FFN: last, all, a number or a range such as 0-3 (both included), counted from 0."
     )
-    select: Annotated[Selection, Option("Rank neurons by", "Highest first.", names=("gate", "up", "|up|", "gate x up", "|gate x up|"))] = (
-        Field(default="gate", description="Score that ranks the neurons of a top-k FFN.")
+    select: Annotated[Selection, Option("Rank neurons by", names=("gate", "up", "|up|", "gate x up", "|gate x up|"))] = Field(
+        default="gate", description="Score that ranks the neurons of a top-k FFN."
     )
-    loss: Annotated[Literal["mean", "sum"], Option("Loss of a sample", "Over its answer's tokens.")] = Field(
+    loss: Annotated[Literal["mean", "sum"], Option("Loss of a sample")] = Field(
         default="mean", description="Loss of a sample: the mean or the sum over its answer tokens."
     )
-    gamma: Annotated[float, Option("Conflict below", "A pair with a smaller cosine conflicts.")] = Field(
+    gamma: Annotated[float, Option("Conflict below")] = Field(
         default=0.0, ge=-1, le=1, description="A pair of samples conflicts where its cosine is below this."
     )
-    floor: Annotated[float, Option("Smallest gradient norm", "In medians of the norms in its layer.")] = Field(
+    floor: Annotated[float, Option("Smallest gradient norm")] = Field(
         default=0.0, ge=0, le=1e6, description="Exclude gradients with a norm below this many times the layer's median nonzero norm."
     )
-    epsilon: Annotated[float, Option("Gradient norm above", "Absolute; shorter gradients are excluded.")] = Field(
+    epsilon: Annotated[float, Option("Gradient norm above")] = Field(
         default=0.0, ge=0, le=1e30, description="Exclude gradients whose norm is not above this."
     )
     weights: Annotated[bool, Option("Measure individual weights too", info="", off="do not measure individual weights: faster")] = Field(
@@ -101,14 +94,12 @@ class ConflictRequest(ModelRequest):
     dtype: Dtype = "auto"
     device: Device = "auto"
     attention: Attention = "sdpa"
-    checkpointing: Annotated[bool, Option("Recompute activations: less memory, more time", "Automatic where memory is short.")] = Field(
+    checkpointing: Annotated[bool, Option("Recompute activations: less memory, more time")] = Field(
         default=False, description="Recompute activations: slower, less memory (automatic where memory is short)."
     )
-    seed: Annotated[int, Option(info="Of the choice of samples, halves and batches.")] = Field(
-        default=0, ge=0, lt=2**63, strict=True, description="Seed of the choice of samples, and of their halves and batches."
-    )
-    choice: Annotated[RowSelection, Option("Which samples", "Of all rows of the data.", names=("at random, by the seed", "the first"))] = (
-        Field(default="random", description="Which samples: random, chosen by seed among all rows, or the first rows.")
+    seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="Seed of the choice of samples, and of their halves and batches.")
+    choice: Annotated[RowSelection, Option("Which samples", names=("at random, by the seed", "the first"))] = Field(
+        default="random", description="Which samples: random, chosen by seed among all rows, or the first rows."
     )
     template: Annotated[
         Template,

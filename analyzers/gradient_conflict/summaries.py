@@ -5,6 +5,9 @@ They are part of the report; `analyzers.gradient_conflict.report` defines units,
 
 from analyzers.records import Interval, Record
 
+# Error of the cosines of gradients where the model ran in this format; in bfloat16 most cosines of unrelated pairs are smaller.
+TAU = {"float64": 1e-9, "float32": 1e-3, "float16": 5e-3, "bfloat16": 2e-2}
+
 
 class Undecided(Record):
     """The range that rounding leaves open: the share of pairs with a cosine below gamma - tau (``low``) and below gamma + tau (``high``).

@@ -38,7 +38,6 @@ from analyzers.language_models.weight_folder import WeightFolder
 from analyzers.numerics.device import Device, choose_device
 from analyzers.terminal import plural
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Lower bound on the speed of a GPU relative to a CPU.
 _GPU_SPEED = 300
 _STORED = {"F32": "float32", "F64": "float32", "F16": "float16"}
@@ -84,6 +83,7 @@ class OpenModel(ExitStack):
         self.lent = lent
         self.runs_on: Device = "cuda" if lent else device
         self.dtype = dtype
+        self._torch_dtype: torch.dtype = getattr(torch, dtype)
         self.unused = 0
         self.offloaded = False
         self.offload = offload
@@ -107,7 +107,7 @@ class OpenModel(ExitStack):
         needs on the same device; kept: additional bytes that are not needed if the model is offloaded. Raises InvalidRequest for samples
         longer than ``context``; InvalidCheckpoint for token ids without an embedding.
         """
-        dtype = _DTYPES[self.dtype]
+        dtype = self._torch_dtype
         length = max(batch.lengths)
         if self.context is not None and length > self.context:
             raise InvalidRequest(
@@ -165,7 +165,7 @@ class OpenModel(ExitStack):
         """The result of `stored_tensors`; None if the files do not hold the weights as the model needs them."""
         if self._weights is None or self._packed or isinstance(self._repository, MemoryRepository):
             return None
-        return stored_tensors(self.outline, self._weights.tensors, _DTYPES[self.dtype])
+        return stored_tensors(self.outline, self._weights.tensors, self._torch_dtype)
 
     def _load_offloaded(self) -> nn.Module:
         assert self._weights is not None and self._stored is not None
@@ -179,7 +179,7 @@ class OpenModel(ExitStack):
     def _initialized(self, seed: int = 0) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            model = cast(Any, type(self.outline))._from_config(self.outline.config, dtype=_DTYPES[self.dtype], **self._implementations())
+            model = cast(Any, type(self.outline))._from_config(self.outline.config, dtype=self._torch_dtype, **self._implementations())
             return cast(nn.Module, model)
 
     @explaining_failures()
@@ -192,7 +192,7 @@ class OpenModel(ExitStack):
             return self._load_offloaded()
         if isinstance(self._repository, MemoryRepository):
             return self._load_held(self._repository)
-        options: dict[str, Any] = {"dtype": _DTYPES[self.dtype], "device_map": self._places(), **self._implementations()}
+        options: dict[str, Any] = {"dtype": self._torch_dtype, "device_map": self._places(), **self._implementations()}
         config = self.outline.config
         if self._packed:
             config.quantization_config = {"quant_method": "mxfp4", "dequantize": True}
@@ -225,7 +225,7 @@ class OpenModel(ExitStack):
         with torch.device("meta"):
             model: Any = self._initialized()
         compute_buffers(model)
-        described, dtypes = model.state_dict(), loaded_dtypes(self.outline, _DTYPES[self.dtype]).dtypes
+        described, dtypes = model.state_dict(), loaded_dtypes(self.outline, self._torch_dtype).dtypes
         # The language model inside a multimodal one has the same tensors under another prefix.
         named = {(name if name in described else name.replace("language_model.", "")): each for name, each in held.tensors.items()}
         given = {name: each.value for name, each in named.items() if name in described}
@@ -258,7 +258,7 @@ class OpenModel(ExitStack):
     def notes(self) -> Iterator[str]:
         """Yield notes on stored weights that were decoded or not used, and on layers that were read one at a time."""
         if self.offloaded:
-            whole = size(weight_bytes(self.outline, _DTYPES[self.dtype]))
+            whole = size(weight_bytes(self.outline, self._torch_dtype))
             yield f"Layers were read from the weight files one at a time, for each pass: the weights need {whole}, more than was free."
         if self.unused:
             tensors = "tensor is" if self.unused == 1 else "tensors are"
@@ -282,7 +282,7 @@ class OpenModel(ExitStack):
         """Return the device of each module. Raises ModelTooLarge."""
         free = self._free()
         if self.runs_on == "cuda":
-            return {**place(self.outline, _DTYPES[self.dtype], self._needs, free)}
+            return {**place(self.outline, self._torch_dtype, self._needs, free)}
         if self._needs > free[0]:
             raise too_large(self._needs, free[0])
         return {"": "cpu"}

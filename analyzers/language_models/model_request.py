@@ -29,13 +29,11 @@ DataName = Annotated[
         description="builtin, or the id of a dataset on the Hub; on the command line also FILE.jsonl, .json or .parquet.",
     ),
 ]
-Attention = Annotated[
-    Literal["sdpa", "eager"], Field(description="Implementation of attention."), Option(info="Which implementation runs.")
-]
+Attention = Annotated[Literal["sdpa", "eager"], Field(description="Implementation of attention.")]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],
-    Field(description="Run the model in this type; auto: float32 on the CPU."),
-    Option("Run the model in", "Automatic: float32 on a CPU, as stored on a GPU.", names=("automatic", "float32", "bfloat16", "float16")),
+    Field(description="Run the model in this type; auto: float32 on a CPU, as stored on a GPU."),
+    Option("Run the model in", names=("automatic", "float32", "bfloat16", "float16")),
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Where to run; auto: a GPU if there is one."), Option(site=False)]
 

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from analyzers.checkpoints import RangeFile
+from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.checkpoints.tensor import Tensor as Stored
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.loaded_dtypes import compute_buffers
 
-_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_DTYPES = {dtype: getattr(torch, name) for dtype, name in TORCH_NAMES.items()}
 
 
 class StoredTensors(Mapping[str, Tensor]):

@@ -34,7 +34,6 @@ from analyzers.parents.combination import Fitted
 from analyzers.parents.conversion import Examination
 from analyzers.parents.count import Chance, Counter, is_matrix
 from analyzers.parents.difference_rank import Differences, measure
-from analyzers.parents.notes import Compared, notes
 from analyzers.parents.proof import Monotone, is_step_function
 from analyzers.parents.report import (
     ANALYSIS_VERSION,
@@ -50,6 +49,7 @@ from analyzers.parents.report import (
     Verdict,
 )
 from analyzers.parents.report_rows import candidate_row, fit_rows
+from analyzers.parents.sentences import Compared, notes
 from analyzers.parents.stacked_layers import Stack, exact_stack, fitted_stack
 from analyzers.parents.verdict import RELATED_LAYER, Facts, is_odd, judge, related
 

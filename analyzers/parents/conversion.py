@@ -18,7 +18,7 @@ from analyzers.parents.report import Conversion, Relation
 from analyzers.parents.rounding import THROUGH, Floats, Ints
 from analyzers.tensor_words import dtype_name
 
-_WIDTHS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 15}  # widths; a cast between two formats rounds to the narrower one
+_PRECISION = {"BF16": 1, "F16": 2, "F32": 3, "F64": 4}  # Their order: a cast between two of them rounds to the less precise.
 # Residual of X = c P, in units of |X|, that rounding alone may leave; and least distance of c from 1 for a scaled tensor.
 _ROUNDING, _FACTOR = 0.01, 0.002
 # Largest distance of the factor from 1 on a coarser grid, and the residual that rounding to the coarsest grid, two bits, may leave.
@@ -84,7 +84,7 @@ class Examination:
         assert tuned is not None
         if exact == number:
             return "equal", None, 0
-        narrow = min((group.base.counted_as, tuned.counted_as), key=lambda dtype: _WIDTHS.get(dtype, 0))
+        narrow = min((group.base.counted_as, tuned.counted_as), key=lambda dtype: _PRECISION.get(dtype, 0))
         if {group.base.counted_as, tuned.counted_as} == {"BF16", "F16"} and 2 * exact > number:
             narrow = "F16"  # fp16 holds most values of bf16, while bf16 holds few of fp16
         for through, same in zip(THROUGH, casts, strict=True):

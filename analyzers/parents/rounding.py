@@ -5,11 +5,13 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.numerics.formats import BF16, FP16, FP32, FP64
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Mantissa bits and the smallest normal exponent of the dtypes to which rounding is implemented.
-_FORMATS = {"BF16": (7, -126), "F16": (10, -14), "F32": (23, -126), "F64": (52, -1022)}
+# Formats to which rounding is implemented.
+_FORMATS = {"BF16": BF16, "F16": FP16, "F32": FP32, "F64": FP64}
 
 
 def rounds(dtype: str) -> bool:
@@ -41,10 +43,7 @@ def narrowest(parts: Iterable[Floats], dtype: str) -> str:
 
 def ulps(values: Floats, dtype: str) -> Floats:
     """Return the distance to the next number of larger magnitude in ``dtype``, at finite ``values``."""
-    mantissa, smallest = _FORMATS[dtype]
-    exponents = np.frexp(values)[1] - 1
-    found: Floats = np.ldexp(1.0, np.maximum(np.where(values == 0, smallest, exponents), smallest) - mantissa)
-    return found
+    return _FORMATS[dtype].ulp(values)
 
 
 def cells(values: Floats, dtype: str) -> tuple[Floats, Floats]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from analyzers.numerics.formats import FP16
 from analyzers.precision_variants.measurements import Direction, Headroom, Overflow
 from analyzers.precision_variants.reductions import WAITING_BYTES, largest, read, waiting_bytes
 
-FP16_MAX = 65504.0
-# Values from here on round to infinity, smaller ones to 65504.
+# Values from here on round to infinity, smaller ones to the largest.
 FP16_OVERFLOWS = 65520.0
 
 
@@ -143,4 +143,4 @@ def fp16_overflow(rows: tuple[Headroom, ...]) -> Overflow | None:
 
 
 def _bits(largest: float) -> float | None:
-    return math.log2(FP16_MAX / largest) if largest > 0 else None
+    return math.log2(FP16.largest / largest) if largest > 0 else None

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from analyzers.errors import InvalidCheckpoint, InvalidData
 from analyzers.language_models.model_failures import explaining_failures
+from analyzers.numerics.formats import FP16
 from analyzers.precision_variants.compare import Comparison, Stored
-from analyzers.precision_variants.headroom import FP16_MAX, Peaks, fp16_overflow, headroom
+from analyzers.precision_variants.headroom import Peaks, fp16_overflow, headroom
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measurements import Passes, Reference, Variant
 from analyzers.precision_variants.model_parts import ModelParts
@@ -237,4 +238,4 @@ def largest_scale(
 
 def _exponent(largest: float) -> int:
     """The largest power of two by which ``largest`` can be multiplied in fp16; 0 where it is 0."""
-    return min(_LARGEST_EXPONENT, math.floor(math.log2(FP16_MAX / largest))) if largest > 0 else 0
+    return min(_LARGEST_EXPONENT, math.floor(math.log2(FP16.largest / largest))) if largest > 0 else 0

@@ -27,7 +27,7 @@ from analyzers.precision_variants.model_parts import ModelParts
 from analyzers.precision_variants.reductions import WAITING_BYTES
 from analyzers.precision_variants.report import PrecisionReport, VariantProgress
 from analyzers.precision_variants.request import ANALYSIS_VERSION, PrecisionRequest
-from analyzers.precision_variants.text import notes, statement
+from analyzers.precision_variants.sentences import notes, statement
 from analyzers.precision_variants.variant_weights import DTYPES, STORED, Rounding, check_quantization
 from analyzers.precision_variants.variants import Settings
 

@@ -88,45 +88,41 @@ class PrecisionRequest(ModelRequest):
     text: Annotated[str | None, Option(command=False)] = Field(
         default=None, max_length=limits.PRECISION_CHARACTERS, description="Your own text instead of data."
     )
-    sequences: Annotated[int, Option(info=f"From 1 to {limits.PRECISION_SEQUENCES}.")] = Field(
-        default=2, strict=True, description="Number of sequences."
+    sequences: int = Field(default=2, strict=True, description=f"Number of sequences, from 1 to {limits.PRECISION_SEQUENCES}.")
+    sequence_length: Annotated[int, Option("Tokens per sequence")] = Field(
+        default=512, strict=True, description=f"Tokens per sequence, from 2 to {limits.PRECISION_TOKENS:,}."
     )
-    sequence_length: Annotated[int, Option("Tokens per sequence", f"From 2 to {limits.PRECISION_TOKENS:,}.")] = Field(
-        default=512, strict=True, description="Tokens per sequence."
+    loss: Annotated[Loss, Option(names=("Cross-entropy", "GSPO", "GRPO"))] = Field(
+        default="ce",
+        description="Loss whose gradients are compared: ce, cross-entropy; or a policy gradient, gspo (a ratio per sequence) "
+        "or grpo (a ratio per token).",
     )
-    loss: Annotated[
-        Loss,
-        Option(info="Its gradients are compared. GSPO and GRPO are policy gradients.", names=("Cross-entropy", "GSPO", "GRPO")),
-    ] = Field(default="ce", description="ce: cross-entropy; or a policy gradient: gspo (a ratio per sequence) or grpo (a ratio per token).")
-    advantages: Annotated[tuple[float, ...], Option(info="For GSPO and GRPO, one per sequence; random if empty.", example="1, -0.5")] = (
-        Field(default=(), description="For gspo and grpo: one number per sequence (default: drawn from a normal distribution).")
+    advantages: Annotated[tuple[float, ...], Option(example="1, -0.5")] = Field(
+        default=(), description="For gspo and grpo: one number per sequence (default: drawn from a normal distribution)."
     )
     old_logprobs: Annotated[tuple[tuple[float, ...], ...], Option(metavar="FILE", more="JSON lines, one list per sequence")] = Field(
         default=(),
         description="For gspo and grpo: for each sequence the log-probabilities of its tokens but the first under the sampling policy "
         "(default: the reference's).",
     )
-    clip_low: Annotated[float | None, Option("Clip below 1 by", "1 clips nothing.", _clips(0).upper())] = Field(
+    clip_low: Annotated[float | None, Option("Clip below 1 by", example=_clips(0).upper())] = Field(
         default=None, ge=0, le=1, description=f"Clip ratios below 1 - clip_low (default {_clips(0)}; 1 clips nothing)."
     )
-    clip_high: Annotated[float | None, Option("Clip above 1 by", "1e6 clips nothing.", _clips(1).upper())] = Field(
+    clip_high: Annotated[float | None, Option("Clip above 1 by", example=_clips(1).upper())] = Field(
         default=None, ge=0, le=1e6, description=f"Clip ratios above 1 + clip_high (default {_clips(1)}; 1e6 clips nothing)."
     )
     random_init: bool = Field(default=False, description="Random weights, as the architecture initializes them, not the checkpoint's.")
-    pre_rounded: Annotated[
-        bool,
-        Option("Round the reference's weights too", "Like each variant's, which leaves the error of the computation alone."),
-    ] = Field(default=False, description="Round the reference's weights as each variant does.")
-    inside: Annotated[bool, Option("Look inside the layers", "Also compare the output of each module within a layer.")] = Field(
+    pre_rounded: Annotated[bool, Option("Round the reference's weights too")] = Field(
+        default=False, description="Round the reference's weights as each variant does, which leaves the error of the computation alone."
+    )
+    inside: Annotated[bool, Option("Look inside the layers")] = Field(
         default=False, description="Also compare the outputs of the modules within each layer."
     )
-    attention: Annotated[Literal["sdpa", "eager"], Option(info="Of the reference, and of variants that do not set it.")] = Field(
-        default="sdpa", description="Implementation of attention in the reference."
+    attention: Literal["sdpa", "eager"] = Field(
+        default="sdpa", description="Implementation of attention in the reference, and in variants that do not set it."
     )
     device: Device = "auto"
-    seed: Annotated[int, Option(info="For random weights, tokens and advantages.")] = Field(
-        default=0, ge=0, lt=2**63, strict=True, description="Seed of random weights, tokens and advantages."
-    )
+    seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="Seed of random weights, tokens and advantages.")
 
     @field_validator("text")
     @classmethod

@@ -61,29 +61,41 @@ def _preset(dtype: Dtype, *parts: Part, **others: Any) -> Settings:
 PARTS: tuple[Part, ...] = get_args(Part)
 
 # max_precision is residual stream and head in fp32, the setting published under this name.
-PRESETS: dict[str, Settings] = {
-    "fp32": Settings(),
-    "tf32": Settings(dtype="tf32"),
-    "bf16": _preset("bf16"),
-    "bf16_fp32_lm_head": _preset("bf16", "lm_head"),
-    "bf16_fp32_residual": _preset("bf16", "residual"),
-    "bf16_fp32_norms": _preset("bf16", "norms"),
-    "bf16_fp32_softmax": _preset("bf16", "softmax"),
-    "bf16_fp32_router": _preset("bf16", "router"),
-    "bf16_max_precision": _preset("bf16", "residual", "lm_head"),
-    "bf16_fp32_all_parts": _preset("bf16", *PARTS, reduced_reductions=False),
-    "bf16_autocast": _preset("bf16", autocast=True),
-    "bf16_eager": _preset("bf16", attention="eager"),
-    "bf16_int8": _preset("bf16", weights="int8"),
-    "bf16_fp8": _preset("bf16", weights="fp8"),
-    "bf16_mxfp4": _preset("bf16", weights="mxfp4"),
-    "fp16": _preset("fp16"),
-    "fp16_fp32_lm_head": _preset("fp16", "lm_head"),
-    "fp16_fp32_residual": _preset("fp16", "residual"),
-    "fp16_max_precision": _preset("fp16", "residual", "lm_head"),
-    "fp16_fp32_all_parts": _preset("fp16", *PARTS, reduced_reductions=False),
-    "fp16_autocast": _preset("fp16", autocast=True),
+_PRESETS: dict[str, tuple[str, Settings]] = {
+    "fp32": ("the reference itself, as a check: all errors are 0", Settings()),
+    "tf32": ("fp32 tensors; a GPU may compute matrix products in TF32", Settings(dtype="tf32")),
+    "bf16": ("everything in bf16", _preset("bf16")),
+    "bf16_fp32_lm_head": ("bf16, LM head in fp32", _preset("bf16", "lm_head")),
+    "bf16_fp32_residual": ("bf16, residual stream in fp32", _preset("bf16", "residual")),
+    "bf16_fp32_norms": ("bf16, norms in fp32", _preset("bf16", "norms")),
+    "bf16_fp32_softmax": ("bf16, attention in fp32 except for its projections", _preset("bf16", "softmax")),
+    "bf16_fp32_router": ("bf16, router of experts in fp32", _preset("bf16", "router")),
+    "bf16_max_precision": (
+        "bf16, residual stream and LM head in fp32 (the published setting of this name)",
+        _preset("bf16", "residual", "lm_head"),
+    ),
+    "bf16_fp32_all_parts": (
+        "bf16 linear layers and embeddings, everything else in fp32, full-precision reductions",
+        _preset("bf16", *PARTS, reduced_reductions=False),
+    ),
+    "bf16_autocast": ("fp32 weights under torch.autocast to bf16", _preset("bf16", autocast=True)),
+    "bf16_eager": ("bf16 with eager attention", _preset("bf16", attention="eager")),
+    "bf16_int8": ("bf16 with the layers' linear weights quantized to int8", _preset("bf16", weights="int8")),
+    "bf16_fp8": ("bf16 with the layers' linear weights quantized to fp8", _preset("bf16", weights="fp8")),
+    "bf16_mxfp4": ("bf16 with the layers' linear weights quantized to MXFP4", _preset("bf16", weights="mxfp4")),
+    "fp16": ("everything in fp16, with a loss scale", _preset("fp16")),
+    "fp16_fp32_lm_head": ("fp16, LM head in fp32", _preset("fp16", "lm_head")),
+    "fp16_fp32_residual": ("fp16, residual stream in fp32", _preset("fp16", "residual")),
+    "fp16_max_precision": ("fp16, residual stream and LM head in fp32", _preset("fp16", "residual", "lm_head")),
+    "fp16_fp32_all_parts": (
+        "fp16 linear layers and embeddings, everything else in fp32, full-precision reductions",
+        _preset("fp16", *PARTS, reduced_reductions=False),
+    ),
+    "fp16_autocast": ("fp32 weights under torch.autocast to fp16", _preset("fp16", autocast=True)),
 }
+PRESETS = {name: settings for name, (_, settings) in _PRESETS.items()}
+ABOUT = {name: about for name, (about, _) in _PRESETS.items()}
+"""What each preset is, as a phrase."""
 
 DEFAULT = ("bf16", "bf16_fp32_lm_head", "bf16_fp32_residual", "bf16_max_precision", "fp16")
 

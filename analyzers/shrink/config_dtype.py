@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES, plain_dtype
+from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.untrusted_json import InvalidJson, parse_json
 
-_WIDTH = {"bfloat16": 16, "float16": 16, "float32": 32, "float64": 64}
+_BITS = {name: DTYPE_BITS[dtype] for dtype, name in TORCH_NAMES.items()}
 _KEYS = ("dtype", "torch_dtype")
 
 
@@ -16,7 +17,7 @@ def holding_dtype(dtypes: Iterable[str]) -> str | None:
     names = {TORCH_NAMES[dtype] for dtype in dtypes if dtype in TORCH_NAMES}
     if names == {"bfloat16", "float16"}:
         return "float32"
-    return max(names, key=lambda name: _WIDTH[name], default=None)
+    return max(names, key=_BITS.__getitem__, default=None)
 
 
 def narrowed_config(text: bytes, dtype: str) -> tuple[bytes, str] | None:
@@ -32,7 +33,7 @@ def narrowed_config(text: bytes, dtype: str) -> tuple[bytes, str] | None:
         return None
     for part in (config, *config.values()):
         for key in _KEYS if isinstance(part, dict) else ():
-            if _WIDTH.get(plain_dtype(part.get(key)), 0) > _WIDTH[dtype]:
+            if _BITS.get(plain_dtype(part.get(key)), 0) > _BITS[dtype]:
                 part[key] = dtype
     if not any(key in config for key in _KEYS):
         config["dtype"] = dtype

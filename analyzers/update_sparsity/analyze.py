@@ -28,11 +28,12 @@ from analyzers.records import Interval
 from analyzers.update_sparsity.collect import Collector
 from analyzers.update_sparsity.count import Comparer
 from analyzers.update_sparsity.decomposed_matrices import Matrices, decompose
-from analyzers.update_sparsity.notes import notes, statement, unmatched
 from analyzers.update_sparsity.report import ANALYSIS_VERSION, Probe, SparsityReport, SparsityRequest, Spectrum, Swallowed, TrajectoryRow
 from analyzers.update_sparsity.report_rows import aggregate_rows, energy, layer_rows, magnitudes, role_rows, tensor_row, ulp_histogram
+from analyzers.update_sparsity.sentences import notes, statement
 from analyzers.update_sparsity.side_names import check_alignment, side_names
 from analyzers.update_sparsity.statistics import total, weigh_pairs
+from analyzers.update_sparsity.unmatched import unmatched
 
 
 def analyze(request: SparsityRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | SparsityReport]:

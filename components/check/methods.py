@@ -1,6 +1,6 @@
 """Renders the check section of the methods page: every rule and its limits."""
 
-from components.check.text import RULES, WITH_BASE
+from analyzers.check.report import RULES, WITH_BASE
 from components.text.render import render
 
 

@@ -1,7 +1,7 @@
 """Renders the lists below check's headline: the findings, and what every rule looked for."""
 
-from analyzers.check.report import CheckReport, Level
-from components.check.text import RULES, outcome
+from analyzers.check.report import RULES, CheckReport, Level
+from components.check.text import outcome
 from components.text.markup import table, tag
 from components.text.render import macros
 

@@ -12,7 +12,7 @@ from analyzers.gradient_conflict.columns import excerpts, unit_name
 from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.records import Interval
 from components.conflict.text import sides
-from components.plots.marks import COLOUR_BAR, error_bars, line, marked, only_value, say_only, square
+from components.plots.marks import COLOUR_BAR, error_bars, line, marked, only_value, percent, say_only, square
 from components.plots.style import COLOURS, GREY, LIMIT, exactly, label, layout, legend, text
 from components.text import numbers
 
@@ -59,7 +59,7 @@ def batches(report: ConflictReport) -> go.Figure:
         line(
             name,
             ticks,
-            _percent([rate for rate, _ in pairs]),
+            [percent(rate) for rate, _ in pairs],
             index,
             hover,
             [[exactly(rate), numbers.magnitude(cosine)] for rate, cosine in pairs],
@@ -103,7 +103,7 @@ def published(report: ConflictReport) -> go.Figure:
     traces = []
     for index, (name, rows) in enumerate(curves):
         details = [[exactly(rate), numbers.magnitude(alike)] for _, rate, alike in rows]
-        traces.append(line(name, [layer for layer, _, _ in rows], _percent([rate for _, rate, _ in rows]), index, hover, details))
+        traces.append(line(name, [layer for layer, _, _ in rows], [percent(rate) for _, rate, _ in rows], index, hover, details))
     figure = _figure(traces, "rate as published, %", chance=True)
     figure.update_xaxes(title="layer", nticks=8)
     return figure
@@ -156,10 +156,6 @@ def _with_intervals(
     shown = [None if value is None else scale * value for value in values]
     bars = {"error_y": error_bars(shown, lows, highs, marked(style)["color"])} if any(intervals) else {}
     return line(name, x, shown, style, hover, details, **bars)
-
-
-def _percent(shares: Sequence[float | None]) -> list[float | None]:
-    return [None if share is None else 100 * share for share in shares]
 
 
 # Colours from conflict to agreement, transparent at 0. They change fastest near 0, since most cosines are small.

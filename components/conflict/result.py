@@ -42,7 +42,7 @@ def _head(report: ConflictReport) -> str:
 
 def _undecided(report: ConflictReport) -> str:
     """Return a sentence on numerically undecided pairs, if the rate has many."""
-    from analyzers.gradient_conflict.text import TRUSTED
+    from analyzers.gradient_conflict.sentences import TRUSTED
 
     model = as_it_is(report).model
     share = model.undecided.share

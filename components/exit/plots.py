@@ -12,7 +12,7 @@ from analyzers.exit_feedback.measurements import Alignment, Distribution
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import EXACT
 from components.exit.text import style
-from components.plots.marks import line, mark_rows, marked, shortened
+from components.plots.marks import line, mark_rows, marked, percent, shortened
 from components.plots.style import LIMIT, exactly, layout, text
 from components.text import numbers
 
@@ -152,7 +152,7 @@ def energy(report: ExitReport) -> go.Figure:
     head = {EXACT: exact.parallel_energy} | {name: method.parallel_energy for name, method in report.methods.items()}
     before = {EXACT: exact.parallel_energy_before_norm}
     before |= {name: method.before_norm.parallel_energy for name, method in report.methods.items()}
-    measures = dict(zip(SIDES, map(_percent, (head, before)), strict=True))
+    measures = dict(zip(SIDES, ({name: percent(share) for name, share in side.items()} for side in (head, before)), strict=True))
     return mark_rows(measures, list(head), "energy along h, %", lambda value: exactly(value / 100), zero="0")
 
 
@@ -164,10 +164,6 @@ def seconds(report: ExitReport) -> go.Figure:
 def memory(report: ExitReport) -> go.Figure:
     """Draw the megabytes allocated in addition to weights and inputs."""
     return mark_rows(_cost(report, "peak_bytes", 1e-6), _rows(report), "MB", lambda value: numbers.size(round(value * 1e6)))
-
-
-def _percent(found: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {name: None if share is None else 100 * share for name, share in found.items()}
 
 
 def _cost(report: ExitReport, of: Literal["seconds", "peak_bytes"], scale: float) -> dict[str, dict[str, float | None]]:

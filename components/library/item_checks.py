@@ -9,14 +9,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from analyzers import limits
-from analyzers.checkpoints.reference import parse_reference, quoted
+from analyzers.checkpoints.reference import HUB_TOKEN, parse_reference, quoted
 from analyzers.errors import InvalidRequest
 from analyzers.terminal import printable
 
 # Codes that `printable` writes for invisible characters, and letters and symbols that look blank.
 _CODES = re.compile(r"<U\+[0-9A-F]{4,6}>")
 _BLANK = "\u115f\u1160\u2800"
-SECRET = re.compile(r"hf_[A-Za-z0-9]{20,}")
 _CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 _FORM = "%Y-%m-%dT%H:%M:%S.%fZ"
 _TOMORROW = timedelta(days=1)
@@ -79,7 +78,7 @@ def checked_link(link: str) -> str:
             host, user = None, None
         if not host or user is not None:
             problem = "has no host, or has a user name: give the address of a page that anybody can open"
-    if SECRET.search(link):
+    if HUB_TOKEN.search(link):
         raise InvalidRequest("The evidence contains an access token, which is a secret: revoke it, and give evidence without it.")
     if problem:
         raise InvalidRequest(f"The link {quoted(link)} {problem}.")
@@ -90,7 +89,7 @@ def visible(text: str) -> str:
     """Check that ``text`` is one line of visible characters without an access token, and return it. Raises InvalidRequest."""
     if not text.isprintable():
         raise InvalidRequest("A text contains control characters, or characters that reorder a line: remove them.")
-    if SECRET.search(text):
+    if HUB_TOKEN.search(text):
         raise InvalidRequest("The text contains an access token, which is a secret: revoke it, and leave it out.")
     return text
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers import limits
+from analyzers.checkpoints.reference import HUB_TOKEN
 from analyzers.coverage import Coverage
 from analyzers.formatting import share
 from analyzers.untrusted_json import parse_json
-from components.library.item_checks import SECRET
 from components.library.schema import Result
 
 _BUILT_IN = ("", "builtin", "random")
@@ -22,7 +22,7 @@ def storable_result(text: str, *, key: str, created: str, contributor: str) -> R
     RESULT_BYTES. Raises ValueError (pydantic's too) and MantissaError for anything but a report in JSON, without NaN and Infinity.
     """
     size = len(text.encode())
-    if size > limits.RESULT_BYTES or SECRET.search(text):
+    if size > limits.RESULT_BYTES or HUB_TOKEN.search(text):
         return None
     report = parse_json(text)
     checkpoints = list(_checkpoints(report))

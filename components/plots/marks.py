@@ -158,6 +158,11 @@ _LARGEST, _SMALLEST = 90, 2
 _MARGIN = {"l": 52, "r": 16, "t": 40, "b": 48}
 
 
+def percent(share: float | None) -> float | None:
+    """Return a share in percent, None where it is not known."""
+    return None if share is None else 100 * share
+
+
 def only_value(values: Iterable[float | None], digits: int = 6) -> float | None:
     """Return the value that all cells share to ``digits`` significant digits; None if values differ or there are none."""
     known = [value for value in values if value is not None]

@@ -1,13 +1,13 @@
 """Renders the precision section of the methods page: every definition, its limits and its source."""
 
 from analyzers import limits
+from analyzers.precision_variants import ABOUT
 from analyzers.precision_variants.request import CLIP
-from components.precision.text import PRESETS
 from components.text.markup import table
 from components.text.render import render
 
 
 def methods() -> str:
     """Render the section as HTML."""
-    presets = table(("Variant", "Settings"), PRESETS.items())
+    presets = table(("Variant", "Settings"), ABOUT.items())
     return render("precision/templates/methods.html", limits=limits, clip=CLIP, presets=presets)

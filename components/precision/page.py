@@ -7,11 +7,10 @@ import gradio as gr
 
 from analyzers.base import Progress
 from analyzers.precision_variants.request import PrecisionRequest
-from analyzers.precision_variants.variants import DEFAULT
+from analyzers.precision_variants.variants import ABOUT, DEFAULT
 from components.forms.fields import Fields, build_model_fields, build_rows, build_text, build_tooltips, build_widget
 from components.precision.form import PRETRAINED, RANDOM, TEXT
 from components.precision.result import RESULT
-from components.precision.text import PRESETS
 from components.running.analysis_page import AnalysisPage
 from components.running.progress import Meter, listed
 from components.text import numbers
@@ -53,13 +52,13 @@ def build_fields(examples: list[str]) -> Fields:
 
 def _variants() -> dict[str, Any]:
     presets = gr.CheckboxGroup(
-        list(PRESETS),
+        list(ABOUT),
         value=list(DEFAULT),
         label="Variants",
         info="Each runs forward and backward and is compared with fp32. Hover over a name for its meaning.",
         elem_id="m-variants",
     )
-    build_tooltips(PRESETS)
+    build_tooltips(ABOUT)
     own = gr.Textbox(
         label="Your own variants",
         info=(

@@ -8,10 +8,11 @@ from statistics import median
 
 import plotly.graph_objects as go
 
+from analyzers.numerics import formats
 from analyzers.precision_variants.columns import kinds, short_layer
 from analyzers.precision_variants.measurements import ParameterKind, TensorError
 from analyzers.precision_variants.report import PrecisionReport
-from analyzers.precision_variants.text import layer_name
+from analyzers.precision_variants.sentences import layer_name
 from components.plots.marks import Series, line, log_figure, mark_rows
 from components.plots.style import LIMIT, exactly, label, layout, level, text
 from components.text import numbers
@@ -61,7 +62,7 @@ def _said(row: TensorError, layers: int) -> list[str]:
 
 
 # log2 of the largest finite value of each format.
-FP16, BF16 = math.log2(65504), math.log2(3.3895313892515355e38)
+FP16, BF16 = math.log2(formats.FP16.largest), math.log2(formats.BF16.largest)
 # Shares of the height below and above the break of the axis, which lies between the limits of fp16 and bf16.
 _BELOW, _ABOVE = (0.0, 0.86), (0.93, 1.0)
 # Name of each line -> its field in the report.

@@ -6,7 +6,7 @@ from functools import partial
 from analyzers.precision_variants.columns import BACKWARD, FORWARD, HEADROOM, LOGPROBS, PARAMETERS, SETTINGS, of_reference, within_layer
 from analyzers.precision_variants.measurements import Headroom, Variant
 from analyzers.precision_variants.report import PrecisionReport
-from analyzers.precision_variants.text import layer_name
+from analyzers.precision_variants.sentences import layer_name
 from components.precision import plots
 from components.precision.form import command, permalink
 from components.precision.tables import LARGEST, left_out

@@ -10,7 +10,7 @@ from analyzers.tensor_words import layer_name
 from analyzers.update_sparsity.magnitudes import Bin, UlpBin
 from analyzers.update_sparsity.published import published
 from analyzers.update_sparsity.report import LayerRow, SparsityReport
-from components.plots.marks import COLOUR_BAR, error_bars, line, only_value, say_only
+from components.plots.marks import COLOUR_BAR, error_bars, line, only_value, percent, say_only
 from components.plots.style import COLOURS, GREY, LIMIT, MARKERS, exactly, layout, legend, log_axis, text, threshold
 from components.sparsity.text import short
 from components.text import numbers
@@ -36,7 +36,7 @@ def heat_map(report: SparsityReport) -> go.Figure:
     cells = go.Heatmap(
         x=edges,
         y=[text(role) for role in names],
-        z=[[_percent(share) for share in row] for row in shares],
+        z=[[percent(share) for share in row] for row in shares],
         zmin=100 * low,
         zmax=100 * high,
         colorscale="Viridis",
@@ -68,7 +68,7 @@ def roles(report: SparsityReport) -> go.Figure:
     known = [(text(role), row, 100 * row.sparsity) for role, row in report.roles.items() if row.sparsity is not None][::-1]
     intervals = {text(role): report.intervals.get(f"roles.{role}.sparsity") for role in report.roles}
     ends = [(found.low, found.high) if (found := intervals[name]) else (row.min, row.max) for name, row, _ in known]
-    lows, highs = [_percent(low) for low, _ in ends], [_percent(high) for _, high in ends]
+    lows, highs = [percent(low) for low, _ in ends], [percent(high) for _, high in ends]
     shares = [share for _, _, share in known]
     details = [
         [exactly(row.sparsity), exactly(low), exactly(high), numbers.plural(row.tensors, "tensor"), f"{row.parameters:,}"]
@@ -117,10 +117,6 @@ def _range(shares: list[float]) -> tuple[float, float]:
 
 def _cell(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.3g}"
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
 
 
 _HERE = "this pair"

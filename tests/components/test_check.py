@@ -6,12 +6,11 @@ from typing import get_args
 import pytest
 
 from analyzers.check import CheckReport, CheckRequest, analyze
-from analyzers.check.report import Rule
+from analyzers.check.report import RULES, WITH_BASE, Rule
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidRequest, LimitExceeded
 from components.check.form import filled, request
 from components.check.result import RESULT
-from components.check.text import RULES, WITH_BASE
 from components.forms.form import as_read, command, permalink
 from components.library.storable_reports import storable_result
 from components.site import addresses, stored_results

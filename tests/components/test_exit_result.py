@@ -10,7 +10,7 @@ from analyzers.base import Progress
 from analyzers.exit_feedback import ExitProgress, ExitReport
 from analyzers.exit_feedback.columns import BY_LAYER, BY_LOSS, COST, ENERGY, SEEDS, SIGNALS, SWEEP
 from analyzers.exit_feedback.measurements import OverSeeds
-from analyzers.exit_feedback.text import statement
+from analyzers.exit_feedback.sentences import statement
 from analyzers.formatting import powers
 from components.exit import text
 from components.exit.methods import methods

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from analyzers import ANALYZERS, limits
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidReference, LimitExceeded, MantissaError
-from analyzers.precision_variants import PRESETS, PrecisionReport, PrecisionRequest
+from analyzers.precision_variants import PrecisionReport, PrecisionRequest
 from analyzers.precision_variants.command import add_options
 from analyzers.precision_variants.variants import DEFAULT
 from components.api.endpoints import endpoint
 from components.forms.form import DATASET, LINKED_CHARACTERS, as_read
-from components.precision import form, text
+from components.precision import form
 from components.precision.form import COST, RANDOM, TEXT, command, permalink, request
 from components.precision.page import EXAMPLES, PAGE
 from components.running import jobs, zero_gpu
@@ -41,10 +41,6 @@ def _asked(report: PrecisionReport, **changes: Any) -> PrecisionReport:
 
 def _again(link: str) -> PrecisionRequest:
     return request(form.filled(query_of(link)))
-
-
-def test_the_page_describes_every_preset() -> None:
-    assert list(text.PRESETS) == list(PRESETS)
 
 
 def test_an_empty_form_asks_for_the_defaults() -> None:

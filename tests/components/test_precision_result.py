@@ -9,14 +9,14 @@ import pytest
 
 from analyzers import limits
 from analyzers.base import Progress
-from analyzers.precision_variants import PrecisionReport, VariantProgress
+from analyzers.precision_variants import ABOUT, PrecisionReport, VariantProgress
 from analyzers.precision_variants.columns import BACKWARD, FORWARD, HEADROOM, LOGPROBS, PARAMETERS, SETTINGS, of_reference
 from components.plots.marks import marked
 from components.precision.methods import methods
 from components.precision.page import VariantMeter
 from components.precision.result import headline
 from components.precision.tables import LARGEST, left_out
-from components.precision.text import PRESETS, captions
+from components.precision.text import captions
 from components.results.downloads import tables_zip
 from components.results.html_documents import document
 from components.results.tables import listed
@@ -189,4 +189,4 @@ def test_what_it_ran_on_is_said_with_its_commit() -> None:
 
 def test_the_methods_page_has_every_preset() -> None:
     listed = {row[0]: row[1] for row in rows_of(methods()) if len(row) == 2}
-    assert {name: listed.get(name) for name in PRESETS} == PRESETS
+    assert {name: listed.get(name) for name in ABOUT} == ABOUT

@@ -7,7 +7,7 @@ import torch
 
 from analyzers.numerics import PairCounts
 from analyzers.records import Interval
-from analyzers.update_sparsity.notes import statement
+from analyzers.update_sparsity.sentences import statement
 from tests.dtype_detection.checkpoints import normal, write
 from tests.update_sparsity.checkpoints import pair
 from tests.update_sparsity.oracle_comparison import compare

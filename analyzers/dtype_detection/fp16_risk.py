@@ -1,16 +1,11 @@
-"""Sentences of the report: the risk of a cast of the weights to fp16, and notes."""
+"""Judges the risk of a cast of the weights to fp16."""
 
-from collections.abc import Iterator
-
-from analyzers import formatting, limits
-from analyzers.checkpoints import Checkpoint, account_notes, undecoded_weights
+from analyzers import formatting
+from analyzers.checkpoints import undecoded_weights
 from analyzers.coverage import unseen
 from analyzers.dtype_detection.collect import Chosen
 from analyzers.dtype_detection.report import Counts, Extremes, Fp16Risk, RiskLevel
 from analyzers.formatting import plural
-
-# Below twice the least, and from twice the largest on, the bins of a histogram do not tell the exponent of 32- and 64-bit floats.
-LEAST_EXPONENT, LARGEST_EXPONENT = -134, 127
 
 # One weight in ten thousand lost to zero, or one in a hundred at reduced precision, is worth mentioning.
 _UNDERFLOW_SHARE = 1e-4
@@ -69,23 +64,3 @@ def unread(chosen: Chosen) -> tuple[str, float]:
     """Describe the weights whose values are not decoded, empty if there are none; returns the text and their share of the elements."""
     others = sum(t.elements for t in chosen.parameters if not t.has_values)
     return undecoded_weights(chosen.parameters), others / max(1, sum(t.elements for t in chosen.parameters))
-
-
-def notes(checkpoint: Checkpoint, chosen: Chosen, exact: bool, aggregated: bool, tiny: int, largest: float | None) -> Iterator[str]:
-    """Yield the notes, those on the checkpoint's files first.
-
-    tiny: nonzero values below 2^(LEAST_EXPONENT + 1); largest: finite magnitude.
-    """
-    yield from account_notes(checkpoint, chosen.tensors)
-    if not exact:
-        yield (
-            "Quick mode read a sample: extremes and counts describe the sample, norms of partly read tensors are scaled up, "
-            "shares are estimates with 95% intervals."
-        )
-    if tiny:
-        are = "nonzero value is", "nonzero values are"
-        yield f"{plural(tiny, *are)} below 2^{LEAST_EXPONENT + 1}: the spectrum of exponents counts all of that at 2^{LEAST_EXPONENT}."
-    if largest is not None and largest >= 2.0 ** (LARGEST_EXPONENT + 1):
-        yield f"The spectrum of exponents counts values from 2^{LARGEST_EXPONENT + 1} on at 2^{LARGEST_EXPONENT}."
-    if aggregated:
-        yield f"More than {limits.REPORT_TENSORS:,} tensors: rows are aggregated by layer, role and dtype."

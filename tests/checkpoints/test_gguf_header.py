@@ -253,8 +253,8 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     file = MemoryFile(framed(entries, [tensor("a", [4])], data=16), "model.gguf")
     assert len(read_gguf(file).tensors) == 1
     for name, value, said in (
-        ("checkpoints.gguf.GGUF_ENTRIES", 5, "claims 6 entries, more than 5"),
-        ("checkpoints.gguf.GGUF_STRINGS", 2, "hold more than 2 strings"),
+        ("checkpoints.formats.gguf_header.GGUF_ENTRIES", 5, "claims 6 entries, more than 5"),
+        ("checkpoints.formats.gguf_header.GGUF_STRINGS", 2, "hold more than 2 strings"),
         ("limits.HEADER_BYTES", 100, "has more than 100 bytes"),
         ("limits.TENSOR_NAME_LENGTH", 1, "bytes, more than "),
     ):

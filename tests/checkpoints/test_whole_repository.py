@@ -263,7 +263,7 @@ def test_modules_on_the_hub(hub: LocalHub) -> None:
     ("content", "said"),
     [
         (b"", "is damaged and was ignored"),
-        (b"[" * 100_000, "nested more than 100 levels deep .* and was ignored"),
+        (b"[" * 100_000, "nested more than 100 levels deep and was ignored"),
         (b"\xff", "is damaged and was ignored"),
         ({"path": "2_Dense"}, "is damaged and was ignored"),
         ([{"path": "../2_Dense"}], r'names "\.\./2_Dense", which is not a folder of this checkpoint'),

@@ -139,8 +139,8 @@ def test_llama_2_7b_fits_on_a_24_gb_card() -> None:
     activations = activation_bytes(outline, torch.bfloat16, [(50, 200)], True)
     conflict = offloaded_bytes(outline, torch.bfloat16) + activations + gram
     token_ids = torch.zeros(2, 512, dtype=torch.int64)
-    run = run_bytes(SimpleNamespace(outline=outline), Batch(token_ids, token_ids, (512, 512)))  # type: ignore[arg-type]
+    run = run_bytes(SimpleNamespace(outline=outline, runs_on="cuda"), Batch(token_ids, token_ids, (512, 512)))  # type: ignore[arg-type]
     precision = offloaded_bytes(outline, torch.float32) + activation_bytes(outline, torch.float32, [(2, 512)], True) + run
-    assert (round(conflict / 1e9, 1), round(precision / 1e9, 1)) == (12.1, 7.8)
+    assert (round(conflict / 1e9, 1), round(precision / 1e9, 1)) == (12.1, 8.6)
     documented = (Path(__file__).parents[2] / "docs" / "memory.md").read_text()
-    assert "| 12.1 GB |" in documented and "| 7.8 GB |" in documented
+    assert "| 12.1 GB |" in documented and "| 8.6 GB |" in documented

@@ -34,9 +34,9 @@ for one, other in product(SIDES, SIDES):
         counter = PairCounter(one, other, 1e-3, tables)
         counter.update(codes[one], codes[other], changed)
         counter.take()
-for dtype, (mantissa, exponent) in count._FIELDS.items():
-    few_significands.runs_of_few_significands(codes[dtype][128:], 128, 1, mantissa, exponent, 3, np.zeros(few_significands.RUN_COUNTS,
-    dtype=np.int64))
+for dtype, held in count._FORMATS.items():
+    bits = held.mantissa_bits, held.exponent_bits
+    few_significands.runs_of_few_significands(codes[dtype][128:], 128, 1, *bits, 3, np.zeros(few_significands.RUN_COUNTS, dtype=np.int64))
 count.exact_rows16(codes["F16"], 128, 10)
 count.exact_rows32(codes["F32"], 128, 8)
 grid = decode.Grid(512, 256, 128, 128, 4, 2)

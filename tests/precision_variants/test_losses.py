@@ -180,7 +180,7 @@ def test_the_command_reads_old_log_probabilities_and_prints_tensors(capsys: pyte
     tensors = printed["variants"]["bf16"]["tensors"]
     assert [row[:2] for row in rows] == [["bf16", tensor["name"]] for tensor in tensors]
     assert {row[2] for row in rows} >= {"hidden state", "parameter gradient", "log-probability"}
-    assert [row[3] for row in rows] == ["x".join(map(str, tensor["shape"])) for tensor in tensors]
+    assert [row[4] for row in rows] == [" x ".join(map(str, tensor["shape"])) for tensor in tensors]
     file.write_text("[-1.5, oops]\n")
     assert main(asked) == 2
     assert "Line 1 of " in capsys.readouterr().err

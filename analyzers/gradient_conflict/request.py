@@ -94,8 +94,8 @@ class ConflictRequest(ModelRequest):
     dtype: Dtype = "auto"
     device: Device = "auto"
     attention: Attention = "sdpa"
-    checkpointing: Annotated[bool, Option("Recompute activations: less memory, more time")] = Field(
-        default=False, description="Recompute activations: slower, less memory (automatic where memory is short)."
+    checkpointing: Annotated[bool, Option("Recompute activations")] = Field(
+        default=False, description="Recompute activations in the backward pass: slower, less memory (automatic where memory is short)."
     )
     seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="Seed of the choice of samples, and of their halves and batches.")
     choice: Annotated[RowSelection, Option("Which samples", names=("at random, by the seed", "the first"))] = Field(

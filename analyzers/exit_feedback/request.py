@@ -80,7 +80,7 @@ class ExitRequest(ModelRequest):
     )
     layers: Annotated[str, Option("Layers of the logit lens")] = Field(
         default="auto",
-        description="Layers that the logit lens reads: auto (up to six, evenly spread), all, final, or numbers and ranges from 0, as 0,4-6.",
+        description="Layers that the logit lens reads: auto (up to six, evenly spread), all, final, or numbers from 0 and ranges: 0,4-6.",
     )
     samples: int = Field(
         default=32, strict=True, description=f"Number of samples, from 1 to {limits.EXIT_SAMPLES}, taken from the start of the data."

@@ -18,7 +18,7 @@ from gradio_client import Client
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from analyzers.language_models.samples import sample_folder
-from tests.hub import LocalHub
+from tests.hub import Fault, LocalHub
 from tests.hub.architectures import llama
 from tests.ports import free_port
 
@@ -110,13 +110,14 @@ def offline(offline_folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="package")
 def online_hub() -> Iterator[LocalHub]:
-    """Start the Hub of the app at ``online``, with ``org/large`` (141 GB that arrive slowly), ``org/small`` (half a GB with a tokenizer)
-    and ``org/name`` (a sample).
+    """Start the Hub of the app at ``online``, with ``org/large`` (141 GB), ``org/small`` (half a GB with a tokenizer) and ``org/name``
+    (a sample). The weights of ``org/large`` arrive so slowly that no analysis of them ends before a test has stopped it, on any machine.
     """
     tokenizer = {name: (sample_folder("tiny-bf16") / name).read_bytes() for name in ("tokenizer.json", "tokenizer_config.json")}
     with LocalHub(delay=0.02, rate=50e6) as hub:
         hub.add("org/name", {path.name: path for path in sample_folder("tiny-bf16-as-fp32").iterdir()})
         hub.add("org/large", llama(lineage="bf16"))
+        hub.fault(Fault("^/org/large/resolve/.*safetensors$", times=None, ranged=True, rate=500_000))
         hub.add("org/small", {**llama(layers=16, hidden=1024, width=4096, vocabulary=8192, shards=4, lineage="bf16"), **tokenizer})
         yield hub
 

@@ -1,8 +1,10 @@
 """What the operator is told of a dataset that cannot be read or written, and what is published at the end, whatever the Hub asked for."""
 
 import re
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatch
@@ -36,11 +38,15 @@ def opened(opened: Callable[..., Library]) -> Callable[..., Library]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until ``condition`` holds. Fails after 100 seconds, with the stacks of all threads: the cause may be in another one."""
     waited = threading.Event()
     end = time.monotonic() + 100
     while not condition() and time.monotonic() < end:
         waited.wait(0.02)
-    assert condition()
+    if not condition():
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        stacks = ("".join([f"\n{names.get(ident)}\n", *traceback.format_stack(frame)]) for ident, frame in sys._current_frames().items())
+        pytest.fail("".join(stacks), pytrace=False)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.visitor_steps import field, within_the_screen
+from tests.browser.visitor_steps import field, open_tab, within_the_screen
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def _run(open_page: OpenPage, online: str) -> Page:
 
 
 def _code(page: Page, name: str) -> str:
-    page.get_by_role("tab", name="Share").click()
+    open_tab(page, "Share")
     page.locator("#m-embed button").first.click()
     expect(field(page, name)).to_have_value(re.compile("http://127"))  # with the address of the app, which the page fills in
     return field(page, name).input_value()

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.visitor_steps import fits, json_of, shared, stop, taken_along, within_the_screen
+from tests.browser.visitor_steps import fits, json_of, open_tab, shared, stop, taken_along, within_the_screen
 
 MODEL = "#m-model input"
 SAMPLE = "sample:tiny-bf16-as-fp32"
@@ -39,7 +39,7 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     held = re.compile(r"fp16\s+9\d.*%\s+bf16\s+100%\s+tf32\s+100%\s+fp8 e4m3\s+\d.*%\s+fp8 e5m2\s+\d.*%")
     expect(page.locator(".m-held")).to_contain_text(held, use_inner_text=True)
 
-    page.get_by_role("tab", name="Spectrum").click()
+    open_tab(page, "Spectrum")
     page.wait_for_selector(".js-plotly-plot .bars .point", state="attached")
     expect(page.locator(".js-plotly-plot:visible")).to_contain_text("fp16 smallest normal 2⁻¹⁴")
     for format, start in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
@@ -47,15 +47,15 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
             page.get_by_role("button", name=f"Save as {format}: Size of the weights").click()
         assert saved.value.suggested_filename == f"Size of the weights.{format.lower()}"
         assert saved.value.path().read_bytes().startswith(start)
-    page.get_by_role("tab", name="Layers").click()
+    open_tab(page, "Layers")
     expect(page.locator(".js-plotly-plot:visible").get_by_text("fp16 largest 65504")).to_be_visible()
     width = page.evaluate("document.querySelector('#m-result').offsetWidth")
     page.wait_for_function(f"[...document.querySelectorAll('.js-plotly-plot .main-svg')].some(e => e.clientWidth > {width} * 0.9)")
-    page.get_by_role("tab", name="Among models").click()
+    open_tab(page, "Among models")
     expect(page.locator(".js-plotly-plot:visible").get_by_text("above 10²: bf16")).to_be_visible()
     expect(page.locator(".js-plotly-plot:visible .scatterlayer .point")).to_have_count(30)
     expect(page.locator("#m-result")).to_contain_text("where the rule of thumb says fp16")
-    page.get_by_role("tab", name="Tensors").click()
+    open_tab(page, "Tensors")
     expect(page.locator(".m-rows").get_by_text("model.embed_tokens.weight").first).to_be_visible()
     fossil = page.locator(".m-rows").get_by_role("columnheader", name="Fossil rows").bounding_box()
     assert fossil is not None
@@ -242,7 +242,7 @@ def test_every_control_has_a_name(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={quote(SAMPLE)}")
     page.get_by_role("button", name="Options").click()
     expect(page.get_by_label("Seed of the sample")).to_be_visible()
-    page.get_by_role("tab", name="Share").click()
+    open_tab(page, "Share")
     page.locator("#m-embed button").first.click()
     expect(page.get_by_label("Badge, for a README")).to_be_visible()
     nameless = page.evaluate(

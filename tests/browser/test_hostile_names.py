@@ -13,7 +13,7 @@ from safetensors.numpy import save
 
 from tests.attacks.http_calls import result
 from tests.browser.conftest import OpenPage
-from tests.browser.visitor_steps import field, hover, shown, taken_along
+from tests.browser.visitor_steps import field, hover, open_tab, shown, taken_along
 from tests.hub import LocalHub
 
 HOSTILE = (
@@ -81,7 +81,7 @@ def test_names_of_tensors_of_a_pair_and_its_stored_result(open_page: OpenPage, a
     page = open_page(f"{app}/sparsity?base=org/base&tuned=org/tuned")
     shown(page, "org/tuned")
     _looked_through(page)
-    page.get_by_role("tab", name="Share").click()
+    open_tab(page, "Share")
     page.locator("#m-embed button").first.click()
     stored = field(page, "m-stored").input_value()
     for address in (stored, f"{stored}?embed=1", f"{app}/sparsity?base=org/base&tuned=org/tuned&embed=1"):

@@ -18,7 +18,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from analyzers import ANALYZERS
 from analyzers.language_models.samples import sample_folder
 from tests.browser.conftest import ROOT, OpenPage, program, serve
-from tests.browser.visitor_steps import downloaded, json_of
+from tests.browser.visitor_steps import downloaded, json_of, open_tab
 from tests.hub import LocalHub
 
 TOKEN = "hf_oauth_" + "canaryCANARY" * 3
@@ -110,7 +110,7 @@ def test_ann_logs_in_and_analyzes_a_gated_model(site: Site, page: Page) -> None:
     assert "include=mlp" in page.url
     expect(status).to_contain_text("Not stored: org/gated is gated or private.")
     assert TOKEN not in page.content()
-    page.get_by_role("tab", name="Share").click()
+    open_tab(page, "Share")
     with page.expect_request(lambda request: "trigger_id" in (request.post_data or "")) as pressed:
         report = json.loads(json_of(page, "org-gated-dtype.json"))
     for button, name in (("m-zip", "org-gated-dtype-tables.zip"), ("m-html", "org-gated-dtype.html")):

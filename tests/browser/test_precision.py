@@ -9,7 +9,19 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.visitor_steps import drawn_in, fits, fits_when_narrow, json_of, refused, shared, shown, stop, taken_along, unfold
+from tests.browser.visitor_steps import (
+    drawn_in,
+    fits,
+    fits_when_narrow,
+    json_of,
+    open_tab,
+    refused,
+    shared,
+    shown,
+    stop,
+    taken_along,
+    unfold,
+)
 
 MODEL = "sample:tiny-bf16"
 
@@ -36,9 +48,9 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     expect(levels.get_by_text("fp16 limit, 65504")).to_be_visible()
     expect(levels.get_by_text("bf16 limit")).to_be_visible()
     expect(drawn_in(page, "Parameters").get_by_text("mlp.up_proj")).to_be_visible()
-    page.get_by_role("tab", name="Log-probabilities").click()
+    open_tab(page, "Log-probabilities")
     expect(page.locator("#m-result table:visible").first).to_contain_text("Sequence ratio")
-    page.get_by_role("tab", name="Tensors").click()
+    open_tab(page, "Tensors")
     expect(page.locator("#m-tensors").get_by_text("layers.0").first).to_be_visible()
     expect(page.get_by_role("tab", name="Inside layers")).to_have_count(0)
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.visitor_steps import CARD, downloaded, field, within_the_screen
+from tests.browser.visitor_steps import CARD, downloaded, field, open_tab, within_the_screen
 
 MODEL = "#m-model input"
 THREE = ("sample:tiny-fp32", "sample:tiny-bf16-as-fp32", "sample:tiny-overflow")
@@ -46,9 +46,9 @@ def test_several_models_are_a_table_a_figure_and_files(open_page: OpenPage, offl
     expect(page.locator("#m-result").get_by_role("tab", name="Evidence")).to_be_focused()
 
     for overlaid in ("Spectra", "Layers"):
-        page.locator("#m-several").get_by_role("tab", name=overlaid).click()
+        open_tab(page.locator("#m-several"), overlaid)
         expect(page.locator("#m-several .js-plotly-plot:visible .scatterlayer .trace")).to_have_count(3)
-    page.locator("#m-several").get_by_role("tab", name="Share").click()
+    open_tab(page.locator("#m-several"), "Share")
     names = "&".join(f"model={quote(name, safe='')}" for name in (THREE[0], "no!such", *THREE[1:]))
     expect(field(page, "m-all-link")).to_have_value(f"{offline}/?{names}&mode=quick")
     command = f"mantissa dtype {THREE[0]} 'no!such' {THREE[1]} {THREE[2]}"
@@ -85,7 +85,7 @@ def test_stop_keeps_the_rows_that_are_finished(open_page: OpenPage, online: str)
     page.wait_for_timeout(700)
     expect(page.locator("#m-status")).to_contain_text("Stopped. 1 of 3 models read.")
     _rows(page, "Weights fit", "not read: stopped", "not read: stopped")
-    page.locator("#m-several").get_by_role("tab", name="Share").click()
+    open_tab(page.locator("#m-several"), "Share")
     download = downloaded(page, "m-all-json")
     assert [item["checkpoint"]["ref"] for item in json.loads(download.path().read_text(encoding="utf-8"))] == [THREE[0]]
     page.get_by_role("button", name="three samples").click()
@@ -123,7 +123,7 @@ def test_a_narrow_dark_screen_holds_the_table(open_page: OpenPage, offline: str)
     sentence = page.locator(".m-failed").bounding_box()
     assert sentence is not None
     assert sentence["x"] + sentence["width"] <= 390
-    page.locator("#m-several").get_by_role("tab", name="Share").click()
+    open_tab(page.locator("#m-several"), "Share")
     within_the_screen(page, tables=True)
     background = page.evaluate("getComputedStyle(document.querySelector('#m-several')).backgroundColor")
     assert background == CARD[True]

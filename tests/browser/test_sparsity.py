@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.visitor_steps import drawn_in, fits, fits_when_narrow, json_of, refused, shared, shown, stop, taken_along
+from tests.browser.visitor_steps import drawn_in, fits, fits_when_narrow, json_of, open_tab, refused, shared, shown, stop, taken_along
 
 BASE, TUNED = "sample:tiny-bf16", "sample:tiny-tuned"
 PAIR = "tiny-bf16 → tiny-tuned"
@@ -43,11 +43,11 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)
     expect(drawn_in(page, "How much").get_by_text("smallest relative bf16 ULP, 2⁻⁸")).to_be_visible()
     expect(page.locator("#m-result table:visible").first).to_contain_text("Relative, changed")
-    page.get_by_role("tab", name="Published").click()
+    open_tab(page, "Published")
     expect(page.locator("tr.m-marked")).to_contain_text("this pair")
-    page.get_by_role("tab", name="Tensors").click()
+    open_tab(page, "Tensors")
     expect(page.locator("#m-tensors").get_by_text("model.embed_tokens.weight").first).to_be_visible()
-    page.get_by_role("tab", name="Matching").click()
+    open_tab(page, "Matching")
     expect(page.get_by_text("205,376 parameters have a counterpart")).to_be_visible()
     for optional in ("Over time", "Spectral"):
         expect(page.get_by_role("tab", name=optional)).to_have_count(0)

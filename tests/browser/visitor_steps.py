@@ -1,6 +1,7 @@
 """Steps that visitors take on the page of any analysis, and checks of the results."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from playwright.sync_api import Download, Locator, Page, expect
@@ -26,9 +27,20 @@ def shown(page: Page, model: str) -> None:
     expect(page.locator("#m-result .js-plotly-plot:visible .main-svg").first).to_be_visible()
 
 
+def open_tab(page: Page | Locator, name: str) -> None:
+    """Click on a tab until it is open: a result that is still being put on the page may be drawn again under the pointer."""
+    tab = page.get_by_role("tab", name=name)
+    for _ in range(10):
+        tab.click()
+        with suppress(AssertionError):
+            expect(tab).to_have_attribute("aria-selected", "true", timeout=10_000)
+            return
+    raise AssertionError(f"the tab {name} does not open")
+
+
 def drawn_in(page: Page, name: str) -> Locator:
     """Open a tab and locate its figures."""
-    page.get_by_role("tab", name=name).click()
+    open_tab(page, name)
     return page.locator("#m-result .js-plotly-plot:visible")
 
 
@@ -46,8 +58,7 @@ def fits(page: Page, tabs: Iterable[str], dark: bool) -> None:
     """Check that everything in each of ``tabs`` is within the screen, and that the card has its colour."""
     within_the_screen(page, tables=True)
     for name in tabs:
-        page.get_by_role("tab", name=name).click()
-        expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
+        open_tab(page, name)
         within_the_screen(page, tables=True)
     assert page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor") == CARD[dark]
 
@@ -60,7 +71,7 @@ def fits_when_narrow(page: Page, tabs: Iterable[str]) -> None:
 
 def shared(page: Page, link: str, command: str) -> None:
     """Check that the tab Share has this link and this command."""
-    page.get_by_role("tab", name="Share").click()
+    open_tab(page, "Share")
     expect(field(page, "m-link")).to_have_value(link)
     expect(field(page, "m-command")).to_have_value(command)
 

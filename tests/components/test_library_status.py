@@ -73,8 +73,9 @@ def test_what_is_not_read_yet_is_not_called_missing(hub: LocalHub, opened: Calla
     fault.delay = 0
     assert library.wait_restored(60)
     wait_until(lambda: library.state().problem == "")
-    wait_until(lambda: client.get(f"/result/{ID}.json").status_code == 200)
-    assert client.get(f"/result/{ID}.json").json()["id"] == ID
+    answer = client.get(f"/result/{ID}.json")
+    assert answer.status_code == 200, (answer.text, library.state(), library.counts())
+    assert answer.json()["id"] == ID
     assert client.get(f"/result/{ID}").status_code == 200
     assert client.get(f"/result/{'0' * 64}").status_code == client.get(f"/result/{'0' * 64}.json").status_code == 404
     badge = client.get("/badge/org/name.svg")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -154,6 +155,13 @@ def test_what_is_too_much_is_not_read(tmp_path: Path, name: str, content: bytes,
 def test_what_is_no_parquet_file(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(InvalidData, match="not a Parquet file"):
         instruction_pairs(put(tmp_path, "a.parquet", content), HERE, 10)
+
+
+def test_reading_never_forks(tmp_path: Path) -> None:
+    """A fork runs the destructors of what other threads own: with a process group of torch's, it waits for ever."""
+    forks: list[int] = []
+    os.register_at_fork(before=lambda: forks.append(1))
+    assert instruction_pairs(put(tmp_path, "a.parquet", table(ROWS)), HERE, 2) and forks == []
 
 
 def test_a_parquet_file_without_the_columns(tmp_path: Path) -> None:

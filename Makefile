@@ -46,9 +46,9 @@ test: $(tests_stamp) style
 
 # Three processes for two cores, for those with a browser wait for it (tests/conftest.py deals them out). One thread of torch's for each: more
 # of them than cores wait for each other. Among thousands of tests with servers, browsers and deadlines, one may meet a machine that stood still:
-# what fails is run once more, and the summary lists it as RERUN.
+# what fails is run again, twice at most, and the summary lists it as RERUN.
 tested: chromium kernels
-	OMP_NUM_THREADS=$(THREADS) $(python) -m pytest -n 3 --no-loadscope-reorder --reruns 1 $(chosen)
+	OMP_NUM_THREADS=$(THREADS) $(python) -m pytest -n 3 --no-loadscope-reorder --reruns 2 $(chosen)
 
 # The last -m counts: an empty one takes all.
 test-all: chosen = -m '' --hypothesis-profile=exhaustive

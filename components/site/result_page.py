@@ -4,7 +4,7 @@ from analyzers.base import Report
 from analyzers.formatting import day
 from components.appearance.navigation import navigation
 from components.results.html_documents import page_of
-from components.results.self_contained_page import Page
+from components.results.self_contained_page import Page, report_page
 from components.site import addresses, link_previews, stored_results
 from components.text.render import macros
 
@@ -25,9 +25,17 @@ def result_page(report: Report, made: str, plots: str, embedded: bool, origin: s
     meta = link_previews.tags(link_previews.of_report(report), origin, "article") + str(_PARTS.style())
     if embedded:
         return page.served(plots, meta, str(_PARTS.embedded(page.body, page.heading, f"../{addresses.stored(report.id)}")))
+    short = addresses.short(report.id) if stored_results.is_stored(report) else ""
     related = addresses.layout(report.analyzer).related(report)
-    body = str(_PARTS.alone(page.body, day(made) if made else "", f"../{addresses.recompute(report)}", report.id, related))
+    body = str(_PARTS.alone(page.body, day(made) if made else "", f"../{addresses.recompute(report)}", report.id, short, related))
     return page.served(plots, meta, navigation("../") + page._replace(body=body).titled())
+
+
+def small_frame(report: Report) -> str:
+    """Render the headline of a stored report for a small frame: no figures, no tables, and no script, less than 100 kB."""
+    layout = addresses.layout(report.analyzer)
+    page = report_page(layout.title, [layout.name(report)], [layout.headline(report, False)])
+    return page.served("", str(_PARTS.style()), str(_PARTS.embedded(page.body, page.heading, f"../{addresses.stored(report.id)}")))
 
 
 def missing_page(restored: bool = True) -> str:

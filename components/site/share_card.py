@@ -1,4 +1,4 @@
-"""Draws the cards of results and pages, PNG, without a browser: the answer with its verdicts, or with its first figure; a page's question."""
+"""Draws the cards of results and pages, PNG, without a browser: the answer with its verdicts or its first figure, a page's question."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,8 @@ def of_report(report: Report) -> bytes:
     layout = addresses.layout(report.analyzer)
     verdicts = layout.verdicts(report)
     plots = [] if verdicts else layout.plots(report)
-    version = commit(vars(report)["checkpoint"]) if "checkpoint" in vars(report) else ""
+    checkpoint = getattr(report, "checkpoint", None)
+    version = commit(checkpoint) if checkpoint is not None else ""
     subject = " → ".join(report.subject().values()) + (f" @ {version}" if version else "")
     return _card(layout.title, subject, layout.summary(report), plots[0].draw(report) if plots else None, verdicts, report.reach())
 

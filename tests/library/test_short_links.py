@@ -49,7 +49,9 @@ def test_ids_that_begin_alike_get_longer_codes_and_the_older_one_stays_what_it_w
     assert sorted(map(len, before.values()))[1] > 10
 
 
-@pytest.mark.parametrize("code", ["", "0" * 9, "0" * 10, "0" * 51, "u" * 10, "0" * 52, "0" * 100_000, "' OR 1=1 --", "%", "*" * 10, "é" * 10])
+@pytest.mark.parametrize(
+    "code", ["", "0" * 9, "0" * 10, "0" * 51, "u" * 10, "0" * 52, "0" * 100_000, "' OR 1=1 --", "%", "*" * 10, "é" * 10]
+)
 def test_what_is_no_code_of_a_result_finds_none(library: Library, code: str) -> None:
     add(library, "a" * 64)
     assert library.of_short_code(code) is None

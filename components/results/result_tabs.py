@@ -14,7 +14,12 @@ from components.results.share import Share, Source
 
 _Report = TypeVar("_Report", bound=Report)
 _FIRST, _SHARE = "first", "share"
-_SHOW_SHARE = "() => document.querySelector('#m-result .tabs')?.scrollIntoView({block: 'start'})"
+# Scrolls to the tabs, again as the opened one gets its height, and moves the focus there.
+_SHOW_SHARE = (
+    "() => { const show = () => { document.querySelector('#m-result .tabs')?.scrollIntoView({block: 'start'}); "
+    "document.querySelector('#m-result [role=tab][aria-selected=true]')?.focus({preventScroll: true}) }; "
+    "for (const wait of [0, 80, 400]) setTimeout(show, wait) }"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Share:
             self.summary = field("Summary", "summary", 2, 6, single)
             self.link = field("Link to this analysis", "link")
             self.command = field("The same on the command line", "command")
-            self.markdown = field("Markdown, for a discussion on the Hub or an issue", "markdown", 3, 8, single)
+            self.markdown = field("Markdown, for a discussion", "markdown", 3, 8, single)
             with gr.Row(elem_classes="m-downloads"):
                 endings = [ending for ending in _LABELS if single or ending != "png"]
                 self.buttons = {ending: gr.Button(_LABELS[ending], size="md", elem_id=f"{prefix}-{ending}") for ending in endings}

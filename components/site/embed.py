@@ -15,7 +15,7 @@ _PARTS = macros("site/templates/result.html")
 HERE = "{here}"
 # Analyzers whose facts are on a badge: the badge's name, and the query for its parts.
 _BADGES = {"dtype": ("precision", ""), "check": ("checked", "?show=checked")}
-_HEIGHT, _SMALL_HEIGHT = 720, 440  # pixels
+_HEIGHT, _SMALL_HEIGHT = 720, 520  # pixels
 WHOLE_CODE = "(code) => (code ? code.replaceAll('{here}', new URL('.', location.href).href) : code)"
 
 

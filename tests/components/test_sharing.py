@@ -19,6 +19,7 @@ from starlette.testclient import TestClient
 
 from analyzers import ANALYZERS
 from analyzers.base import Report
+from components.forms.form import as_read
 from components.library import Library
 from components.results.discussion import discussion
 from components.results.downloads import file_of
@@ -189,7 +190,7 @@ def test_the_text_of_a_discussion_has_link_and_command_and_no_markup_from_outsid
             "| Trained in",
             "| Safe in fp16",
         ]
-    assert shlex.split(layout.command(given.request))[:2] == ["mantissa", given.analyzer]
+    assert shlex.split(layout.command(as_read(given)))[:2] == ["mantissa", given.analyzer]
 
 
 def test_text_is_compressed_and_pictures_and_streams_are_not(client: TestClient, library: Library) -> None:

@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from analyzers import ANALYZERS
+from analyzers import ANALYZERS, parents
 from analyzers.base import Report
 from components.forms.form import as_read
 from components.library import Library
@@ -92,6 +92,16 @@ def test_a_comparison_has_a_card_of_its_own(client: TestClient, library: Library
     for query in ("base=org/tuned&tuned=org/base", "base=org/base", "base=org/base&tuned=org/name", "base=org/base&tuned=org/base"):
         assert title("sparsity", query) == title("sparsity", ""), query
     assert client.get(f"/card/{ID}.png").headers["content-type"] == "image/png"
+
+
+def test_parents_have_a_card_with_and_without_candidates(library: Library) -> None:
+    *_, made = parents.analyze(parents.ParentsRequest(model="sample:tiny-tuned", candidates=("sample:tiny-bf16", "sample:tiny-fp32")))
+    assert isinstance(made, Report)
+    add(library, made, ID)
+    for query in ("", "&candidate=sample:tiny-bf16", "&candidate=sample:tiny-fp32&candidate=sample:tiny-bf16"):
+        assert title("parents", f"model=sample:tiny-tuned{query}") == "Parents: sample:tiny-tuned", query
+    assert title("parents", "model=sample:tiny-tuned&candidate=sample:tiny-overflow") == title("parents", "")
+    assert title("parents", "model=sample:tiny-bf16") == title("parents", "")
 
 
 def test_an_intermediate_checkpoint_is_no_base(library: Library) -> None:

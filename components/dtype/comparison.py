@@ -125,7 +125,7 @@ class Comparison:
                     with gr.Tab(name):
                         self.figures.append((gr.HTML(elem_classes="m-plain"), build_plot(title)))
                 with gr.Tab("Share"):
-                    self.share = Share("m-all", embeds=False)
+                    self.share = Share("m-all", single=False)
 
     def components(self) -> list[Any]:
         """List all components, as the outputs of an event."""

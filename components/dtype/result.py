@@ -10,6 +10,7 @@ from components.dtype.form import permalink
 from components.dtype.labelled_models_plot import among_models
 from components.dtype.tables import evidence, headroom, overview, still
 from components.dtype.text import DISPUTED, inferred, lineage_answer, outranks, risk, stored_answer, summary, trained_answer
+from components.dtype.verdicts import verdicts
 from components.forms.form import command
 from components.results.coverage_tab import COVERAGE
 from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
@@ -142,4 +143,5 @@ RESULT = Layout(
     command=command,
     tabs=_TABS,
     overview=overview,
+    verdicts=verdicts,
 )

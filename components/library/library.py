@@ -13,7 +13,7 @@ from analyzers import limits
 from analyzers.base import Report, request_error
 from analyzers.errors import InvalidRequest, LibraryUnavailable, MantissaError
 from analyzers.terminal import printable_json
-from components.library import label_rows, model_rows, result_rows, same_shapes
+from components.library import label_rows, model_rows, result_rows, same_shapes, short_links
 from components.library.availability import Availability
 from components.library.backups import Backups
 from components.library.consensus import Consensus, LabelRow, consensus, label_row
@@ -189,6 +189,16 @@ class Library:
         """Return the row of a result in lists; None if there is none."""
         with self._database.read() as connection:
             return next(iter(result_rows.find(connection, "id", result_id)), None)
+
+    def short_code(self, result_id: str) -> str:
+        """Return the code of a result in short links, 10 characters or a few more (see `short_links`)."""
+        with self._database.read() as connection:
+            return short_links.code_of(connection, result_id)
+
+    def of_short_code(self, code: str) -> str | None:
+        """Return the id of the result that a short link names; None if there is none."""
+        with self._database.read() as connection:
+            return short_links.find(connection, code)
 
     def is_available(self, models: Sequence[str]) -> bool:
         """Return whether these repositories are still public; withdraw results of those that are not.

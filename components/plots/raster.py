@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from components.plots.style import COLOURS
-from components.text.plain_text import ascii_only
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
@@ -108,20 +107,20 @@ def _labels(canvas: "ImageDraw", figure: "Figure", across: _Axis, down: dict[str
     for axis in down.values():
         for y, text in axis.ticks():
             canvas.line((inner.left, y, inner.right, y), _GRID, 1)
-            canvas.text((inner.left - 12, y), ascii_only(text)[:16], _TEXT, font, anchor="rm")
+            canvas.text((inner.left - 12, y), text[:16], _TEXT, font, anchor="rm")
     beyond = -math.inf
     for x, text in across.ticks():
-        width = canvas.textlength(ascii_only(text), font)
+        width = canvas.textlength(text, font)
         if x - width / 2 > beyond:  # skip labels that would overlap
-            canvas.text((x, inner.bottom + 8), ascii_only(text), _TEXT, font, anchor="mt")
+            canvas.text((x, inner.bottom + 8), text, _TEXT, font, anchor="mt")
             beyond = x + width / 2 + 10
     titles = [figure.layout.xaxis.title.text, figure.layout.yaxis.title.text]
-    said = ", ".join(ascii_only(title) for title in titles if title)
+    said = ", ".join(title for title in titles if title)
     canvas.text(((inner.left + inner.right) / 2, inner.bottom + 36), said, _TEXT, font, anchor="mt")
     right = inner.right
     for trace in reversed([trace for trace in figure.data if trace.name and trace.showlegend is not False][:6]):
-        canvas.text((right, inner.top - 8), ascii_only(trace.name)[:24], _colour(trace), font, anchor="rb")
-        right -= canvas.textlength(ascii_only(trace.name)[:24], font) + 24
+        canvas.text((right, inner.top - 8), trace.name[:24], _colour(trace), font, anchor="rb")
+        right -= canvas.textlength(trace.name[:24], font) + 24
 
 
 def _bars(canvas: "ImageDraw", trace: Any, across: _Axis, up: _Axis, inner: Box) -> None:

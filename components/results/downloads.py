@@ -1,4 +1,4 @@
-"""Provides results as downloads: JSON, a zip of CSV tables, and the self-contained page, each made on request."""
+"""Provides results as downloads: the card, JSON, a zip of CSV tables, and the self-contained page, each made on request."""
 
 import io
 import re
@@ -10,8 +10,9 @@ from analyzers.base import Report
 from analyzers.tables import safe_text
 from analyzers.terminal import printable_json
 from components.results.html_documents import document
+from components.site.share_card import of_report
 
-_TYPES = {"json": "application/json", "zip": "application/zip", "html": "text/html; charset=utf-8"}
+_TYPES = {"png": "image/png", "json": "application/json", "zip": "application/zip", "html": "text/html; charset=utf-8"}
 GONE = "This result is no longer kept here: open its link in a new tab to compute it again."
 _NAME_LENGTH = 80
 _BETWEEN = "-to-"
@@ -26,9 +27,11 @@ class File(NamedTuple):
 
 
 def file_of(report: Report, ending: str) -> File:
-    """Make the file of a report with this ending: json, zip or html."""
+    """Make the file of a report with this ending: png, json, zip or html."""
     name = file_name([*report.subject().values()], report.analyzer)
     match ending:
+        case "png":
+            content = of_report(report)
         case "json":
             content = (printable_json(report.model_dump_json(indent=2)) + "\n").encode()
         case "zip":

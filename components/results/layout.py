@@ -5,7 +5,7 @@ The same layout is shown on a page (`result_tabs`) and written into a self-conta
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from analyzers.base import Report
 from components.results import self_contained_page
@@ -68,6 +68,15 @@ class Tab(Generic[_Report]):
         return self.when is None or self.when(report)
 
 
+class Verdict(NamedTuple):
+    """A short answer to one of the questions of a result, plain text. kind: of the evidence, as `tag` styles it; how: in words."""
+
+    question: str
+    answer: str
+    kind: str
+    how: str
+
+
 @dataclass(frozen=True, slots=True)
 class Layout(Generic[_Report]):
     """The parts of a result, each computed from a report.
@@ -76,6 +85,7 @@ class Layout(Generic[_Report]):
     app's pages if True; permalink: the page query of a request; command: the same request on the command line. overview: HTML above several
     reports. summary: the report's own headline, with the library's knowledge; plain text. related: names and addresses of further pages of
     the app. markdown: the lines of the result as GitHub Markdown, for an issue; None: it has none.
+    verdicts: the short answers that a card shows; without any, it shows the first figure.
     """
 
     title: str
@@ -88,6 +98,7 @@ class Layout(Generic[_Report]):
     summary: Callable[[_Report], str] = lambda report: report.headline()
     related: Callable[[_Report], Sequence[tuple[str, str]]] = lambda report: ()
     markdown: Callable[[_Report], list[str]] | None = None
+    verdicts: Callable[[_Report], Sequence[Verdict]] = lambda report: ()
 
     def document(self, reports: Sequence[_Report], figures: bool = True) -> self_contained_page.Page:
         """Render a page with the headline, tables and figures of each report; without ``figures`` as in `article`."""

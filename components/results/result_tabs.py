@@ -7,14 +7,19 @@ from typing import Any, Generic, TypeVar
 import gradio as gr
 
 from analyzers.base import Report
-from analyzers.terminal import joined
-from components.forms.form import as_read
+from components.forms.fields import QUIET
 from components.results.layout import Caption, Layout, Part, Piece, Plot, Rows, Tab
 from components.results.self_contained_page import saving
 from components.results.share import Share, Source
 
 _Report = TypeVar("_Report", bound=Report)
-_FIRST = "first"
+_FIRST, _SHARE = "first", "share"
+# Scrolls to the tabs, again as the opened one gets its height, and moves the focus there.
+_SHOW_SHARE = (
+    "() => { const show = () => { document.querySelector('#m-result .tabs')?.scrollIntoView({block: 'start'}); "
+    "document.querySelector('#m-result [role=tab][aria-selected=true]')?.focus({preventScroll: true}) }; "
+    "for (const wait of [0, 80, 400]) setTimeout(show, wait) }"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +57,24 @@ class Result(Generic[_Report]):
             if tab.when:
                 updates[shown] = gr.update(visible=tab.shows(report))
             updates |= {component: _content(part, report if tab.shows(report) else None) for part, component in parts}
-        links = self.layout.permalink(as_read(report)), self.layout.command(as_read(report, found=True))
-        markdown = joined(self.layout.markdown(report)) if self.layout.markdown is not None else ""
-        return updates | self.share.show(*links, source, report, markdown)
+        return updates | self.share.show_report(self.layout, report, source)
 
 
 def build_result(layout: Layout[_Report]) -> Result[_Report]:
     """Lay out the result, hidden until there is one. Call inside a page."""
     filled = []
     with gr.Column(visible=False, elem_id="m-result", elem_classes="m-box") as card:
+        to_share = gr.Button("Share", size="sm", elem_id="m-to-share")
         headline = gr.HTML(elem_classes="m-plain")
         with gr.Tabs() as tabs:
             for number, tab in enumerate(layout.tabs):
                 # Gradio can toggle only tabs that are initially hidden.
                 with gr.Tab(tab.name, id=None if number else _FIRST, visible=tab.when is None) as shown:
                     filled.append((tab, shown, [(part, _build(part)) for part in tab.parts]))
-            with gr.Tab("Share"):
-                share = Share("m", markdown=layout.markdown is not None)
+            with gr.Tab("Share", id=_SHARE):
+                share = Share("m")
+        opened = to_share.click(lambda: gr.update(selected=_SHARE), None, tabs, queue=False, **QUIET)
+        opened.then(None, js=_SHOW_SHARE, **QUIET)
     return Result(layout, card, headline, tabs if any(tab.when for tab in layout.tabs) else None, filled, share)
 
 

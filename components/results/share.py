@@ -8,12 +8,15 @@ import gradio as gr
 from analyzers.base import Report
 from analyzers.errors import LimitExceeded, MantissaError
 from analyzers.terminal import joined
+from components.forms.form import as_read
+from components.results.discussion import discussion
 from components.results.downloads import GONE, File
-from components.site import addresses
+from components.results.layout import Layout
+from components.site import addresses, stored_results
 from components.site.embed import HERE, Embed
 from components.site.identity import Client, client_of
 
-_LABELS = {"json": "JSON", "zip": "Tables (CSV)", "html": "Page (HTML)"}
+_LABELS = {"png": "Card (PNG)", "json": "JSON", "zip": "Tables (CSV)", "html": "Page (HTML)"}
 
 
 class Source(Protocol):
@@ -26,50 +29,51 @@ class Source(Protocol):
 class Share:
     """The sharing components that a finished run fills, laid out on construction; element ids begin with ``prefix``.
 
-    embeds: include embedding code; markdown: include the result as Markdown.
+    single: of one report, with its summary, its short link, its card, its Markdown and embedding code.
     """
 
-    def __init__(self, prefix: str, embeds: bool = True, markdown: bool = False) -> None:
+    def __init__(self, prefix: str, single: bool = True) -> None:
+        def field(label: str, name: str, lines: int = 1, most: int = 1, visible: bool = True) -> gr.Textbox:
+            id_ = f"{prefix}-{name}"
+            return gr.Textbox(label=label, interactive=False, lines=lines, max_lines=most, buttons=["copy"], elem_id=id_, visible=visible)
+
         with gr.Column(elem_classes="m-share"):
-            self.summary = gr.Textbox(
-                label="Summary", interactive=False, lines=2, max_lines=6, buttons=["copy"], elem_id=f"{prefix}-summary", visible=embeds
-            )
-            self.link = gr.Textbox(label="Link to this analysis", interactive=False, lines=1, buttons=["copy"], elem_id=f"{prefix}-link")
-            self.command = gr.Textbox(
-                label="The same on the command line", interactive=False, lines=1, buttons=["copy"], elem_id=f"{prefix}-command"
-            )
-            self.markdown = gr.Textbox(
-                label="Markdown, for an issue",
-                interactive=False,
-                lines=3,
-                max_lines=8,
-                buttons=["copy"],
-                elem_id=f"{prefix}-markdown",
-                visible=markdown,
-            )
+            self.short = field("Short link to the stored result", "short", visible=single)
+            self.summary = field("Summary", "summary", 2, 6, single)
+            self.link = field("Link to this analysis", "link")
+            self.command = field("The same on the command line", "command")
+            self.markdown = field("Markdown, for a discussion", "markdown", 3, 8, single)
             with gr.Row(elem_classes="m-downloads"):
-                self.buttons = {ending: gr.Button(label, size="md", elem_id=f"{prefix}-{ending}") for ending, label in _LABELS.items()}
-            self.embed = Embed(prefix) if embeds else None
+                endings = [ending for ending in _LABELS if single or ending != "png"]
+                self.buttons = {ending: gr.Button(_LABELS[ending], size="md", elem_id=f"{prefix}-{ending}") for ending in endings}
+                self.text = gr.Button("Discussion (Markdown)", size="md", elem_id=f"{prefix}-md", visible=single)
+            self.embed = Embed(prefix) if single else None
         self.source = gr.State()
         self.file = gr.JSON(visible=False)
 
     def components(self) -> list[Any]:
         """Return all components, as the outputs of an event."""
-        own = [self.summary, self.link, self.command, self.markdown, self.source]
+        own = [self.short, self.summary, self.link, self.command, self.markdown, self.source]
         return own + (self.embed.components() if self.embed is not None else [])
 
-    def show(self, link: str, command: str, source: Source, report: Report | None = None, markdown: str = "") -> dict[Any, Any]:
-        """Return updates that fill the components.
+    def codes(self) -> list[Any]:
+        """Return the fields that contain this app's address."""
+        return [self.short, self.summary, self.markdown, *(self.embed.codes() if self.embed is not None else [])]
 
-        source: source of the downloads; report: the report to embed and to summarize, None for several; markdown: the result as Markdown.
-        """
-        embedded = self.embed.show(report) if self.embed is not None and report is not None else {}
+    def show(self, link: str, command: str, source: Source) -> dict[Any, Any]:
+        """Return updates that fill the components of several reports. source: source of the downloads."""
+        return {self.link: link, self.command: command, self.source: source}
+
+    def show_report(self, layout: Layout[Any], report: Report, source: Source) -> dict[Any, Any]:
+        """Return updates that fill the components of one report. source: source of the downloads."""
+        link, command = layout.permalink(as_read(report)), layout.command(as_read(report, found=True))
+        short = addresses.short(report.id) if stored_results.is_stored(report) else ""
+        embedded = self.embed.show(report) if self.embed is not None else {}
         return {
-            self.summary: "" if report is None else share_summary(report),
-            self.link: link,
-            self.command: command,
-            self.markdown: markdown,
-            self.source: source,
+            **self.show(link, command, source),
+            self.short: gr.update(value=HERE + short if short else "", visible=bool(short)),
+            self.summary: share_summary(report),
+            self.markdown: discussion(layout, report, HERE + (short or addresses.recompute(report)), command),
             **embedded,
         }
 

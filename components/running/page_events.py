@@ -41,12 +41,13 @@ _WHY = (
 _QUERY_KEYS = 1_000
 # Files drawn concurrently: each takes up to a second of a core, and several times its size in memory.
 _FILES = 2
-# The bytes arrive with the answer to the click, so the server stores no file that others could request.
-_SAVE = (
-    "({name, type, content}) => { const bytes = Uint8Array.from(atob(content), (each) => each.charCodeAt(0)); "
-    "const link = document.createElement('a'); link.href = URL.createObjectURL(new Blob([bytes], {type})); link.download = name; "
+_DOWNLOAD = (
+    "const link = document.createElement('a'); link.href = URL.createObjectURL(new Blob([content], {type})); link.download = name; "
     "link.click(); setTimeout(() => URL.revokeObjectURL(link.href), 60000); return null }"
 )
+# The bytes arrive with the answer to the click, so the server stores no file that others could request.
+_SAVE = "({name, type, content: packed}) => { const content = Uint8Array.from(atob(packed), (each) => each.charCodeAt(0)); " + _DOWNLOAD
+_SAVE_MARKDOWN = "(content) => { const name = 'discussion.md', type = 'text/markdown'; " + _DOWNLOAD
 # Scrolls to the outcome, since a form may be longer than the screen. In a frame, the surrounding page must not scroll.
 _SHOW = (
     "() => { const status = document.querySelector('#m-status'); "
@@ -147,5 +148,6 @@ def wire_shares(shares: Sequence[Share]) -> None:
         taken = gr.on(presses, share.taken, share.source, share.file, concurrency_limit=_FILES, concurrency_id="files", **QUIET)
         taken.success(None, share.file, share.file, js=_SAVE, **QUIET)
         share.link.change(None, share.link, share.link, js=_WHOLE_LINK, **QUIET)
-        for code in (share.summary, *(share.embed.codes() if share.embed is not None else [])):
+        share.text.click(None, share.markdown, js=_SAVE_MARKDOWN, **QUIET)
+        for code in share.codes():
             code.change(None, code, code, js=WHOLE_CODE, **QUIET)

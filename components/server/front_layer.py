@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,6 +27,7 @@ from components.running.queue_limits import reading
 from components.running.resource_exhaustion import is_exhausted
 from components.server.page_cache import PageCache
 from components.site.identity import COOKIE, client_of, new_secret, with_client
+from components.site.library_files import TYPES
 from components.site.result_page import not_found_page
 
 BODY_SECONDS = 15  # A request's body must arrive within this time, plus a second for each 100 kB.
@@ -40,6 +42,10 @@ _POLICY = (
 _OWN_FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://hf.co https://*.hf.space"
 _ANY_FRAME = "*"
 _BODY_BYTES_PER_SECOND = 100_000
+# Level of gzip: the first page shrinks from 517 to 59 kB in 3 ms; at level 9 to 53 kB in 8 ms.
+_LEVEL = 4
+# Streams of events must arrive at once, and these are compressed already.
+_NOT_COMPRESSED = (*DEFAULT_EXCLUDED_CONTENT_TYPES, TYPES["parquet"], "application/octet-stream")
 # A longer body waits for its turn; meanwhile uvicorn keeps this much of it.
 _LONG_BODY = 1 << 16
 # Refused under any prefix: Gradio would store any upload, and reply with its path.
@@ -50,8 +56,8 @@ _TOO_MANY_LONG = f"At most {_LONG_REQUESTS} long requests are read at once: try 
 
 
 def middleware(app: gr.Blocks) -> list[Middleware]:
-    """Return the middleware for the server that Gradio makes of ``app``."""
-    return [Middleware(Front, blocks=app)]
+    """Return the middleware for the server that Gradio makes of ``app``: `Front`, and compression of everything that is text."""
+    return [Middleware(GZipMiddleware, compresslevel=_LEVEL, exclude_content_types=_NOT_COMPRESSED), Middleware(Front, blocks=app)]
 
 
 def exception_handlers() -> dict[type[Exception], Callable[[Request, Exception], Response | Awaitable[Response]]]:

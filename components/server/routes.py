@@ -1,6 +1,6 @@
 """Defines routes in addition to Gradio's: badges, stored results, and the library as files. They precede Gradio's and compute nothing.
 
-/badge/ORG/NAME.svg[?show=trained,passed,fp16,checked]     /result/ID[.json, .zip, .html]
+/badge/ORG/NAME.svg[?show=trained,passed,fp16,checked]     /result/ID[.png, .json, .zip, .html]     /r/CODE, a short link to it
 /library/{labels,results,models}.{parquet,csv,jsonl}     /library/training.csv     /library/family/ORG/NAME
 /org/NAME[?sort=COLUMN]     /card/ID.png     /card/org/NAME.png     /assets/NAME
 /methods[/ANALYZER]     /dtype, which is the first page
@@ -28,10 +28,10 @@ from components.library_page.organisation import card_of, no_models_page, organi
 from components.results.downloads import File, file_of
 from components.server.assets import asset, plots_script
 from components.server.health import operations
-from components.site import badges, link_previews, share_card, stored_results
+from components.site import addresses, badges, link_previews, share_card, stored_results
 from components.site.library_files import TYPES, Exports
 from components.site.methods_page import GENERAL, methods_page
-from components.site.result_page import missing_page, result_page
+from components.site.result_page import missing_page, result_page, small_frame
 from components.text.plain_text import html
 
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -43,9 +43,12 @@ _RESULT_CACHE = "public, max-age=3600"
 _POLICY = "frame-ancestors *; form-action 'none'; base-uri 'none'"
 # Most rendered pages of stored results kept in memory, 0.1 to 1 MB each: rendering takes 40 to 100 ms.
 _RENDERED = 64
+# Values of ``embed``: the result only, and its headline only.
+_SMALL = "small"
+_EMBEDS = ("1", _SMALL)
 # Placeholder for the address of the app in cached pages, since senders of requests choose it.
 _ORIGIN = "https://mantissa.invalid/"
-_rendered: OrderedDict[tuple[str, str, bool], str | None] = OrderedDict()
+_rendered: OrderedDict[tuple[str, str, str], str | None] = OrderedDict()
 # One page is rendered at a time, and once for all waiting requests: 40 at once would block the threads that badges share.
 _rendering = asyncio.Lock()
 # Files take longer than pages, and no page waits for them.
@@ -61,8 +64,9 @@ def routes() -> list[Route]:
     return [
         Route("/badge/{model:path}.svg", badge),
         Route("/result/{id}.json", result_json),
-        *(Route(f"/result/{{id}}.{ending}", result_file, name=ending) for ending in ("zip", "html")),
+        *(Route(f"/result/{{id}}.{ending}", result_file, name=ending) for ending in ("png", "zip", "html")),
         Route("/result/{id}", result),
+        Route("/r/{code}", short_link),
         Route("/methods", methods),
         Route("/methods/{name}", methods),
         Route("/library/family/{model:path}", family),
@@ -101,23 +105,34 @@ def badge(request: Request) -> Response:
 
 
 async def result(request: Request) -> Response:
-    """Serve a stored report as a page; ``?embed=1``: the result only."""
+    """Serve a stored report as a page; ``?embed=1``: the result only; ``?embed=small``: its headline only."""
     found = await run_in_threadpool(_stored_row, request.path_params["id"])
-    embedded, origin = request.query_params.get("embed") == "1", link_previews.origin_of(request)
-    page = await _page(found.id, found.created, embedded) if found is not None else None
+    embed, origin = request.query_params.get("embed", ""), link_previews.origin_of(request)
+    page = await _page(found.id, found.created, embed if embed in _EMBEDS else "") if found is not None else None
     if page is None:
-        known = stored_results.is_restored()
-        return HTMLResponse(missing_page(known), 404 if known else 503, {"Content-Security-Policy": _POLICY} | _not_kept(known))
+        return _missing_page()
     page = page.replace(_ORIGIN, html(origin))
     return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"})
 
 
-async def _page(identifier: str, made: str, embedded: bool) -> str | None:
+def short_link(request: Request) -> Response:
+    """Redirect from a short link to the page of its result."""
+    ours = stored_results.library()
+    identifier = ours.of_short_code(request.path_params["code"]) if ours is not None else None
+    return RedirectResponse(f"../{addresses.stored(identifier)}") if identifier is not None else _missing_page()
+
+
+def _missing_page() -> Response:
+    known = stored_results.is_restored()
+    return HTMLResponse(missing_page(known), 404 if known else 503, {"Content-Security-Policy": _POLICY} | _not_kept(known))
+
+
+async def _page(identifier: str, made: str, embed: str) -> str | None:
     """Return the page of a stored report, which never changes; None if only its JSON can be served.
 
     That is so if another version of Mantissa stored it.
     """
-    key = identifier, made, embedded
+    key = identifier, made, embed
     if key not in _rendered:
         async with _rendering:
             if key not in _rendered:
@@ -129,9 +144,12 @@ async def _page(identifier: str, made: str, embedded: bool) -> str | None:
     return page
 
 
-def _render(identifier: str, made: str, embedded: bool) -> str | None:
-    report = _report(identifier)
-    return result_page(report, made, f"../plotly-{plots_version()}.js", embedded, _ORIGIN) if report is not None else None
+def _render(identifier: str, made: str, embed: str) -> str | None:
+    if (report := _report(identifier)) is None:
+        return None
+    if embed == _SMALL:
+        return small_frame(report)
+    return result_page(report, made, f"../plotly-{plots_version()}.js", bool(embed), _ORIGIN)
 
 
 def _report(identifier: str) -> Report | None:

@@ -6,6 +6,7 @@ from urllib.parse import quote
 from analyzers import ANALYZERS, analyzer_of
 from analyzers.base import NextStep, Report
 from components.forms.form import as_read
+from components.site import stored_results
 
 if TYPE_CHECKING:
     from components.results.layout import Layout
@@ -51,6 +52,12 @@ def next_page(step: NextStep) -> str:
 def stored(identifier: str) -> str:
     """Return the page with a stored report."""
     return f"result/{identifier}"
+
+
+def short(identifier: str) -> str:
+    """Return the short link to a stored report."""
+    ours = stored_results.library()
+    return f"r/{ours.short_code(identifier)}" if ours is not None else stored(identifier)
 
 
 def badge(model: str) -> str:

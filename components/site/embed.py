@@ -15,6 +15,7 @@ _PARTS = macros("site/templates/result.html")
 HERE = "{here}"
 # Analyzers whose facts are on a badge: the badge's name, and the query for its parts.
 _BADGES = {"dtype": ("precision", ""), "check": ("checked", "?show=checked")}
+_HEIGHT, _SMALL_HEIGHT = 720, 520  # pixels
 WHOLE_CODE = "(code) => (code ? code.replaceAll('{here}', new URL('.', location.href).href) : code)"
 
 
@@ -25,6 +26,7 @@ class Embed:
         with gr.Accordion("Embed it", open=False, elem_classes="m-embeds", elem_id=f"{prefix}-embed"):
             self.page = _code("Link to the stored result", f"{prefix}-stored", 1)
             self.frame = _code("As a frame", f"{prefix}-frame", 3)
+            self.small = _code("As a small frame, without figures", f"{prefix}-small", 3)
             self.element = _code("As Gradio's element", f"{prefix}-element", 4)
             self.badge = _code("Badge, for a README", f"{prefix}-badge", 2)
             self.picture = gr.HTML(elem_classes="m-plain")
@@ -35,7 +37,7 @@ class Embed:
 
     def codes(self) -> list[Any]:
         """Return the fields that contain this app's address."""
-        return [self.page, self.frame, self.element, self.badge]
+        return [self.page, self.frame, self.small, self.element, self.badge]
 
     def show(self, report: Report) -> dict[Any, Any]:
         """Return updates that fill the fields."""
@@ -44,6 +46,7 @@ class Embed:
         return {
             self.page: gr.update(value=HERE + addresses.stored(report.id) if kept else "", visible=kept),
             self.frame: frame(report, kept),
+            self.small: gr.update(value=small_frame(report) if kept else "", visible=kept),
             self.element: gr.update(value=element(report), visible=report.analyzer == "dtype"),
             self.badge: gr.update(value=badge(report.analyzer, model), visible=report.analyzer in _BADGES),
             self.picture: str(_PARTS.badge(*_image(report.analyzer, model))),
@@ -52,10 +55,18 @@ class Embed:
 
 def frame(report: Report, kept: bool) -> str:
     """Return the HTML of a frame with the stored result, which loads at once, or with the page that computes it."""
-    address = f"{addresses.stored(report.id)}?embed=1" if kept else f"{addresses.recompute(report)}&embed=1"
+    return _frame(report, f"{addresses.stored(report.id)}?embed=1" if kept else f"{addresses.recompute(report)}&embed=1", _HEIGHT)
+
+
+def small_frame(report: Report) -> str:
+    """Return the HTML of a frame with the headline of the stored result, for a blog: it loads no script."""
+    return _frame(report, f"{addresses.stored(report.id)}?embed=small", _SMALL_HEIGHT)
+
+
+def _frame(report: Report, address: str, height: int) -> str:
     title = shown(f"Mantissa: {', '.join(report.subject().values())}", 120)
     return (
-        f'<iframe src="{HERE}{escape(address)}" title="{escape(title)}" width="100%" height="720" loading="lazy" '
+        f'<iframe src="{HERE}{escape(address)}" title="{escape(title)}" width="100%" height="{height}" loading="lazy" '
         'style="border: 1px solid #e4e4e1; border-radius: 14px"></iframe>'
     )
 

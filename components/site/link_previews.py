@@ -1,16 +1,19 @@
 """Makes link previews: title, description and picture that other sites show for a page, in place of Gradio's own."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
 from analyzers import ANALYZERS
 from analyzers.base import Report
+from analyzers.checkpoints import Reference, parse_reference
 from analyzers.errors import MantissaError
 from components.appearance.navigation import OTHERS
+from components.library import Library, Query, Result
 from components.site import addresses, stored_results
 from components.site.identity import space_hosts
 from components.text.plain_text import html, shown
@@ -23,6 +26,14 @@ _OWN = re.compile(rb'<meta\s+(?:property="og:|name="(?:twitter:|description"))[^
 _START = b'<meta charset="utf-8" />'
 _FIELDS = 100
 _KNOWN = 256
+# Newest results of a model among which one that answers a query is sought.
+_ROWS = 20
+_NAMES = {"model", "base", "tuned", "candidates"}
+# A result on a part of a checkpoint answers only a query for that part.
+_FILTERS = {"include", "exclude", "subfolder"}
+# A page is sent within this time, whether or not the Hub answers: without an answer, its preview is that of the page.
+_WAIT_SECONDS = 0.5
+_ASKING = ThreadPoolExecutor(2, "public")
 
 
 class Preview(NamedTuple):
@@ -73,14 +84,10 @@ def split(page: bytes) -> tuple[bytes, bytes]:
 
 
 def of_page(path: str, query: str) -> Preview:
-    """Return the preview of a page of the app: of the stored result that the query requests, if there is one, else of the page itself."""
+    """Return the preview of a page of the app: of the newest stored result that the query asks for, if there is one, else of the page."""
     name, question, about = page_at(path)
-    try:
-        if name in ANALYZERS and query:
-            return _stored(name, query)
-    except LookupError:
-        pass
-    return Preview(f"{question} – Mantissa", about, f"card/{name}.png")
+    found = _newest(name, query) if name in ANALYZERS and query else None
+    return found or Preview(f"{question} – Mantissa", about, f"card/{name}.png")
 
 
 def page_at(path: str) -> tuple[str, str, str]:
@@ -102,15 +109,58 @@ def of_report(report: Report) -> Preview:
     return Preview(f"{layout.title}: {about}", layout.summary(report), f"card/{report.id}.png")
 
 
-@lru_cache(_KNOWN)
-def _stored(analyzer: str, query: str) -> Preview:
-    """Return the preview of the result that a permalink requests. Raises LookupError if it is not stored, or the request is invalid."""
+def _newest(analyzer: str, query: str) -> Preview | None:
+    """Return the preview of the newest stored result that answers a query; None if there is none, or the query is invalid.
+
+    Nothing is computed. The Hub is asked whether the result's repositories are still public, and has 0.5 s to answer.
+    """
+    ours, form = stored_results.library(), ANALYZERS[analyzer].component("form")
+    if ours is None:
+        return None
     try:
-        asked = parse_qsl(query, keep_blank_values=True, max_num_fields=_FIELDS)
-        form = ANALYZERS[analyzer].component("form")
-        found = stored_results.find(form.request(form.filled(asked)), ask=False)
-    except (MantissaError, ValueError):
-        found = None
-    if found is None:
-        raise LookupError(query)
-    return of_report(found[0])
+        request = form.request(form.filled(parse_qsl(query, keep_blank_values=True, max_num_fields=_FIELDS)))
+        names, key = _references(request), stored_results.resolve(request, ask=False).key
+        asked = request.model_dump(mode="json", exclude_defaults=True, exclude={*_NAMES, "device"})
+        options = dict.fromkeys(_FILTERS & type(request).model_fields.keys()) | asked
+        rows = ours.results(Query.of(analyzer=analyzer, model=_name(names[0]), per_page=_ROWS)).rows
+        for row in sorted(rows, key=lambda row: not key or row.result.key != key):  # the same request on the same commits comes first
+            if not _is_about(row.result, names, bool(getattr(request, "base", None))):
+                continue
+            found = _read(ours, row.result.id, ours.version())
+            if found is not None and found[0].items() >= options.items():
+                public = _ASKING.submit(ours.is_available, row.result.models).result(_WAIT_SECONDS)
+                return found[1] if public else None
+    except (MantissaError, ValueError, TimeoutError):
+        pass
+    return None
+
+
+def _references(request: Any) -> list[Reference]:
+    """Return the checkpoints that a request names, in the order of `Result.models`: the subject first, a base last."""
+    several = (*getattr(request, "candidates", ()), *reversed(getattr(request, "tuned", ())))
+    names = (getattr(request, "model", None), *several, getattr(request, "base", None))
+    return [parse_reference(name, local=False) for name in names if name is not None]
+
+
+def _name(reference: Reference) -> str:
+    return f"sample:{reference.name}" if reference.kind == "sample" else reference.name
+
+
+def _is_about(result: Result, names: list[Reference], compared: bool) -> bool:
+    """Return whether a result is about these checkpoints, the first as its subject; compared: and the last as its base."""
+    commits = {name.lower(): commit for name, commit in zip(result.models, result.commits, strict=True)}
+    ends = [(0, 0), (-1, -1)] if compared else [(0, 0)]
+    return all(result.models[mine].lower() == _name(names[asked]).lower() for mine, asked in ends) and all(
+        commits.get(_name(each).lower()) in ({each.revision} if each.revision else commits.values()) for each in names
+    )
+
+
+@lru_cache(_KNOWN)
+def _read(ours: Library, identifier: str, version: str) -> tuple[dict[str, Any], Preview] | None:
+    """Return the request of a stored report and its preview; None if another version of Mantissa made it. version: of the library."""
+    row, stored = ours.result_row(identifier), ours.result(identifier)
+    try:
+        report: Any = stored_results.read(row.result.analyzer, stored) if row is not None and stored is not None else None
+    except ValueError:
+        return None
+    return None if report is None or report.outdated else (report.request.model_dump(mode="json"), of_report(report))

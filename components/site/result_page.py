@@ -1,11 +1,15 @@
 """Renders a stored report as a page on the server, without Gradio: for links in chats, iframes and crawlers."""
 
+from typing import Any
+
 from analyzers.base import Report
 from analyzers.formatting import day
 from components.appearance.navigation import navigation
 from components.results.html_documents import page_of
-from components.results.self_contained_page import Page
+from components.results.self_contained_page import Page, report_page
 from components.site import addresses, link_previews, stored_results
+from components.text.headline import answered, card, model_head, tiles
+from components.text.markup import tag, tile
 from components.text.render import macros
 
 _PARTS = macros("site/templates/result.html")
@@ -25,9 +29,25 @@ def result_page(report: Report, made: str, plots: str, embedded: bool, origin: s
     meta = link_previews.tags(link_previews.of_report(report), origin, "article") + str(_PARTS.style())
     if embedded:
         return page.served(plots, meta, str(_PARTS.embedded(page.body, page.heading, f"../{addresses.stored(report.id)}")))
+    short = addresses.short(report.id) if stored_results.is_stored(report) else ""
     related = addresses.layout(report.analyzer).related(report)
-    body = str(_PARTS.alone(page.body, day(made) if made else "", f"../{addresses.recompute(report)}", report.id, related))
+    body = str(_PARTS.alone(page.body, day(made) if made else "", f"../{addresses.recompute(report)}", report.id, short, related))
     return page.served(plots, meta, navigation("../") + page._replace(body=body).titled())
+
+
+def small_frame(report: Any) -> str:
+    """Render the headline of a stored report for a small frame: no figures, no tables, and no script, less than 100 kB.
+
+    If the result has verdicts, these are its tiles, without their explanations.
+    """
+    layout = addresses.layout(report.analyzer)
+    shown = [("", tile(each.question, each.answer, tag(each.kind, each.how), "")) for each in layout.verdicts(report)]
+    headline = layout.headline(report, False)
+    if shown:
+        said = answered(report, layout.summary(report), False)
+        headline = card(layout.title, model_head(layout.name(report), report.checkpoint, layout.title), said, tiles(report, False, *shown))
+    page = report_page(layout.title, [layout.name(report)], [headline])
+    return page.served("", str(_PARTS.style()), str(_PARTS.embedded(page.body, page.heading, f"../{addresses.stored(report.id)}")))
 
 
 def missing_page(restored: bool = True) -> str:

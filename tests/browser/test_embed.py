@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.visitor_steps import field, open_tab, within_the_screen
+from tests.browser.visitor_steps import downloaded, field, open_tab, within_the_screen
 
 
 @contextmanager
@@ -59,6 +59,30 @@ def test_a_stored_result_is_not_computed_again_unless_asked_to(open_page: OpenPa
     expect(page.locator(".m-stored")).to_have_count(0)
     expect(page.locator("#m-result .m-tiles")).to_be_visible()
     expect(page.get_by_role("button", name="Compute again")).to_be_hidden()
+
+
+def test_share_is_one_click_from_the_result(open_page: OpenPage, online: str) -> None:
+    page = _run(open_page, online)
+    page.get_by_role("button", name="Share", exact=True).click()
+    expect(page.get_by_role("tab", name="Share")).to_be_focused()
+    expect(field(page, "m-short")).to_have_value(re.compile(rf"^{online}/r/[0-9a-z]{{10}}$"))
+    link = field(page, "m-short").input_value()
+    card, text = downloaded(page, "m-png"), downloaded(page, "m-md")
+    assert card.suggested_filename == "org-name-dtype.png" and card.path().read_bytes().startswith(b"\x89PNG")
+    assert f"[The whole result]({link})" in text.path().read_text(encoding="utf-8") and text.suggested_filename == "discussion.md"
+    page.goto(link)
+    expect(page.locator("h1")).to_have_text("Precision passport")
+    expect(page).to_have_url(re.compile(f"{online}/result/"))
+
+
+def test_a_small_frame_loads_one_file(open_page: OpenPage, online: str) -> None:
+    code = _code(_run(open_page, online), "m-small")
+    with _elsewhere(code) as url:
+        page = open_page(url)
+        expect(page.frame_locator("iframe").get_by_text("bf16 → fp32")).to_be_visible()
+        loaded = page.frames[1].evaluate("performance.getEntriesByType('resource').map((each) => each.name)")
+        assert loaded == [] and page.frame_locator("iframe").locator("script").count() == 0
+        page.close()
 
 
 def test_a_frame_on_another_site_shows_the_result_alone(open_page: OpenPage, online: str) -> None:

@@ -5,7 +5,7 @@ from html import unescape
 from urllib.parse import quote
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from plotly.graph_objects import Bar, Figure, Heatmap, Scatter
 from starlette.testclient import TestClient
 
@@ -13,7 +13,6 @@ from analyzers import ANALYZERS
 from components.library import Library
 from components.plots.raster import Box, draw
 from components.site import link_previews, share_card
-from components.text.plain_text import ascii_only
 from tests.components.conflict_reports import conflict_report
 from tests.components.dtype_reports import HOSTILE, hostile_report, report
 from tests.components.exit_reports import exit_report
@@ -97,12 +96,19 @@ def test_a_permalink_of_a_stored_sample_says_its_headline_and_any_other_the_ques
     ],
 )
 def test_odd_figures_are_drawn_within_their_box(figure: Figure) -> None:
-    from PIL import ImageDraw, ImageFont
-
     image = Image.new("RGB", (400, 300), "white")
     draw(ImageDraw.Draw(image, "RGBA"), figure, Box(20, 20, 380, 280), ImageFont.load_default(12))
     assert image.crop((390, 0, 400, 300)).getcolors() == [(3000, (255, 255, 255))]
 
 
-def test_a_font_without_superscripts_still_says_everything() -> None:
-    assert ascii_only("bf16 → fp32 below 2⁻¹⁸ ± 1") == "bf16 -> fp32 below 2^-18 +/- 1"
+@pytest.mark.parametrize("weight", ["Regular", "Bold"])
+def test_the_font_of_cards_has_every_character_of_our_sentences(weight: str) -> None:
+    font = share_card._font(40, weight)
+
+    def drawn(character: str) -> bytes:
+        image = Image.new("L", (80, 80))
+        ImageDraw.Draw(image).text((10, 10), character, 255, font)
+        return image.tobytes()
+
+    missing = drawn("\ufffe")
+    assert not [character for character in "aZ09⁻⁰¹²³⁴⁵⁶⁷⁸⁹→–—±·×≤≥…“”’é" if drawn(character) == missing]

@@ -129,8 +129,12 @@ class Repository:
 
 @dataclass(frozen=True)
 class User:
-    """The owner of a token, the private and gated repositories it may read, and those it may write in addition to the user's own."""
+    """The owner of a token, the private and gated repositories it may read, and those it may write in addition to the user's own.
+
+    discusses: whether it may open pull requests elsewhere.
+    """
 
     name: str
     repositories: frozenset[str]
     writes: frozenset[str] = frozenset()
+    discusses: bool = True

@@ -103,6 +103,8 @@ def commit(request: Request, user: User | None, repository: Repository, revision
         raise Refused(401, "", "Invalid username or password.")
     if not pull and not may_write(user, repository.id):
         raise Refused(403, "", "Forbidden: pass `create_pr=1` as a query parameter to create a Pull Request")
+    if pull and not (user.discusses or may_write(user, repository.id)):
+        raise Refused(403, "", "Forbidden: the token may not open discussions")
     lines = [json.loads(line) for line in request.body.splitlines()]
     parent = lines[0]["value"].get("parentCommit")
     head = repository.refs.get(revision)

@@ -40,11 +40,11 @@ class CopyOffer(NamedTuple):
     def said(self) -> str:
         """Say what the pull request would do, and what is known of its values."""
         model = self.checkpoint
-        files = "its weight file" if model.files == 1 else f"its {model.files:,} weight files"
+        files = "the weight file" if model.files == 1 else f"the {model.files:,} weight files"
         saved = share(1 - self.after / model.bytes)
         return (
-            f"A pull request on {model.ref} replaces {files}: {size(model.bytes)} of tensors become {size(self.after)} or less ({saved} "
-            f"saved), and config.json follows. {self.known} The copy is read back and compared before anything is opened."
+            f"A pull request in your name would replace {files} of {model.ref}: {size(model.bytes)} of tensors become {size(self.after)} "
+            f"or less ({saved} saved), and config.json follows. {self.known} The copy is read back and compared before anything is opened."
         )
 
     @property

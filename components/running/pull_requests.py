@@ -32,7 +32,7 @@ _LOG_IN = "Log in with Hugging Face first, and allow this app to open pull reque
 _UNKNOWN = "This ended before an answer came. If the Hub had opened the pull request by then, it is listed there."
 
 
-def open_copy(offer: CopyOffer) -> Generator[Progress | Opened, None, None]:
+def open_copy(offer: CopyOffer) -> Generator[Any, None, None]:
     """Open the pull request of ``offer`` with the caller's token: yields progress, then the outcome. Closing it ends the work.
 
     Raises AccessDenied without a token, LimitExceeded after JOB_SECONDS, and the errors of `shrink_and_open`.

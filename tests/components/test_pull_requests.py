@@ -11,13 +11,11 @@ from safetensors.torch import load
 
 from analyzers import limits
 from analyzers.base import Progress
-from analyzers.check import CheckRequest
 from analyzers.checkpoints import Access
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.errors import AccessDenied, HubUnreachable, InvalidRequest, LimitExceeded, UnsupportedWeights
 from analyzers.language_models.samples import sample_folder
-from components.check.result import copy_offer as check_offer
-from components.dtype.result import copy_offer as passport_offer
+from components.dtype.result import copy_offer
 from components.results.copy_offer import CopyOffer
 from components.running import jobs
 from components.running.pull_requests import open_copy
@@ -57,13 +55,7 @@ def ann() -> Iterator[Caller]:
 def passport(model: str, **options: Any) -> CopyOffer | None:
     """The offer of a passport."""
     *_, report = jobs.job(DtypeRequest(model=model, **options))
-    return passport_offer(report)
-
-
-def check(model: str) -> CopyOffer | None:
-    """The offer of a check."""
-    *_, report = jobs.job(CheckRequest(model=model))
-    return check_offer(report)
+    return copy_offer(report)
 
 
 def offered(model: str, **options: Any) -> CopyOffer:
@@ -79,20 +71,19 @@ def leftovers() -> list[Path]:
 
 
 def test_offered_where_a_smaller_copy_loses_nothing(models: LocalHub) -> None:
-    for offer in (offered("org/wide", mode="exact"), check("org/wide")):
-        assert offer is not None and offer.checkpoint.bytes == 821_504 and offer.after == 410_752 and offer.why_not == ""
-        assert "A pull request on org/wide replaces its weight file: 822 kB of tensors become 411 kB or less (50% saved)" in offer.said
-        assert "Every value was read" in offer.said
+    offer = offered("org/wide", mode="exact")
+    assert offer.checkpoint.bytes == 821_504 and offer.after == 410_752 and offer.why_not == ""
+    assert "would replace the weight file of org/wide: 822 kB of tensors become 411 kB or less (50% saved)" in offer.said
+    assert "Every value was read, and bf16 holds all of them bit for bit." in offer.said
     sampled = offered("org/wide", budget=100_000)
     assert "bf16 holds every value read so far bit for bit; the others are read first" in sampled.said
     assert sampled.button == "Open a pull request with the bf16 copy"
 
 
 def test_not_offered_anywhere_else(models: LocalHub) -> None:
-    assert passport("org/native") is None and check("org/native") is None
-    assert passport("sample:tiny-bf16-as-fp32") is None and check("sample:tiny-bf16-as-fp32") is None
-    assert passport("sample:tiny-bf16-as-fp16") is None
-    assert passport("org/wide", include="mlp") is None
+    assert passport("org/native") is None, "its values need fp32"
+    assert passport("sample:tiny-bf16-as-fp32") is None, "it has no repository"
+    assert passport("org/wide", include="mlp") is None, "nothing is known of the rest"
 
 
 def test_the_command_where_the_page_cannot(models: LocalHub, ann: Caller, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from analyzers.shrink import ShrinkReport, shrink
 from components.library.contribute import logged_in
 from components.library.dataset import Conflict, as_ours, passes, use_bounded_client
 
+_TITLE = "Store the weights in"
+# Open pull requests of a model that are looked at: a page of the Hub's list, the newest first.
+_LISTED = 50
 _ADVICE = "check that your login may open pull requests on it (the scope write-discussions, or a token that may write discussions)"
 
 
@@ -32,19 +36,32 @@ class PullRequest:
         token = logged_in() if token is None else token
         if not token:
             raise AccessDenied("--pull-request needs a login to the Hub: run hf auth login, or set HF_TOKEN.")
-        self._token = token
+        self._model, self._token = reference.name, token
+
+    def _api(self) -> Any:
+        from huggingface_hub import HfApi, constants
+
+        use_bounded_client()
+        return HfApi(endpoint=constants.ENDPOINT, token=self._token)
+
+    def check_new(self) -> None:
+        """Raise InvalidRequest if such a pull request is open already, whoever opened it."""
+        with as_ours(self._model, "model", _ADVICE):
+            opened = self._api().get_repo_discussions(self._model, discussion_type="pull_request", discussion_status="open")
+            same = next((each for each in islice(opened, _LISTED) if each.title.startswith(_TITLE)), None)
+        if same is not None:
+            raise InvalidRequest(f"{self._model} has such a pull request already: {same.url}")
 
     def open(self, report: ShrinkReport) -> Iterator[Progress | str]:
         """Open the pull request with the files that differ, on the commit that was shrunk. Yields progress, then its address.
 
         Raises InvalidRequest if the repository has changed in the meantime, AccessDenied, CheckpointNotFound, HubError.
         """
-        from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-        use_bounded_client()
         name, folder = report.model, Path(report.out)
         saved = share(1 - report.bytes_after / report.bytes_before)
-        api = HfApi(endpoint=constants.ENDPOINT, token=self._token)
+        api = self._api()
         operations: list[Any] = []
         total = sum((folder / path).stat().st_size for path in report.written)
         try:
@@ -63,7 +80,7 @@ class PullRequest:
                     made = api.create_commit(
                         name,
                         operations,
-                        commit_message=f"Store the weights in {saved} fewer bytes",
+                        commit_message=f"{_TITLE} {saved} fewer bytes",
                         commit_description="Every value is the same, bit for bit: `mantissa shrink` has read the result back and compared. "
                         f"{report.bytes_before:,} bytes of tensors become {report.bytes_after:,}.",
                         create_pr=True,
@@ -96,12 +113,14 @@ def shrink_and_open(model: str, commit: str, most: int, largest: int, token: str
     """Shrink this commit of ``model`` into a temporary folder and open a pull request with the result. Yields progress, then the outcome.
 
     most: bytes of tensors that the result may have; if values need more, nothing is opened. largest: bytes of the checkpoint. Raises
-    InvalidRequest if the commit is not the newest, LimitExceeded, and the errors of `shrink` and of `PullRequest.open`.
+    InvalidRequest if the commit is not the newest or there is such a pull request, LimitExceeded, and the errors of `shrink` and of
+    `PullRequest.open`.
     """
     access, request = Access(token=token), PullRequest(model, token)
     with closing(open_hub(model, None, access)) as head:
         if head.commit != commit:
             raise InvalidRequest(f"{model} has changed since this result, so no pull request was opened: look at the newest commit first.")
+    request.check_new()
     with temporary_folder() as folder:
         try:
             items = shrink(f"{model}@{commit}", str(folder / "copy"), access=access, changed_only=True, largest=largest)

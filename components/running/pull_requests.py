@@ -29,7 +29,7 @@ from components.text.render import macros
 
 _PIECES = macros("results/templates/copy.html")
 _LOG_IN = "Log in with Hugging Face first, and allow this app to open pull requests: it opens this one in your name."
-_UNKNOWN = "This ended before an answer came. If the Hub had opened the pull request by then, it is listed there."
+_UNKNOWN = "This ended before an answer came. If the Hub had opened the pull request by then, it is listed on the model's page there."
 
 
 def open_copy(offer: CopyOffer) -> Generator[Any, None, None]:
@@ -83,19 +83,16 @@ def wire_copy(result: Result[Any], controls: Controls) -> None:
             steps = {"Log in with Hugging Face": login_page(address)} if isinstance(error, AccessDenied) else {}
             yield {box.status: failed_status(sentence(error), steps), **box.busy(False)}
 
-    def ended(shown: str | None, source: Any, request: gr.Request) -> dict[Any, Any]:
+    def ended(shown: str | None) -> dict[Any, Any]:
         """Show that it ended early, after Stop or where the queue is full."""
-        if not Meter.is_progress(shown):
-            return {box.status: gr.skip()}
-        model = source.report(client_of(request)).checkpoint.ref
-        return {box.status: str(_PIECES.ended(_UNKNOWN, model)), **box.busy(False)}
+        return {box.status: failed_status(_UNKNOWN) if Meter.is_progress(shown) else gr.skip(), **box.busy(False)}
 
     outputs = [box.status, box.go, box.stop]
     begun = box.go.click(lambda: {box.status: Meter.waiting(), **box.busy(True)}, outputs=outputs, queue=False, **QUIET)
     done = begun.then(work, result.share.source, outputs, concurrency_limit=None, concurrency_id=COPIES.name, **QUIET)
-    done.failure(ended, [box.status, result.share.source], outputs, queue=False, **QUIET)
+    done.failure(ended, box.status, outputs, queue=False, **QUIET)
     halted = box.stop.click(lambda: box.busy(False), outputs=outputs[1:], cancels=done, queue=False, **QUIET)
-    halted.then(ended, [box.status, result.share.source], outputs, queue=False, **QUIET)
+    halted.then(ended, box.status, outputs, queue=False, **QUIET)
     gr.on([button.click for button in (controls.go, controls.again, *controls.examples)], None, cancels=done, queue=False, **QUIET)
 
 

@@ -99,8 +99,10 @@ def test_the_command_where_the_page_cannot(models: LocalHub, ann: Caller, monkey
     assert "This app opens no pull requests" in offer.why_not
 
 
-def test_opened_in_the_visitors_name(models: LocalHub, ann: Caller) -> None:
-    """As the command does, with the visitor's token in every request that writes; main is left alone."""
+def test_opened_in_the_visitors_name(models: LocalHub, ann: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the command does, with the visitor's token in every request; main is left alone."""
+    models.user("hf_server", "owner", writes=["org/wide"])
+    monkeypatch.setenv("HF_TOKEN", "hf_server")
     before = models.files("org/wide")
     *steps, outcome = open_copy(offered("org/wide"))
     assert outcome.url == f"{models.url}/org/wide/discussions/1"
@@ -114,8 +116,11 @@ def test_opened_in_the_visitors_name(models: LocalHub, ann: Caller) -> None:
     assert models.files("org/wide") == before and {"config.json"} == {
         path for path in before.keys() - {"model.safetensors"} if proposed[path] != before[path]
     }
-    assert {request.token for request in models.requests if request.method == "POST" and "/api/models" in request.path} == {TOKEN}
+    assert {request.token for request in models.requests if request.authorized} == {TOKEN}
     assert leftovers() == [] and COPIES.slots == []
+    with pytest.raises(InvalidRequest, match=r"org/wide has such a pull request already: .*/org/wide/discussions/1"):
+        list(open_copy(offered("org/wide")))
+    assert models.pull_requests("org/wide") == 1
 
 
 def test_only_with_a_login_that_allows_it(models: LocalHub, ann: Caller, monkeypatch: pytest.MonkeyPatch) -> None:

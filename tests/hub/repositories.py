@@ -108,6 +108,7 @@ class Repository:
     info: Mapping[str, object]
     commits: dict[str, Commit] = field(default_factory=dict)
     refs: dict[str, str] = field(default_factory=dict)
+    titles: list[str] = field(default_factory=list)
 
     def commit(self, files: Mapping[str, bytes | Path | Contents], revision: str, remove: Iterable[str]) -> str:
         """Add a commit to ``revision`` (created from main if it is new) and return its sha."""

@@ -142,7 +142,11 @@ class LocalHub:
 
     def pull_requests(self, repo_id: str, *, kind: Kind = "model") -> int:
         """Count the pull requests on a repository."""
-        return sum(name.startswith("refs/pr/") for name in self._routes.repositories[kind, repo_id].refs)
+        return len(self._routes.repositories[kind, repo_id].titles)
+
+    def close_pull_requests(self, repo_id: str, *, kind: Kind = "model") -> None:
+        """Forget the pull requests on a repository."""
+        self._routes.repositories[kind, repo_id].titles.clear()
 
     def commits(self, repo_id: str, *, kind: Kind = "model") -> list[str]:
         """Return the commits of a repository, the oldest first."""

@@ -115,12 +115,25 @@ def commit(request: Request, user: User | None, repository: Repository, revision
     files, remove = _operations(lines[1:], repository.commits[head], uploads)
     base = f"{url}/{'datasets/' if repository.kind == 'dataset' else ''}{repository.id}"
     if pull:
-        number = 1 + sum(name.startswith("refs/pr/") for name in repository.refs)
+        repository.titles.append(lines[0]["value"]["summary"])
+        number = len(repository.titles)
         revision = f"refs/pr/{number}"
         repository.refs[revision] = head
     sha = repository.commit(files, revision, remove)
     answer = {"success": True, "commitOid": sha, "commitUrl": f"{base}/commit/{sha}", "hookOutput": ""}
     return answer_json(answer | ({"pullRequestUrl": f"{base}/discussions/{number}"} if pull else {}))
+
+
+def discussions(repository: Repository) -> Answer:
+    """Answer GET .../discussions: the pull requests, the newest first, all of them open."""
+    listed = [
+        {
+            **{"num": number, "title": title, "status": "open", "isPullRequest": True, "createdAt": "2026-01-01T00:00:00.000Z"},
+            **{"author": {"name": "somebody"}, "repo": {"name": repository.id, "type": repository.kind}},
+        }
+        for number, title in enumerate(repository.titles, 1)
+    ]
+    return answer_json({"discussions": listed[::-1], "count": len(listed), "start": 0})
 
 
 def _operations(lines: list[dict[str, Any]], head: Commit, uploads: Uploads) -> tuple[dict[str, Any], list[str]]:

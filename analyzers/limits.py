@@ -57,6 +57,13 @@ JOB_SECONDS = _setting("JOB_SECONDS", 900, "seconds", "Longest run of one analys
 WEB_EXACT_BYTES = _setting(
     "WEB_EXACT_BYTES", 40_000_000_000, "bytes", "The largest checkpoint that the page reads whole.", "A slow or fast connection."
 )
+PULL_REQUEST_BYTES = _setting(
+    "PULL_REQUEST_BYTES",
+    10_000_000_000,
+    "bytes",
+    "The largest checkpoint the page copies for a pull request; two at once.",
+    "The disk.",
+)
 WEB_MODEL_WORK = _setting(
     "WEB_MODEL_WORK", 6_000_000_000_000, "parameters x tokens", "What the page computes in a run; 300 times that on a GPU.", "Faster cores."
 )

@@ -103,6 +103,12 @@ def ignored(report: "DtypeReport") -> list[str]:
     ]
 
 
+def narrower_saves(report: "DtypeReport", held: str) -> int:
+    """Return the bytes that the format ``held`` saves, if it holds every value of the dtype of most parameters."""
+    bits = BITS.get(report.lineage.stored, 16)
+    return sum(row.bytes for row in report.storage if row.dtype == report.lineage.stored) * (bits - BITS[held]) // bits
+
+
 def suggestions(report: "DtypeReport") -> list[Suggestion]:
     """List what to do beyond the next step, the most useful first; a finding of the report backs each suggestion."""
     ref = shlex.quote(report.request.model if "@" in report.request.model else report.checkpoint.ref)
@@ -111,7 +117,7 @@ def suggestions(report: "DtypeReport") -> list[Suggestion]:
     if report.counts.nan or report.counts.inf:
         found.append(Suggestion("List the tensors with NaN or infinite weights: no run recovers from these.", f"mantissa check {ref}"))
     if held := narrower(report):
-        saved = size(sum(row.bytes for row in report.storage if row.dtype == report.lineage.stored) * (bits - BITS[held]) // bits)
+        saved = size(narrower_saves(report, held))
         sure = "no value changes" if report.extremes.exact and report.whole else "shrink looks at every value before it writes any"
         saved = saved if report.whole else f"up to {saved}"
         found.append(Suggestion(f"Store it narrower, in {held}: {saved} less, and {sure}.", f"mantissa shrink {ref} --out FOLDER"))

@@ -35,7 +35,8 @@ def run(options: argparse.Namespace) -> int:
     items = with_progress(shrink(options.model, options.out, options.to, Access(token=True, local=True)), options.model)
     (report,) = (item for item in items if isinstance(item, ShrinkReport))
     if request is not None and report.written:
-        report = report.model_copy(update={"pull_request": request.open(report)})
+        *_, address = with_progress(request.open(report), options.model)
+        report = report.model_copy(update={"pull_request": address})
     if options.json:
         print_json(report.to_json(), "The report")
     else:

@@ -35,12 +35,13 @@ from analyzers.shrink.plan import Planned, names_in_files
 class Folder:
     """The contents of the folder to write, all known before anything is written.
 
-    small: configurations and indexes to write, path -> text; copied: the other files of the checkpoint, path -> bytes; unread: weight files
-    among them; config_dtype: the dtype that config.json states afterwards; skipped: indexes of replaced weight files; written: files that
-    differ from the checkpoint's; replaced: weight files and indexes of the checkpoint that are not in the folder.
+    small: configurations and indexes to write, path -> text; copied: the other files of the checkpoint, path -> bytes, none if
+    ``changed_only``; unread: weight files among them; config_dtype: the dtype that config.json states afterwards; skipped: indexes of
+    replaced weight files; written: files that differ from the checkpoint's; replaced: weight files and indexes of the checkpoint that are
+    not in the folder.
     """
 
-    def __init__(self, checkpoint: Checkpoint, plan: list[Planned]) -> None:
+    def __init__(self, checkpoint: Checkpoint, plan: list[Planned], changed_only: bool = False) -> None:
         self._checkpoint, self._plan = checkpoint, plan
         self._files = lay_out(checkpoint, plan)
         self.config_dtype: str | None = None
@@ -51,10 +52,11 @@ class Folder:
         gone = weights - set(self.written)
         others = [path for path in sizes if path not in weights and path not in self._small]
         self.skipped = [path for path in others if is_index(path) and gone & indexed(checkpoint, path)]
-        self._copied = {path: sizes[path] for path in others if path not in self.skipped}
+        unchanged = {path: sizes[path] for path in others if path not in self.skipped}
+        self._copied = {} if changed_only else unchanged
         self.unread = [path for path in self._copied if is_weights(path)]
         self.replaced = sorted(gone | set(self.skipped))
-        taken = next((file.path for file in self._files if file.path in self._copied), None)
+        taken = next((file.path for file in self._files if file.path in unchanged), None)
         if taken:
             raise UnsupportedWeights(f"{quoted(taken, 200)} would be replaced, and was not read: move it out of the folder first.")
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from analyzers.base import Progress
+from analyzers.base import Progress, check_size
 from analyzers.checkpoints import Access, Checkpoint, LocalRepository, open_checkpoint, quoted
 from analyzers.checkpoints.weight_files.file_names import SAFETENSORS
 from analyzers.errors import InvalidRequest
@@ -16,14 +16,17 @@ from analyzers.shrink.report import ShrinkReport, ShrunkTensor
 from analyzers.terminal import some_files
 
 
-def shrink(model: str, out: str, to: Target = "auto", access: Access | None = None) -> Iterator[Progress | ShrinkReport]:
+def shrink(
+    model: str, out: str, to: Target = "auto", access: Access | None = None, *, changed_only: bool = False, largest: int | None = None
+) -> Iterator[Progress | ShrinkReport]:
     """Store ``model`` in the new folder ``out``, each F32 or F64 tensor in BF16, F16 or F32, if that holds every value of it bit for bit.
 
     Yields progress in bytes, then the report. Everything else is unchanged, including other weight files, except the dtype in config.json
     and copies of tied weights and of other shards, which are left out. Of pickles only the weights are stored. The result is read back and
     compared before the folder gets its name; an incomplete folder never has that name. Memory does not depend on the size of the model. to:
-    "bf16" or "fp16" considers only that format. access: what may be read. If nothing would become smaller, nothing is written, and the
-    report says why. Raises InvalidRequest if ``out`` cannot be written, ModelTooLarge if the disk is too small, UnsupportedWeights for
+    "bf16" or "fp16" considers only that format. access: what may be read. changed_only: write only the files that differ from the
+    checkpoint's; largest: most bytes of weights to read. If nothing would become smaller, nothing is written, and the report says why.
+    Raises InvalidRequest if ``out`` cannot be written, ModelTooLarge if the disk is too small, LimitExceeded, UnsupportedWeights for
     weights that would be lost, and the errors of reads.
     """
     target = _new_folder(out)
@@ -31,6 +34,7 @@ def shrink(model: str, out: str, to: Target = "auto", access: Access | None = No
     with open_checkpoint(model, access or Access()) as checkpoint:
         _check_outside(target, checkpoint)
         before = checkpoint.nbytes
+        check_size(before, largest, "the command line")
         try:
             plan = yield from make_plan(checkpoint, to)
             after = sum(planned.nbytes for planned in plan)
@@ -40,7 +44,7 @@ def shrink(model: str, out: str, to: Target = "auto", access: Access | None = No
         if nothing:
             yield ShrinkReport.of_nothing(checkpoint, out, f"{nothing} Nothing was written.")
             return
-        folder = Folder(checkpoint, plan)
+        folder = Folder(checkpoint, plan, changed_only)
         yield from folder.write(target)
         pickles = [file.path for file in checkpoint.files if not file.path.endswith(SAFETENSORS)]
         only = f"Of {some_files(pickles)} only the weights were stored: any other entries, such as an optimizer, are left out."

@@ -4,6 +4,7 @@ from analyzers.check.report import CheckReport, Level
 from analyzers.check.text import markdown
 from components.check import tables
 from components.forms.form import command, permalink
+from components.results.copy_offer import CopyOffer, on_hub
 from components.results.coverage_tab import COVERAGE
 from components.results.layout import Caption, Layout, Piece, Tab
 from components.text import numbers
@@ -58,6 +59,15 @@ def _level(report: CheckReport, level: Level, name: str) -> str:
     return answer(name, f"{len(titles)}", FACT, f"{'; '.join(titles)}." if titles else none)
 
 
+def copy_offer(report: CheckReport) -> CopyOffer | None:
+    """Offer what a finding proves: tensors whose values all fit a narrower format."""
+    upcast = next((each for each in report.findings if each.rule == "upcast"), None)
+    if upcast is None or not on_hub(report.checkpoint):
+        return None
+    after = report.checkpoint.bytes - upcast.saving_bytes
+    return CopyOffer(report.checkpoint, after, f"Every value was read: {upcast.detail.partition('.')[0]}, and the rest keeps its format.")
+
+
 RESULT: Layout[CheckReport] = Layout(
     "Check of an upload",
     model_name,
@@ -72,4 +82,5 @@ RESULT: Layout[CheckReport] = Layout(
         COVERAGE,
     ),
     markdown=markdown,
+    copy=copy_offer,
 )

@@ -3,8 +3,9 @@
 from typing import Any
 
 from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.advice import suggestions
+from analyzers.dtype_detection.advice import narrower_saves, suggestions
 from analyzers.dtype_detection.columns import QUANTIZATION, TENSORS
+from analyzers.dtype_detection.sentences import narrower
 from components.dtype import plots, text
 from components.dtype.form import permalink
 from components.dtype.labelled_models_plot import among_models
@@ -12,6 +13,7 @@ from components.dtype.tables import evidence, headroom, overview, still
 from components.dtype.text import DISPUTED, inferred, lineage_answer, outranks, risk, stored_answer, summary, trained_answer
 from components.dtype.verdicts import verdicts
 from components.forms.form import command
+from components.results.copy_offer import CopyOffer, on_hub
 from components.results.coverage_tab import COVERAGE
 from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import Sortable
@@ -116,6 +118,18 @@ def _drawable(report: DtypeReport) -> bool:
     return not plots.why_empty(report)
 
 
+def copy_offer(report: DtypeReport) -> CopyOffer | None:
+    """Offer to store the model in the format that holds every value read of all its tensors, if there is one."""
+    held, request = narrower(report), report.request
+    if not held or request.include or request.exclude or request.subfolder or not on_hub(report.checkpoint):
+        return None
+    after = report.checkpoint.bytes - narrower_saves(report, held)
+    known = f"Every value was read, and {held} holds all of them bit for bit."
+    if not (report.whole and report.extremes.exact):
+        known = f"{held} holds every value read so far bit for bit; the others are read first, and if one does not fit, nothing is opened."
+    return CopyOffer(report.checkpoint, after, known, held)
+
+
 _TABS: tuple[Tab[DtypeReport], ...] = (
     Tab("Evidence", [Piece(evidence)]),
     Tab("Spectrum", [Caption(text.spectrum), Plot("Size of the weights", plots.spectrum, _drawable)]),
@@ -144,4 +158,5 @@ RESULT = Layout(
     tabs=_TABS,
     overview=overview,
     verdicts=verdicts,
+    copy=copy_offer,
 )

@@ -139,8 +139,8 @@ def reading(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def as_ours(name: str, kind: str = "dataset") -> Iterator[None]:
-    """Send each request of this thread once, and convert failures on a repository of this kind to our errors."""
+def as_ours(name: str, kind: str = "dataset", advice: str = _TOKEN_ADVICE) -> Iterator[None]:
+    """Send each request of this thread once, and convert failures on a repository of this kind to our errors. advice: after a refusal."""
     import httpx2
     from huggingface_hub.errors import BadRequestError, HfHubHTTPError, RepositoryNotFoundError
 
@@ -154,9 +154,9 @@ def as_ours(name: str, kind: str = "dataset") -> Iterator[None]:
         if status in (409, 412):
             raise Conflict(f"The {kind} {name} was changed by somebody else; trying again.") from None
         if isinstance(error, RepositoryNotFoundError) or status == 404:
-            raise CheckpointNotFound(f"The {kind} {name} was not found on the Hub, or is not visible: {_TOKEN_ADVICE}.") from None
+            raise CheckpointNotFound(f"The {kind} {name} was not found on the Hub, or is not visible: {advice}.") from None
         if status in (401, 403):
-            raise AccessDenied(f"The Hub refuses to write the {kind} {name}: {_TOKEN_ADVICE}.") from None
+            raise AccessDenied(f"The Hub refuses to write the {kind} {name}: {advice}.") from None
         if isinstance(error, BadRequestError) or 400 <= status < 500:
             raise HubMisbehaved(f"The Hub does not accept a commit to the {kind} {name} (status {status}).") from None
         raise Retry("The Hub cannot be reached, or closed the connection; trying again.") from None

@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from analyzers.base import Report
 from components.results import self_contained_page
+from components.results.copy_offer import CopyOffer
 from components.results.tables import Sortable
 from components.text.markup import caption
 
@@ -84,7 +85,8 @@ class Layout(Generic[_Report]):
     title: title of the document; name: name of a report within it; headline: the first card, HTML, with the links that work only on the
     app's pages if True; permalink: the page query of a request; command: the same request on the command line. overview: HTML above several
     reports. summary: the report's own headline, with the library's knowledge; plain text. related: names and addresses of further pages of
-    the app. markdown: the lines of the result as GitHub Markdown, for an issue; None: it has none.
+    the app. markdown: the lines of the result as GitHub Markdown, for an issue; None: it has none. copy: the offer of a pull request with a
+    narrower copy, if the report has one.
     verdicts: the short answers that a card shows; without any, it shows the first figure.
     """
 
@@ -99,6 +101,7 @@ class Layout(Generic[_Report]):
     related: Callable[[_Report], Sequence[tuple[str, str]]] = lambda report: ()
     markdown: Callable[[_Report], list[str]] | None = None
     verdicts: Callable[[_Report], Sequence[Verdict]] = lambda report: ()
+    copy: Callable[[_Report], CopyOffer | None] | None = None
 
     def document(self, reports: Sequence[_Report], figures: bool = True) -> self_contained_page.Page:
         """Render a page with the headline, tables and figures of each report; without ``figures`` as in `article`."""

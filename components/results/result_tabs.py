@@ -8,6 +8,7 @@ import gradio as gr
 
 from analyzers.base import Report
 from components.forms.fields import QUIET
+from components.results.copy_offer import CopyBox
 from components.results.layout import Caption, Layout, Part, Piece, Plot, Rows, Tab
 from components.results.self_contained_page import saving
 from components.results.share import Share, Source
@@ -35,13 +36,14 @@ class Result(Generic[_Report]):
     tabs: gr.Tabs | None
     filled: Sequence[tuple[Tab[_Report], gr.Tab, Sequence[tuple[Part[_Report], Any]]]]
     share: Share
+    copy: CopyBox | None
 
     def components(self) -> list[Any]:
         """Return all components that a report changes, as the outputs of an event."""
         inside: list[Any] = [] if self.tabs is None else [self.tabs]
         for tab, shown, parts in self.filled:
             inside += [*([shown] if tab.when else []), *(component for _, component in parts)]
-        return [self.card, self.headline, *inside, *self.share.components()]
+        return [self.card, self.headline, *inside, *self.share.components(), *(self.copy.components() if self.copy is not None else [])]
 
     def hide(self) -> dict[Any, Any]:
         """Return updates that hide the result."""
@@ -57,6 +59,8 @@ class Result(Generic[_Report]):
             if tab.when:
                 updates[shown] = gr.update(visible=tab.shows(report))
             updates |= {component: _content(part, report if tab.shows(report) else None) for part, component in parts}
+        if self.copy is not None and self.layout.copy is not None:
+            updates |= self.copy.show(self.layout.copy(report))
         return updates | self.share.show_report(self.layout, report, source)
 
 
@@ -66,6 +70,7 @@ def build_result(layout: Layout[_Report]) -> Result[_Report]:
     with gr.Column(visible=False, elem_id="m-result", elem_classes="m-box") as card:
         to_share = gr.Button("Share", size="sm", elem_id="m-to-share")
         headline = gr.HTML(elem_classes="m-plain")
+        copy = CopyBox() if layout.copy is not None else None
         with gr.Tabs() as tabs:
             for number, tab in enumerate(layout.tabs):
                 # Gradio can toggle only tabs that are initially hidden.
@@ -75,7 +80,7 @@ def build_result(layout: Layout[_Report]) -> Result[_Report]:
                 share = Share("m")
         opened = to_share.click(lambda: gr.update(selected=_SHARE), None, tabs, queue=False, **QUIET)
         opened.then(None, js=_SHOW_SHARE, **QUIET)
-    return Result(layout, card, headline, tabs if any(tab.when for tab in layout.tabs) else None, filled, share)
+    return Result(layout, card, headline, tabs if any(tab.when for tab in layout.tabs) else None, filled, share, copy)
 
 
 def build_plot(label: str) -> gr.Plot:

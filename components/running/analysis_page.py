@@ -18,6 +18,7 @@ from components.running.jobs import kind_of
 from components.running.page_events import Prefilled, wire_address, wire_runs, wire_shares
 from components.running.page_runs import PageRuns, failed_status
 from components.running.progress import Meter
+from components.running.pull_requests import wire_copy
 
 # Fields that name checkpoints: an invalid address changes only these.
 _SUBJECTS = ("model", "base", "tuned", "candidates")
@@ -60,6 +61,8 @@ class AnalysisPage:
         controls = Controls(fields.go, fields.stop, fields.chips, again)
         runs = self.runs(controls, status, self.result, self.meter, self.form.request)
         runs.wire(wire_runs(runs, fields, list(self.examples.values()), kind_of(self.name)))
+        if runs.result.copy is not None:
+            wire_copy(runs.result, controls)
         above = self.below() if self.below is not None else ""
         gr.HTML(above + questions(ANALYZERS[self.name].title), elem_classes="m-plain m-start")
         if self.gallery is not None:

@@ -1,7 +1,7 @@
 """Runs each analysis in its own process, so that the web process only answers requests and does not grow.
 
 The standard library's fork server forks each process from one that has imported `preloaded_modules`, torch included, which takes it a few
-seconds. A process analyzes one request and ends; closing the run kills the process, which frees all its memory.
+seconds. A process does one piece of work and ends; closing the run kills the process, which frees all its memory and temporary files.
 """
 
 import multiprocessing
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from typing import Any
@@ -20,7 +20,7 @@ import psutil
 
 from analyzers import analyzer_of, limits
 from analyzers.atomic_files import temporary_folder
-from analyzers.base import Progress, Report, Request
+from analyzers.base import Progress, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
 from components.running.resource_exhaustion import is_exhausted
@@ -41,6 +41,7 @@ _TOO_MUCH_MEMORY = (
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["components.running.preloaded_modules"])
 _started = threading.Event()
+Work = Callable[..., Iterator[Any]]
 _reading: set["_Process"] = set()
 
 
@@ -61,12 +62,17 @@ def run(request: Request, largest: int | None, access: Access) -> Generator[Any,
     largest, access: see the analyzer. Without `start`, as in tests and scripts, the analysis runs in this process. Raises the analyzer's
     errors, and LimitExceeded in the largest process if all that read weights need more than JOBS_MEMORY together.
     """
+    yield from run_work(analysis, (request, largest, access), analyzer_of(request).runs_model)
+
+
+def run_work(work: Work, arguments: tuple[Any, ...], runs_model: bool = False) -> Generator[Any, None, None]:
+    """Run ``work(*arguments)``, a function of a module without Gradio, as `run` does: its last item is not `Progress`."""
     if not _started.is_set():
-        yield from analysis(request, largest, access)
+        yield from work(*arguments)
         return
-    process = _forked(analyzer_of(request).runs_model)
+    process = _forked(runs_model)
     try:
-        yield from process.run(request, largest, access)
+        yield from process.run(work, arguments)
     finally:
         process.close()
 
@@ -76,10 +82,10 @@ def analysis(request: Request, largest: int | None, access: Access) -> Generator
     yield from analyzer_of(request).load().analyze(request, access=access, largest=largest)
 
 
-def answers(request: Request, largest: int | None, access: Access) -> Iterator[Any]:
-    """Run `analysis` for another process: an error is the last item, because raised across processes it would lose its sentence."""
+def answers(work: Work, *arguments: Any) -> Iterator[Any]:
+    """Run ``work`` for another process: an error is the last item, because raised across processes it would lose its sentence."""
     try:
-        yield from analysis(request, largest, access)
+        yield from work(*arguments)
     except MantissaError as error:
         yield error
     except Exception as error:
@@ -91,7 +97,7 @@ def answers(request: Request, largest: int | None, access: Access) -> Iterator[A
 
 
 class _Process:
-    """A process for one analysis."""
+    """A process for one piece of work."""
 
     def __init__(self, runs_model: bool) -> None:
         self.runs_model = runs_model
@@ -106,11 +112,11 @@ class _Process:
         self._at_start = self._system.memory_info().rss
         self.grown = 0
 
-    def run(self, request: Request, largest: int | None, access: Access) -> Generator[Any, None, None]:
+    def run(self, work: Work, arguments: tuple[Any, ...]) -> Generator[Any, None, None]:
         if not self.runs_model:
             _reading.add(self)
         try:
-            self._connection.send((request, largest, access))
+            self._connection.send((work, *arguments))
             item: Any = Progress(done=0, total=0, unit="", note="Starting")
             while isinstance(item, Progress):
                 yield item
@@ -122,7 +128,8 @@ class _Process:
             raise LimitExceeded(_TOO_MUCH_MEMORY) from None
         if isinstance(item, Exception):
             raise item
-        yield analyzer_of(request).report_model().model_validate_json(item)
+        kind, content = item
+        yield kind.model_validate_json(content)
 
     def _check_memory(self) -> None:
         with suppress(psutil.NoSuchProcess):
@@ -150,7 +157,7 @@ def _forked(runs_model: bool) -> _Process:
 
 
 def _serve(connection: Connection, runs_model: bool, folder: str) -> None:
-    """Answer one request in the forked process, with temporary files in ``folder``. Ends early if the web process closes the connection."""
+    """Do one piece of work in the forked process, with temporary files in ``folder``. Ends if the web process closes the connection."""
     tempfile.tempdir = folder
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the web process ends this one
     os.nice(_NICE)
@@ -162,4 +169,4 @@ def _serve(connection: Connection, runs_model: bool, folder: str) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     with suppress(EOFError, OSError):
         for item in answers(*connection.recv()):
-            connection.send(item.model_dump_json() if isinstance(item, Report) else item)
+            connection.send(item if isinstance(item, Progress | Exception) else (type(item), item.model_dump_json()))

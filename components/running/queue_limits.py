@@ -156,7 +156,9 @@ MODELS = JobQueue("model", limits.MODEL_JOBS)
 SAMPLES = JobQueue("sample", max(2, limits.JOBS // 2))
 # Requests to the Hub that find stored results: quick, unless the Hub is slow.
 LOOKUPS = JobQueue("lookup", 4 * limits.JOBS)
-_QUEUES = {queue.name: queue for queue in (READING, MODELS, SAMPLES, LOOKUPS)}
+# Copies of weights that wait on the disk to be uploaded: one for a visitor, and of at most PULL_REQUEST_BYTES each.
+COPIES = JobQueue("copy", 2)
+_QUEUES = {queue.name: queue for queue in (READING, MODELS, SAMPLES, LOOKUPS, COPIES)}
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def borrowed(request: Request, seconds: int, access: Access, folder: str) -> Ite
     """Analyze in the process that has the GPU, with temporary files in ``folder``. seconds: the time requested, which ZeroGPU reads."""
     tempfile.tempdir = folder
     yield Progress(done=0, total=0, unit="", note="Starting")
-    yield from analysis_process.answers(request, limits.WEB_MODEL_WORK, access)
+    yield from analysis_process.answers(analysis_process.analysis, request, limits.WEB_MODEL_WORK, access)
 
 
 def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access, str], Iterator[Any]]) -> Generator[Any, None, None]:

@@ -37,6 +37,11 @@ def has_login() -> bool:
     return get_space() is not None and all(os.environ.get(name) for name in _OAUTH)
 
 
+def may_open_pull_requests() -> bool:
+    """Return whether a login here may allow this app to open pull requests: a Space that asks for the scope write-discussions."""
+    return has_login() and "write-discussions" in os.environ["OAUTH_SCOPES"].split()
+
+
 def space_hosts() -> list[str]:
     """Return the public host names of this Space, its own first, then a custom domain; none elsewhere."""
     return [host.strip() for host in os.environ.get("SPACE_HOST", "").split(",") if host.strip()]

@@ -19,7 +19,7 @@ from analyzers import ANALYZERS
 from analyzers.language_models.samples import sample_folder
 from tests.browser.conftest import ROOT, OpenPage, program, serve
 from tests.browser.visitor_steps import downloaded, json_of, open_tab
-from tests.hub import LocalHub
+from tests.hub import Fault, LocalHub
 
 TOKEN = "hf_oauth_" + "canaryCANARY" * 3
 OWN_TOKEN = "hf_" + "otherOTHER" * 4
@@ -53,6 +53,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         files: Any = {path.name: path for path in sample_folder("tiny-bf16").iterdir()}
         hub.add("org/gated", files, gated="manual", info={"cardData": {"license": "llama3.1"}})
         hub.add("org/private", files, private=True)
+        hub.add("org/wide", {path.name: path for path in sample_folder("tiny-bf16-as-fp32").iterdir()})
         login = hub.application("app", "app-secret", "ann", TOKEN, ["org/gated", "org/private"])
         hub.user(OWN_TOKEN, "bob", ["org/gated"])
         with serve(folder, hub.url, TMPDIR=str(folder), **SPACE, **login) as url:
@@ -134,6 +135,35 @@ def test_ann_logs_in_and_analyzes_a_gated_model(site: Site, page: Page) -> None:
     _no_trace(site)
 
 
+def test_ann_opens_a_pull_request_with_a_smaller_copy(site: Site, page: Page) -> None:
+    """After what it does is said, and a login; another site cannot, and Stop leaves no copy behind."""
+    site.hub.clear_faults()
+    site.hub.close_pull_requests("org/wide")
+    page.goto(f"{site.url}/?model=org/wide")
+    go, said = page.locator("#m-copy-go"), page.locator("#m-copy-status")
+    expect(page.locator("#m-copy")).to_contain_text("822 kB of tensors become 411 kB or less")
+    expect(page.locator("#m-copy-command")).not_to_be_attached()
+    go.click()
+    said.get_by_role("link", name="Log in with Hugging Face").click()
+    page.locator("#authorize").click()
+    site.hub.fault(Fault("preupload/main", times=None, hang=True))
+    with page.expect_request(lambda request: "/queue/join" in request.url) as pressed:
+        go.click()
+    expect(said.locator("progress")).to_be_attached()
+    page.locator("#m-copy-stop").click()
+    expect(said).to_contain_text("This ended before an answer came.")
+    site.hub.clear_faults()
+    call = json.loads(pressed.value.post_data or "")
+    cookies = "; ".join(f"{each['name']}={each['value']}" for each in page.context.cookies())
+    assert "Log in with Hugging Face first" in json.dumps(_said(site.url, call, cookies, **{"Sec-Fetch-Site": "cross-site"}))
+    assert site.hub.pull_requests("org/wide") == 0
+    go.click()
+    expect(said.get_by_role("link")).to_have_attribute("href", f"{site.hub.url}/org/wide/discussions/1")
+    assert site.hub.pull_requests("org/wide") == 1 and TOKEN not in page.content()
+    assert not [path for path in site.folder.rglob("copy") if path.is_dir()]
+    _no_trace(site)
+
+
 def _figures(report: Any) -> list[str]:
     """The numbers of a report with many digits, which no other file has by chance."""
     return [text for text in re.findall(r"-?\d\.\d+(?:e-?\d+)?", json.dumps(report)) if len(text) > 15]
@@ -147,14 +177,18 @@ def _status(url: str) -> int:
         return error.code
 
 
-def _answer(url: str, call: dict[str, Any], cookies: str) -> str:
-    """What a call of the page brings who sends it again: the last message, with the bytes of a file as text."""
-    headers = {"Content-Type": "application/json", "Cookie": cookies}
+def _said(url: str, call: dict[str, Any], cookies: str, **more: str) -> list[Any]:
+    """The messages that a call of the page brings who sends it again. more: headers."""
+    headers = {"Content-Type": "application/json", "Cookie": cookies, **more}
     with urllib.request.urlopen(urllib.request.Request(f"{url}/gradio_api/queue/join", json.dumps(call).encode(), headers), timeout=120):
         pass
     with urllib.request.urlopen(f"{url}/gradio_api/queue/data?session_hash={call['session_hash']}", timeout=120) as stream:
-        said = next(line for line in stream if b"process_completed" in line).decode()
-    output = json.loads(said.removeprefix("data:"))["output"]
+        return [json.loads(line.decode().removeprefix("data:")) for line in stream if line.startswith(b"data:")]
+
+
+def _answer(url: str, call: dict[str, Any], cookies: str) -> str:
+    """The last of `_said`, with the bytes of a file as text."""
+    output = next(each for each in _said(url, call, cookies) if each["msg"] == "process_completed")["output"]
     return str(output["error"]) if "error" in output else base64.b64decode(output["data"][0]["content"]).decode()
 
 

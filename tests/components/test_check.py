@@ -10,7 +10,7 @@ from analyzers.check.report import RULES, WITH_BASE, Rule
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidRequest, LimitExceeded
 from components.check.form import filled, request
-from components.check.result import RESULT
+from components.check.result import RESULT, copy_offer
 from components.forms.form import as_read, command, permalink
 from components.library.storable_reports import storable_result
 from components.site import addresses, stored_results
@@ -62,6 +62,15 @@ def test_a_document_shows_findings_rules_and_the_bytes_to_save(wide: CheckReport
     assert "no base" not in RESULT.document([tuned]).alone()
     nothing = RESULT.document([checked(CheckRequest(model="sample:tiny-fp32"))]).alone()
     assert "Nothing found" in nothing and "mantissa shrink" not in nothing
+
+
+def test_a_smaller_copy_is_offered_where_it_loses_nothing(wide: CheckReport, tuned: CheckReport) -> None:
+    on_hub = {"checkpoint": wide.checkpoint.model_copy(update={"ref": "org/wide"})}
+    offer = copy_offer(wide.model_copy(update=on_hub))
+    assert offer is not None and offer.after == wide.checkpoint.bytes // 2
+    assert "Every value was read: 38 tensors of fp32 or fp64 with values that bf16 holds bit for bit" in offer.said
+    assert copy_offer(wide) is None, "a sample has no repository"
+    assert copy_offer(tuned.model_copy(update=on_hub)) is None, "it is stored in bf16"
 
 
 def test_every_rule_is_explained() -> None:

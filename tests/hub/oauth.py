@@ -1,7 +1,7 @@
 """Signs users in as an OpenID provider: one page with a button, an authorization code, an access token for the granted scopes.
 
 A code works once. An access token may read its user's repositories: gated ones with the scope ``gated-repos``, private ones with
-``read-repos``.
+``read-repos``. With ``write-discussions`` it may open pull requests.
 """
 
 import base64
@@ -87,7 +87,7 @@ class Provider:
         scopes = asked.get("scope", "").split()
         needed = {repository.id: "read-repos" if repository.private else "gated-repos" for repository in repositories.values()}
         readable = frozenset(name for name in application.user.repositories if needed.get(name) in scopes)
-        users[application.token] = replace(application.user, repositories=readable)
+        users[application.token] = replace(application.user, repositories=readable, discusses="write-discussions" in scopes)
         now = int(time.time())
         claims = {
             **_profile(application.user),

@@ -108,6 +108,7 @@ class Repository:
     info: Mapping[str, object]
     commits: dict[str, Commit] = field(default_factory=dict)
     refs: dict[str, str] = field(default_factory=dict)
+    titles: list[str] = field(default_factory=list)
 
     def commit(self, files: Mapping[str, bytes | Path | Contents], revision: str, remove: Iterable[str]) -> str:
         """Add a commit to ``revision`` (created from main if it is new) and return its sha."""
@@ -129,8 +130,12 @@ class Repository:
 
 @dataclass(frozen=True)
 class User:
-    """The owner of a token, the private and gated repositories it may read, and those it may write in addition to the user's own."""
+    """The owner of a token, the private and gated repositories it may read, and those it may write in addition to the user's own.
+
+    discusses: whether it may open pull requests elsewhere.
+    """
 
     name: str
     repositories: frozenset[str]
     writes: frozenset[str] = frozenset()
+    discusses: bool = True

@@ -105,12 +105,14 @@ class Routes:
             raise HubError(404, "", "Not Found")
         if len(parts) == 1:
             return self._search(request, kind, user)
-        id_parts, verb, rest = _split(parts[1:], ("revision", "tree", "paths-info", "auth-check"))
+        id_parts, verb, rest = _split(parts[1:], ("revision", "tree", "paths-info", "auth-check", "discussions"))
         repository = self._find(request, kind, "/".join(id_parts), user)
         if verb == "auth-check":
             if rest == ["write"] and not writing.may_write(user, repository.id):
                 raise HubError(401 if user is None else 403, "", "You do not have write access to this repository")
             return _json({})
+        if verb == "discussions":
+            return writing.discussions(repository)
         commit = _commit(repository, rest[0] if rest else "main")
         if verb == "tree":
             return self._tree(request, commit, "/".join(rest[1:]))

@@ -105,9 +105,12 @@ class LocalHub:
         """Let a tag, branch or ``refs/...`` name stand for a commit."""
         self._routes.repositories[kind, repo_id].refs[name] = sha
 
-    def user(self, token: str, name: str, repositories: Iterable[str] = (), writes: Iterable[str] = ()) -> None:
-        """Make ``token`` valid, with the right to read these private or gated repositories, and to write or create those in ``writes``."""
-        self._routes.users[token] = User(name, frozenset(repositories), frozenset(writes))
+    def user(self, token: str, name: str, repositories: Iterable[str] = (), writes: Iterable[str] = (), *, discusses: bool = True) -> None:
+        """Make ``token`` valid, with the right to read these private or gated repositories, and to write or create those in ``writes``.
+
+        discusses: whether it may open pull requests on others.
+        """
+        self._routes.users[token] = User(name, frozenset(repositories), frozenset(writes), discusses)
 
     def remove(self, repo_id: str, kind: Kind = "model") -> None:
         """Delete a repository."""
@@ -127,7 +130,7 @@ class LocalHub:
         return {
             "OAUTH_CLIENT_ID": client_id,
             "OAUTH_CLIENT_SECRET": secret,
-            "OAUTH_SCOPES": "openid profile gated-repos read-repos",
+            "OAUTH_SCOPES": "openid profile gated-repos read-repos write-discussions",
             "OPENID_PROVIDER_URL": self.url,
         }
 
@@ -136,6 +139,14 @@ class LocalHub:
         commit = self._routes.repositories[kind, repo_id].at(revision)
         assert commit is not None
         return {path: bytes(contents.read(0, contents.size)) for path, contents in commit.files.items()}
+
+    def pull_requests(self, repo_id: str, *, kind: Kind = "model") -> int:
+        """Count the pull requests on a repository."""
+        return len(self._routes.repositories[kind, repo_id].titles)
+
+    def close_pull_requests(self, repo_id: str, *, kind: Kind = "model") -> None:
+        """Forget the pull requests on a repository."""
+        self._routes.repositories[kind, repo_id].titles.clear()
 
     def commits(self, repo_id: str, *, kind: Kind = "model") -> list[str]:
         """Return the commits of a repository, the oldest first."""

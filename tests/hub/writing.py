@@ -103,6 +103,8 @@ def commit(request: Request, user: User | None, repository: Repository, revision
         raise Refused(401, "", "Invalid username or password.")
     if not pull and not may_write(user, repository.id):
         raise Refused(403, "", "Forbidden: pass `create_pr=1` as a query parameter to create a Pull Request")
+    if pull and not (user.discusses or may_write(user, repository.id)):
+        raise Refused(403, "", "Forbidden: the token may not open discussions")
     lines = [json.loads(line) for line in request.body.splitlines()]
     parent = lines[0]["value"].get("parentCommit")
     head = repository.refs.get(revision)
@@ -113,12 +115,25 @@ def commit(request: Request, user: User | None, repository: Repository, revision
     files, remove = _operations(lines[1:], repository.commits[head], uploads)
     base = f"{url}/{'datasets/' if repository.kind == 'dataset' else ''}{repository.id}"
     if pull:
-        number = 1 + sum(name.startswith("refs/pr/") for name in repository.refs)
+        repository.titles.append(lines[0]["value"]["summary"])
+        number = len(repository.titles)
         revision = f"refs/pr/{number}"
         repository.refs[revision] = head
     sha = repository.commit(files, revision, remove)
     answer = {"success": True, "commitOid": sha, "commitUrl": f"{base}/commit/{sha}", "hookOutput": ""}
     return answer_json(answer | ({"pullRequestUrl": f"{base}/discussions/{number}"} if pull else {}))
+
+
+def discussions(repository: Repository) -> Answer:
+    """Answer GET .../discussions: the pull requests, the newest first, all of them open."""
+    listed = [
+        {
+            **{"num": number, "title": title, "status": "open", "isPullRequest": True, "createdAt": "2026-01-01T00:00:00.000Z"},
+            **{"author": {"name": "somebody"}, "repo": {"name": repository.id, "type": repository.kind}},
+        }
+        for number, title in enumerate(repository.titles, 1)
+    ]
+    return answer_json({"discussions": listed[::-1], "count": len(listed), "start": 0})
 
 
 def _operations(lines: list[dict[str, Any]], head: Commit, uploads: Uploads) -> tuple[dict[str, Any], list[str]]:

@@ -23,12 +23,18 @@ def _rows(report: PrecisionReport, kinds: list[str]) -> Iterator[TensorError]:
     return (row for variant in report.variants.values() for row in variant.tensors if row.kind in kinds)
 
 
+def _unlike(report: PrecisionReport) -> list[str]:
+    """List the variants whose routers choose other experts than the reference."""
+    return [name for name, variant in report.variants.items() if variant.routing is not None and variant.routing.apart]
+
+
 captions = Sentences(
     "precision/templates/captions.txt",
     data_name=data_name,
     layer_name=layer_name,
     within_layer=lambda name: shown(within_layer(name)),
     log2=math.log2,
+    unlike=_unlike,
     overflows=lambda report, kinds: any(row.nonfinite for row in _rows(report, kinds)),
     matches=lambda report, kinds: any(row.rms_rel == 0 and not row.nonfinite for row in _rows(report, kinds)),
 )

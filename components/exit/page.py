@@ -4,7 +4,7 @@ from typing import Any
 
 from analyzers.base import Progress
 from analyzers.exit_feedback import ExitRequest
-from analyzers.exit_feedback.columns import cosine
+from analyzers.exit_feedback.columns import cosine, signal_name
 from analyzers.exit_feedback.signals import EXACT, NULL, SIGNALS
 from components.exit.result import RESULT
 from components.forms.fields import Fields, build_model_fields, build_rows, build_text, build_tooltips, build_widget
@@ -26,7 +26,8 @@ class SignalMeter(Meter):
 
         if not isinstance(progress, ExitProgress):
             return ""
-        return listed("Mean cosine with the exact gradient", [(name, cosine(value), None) for name, value in progress.cosines.items()])
+        rows = [(signal_name(name), cosine(value), None) for name, value in progress.cosines.items()]
+        return listed("Mean cosine with the exact gradient", rows)
 
 
 def build_fields(examples: list[str]) -> Fields:

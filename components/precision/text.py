@@ -11,6 +11,14 @@ from components.text.display_names import source_name
 from components.text.plain_text import shown
 from components.text.render import Sentences
 
+# The presets that a page offers first, those of a request without any, in words.
+IN_WORDS = {
+    "bf16": "Everything in bf16",
+    "bf16_fp32_lm_head": "bf16, head in fp32",
+    "bf16_fp32_residual": "bf16, residual stream in fp32",
+    "bf16_max_precision": "bf16, residual stream and head in fp32",
+    "fp16": "Everything in fp16, with a loss scale",
+}
 _OURS = {"builtin": "the built-in text", "text": "your text", "random": "random tokens"}
 
 

@@ -64,7 +64,7 @@ def test_a_permalink_fills_the_form_and_what_overflows_is_named(open_page: OpenP
     expect(page.locator("#m-variants input")).to_have_count(5)
     expect(page.locator("#m-more")).not_to_be_visible()
     page.get_by_role("button", name="More variants").click()
-    expect(page.get_by_label("bf16_autocast: fp32 weights under torch.autocast to bf16")).to_be_visible()
+    expect(page.get_by_label("bf16_autocast: mixed-precision training")).to_be_visible()
     expect(page.locator("#m-own textarea")).to_have_value("mine: dtype=bf16, fp32=norms")
     expect(drawn_in(page, "Inside layers").first.get_by_text("self_attn.q_proj")).to_be_visible()
     fits_when_narrow(page, ("Headroom", "Parameters", "Log-probabilities", "Inside layers", "Tensors", "Share"))

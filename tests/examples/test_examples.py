@@ -27,7 +27,7 @@ def test_a_page_begins_with_its_example_and_at_least_three_ids_to_try(name: str)
     page, report = ANALYZERS[name].component("page").PAGE, stored(name)
     assert page.below() == finished_example(name)
     said = text_of(page.below())
-    assert said.startswith("Example A finished result") and 'aria-label="A finished example"' in page.below()
+    assert said.startswith("Example A finished result on small built-in models.") and 'aria-label="A finished example"' in page.below()
     assert " ".join(report.headline().split()) in said.replace("\u00a0", " ")
     form = page.form
     address = page.result.permalink(report.request)

@@ -13,7 +13,7 @@ def verdicts(samples: int, units: int, width: int, along: float, common: float =
     """The verdicts of many draws. along: weight of one direction on which all units agree; common: of what all samples share."""
     random = np.random.default_rng(samples)
     first, second = np.triu_indices(samples, 1)
-    found = []
+    found: list[str] = []
     for _ in range(RUNS):
         line = random.standard_normal((1, samples, 1)) * random.standard_normal((units, 1, width))
         gradients = random.standard_normal((units, samples, width)) + along * line + common * random.standard_normal((units, 1, width))

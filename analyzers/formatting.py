@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 from analyzers.errors import InvalidRequest
@@ -31,6 +32,19 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+def rounded(value: float, digits: int = 3, power: int = 0) -> float:
+    """Round ``value`` times 10^power to significant digits as its decimal text reads, halves away from zero.
+
+    So 0.8945 becomes 0.895 and 0.145 in percent 15 of two digits, although the binary numbers, or their products, are below the half.
+    """
+    return float(Context(prec=digits, rounding=ROUND_HALF_UP).create_decimal(Decimal(str(value)).scaleb(power)))
+
+
+def fixed(value: float, decimals: int, power: int = 0) -> str:
+    """Format a finite ``value`` times 10^power with a number of decimals, rounded like `rounded`: ``0.895``, ``1,235``."""
+    return f"{Decimal(str(value)).scaleb(power).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP):,f}"
+
+
 def parameters(value: int) -> str:
     """Format a number of parameters to three digits: ``6.74 B``; exact below a million."""
     return _scaled(value, _PARAMETERS, f"{value:,}")
@@ -54,15 +68,15 @@ def share(value: float | None) -> str:
     """Format a share as a percentage, ``12.5%``. Only exact values give 0% and 100%: ``99.9998%``, ``0.0015%``."""
     if value is None:
         return NOTHING
-    percent = value * 100
+    percent = float(Decimal(str(value)).scaleb(2))
     if percent in (0, 100):
         return f"{percent:.0f}%"
     if 0 < percent < 1e-4:
-        return f"{percent:.1e}%".replace("e-0", "e-")
+        return f"{rounded(value, 2, 2):.1e}%".replace("e-0", "e-")
     if 0 < percent < 0.01 or (percent > 99.9 and value < 1):
         digits = min(12, 1 - math.floor(math.log10(min(percent, 100 - percent))))
-        return f"{percent:.{digits}f}%"
-    return f"{percent:.3g}%"
+        return f"{fixed(value, digits, 2)}%"
+    return f"{rounded(value, 3, 2):.3g}%"
 
 
 def between(interval: Any) -> str:
@@ -82,8 +96,8 @@ def magnitude(value: float | None) -> str:
     if value == 0:
         return "0"
     if 1e-3 <= abs(value) < 1e6:
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    mantissa, exponent = f"{value:.2e}".split("e")
+        return fixed(value, 0) if abs(rounded(value)) >= 1000 else f"{rounded(value):.3g}"
+    mantissa, exponent = f"{rounded(value):.2e}".split("e")
     return f"{mantissa}e{int(exponent)}"
 
 
@@ -109,7 +123,7 @@ def duration(seconds: float) -> str:
     if seconds < 0.1:
         return f"{max(1, round(seconds * 1000))} ms"
     if seconds < 9.95:
-        return f"{seconds:.1f} s"
+        return f"{fixed(seconds, 1)} s"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -128,10 +142,10 @@ def _scaled(value: int, units: tuple[tuple[float, str], ...], small: str) -> str
         # a value that would be rounded to 1000 of the smaller unit (999,950 kB) takes the larger unit
         if value >= scale * 0.9995:
             scaled = value / scale
-            return f"{scaled:,.0f} {unit}" if scaled >= 1000 else f"{_three_digits(scaled)} {unit}"
+            return f"{fixed(scaled, 0)} {unit}" if scaled >= 1000 else f"{_three_digits(scaled)} {unit}"
     return small
 
 
 def _three_digits(value: float) -> str:
-    text = f"{value:#.3g}"
-    return text.rstrip(".").removesuffix(".00") if "e" not in text else f"{value:.0f}"
+    text = f"{rounded(value):#.3g}"
+    return text.rstrip(".").removesuffix(".00") if "e" not in text else fixed(value, 0)

@@ -36,7 +36,11 @@ def test_parameters(value: int, text: str) -> None:
         (0.0, "0%"),
         (1.0, "100%"),
         (0.125, "12.5%"),
-        (0.6625, "66.2%"),
+        (0.6625, "66.3%"),  # the binary number is below the half, its decimal text is not
+        (0.145, "14.5%"),
+        (0.89450, "89.5%"),
+        (0.99905, "99.905%"),
+        (0.00006245, "0.0062%"),
         (1.5e-5, "0.0015%"),
         (1e-7, "1.0e-5%"),
         (0.9999982, "99.99982%"),
@@ -48,13 +52,35 @@ def test_share(value: float | None, text: str) -> None:
     assert numbers.share(value) == text
 
 
+def test_every_half_of_the_last_digit_is_rounded_up() -> None:
+    """Thousandths and a half, compared with integers."""
+    for halves in range(1, 2000, 2):
+        thousandths = (halves + 1) // 2
+        assert numbers.fixed(halves / 2000, 3) == f"{thousandths / 1000:.3f}"
+        assert numbers.fixed(-halves / 2000, 3) == f"{-thousandths / 1000:.3f}"
+        assert numbers.fixed(halves / 2000, 1, 2) == f"{thousandths / 10:.1f}"
+
+
 @given(st.floats(min_value=1e-12, max_value=1 - 1e-12))
 def test_a_share_that_is_neither_none_nor_all_never_reads_so(value: float) -> None:
     assert numbers.share(value) not in ("0%", "100%")
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(None, "–"), (0.0, "0"), (17.23, "17.2"), (65504.0, "65,504"), (3.1e-5, "3.10e-5"), (3.39e38, "3.39e38")]
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0.0, "0"),
+        (17.23, "17.2"),
+        (0.8945, "0.895"),
+        (0.0625, "0.0625"),
+        (2.675, "2.68"),
+        (1234.5, "1,235"),
+        (999.5, "1,000"),
+        (65504.0, "65,504"),
+        (3.1e-5, "3.10e-5"),
+        (3.39e38, "3.39e38"),
+    ],
 )
 def test_magnitude(value: float | None, text: str) -> None:
     assert numbers.magnitude(value) == text

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.columns import Column, Table, formatted
 from analyzers.exit_feedback.measurements import HISTOGRAM_BINS, Alignment, CostRow, Distribution, LayerRow, LossBin, SweepRow
-from analyzers.exit_feedback.signals import EXACT, NULL
-from analyzers.formatting import NOTHING, count, magnitude, share, size
+from analyzers.exit_feedback.signals import CEILINGS, EXACT, NULL
+from analyzers.formatting import NOTHING, count, fixed, magnitude, share, size
 
 if TYPE_CHECKING:
     from analyzers.exit_feedback.report import ExitReport
@@ -15,13 +15,26 @@ if TYPE_CHECKING:
 _OVER = ("seeds", "mean_over_seeds", "standard_error")
 _SETTINGS = ("rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha", "residual", "mass_threshold", "anchors", "seed")
 _LABELS = {"rank_exact": "exact", "topk_by": "top-k by", "residual": "lambda", "mass_threshold": "mass"}
-# A share above this is shown as a bound: its complement is more informative.
-_NEARLY = 0.9999
+RESOLVED = 1e-6
+"""The smallest share of energy that fp32 resolves."""
 
 
 def cosine(value: float | None) -> str:
     """Write a cosine with three decimals: ``0.860``, ``-0.018``."""
-    return NOTHING if value is None else f"{value:.3f}".replace("-0.000", "0.000")
+    return NOTHING if value is None else fixed(value, 3).replace("-0.000", "0.000")
+
+
+def signal_name(name: str) -> str:
+    """Write the name of a signal, and for a reference what it is: ``svd (ceiling)``, ``fresh_codes (null)``."""
+    return f"{name} (ceiling)" if name in CEILINGS else f"{name} (null)" if name == NULL else name
+
+
+def energy_share(value: float | None) -> str:
+    """Write a share of energy without the digits that fp32 does not resolve: ``9.24%``, ``< 0.0001%``; 0 and 1 up to 1e-12 are exact."""
+    value = None if value is None else round(value, 12)
+    if value is not None and 0 < value < RESOLVED:
+        return f"< {100 * RESOLVED:.4f}%"
+    return f"> {100 - 100 * RESOLVED:.4f}%" if value is not None and 1 - RESOLVED < value < 1 else share(value)
 
 
 def mean(distribution: Distribution | None) -> str:
@@ -73,11 +86,12 @@ def _methods(report: "ExitReport") -> Iterator[dict[str, Any]]:
         yield row
 
 
+_SIGNAL = Column("method", "Signal", cell=lambda row: signal_name(Column("method").value_of(row)), width=170)
 METHODS = Table(
     "methods",
     _methods,
     (
-        Column("method", "Signal", width=150),
+        _SIGNAL,
         *_COSINES,
         Column("before_norm", "Before the norm", cosine, "before_norm.cosine.mean", only="people"),
         Column("inner_ratio", "Norm ratio", magnitude, "before_norm.norm_ratio", only="people"),
@@ -101,7 +115,7 @@ SEEDS = Table(
     "",
     _seeds,
     (
-        Column("method", "Random codes"),
+        replace(_SIGNAL, title="Random codes"),
         Column("seeds", "Seeds", count, lambda row: len(row["values"])),
         Column("mean", "Mean cosine", cosine),
         Column("standard_error", "Standard error", lambda error: f"{error:.2g}"),
@@ -118,24 +132,18 @@ def _energy(report: "ExitReport") -> Iterator[dict[str, Any]]:
         yield {"method": name, "head": method.parallel_energy, "before_norm": method.before_norm.parallel_energy}
 
 
-def _along(energy: float) -> str:
-    return share(round(energy, 12))
-
-
 def _orthogonal(energy: float) -> str:
-    """Write 1 - energy without digits of rounding noise."""
-    rest = 1 - round(energy, 12)
-    return f"> {100 * _NEARLY:g}%" if _NEARLY < rest < 1 else share(rest)
+    return energy_share(1 - energy)
 
 
 ENERGY = Table(
     "",
     _energy,
     (
-        Column("method", "Gradient"),
-        Column("head", "Along, at the head", _along),
+        replace(_SIGNAL, title="Gradient"),
+        Column("head", "Along, at the head", energy_share),
         Column("head_rest", "Orthogonal", _orthogonal, "head"),
-        Column("before_norm", "Along, before the norm", _along),
+        Column("before_norm", "Along, before the norm", energy_share),
         Column("before_norm_rest", "Orthogonal", _orthogonal, "before_norm"),
     ),
 )
@@ -157,7 +165,7 @@ BY_LOSS = Table(
     "",
     _by_loss,
     lambda report: (
-        Column("method", "Mean cosine"),
+        replace(_SIGNAL, title="Mean cosine"),
         *(
             Column(f"{row.low}", f"Loss {row.low:.2g} to {row.high:.2g}", str)
             for row in next((method.loss_bins for method in report.methods.values()), ())
@@ -178,9 +186,9 @@ BY_LAYER = Table(
     _by_layer,
     lambda report: (
         Column("layer", "Logit lens, layer", str),
-        Column("loss", "Loss", lambda loss: f"{loss:.3f}"),
+        Column("loss", "Loss", lambda loss: fixed(loss, 3)),
         Column("exact_parallel_energy", "Exact: along h", share),
-        *(Column(name, name, cosine) for name in report.methods),
+        *(Column(name, signal_name(name), cosine) for name in report.methods),
     ),
 )
 
@@ -197,7 +205,7 @@ SWEEP = Table(
     "sweep",
     lambda report: sorted(report.sweep, key=lambda row: row.parameter == "seed"),
     (
-        Column("method", "Signal", width=150),
+        _SIGNAL,
         Column("parameter", "Setting"),
         Column("value", "Value", count),
         Column("seed", "Seed", str),
@@ -237,12 +245,12 @@ COST = Table(
     "cost",
     lambda report: report.cost.rows,
     (
-        Column("method", "Gradient"),
+        replace(_SIGNAL, title="Gradient"),
         Column("form", "Form"),
         Column("seconds", "Time", lambda seconds: f"{1e3 * seconds:.3g} ms"),
-        Column("time_ratio", "Time vs exact", lambda ratio: f"{ratio:.2f}"),
+        Column("time_ratio", "Time vs exact", lambda ratio: fixed(ratio, 2)),
         Column("peak_bytes", "Memory", size),
-        Column("memory_ratio", "Memory vs exact", lambda ratio: f"{ratio:.2f}"),
+        Column("memory_ratio", "Memory vs exact", lambda ratio: fixed(ratio, 2)),
     ),
     files=CostRow.model_fields,
     title="Cost, relative to the fastest run of the exact gradient",

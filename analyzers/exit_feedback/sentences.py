@@ -4,8 +4,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analyzers.base import NextStep
+from analyzers.exit_feedback.columns import cosine, energy_share, spread
 from analyzers.exit_feedback.measurements import CostRow, Exact, Head, Inputs, Method, OverSeeds
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, RANDOM
+from analyzers.formatting import fixed, listed
 from analyzers.language_models.model_request import sample_notes
 from analyzers.terminal import percent, plural
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
 # Mean cosines below this are reported as weak.
 _SMALL = 0.1
-_RESOLVED = 1e-6  # of a share of energy, in fp32
 
 
 def headline(report: "ExitReport") -> str:
@@ -25,18 +26,22 @@ def headline(report: "ExitReport") -> str:
 
 
 def closest(methods: Mapping[str, Method]) -> str:
-    """Write which signal has the largest mean cosine, among those whose backward pass does not read the head's weight."""
+    """Write which signal has the largest mean cosine, among those whose backward pass does not read the head's weight, and which ceilings
+    are closer.
+    """
     cosines = {name: method.cosine for name, method in methods.items() if method.cosine is not None}
-    free = {name: cosine for name, cosine in cosines.items() if name not in CEILINGS}
+    free = {name: each for name, each in cosines.items() if name not in CEILINGS}
     if not cosines:
         return "No token has an exact gradient: there is nothing to compare."
-    name, cosine = max((free or cosines).items(), key=lambda item: item[1].mean)
-    weak = ", a weak approximation" if cosine.mean < _SMALL else ""
+    name, best = max((free or cosines).items(), key=lambda item: item[1].mean)
+    weak = ", a weak approximation" if best.mean < _SMALL else ""
     if len(cosines) == 1:
-        return f"{name} has a mean cosine of {cosine.mean:.2f} with the exact gradient{weak}."
+        return f"{'' if free else 'The ceiling '}{name} has a mean cosine of {cosine(best.mean)} with the exact gradient{weak}."
     which = f"Among the signals without backpropagation, {name} is closest" if free else f"Among the ceilings, {name} is closest"
-    spread = f"({cosine.p10:.2f} to {cosine.p90:.2f} for 80% of tokens)"
-    return f"{which}, with a mean cosine of {cosine.mean:.2f} with the exact gradient {spread}{weak}."
+    above = [f"{name} ({cosine(each.mean)})" for name, each in cosines.items() if free and name in CEILINGS and each.mean > best.mean]
+    closer = f"; closer are only ceilings, which read the head's weight: {listed(above)}" if above else ""
+    tokens = f"({spread(best)} for 80% of tokens)"
+    return f"{which}, with a mean cosine of {cosine(best.mean)} with the exact gradient {tokens}{weak}{closer}."
 
 
 def next_step(report: "ExitReport") -> NextStep:
@@ -52,7 +57,7 @@ def _advice(report: "ExitReport") -> str:
         return "Keep backpropagation: no signal without it points near the exact gradient on this frozen model."
     inside = report.methods[best].before_norm.cosine
     if inside is not None and inside.mean < _SMALL:
-        return f"Use {best} at the head only: behind the final norm its mean cosine is {inside.mean:.2f}."
+        return f"Use {best} at the head only: behind the final norm its mean cosine is {cosine(inside.mean)}."
     return f"Try {best} before the others, in training: on a frozen model it is closest to the exact gradient."
 
 
@@ -97,13 +102,14 @@ def _frozen_model(methods: Mapping[str, Method], null: OverSeeds | None) -> Iter
         return
     seeds = plural(len(over.values), "seed")
     if over.within_noise is None:
-        yield f"The mean cosine of random codes (dense) on a frozen model is {over.mean:+.3f} over {seeds}, too few to tell it from noise."
+        what = f"The mean cosine of random codes (dense) on a frozen model is {cosine(over.mean)}"
+        yield f"{what} over {seeds}, too few to tell it from noise."
     else:
         which = "a frozen model is within noise of 0" if over.within_noise else "this frozen model is beyond noise"
-        error = f"{over.mean:+.3f} ± {over.standard_error:.2g} (standard error over {seeds})"
+        error = f"{cosine(over.mean)} ± {over.standard_error:.2g} (standard error over {seeds})"
         yield f"The mean cosine of random codes (dense) on {which}: {error}."
     if null is not None and null.standard_error is not None:
-        yield f"Codes drawn anew for every batch give {null.mean:+.3f} ± {null.standard_error:.2g}."
+        yield f"Codes drawn anew for every batch give {cosine(null.mean)} ± {null.standard_error:.2g}."
 
 
 def _energy(exact: Exact, methods: Mapping[str, Method]) -> Iterator[str]:
@@ -111,8 +117,8 @@ def _energy(exact: Exact, methods: Mapping[str, Method]) -> Iterator[str]:
     if exact.parallel_energy is None or exact.parallel_energy_before_norm is None:
         return
     yield (
-        f"{_energy_share(exact.parallel_energy)} of the exact gradient's energy is along the hidden state at the head, and "
-        f"{_energy_share(exact.parallel_energy_before_norm)} after the backward pass through the final norm."
+        f"{energy_share(exact.parallel_energy)} of the exact gradient's energy is along the hidden state at the head, and "
+        f"{energy_share(exact.parallel_energy_before_norm)} after the backward pass through the final norm."
     )
     parallel = methods.get("parallel")
     if parallel is not None and parallel.norm_ratio is not None and parallel.before_norm.norm_ratio is not None:
@@ -127,7 +133,7 @@ def _ceilings(methods: Mapping[str, Method]) -> Iterator[str]:
     for name, what in (("svd", "the best rank-{rank} approximation of the head's weight"), ("true_rows", "its true rows of {k} tokens")):
         method = methods.get(name)
         if method is not None and method.cosine is not None:
-            known.append(f"{what.format(**method.settings)} would give {method.cosine.mean:.2f} ({name})")
+            known.append(f"{what.format(**method.settings)} would give {cosine(method.cosine.mean)} ({name})")
     if known:
         yield f"As ceilings, {' and '.join(known)}."
 
@@ -145,11 +151,4 @@ def cost_statement(rows: Sequence[CostRow]) -> str:
     exact, best = fastest(rows, (EXACT,)), fastest(rows, practical)
     if best.seconds >= exact.seconds:
         return "No practical signal is faster here."
-    return f"{best.method} takes {best.seconds / exact.seconds:.2f} times the time of the fastest exact run."
-
-
-def _energy_share(value: float | None) -> str:
-    """Write a share of energy without the digits that fp32 does not resolve."""
-    if value is not None and 0 < value < _RESOLVED:
-        return f"< {percent(_RESOLVED)}"
-    return f"> {percent(1 - _RESOLVED)}" if value is not None and 1 - _RESOLVED < value < 1 else percent(value)
+    return f"{best.method} takes {fixed(best.seconds / exact.seconds, 2)} times the time of the fastest exact run."

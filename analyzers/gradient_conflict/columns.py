@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from analyzers.columns import Column, Table, formatted
-from analyzers.formatting import NOTHING, between, count, magnitude, share
+from analyzers.formatting import NOTHING, between, count, magnitude, rounded, share
 from analyzers.gradient_conflict.published import PublishedRow, comparable, published
 from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS
@@ -129,16 +129,16 @@ def _differences(report: ConflictReport) -> Iterator[dict[str, Any]]:
 
 def points(difference: float | None) -> str:
     """Write a difference of two shares in percentage points."""
-    return NOTHING if difference is None else f"{100 * difference:+.2g} points"
+    return NOTHING if difference is None else f"{rounded(difference, 2, 2):+.2g} points"
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.2g}"
+    return f"{rounded(value, 2):+.2g}"
 
 
 def _points_between(row: Any) -> str:
     interval = row["interval"]
-    return NOTHING if interval is None else f"{100 * interval.low:+.2g} to {100 * interval.high:+.2g}"
+    return NOTHING if interval is None else f"{rounded(interval.low, 2, 2):+.2g} to {rounded(interval.high, 2, 2):+.2g}"
 
 
 DIFFERENCES = Table(

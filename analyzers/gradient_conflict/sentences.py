@@ -1,11 +1,11 @@
 """The answer of gradient conflict in sentences, what to do about it, and what limits it."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from analyzers import limits
 from analyzers.base import NextStep
-from analyzers.formatting import between, magnitude, plural, share
+from analyzers.formatting import between, magnitude, plural, rounded, share
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, Difference, Units
 from analyzers.gradient_conflict.request import ConflictRequest
 from analyzers.gradient_conflict.summaries import Measurement
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 CHANCE = "unrelated gradients: about 50%"
 # An effective sample size below this share of the samples is reported as dominance of a few.
 _DOMINATED = 0.5
+_HALF = 0.5
+# With fewer samples an interval of the jackknife excludes the rate of unrelated gradients in more than 5% of cases.
+_FEWEST = 5
 # A rate is not to be trusted if more than this share of its pairs is numerically undecided.
 TRUSTED = 0.1
 
@@ -36,7 +39,7 @@ def described(data: DataFacts) -> str:
 
 
 def headline(report: ConflictReport) -> str:
-    """Write the conflict rate of the unmodified model, the rate by chance, and the rate with a top-k FFN, if there is one."""
+    """Write how the conflict rate of the unmodified model compares with chance, the rate, and that with a top-k FFN, if there is one."""
     unmodified = report.original or report
     rate, interval = unmodified.model.conflict_rate, unmodified.model.interval
     if rate is None:
@@ -49,7 +52,38 @@ def headline(report: ConflictReport) -> str:
     details += [] if gamma else [CHANCE]
     after = f" ({'; '.join(details)})" if details else ""
     changed = f"; {share(report.model.conflict_rate)} with top-k" if report.original is not None else ""
-    return f"The gradients of two {words} in the same {unit} {how} in {share(rate)} of all combinations{after}{changed}."
+    verdict = against_chance(report)
+    begin = f"{verdict}: the" if verdict else "The"
+    return f"{begin} gradients of two {words} in the same {unit} {how} in {share(rate)} of all combinations{after}{changed}."
+
+
+def against_chance(report: ConflictReport) -> str:
+    """Write how the conflict rate of the unmodified model compares with that of unrelated gradients; "" for another gamma than 0.
+
+    A verdict that numerically undecided pairs could reverse is none.
+    """
+    model = (report.original or report).model
+    rate, interval, bounds, samples = model.conflict_rate, model.interval, model.undecided, report.data.samples
+    if rate is None or report.request.gamma:
+        return ""
+    if interval is None or samples < _FEWEST:
+        return f"Too few {sample_words(report.data)[1]} to compare with chance"
+    verdict = beyond_chance(interval.low, interval.high, samples)
+    below, above = (0.0 if bound is None else bound - rate for bound in (bounds.low, bounds.high))
+    if not verdict:
+        return "No more conflict than chance is shown"
+    if beyond_chance(interval.low + below, interval.high + above, samples) != verdict:
+        return f"Numerically undecided whether there is {verdict} conflict than chance"
+    return f"{verdict.capitalize()} conflict than chance"
+
+
+def beyond_chance(low: float, high: float, samples: int) -> Literal["more", "less", ""]:
+    """Compare an interval of the conflict rate with that of unrelated gradients, which conflict in half of the pairs.
+
+    Where the gradients of all units lie along one direction, S samples conflict in up to S / (2 (S - 1)) of their pairs whatever they have
+    in common, so that only an interval above that is more than chance.
+    """
+    return "more" if low > samples / (2 * (samples - 1)) else "less" if high < _HALF else ""
 
 
 def next_step(report: ConflictReport) -> NextStep:
@@ -63,7 +97,7 @@ def _advice(report: ConflictReport) -> str:
     word, words = sample_words(report.data)
     samples, effective = len(unmodified.dominance.samples), unmodified.dominance.effective_samples
     if effective is not None and effective < _DOMINATED * samples:
-        return f"Clip gradients per {word}: a few {words} outweigh the rest (effective sample size {effective:.3g} of {samples})."
+        return f"Clip gradients per {word}: a few {words} outweigh the rest (effective sample size {magnitude(effective)} of {samples})."
     scale = unmodified.model.whole.noise_scale
     if scale is None:
         return f"Measure more {words}: the mean gradient of these cannot be distinguished from noise."
@@ -108,14 +142,14 @@ def statement(
     if dominance.effective_samples is not None and dominance.top_share is not None:
         text += (
             f". {word.capitalize()} {dominance.top_sample} has {percent(dominance.top_share)} of the squared norm of the whole gradients; "
-            f"the effective sample size is {dominance.effective_samples:.3g} of {len(dominance.samples)}"
+            f"the effective sample size is {magnitude(dominance.effective_samples)} of {len(dominance.samples)}"
         )
     if differences and differences[0].conflict_rate is not None and units.topk is not None:
         change, interval = differences[0].conflict_rate, differences[0].interval
         layers = layer_range(units.topk.layers[0], units.topk.layers[-1])
         text += f". With the top-k FFN in {layers} the rate is {percent(requested.model.conflict_rate)}, a change of "
-        text += f"{100 * change:+.2g} percentage points"
-        text += f" ({100 * interval.low:+.2g} to {100 * interval.high:+.2g})" if interval else ""
+        text += f"{rounded(change, 2, 2):+.2g} percentage points"
+        text += f" ({rounded(interval.low, 2, 2):+.2g} to {rounded(interval.high, 2, 2):+.2g})" if interval else ""
         text += _dominance_change(requested, units.topk.layers, differences)
     return text + "."
 
@@ -134,7 +168,7 @@ def _dominance_change(results: Measurement, layers: Sequence[int], differences: 
         how = "In a neuron there dominance does not clearly change"
     return (
         f". {how}: the largest sample's share of the squared norm goes from {percent(shares[0])} to {percent(shares[1])} on average, "
-        f"the effective sample size from {sizes[0]:.3g} to {sizes[1]:.3g}"
+        f"the effective sample size from {magnitude(sizes[0])} to {magnitude(sizes[1])}"
     )
 
 
@@ -202,4 +236,4 @@ def _left_out(request: ConflictRequest, results: Measurement, layers: int) -> It
 
 
 def _range(low: float, high: float) -> str:
-    return f"{100 * low:.3g} to {100 * high:.3g}%"
+    return f"{rounded(low, 3, 2):.3g} to {share(high)}"

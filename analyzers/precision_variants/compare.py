@@ -5,7 +5,7 @@ All sums are over d = x - ref, so that small errors keep their digits: x = ref +
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
@@ -143,6 +143,11 @@ def _finite_sums(x: Tensor, ref: Tensor, scale: float) -> Sums:
     return whole
 
 
+def _counted(x: Tensor) -> Sums:
+    """The counts of a tensor that has no counterpart in the reference."""
+    return Sums(elements=x.numel(), nonfinite=x.numel() - int(torch.isfinite(x).sum()))
+
+
 Key = tuple[Kind, str, int | None]
 
 
@@ -169,6 +174,7 @@ class Stored:
     """Tensors of a reference run. device: where they are stored, "cpu" or "disk"; None for the device they were computed on.
 
     log_p: (S, L); losses: (S, L), for gspo (S,); clipped: see `losses.LossTerms`. largest_gradient: over all tensors, without loss scale.
+    routing: see `StagedPass`.
     """
 
     device: str | None
@@ -181,6 +187,7 @@ class Stored:
     losses: Tensor = field(default_factory=lambda: torch.empty(0))
     clipped: float | None = None
     largest_gradient: float = 0.0
+    routing: Mapping[int, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tensors = TensorFiles() if self.device == "disk" else {}
@@ -207,8 +214,8 @@ class Stored:
         return self._moments
 
     def rows(self, captured: Captured, tensor: Tensor) -> Tensor:
-        """The tensor by sequence; gradients of parameters are summed over sequences, so that they cannot be compared one at a time."""
-        return by_sequence(tensor, 1 if captured.kind == "parameter_grad" else self.sequences)
+        """The tensor by sequence; whole if its rows are in the order of experts, or a gradient of parameters, summed over sequences."""
+        return by_sequence(tensor, 1 if captured.kind == "parameter_grad" or captured.routed else self.sequences)
 
 
 @dataclass(slots=True)
@@ -243,9 +250,14 @@ class Compared:
 
 @dataclass(slots=True)
 class Comparison:
-    """A variant's tensors against the reference's. scale: the loss scale of its gradients, a power of two."""
+    """A variant's tensors against the reference's. routing: see `StagedPass`; scale: the loss scale of its gradients, a power of two.
+
+    The rows of experts correspond only where the router chose the same experts, in the same order, for every token of the layer. Otherwise
+    such a tensor is counted, with no error.
+    """
 
     stored: Stored
+    routing: Mapping[int, Tensor]
     scale: float = 1.0
     _compared: list[Compared] = field(default_factory=list)
     _waiting: list[Captured] = field(default_factory=list)
@@ -259,14 +271,19 @@ class Comparison:
             self._settle()
 
     def _settle(self) -> None:
-        stored, waiting = self.stored, self._waiting
+        stored, waiting = self.stored, [each for each in self._waiting if not each.routed or self._corresponds(each.layer)]
         pairs = [(stored.rows(each, each.tensor), stored.rows(each, stored.tensors[each.key])) for each in waiting]
         moments = stored.moments
-        parts = sums(pairs, [moments[each.key] for each in waiting], self.scale)
+        parts = dict(zip(waiting, sums(pairs, [moments[each.key] for each in waiting], self.scale), strict=True))
         self._compared += [
-            Compared(each.kind, each.name, each.layer, tuple(each.tensor.shape), rows) for each, rows in zip(waiting, parts, strict=True)
+            Compared(each.kind, each.name, each.layer, tuple(each.tensor.shape), parts.get(each) or [_counted(each.tensor)])
+            for each in self._waiting
         ]
         self._waiting, self._bytes = [], 0.0
+
+    def _corresponds(self, layer: int | None) -> bool:
+        """Whether the rows of experts are those of the same tokens as in the reference."""
+        return layer is not None and torch.equal(self.routing[layer], self.stored.routing[layer])
 
     @property
     def compared(self) -> list[Compared]:

@@ -18,7 +18,7 @@ from analyzers.precision_variants.measurements import Passes, Reference, Variant
 from analyzers.precision_variants.model_parts import ModelParts
 from analyzers.precision_variants.report import VariantProgress
 from analyzers.precision_variants.staged_pass import Captured, PassOptions, StagedPass
-from analyzers.precision_variants.summary import logprobs, parameter_kinds, rows, summary
+from analyzers.precision_variants.summary import logprobs, parameter_kinds, routing, rows, summary
 from analyzers.precision_variants.variant_weights import STORED, Rounding
 from analyzers.precision_variants.variants import Settings, described
 
@@ -67,7 +67,7 @@ class Measurement:
             for captured in run.forward():
                 stored.store(captured)
                 yield from self._step(REFERENCE, captured)
-            stored.log_p = run.log_p
+            stored.log_p, stored.routing = run.log_p, run.routing
             if not run.forward_peaks.finite or not torch.isfinite(run.log_p).all():
                 raise InvalidCheckpoint(_not_finite(rounding))
             stored.losses, coefficients, stored.clipped = self.objective.terms(run.log_p, run.log_p)
@@ -100,7 +100,7 @@ class Measurement:
     ) -> Generator[VariantProgress, None, Variant]:
         """Run a variant and compare it with ``stored``. Raises InvalidRequest for an operation this machine does not support."""
         run = StagedPass(self.anatomy, self.token_ids, PassOptions(settings, attention, rounding, self.inside, self.kept))
-        forward = Comparison(stored)
+        forward = Comparison(stored, run.routing)
         with explaining_failures(name):
             for captured in run.forward():
                 forward.add(captured)
@@ -109,7 +109,7 @@ class Measurement:
             forward.add(_per_token(run.log_p, losses))
 
             def attempt(scale: float) -> Generator[VariantProgress, None, Attempt]:
-                gradients = Comparison(stored, scale)
+                gradients = Comparison(stored, run.routing, scale)
                 for captured in run.backward(coefficients, scale):
                     if searched and run.backward_peaks.overflowed:
                         return Attempt(scale, gradients, run.backward_peaks, False)
@@ -142,6 +142,7 @@ class Measurement:
             reference_loss=float(stored.losses.double().mean()),
             clipped=clipped,
             summary=summary(compared, len(self.anatomy.layers), token_logprobs),
+            routing=routing(run.routing, stored.routing),
             logprobs=token_logprobs,
             tensors=rows(compared),
             parameter_kinds=parameter_kinds(compared),

@@ -150,6 +150,18 @@ class Overflow(Record):
     nonfinite: int
 
 
+class Routing(Record):
+    """How the routers of a mixture of experts chose, compared with the reference. tokens: their number; rerouted: tokens that at least one
+    layer sends to other experts. layers: the layers with a router; apart: those in which a token has other experts, or the same in another
+    order, so that values within the experts have no counterpart in the reference and no error.
+    """
+
+    tokens: int
+    rerouted: int
+    layers: tuple[int, ...]
+    apart: tuple[int, ...]
+
+
 class Variant(Record):
     """One way of running the model, compared with the reference.
 
@@ -159,6 +171,7 @@ class Variant(Record):
     share of ratios (gspo: sequences, grpo: tokens) whose gradient is zero because of clipping; null for ce, where the loss is not finite,
     and in reports made before it was added. tensors: in the order computed; parameter gradients are pooled by layer beyond
     `limits.REPORT_TENSORS` rows. headroom: of the variant's own values, layers -1 to L; overflow, overflow_bw: null where all is finite.
+    routing: null without experts, and in reports made before it was added.
     """
 
     settings: Settings
@@ -176,6 +189,7 @@ class Variant(Record):
     headroom: tuple[Headroom, ...]
     overflow: Overflow | None
     overflow_bw: Overflow | None
+    routing: Routing | None = None
 
 
 class Reference(Record):

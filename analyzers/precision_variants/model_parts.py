@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import nn
 
-from analyzers.language_models.ffn import attention_projections, decoder_layers
+from analyzers.language_models.ffn import attention_projections, decoder_layers, ffn_layers
 from analyzers.language_models.lm_head import check_logits
 from analyzers.language_models.loaded_dtypes import LoadedDtypes, loaded_dtypes
 
@@ -27,8 +27,9 @@ class ModelParts:
 
     decoder: the module that calls the layers; head: from the decoder's output to logits; names: of parameters, by module and attribute;
     roles: of every module of decoder and head; attentions: one per layer, None for a layer without attention; results: the length of
-    the tuple that a layer returns, None for a tensor; inside: the modules of each layer by name, the layer itself first; outside: the
-    decoder's modules that are in no layer (embeddings, final norm, projections).
+    the tuple that a layer returns, None for a tensor; inside: the modules of each layer by name, the layer itself first; experts: the
+    module that holds the experts of a layer, by layer; outside: the decoder's modules that are in no layer (embeddings, final norm,
+    projections).
     """
 
     model: nn.Module
@@ -40,6 +41,7 @@ class ModelParts:
     attentions: tuple[AttentionParts | None, ...]
     results: tuple[int | None, ...]
     inside: tuple[dict[str, nn.Module], ...]
+    experts: dict[int, nn.Module]
     outside: tuple[nn.Module, ...]
     _loaded: dict[torch.dtype, LoadedDtypes] = field(default_factory=dict)
 
@@ -60,7 +62,8 @@ class ModelParts:
         inside = tuple(dict(layer.named_modules()) for layer in layers)
         in_layers = {module for modules in inside for module in modules.values()}
         outside = tuple(module for module in decoder.modules() if module not in in_layers)
-        return cls(model, decoder, layers, head, names, roles, attentions, _results(model, layers), inside, outside)
+        experts = {ffn.layer: ffn.experts for ffn in ffn_layers(model) if ffn.experts is not None}
+        return cls(model, decoder, layers, head, names, roles, attentions, _results(model, layers), inside, experts, outside)
 
     def loaded(self, dtype: torch.dtype) -> LoadedDtypes:
         """The model as transformers loads it in ``dtype``."""

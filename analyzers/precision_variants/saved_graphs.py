@@ -15,14 +15,15 @@ from analyzers.precision_variants.variant_weights import Leaf
 class Graph:
     """The autograd graph of one layer: input, output, weights, and the edges at which the gradients of its modules' outputs arrive.
 
-    nbytes: held in addition to the model: tensors saved by autograd, and weights that are cast copies.
+    edges: with the module's name, once for each time that it ran. nbytes: held in addition to the
+    model: tensors saved by autograd, and weights that are cast copies.
     """
 
     layer: int
     hidden: Tensor
     output: Tensor
     leaves: list[Leaf]
-    edges: dict[str, GradientEdge]
+    edges: list[tuple[str, GradientEdge]]
     nbytes: int
 
 

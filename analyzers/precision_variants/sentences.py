@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analyzers.base import NextStep
-from analyzers.formatting import listed, magnitude
+from analyzers.formatting import listed, magnitude, rounded, share
 from analyzers.precision_variants.measurements import Inputs, Reference, Summary, Variant
 from analyzers.precision_variants.variants import PARTS, Part, Settings
 from analyzers.terminal import plural
@@ -115,6 +115,8 @@ def notes(
     yield from _part_notes(variants, routed)
     yield from _in_fp32(variants, wide)
     yield from _own_references(variants, opened.attention, disagreements)
+    for name, variant in variants.items():
+        yield from _routing(name, variant)
     if request.random_init:
         yield "The weights are random: trained weights may be larger and have other errors."
     if request.pre_rounded:
@@ -161,6 +163,24 @@ def _own_references(variants: Mapping[str, Variant], first: str, disagreements: 
                 f"In fp32, {attention} and {first} attention of this model differ by up to {nats:.2g} nats in a token's log-probability, "
                 "more than rounding explains: transformers computes two different functions."
             )
+
+
+def _routing(name: str, variant: Variant) -> Iterator[str]:
+    """Yield how many tokens a variant sends to other experts than the reference, and which tensors have no error because of that."""
+    routing = variant.routing
+    if routing is not None and routing.rerouted:
+        yield (
+            f"{name} sends {routing.rerouted:,} of {plural(routing.tokens, 'token')} ({share(routing.rerouted / routing.tokens)}) to other "
+            "experts than the reference in at least one layer; its errors include that."
+        )
+    inside = [row for row in variant.tensors if row.kind in ("inside", "inside_grad")]
+    missing = [row for row in inside if row.rms is None and row.elements > row.nonfinite]
+    if routing is not None and missing:
+        yield (
+            f"In {name} the values within the experts of {len(routing.apart)} of {plural(len(routing.layers), 'layer')} cannot be "
+            f"compared: the reference chose other experts, or the same in another order. {len(missing):,} of "
+            f"{plural(len(inside), 'tensor')} inside the layers ({share(len(missing) / len(inside))}) have no error."
+        )
 
 
 def _identical(variants: Mapping[str, Variant]) -> Iterator[str]:
@@ -256,4 +276,4 @@ def layer_name(layer: int, layers: int) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.2g}%"
+    return "-" if share is None else f"{rounded(share, 2, 2):.2g}%"

@@ -39,12 +39,16 @@ _NO_COMPUTATION = (nn.Dropout, nn.Identity)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Captured:
-    """One tensor of a run, named as in `report.TensorError`. Gradients include the loss scale."""
+    """One tensor of a run, named as in `report.TensorError`. Gradients include the loss scale.
+
+    routed: its rows are those of the experts one after the other, each with the tokens that the router sends there.
+    """
 
     kind: Kind
     name: str
     layer: int | None
     tensor: Tensor
+    routed: bool = False
 
     @property
     def key(self) -> tuple[Kind, str, int | None]:
@@ -78,11 +82,13 @@ class StagedPass:
     """A run over ``token_ids`` (S, L + 1). Exhaust `forward`, then `backward`, which can be repeated.
 
     logits: (S, L, V); log_p: (S, L) fp32, of the chosen tokens; forward_peaks, weight_peaks, backward_peaks (of the last backward pass).
+    routing: (tokens, k) by layer, the experts that the router chose for each token.
     """
 
     def __init__(self, anatomy: ModelParts, token_ids: Tensor, options: PassOptions) -> None:
         self.anatomy = anatomy
         self.options = options
+        self.routing: dict[int, Tensor] = {}
         self.forward_peaks, self.backward_peaks, self.weight_peaks = Peaks(), Peaks(), Peaks()
         self._input_ids, self._targets = token_ids[:, :-1], token_ids[:, 1:]
         self._parts = Casts(anatomy, options.settings, token_ids.device.type)
@@ -116,7 +122,7 @@ class StagedPass:
                 output = graph.output.detach()
                 self._graphs.keep(graph)
                 del graph
-            captured = [Captured("inside", name, layer, tensor) for name, tensor, _ in outputs] if self.options.inside else []
+            captured = self._inside("inside", layer, [(name, tensor) for name, tensor, _ in outputs])
             captured.append(self._boundary(f"layers.{layer}", output, outputs))
             del outputs
             yield captured
@@ -162,12 +168,12 @@ class StagedPass:
                 graph = self._graphs.take(layer) or self._run_layer(layer)[0]
                 leaves, edges = graph.leaves, graph.edges
                 inputs = [graph.hidden, *(leaf.tensor for leaf in leaves)]
-                results = _gradients(graph.output, [*inputs, *edges.values()], gradient)
+                results = _gradients(graph.output, [*inputs, *(edge for _, edge in edges)], gradient)
                 del graph
-                gradient, inside = results[0], list(zip(edges, results[len(inputs) :], strict=True))
+                gradient, inside = results[0], [(name, each) for (name, _), each in zip(edges, results[len(inputs) :], strict=True)]
                 parameters = [(leaf.name, each) for leaf, each in zip(leaves, results[1 : len(inputs)], strict=True)]
                 del results, leaves, inputs, edges  # an edge holds its graph, and so the weights
-            captured = [Captured("inside_grad", name, layer, each) for name, each in inside] if self.options.inside else []
+            captured = self._inside("inside_grad", layer, inside)
             captured += [Captured("parameter_grad", name, layer, each) for name, each in parameters]
             captured.append(self._boundary_gradient(layer, gradient, [*inside, *parameters]))
             yield captured
@@ -199,16 +205,27 @@ class StagedPass:
         self.backward_peaks.add([*((above, inner, each) for inner, each in inside), (layer, name, gradient)])
         return Captured("hidden_grad", name, layer, gradient)
 
+    def _inside(self, kind: Kind, layer: int, tensors: Sequence[tuple[str, Tensor]]) -> list[Captured]:
+        """The outputs of modules within a layer, or their gradients, if requested. Those of a module that runs once for each expert are
+        one tensor.
+        """
+        runs: dict[str, list[Tensor]] = {}
+        for name, tensor in tensors if self.options.inside else ():
+            runs.setdefault(name, []).append(tensor)
+        experts, modules = self.anatomy.experts.get(layer), self.anatomy.inside[layer]
+        routed = [*experts.modules()][1:] if experts is not None else []
+        return [Captured(kind, name, layer, torch.cat(each), modules[name] in routed) for name, each in runs.items()]
+
     def _run_layer(self, layer: int) -> tuple[Graph, list[_Output]]:
         """Run a layer with autograd. Returns also the outputs of its modules, copied where others write into them."""
-        edges: dict[str, GradientEdge] = {}
+        edges: list[tuple[str, GradientEdge]] = []
         outputs: list[_Output] = []
 
         def on_output(name: str, tensor: Tensor) -> None:
             output = tensor.detach().clone() if self._copies else tensor.detach()
             outputs.append((name, output, output._version))
             if tensor.requires_grad:
-                edges[name] = get_gradient_edge(tensor)
+                edges.append((name, get_gradient_edge(tensor)))
 
         with weights_read(self.anatomy.layers[layer]):
             leaves = self._weights.leaves(self.anatomy.inside[layer].values(), True)
@@ -269,7 +286,13 @@ class StagedPass:
                 computes = bool(module._parameters) or not next(module.children(), None)
                 if name and computes and not isinstance(module, _NO_COMPUTATION):
                     stack.callback(module.register_forward_hook(hook(name)).remove)
+            if (experts := self.anatomy.experts.get(layer)) is not None:
+                stack.callback(experts.register_forward_pre_hook(partial(self._route, layer)).remove)
             yield
+
+    def _route(self, layer: int, experts: nn.Module, arguments: tuple[Any, ...]) -> None:
+        """Record the experts chosen for each token: the second argument in every family."""
+        self.routing[layer] = arguments[1].detach()
 
 
 def _gradients(output: Tensor, inputs: Sequence[Any], gradient: Tensor, retain: bool = False) -> list[Tensor]:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from analyzers import limits
 from analyzers.precision_variants.compare import Compared, Sums, sums
-from analyzers.precision_variants.measurements import Kind, Logprobs, ParameterKind, Summary, TensorError
+from analyzers.precision_variants.measurements import Kind, Logprobs, ParameterKind, Routing, Summary, TensorError
 from analyzers.precision_variants.reductions import totals
 from analyzers.precision_variants.request import CLIP
 
@@ -80,6 +80,20 @@ def logprobs(log_p: Tensor, reference: Tensor) -> Logprobs:
 def _finite(statistic: Callable[[Tensor], Tensor], values: Tensor) -> float | None:
     result = float(statistic(values)) if values.numel() else math.nan
     return result if math.isfinite(result) else None
+
+
+def routing(chosen: Mapping[int, Tensor], reference: Mapping[int, Tensor]) -> Routing | None:
+    """Compare the experts chosen for each token, (tokens, k) by layer; None without experts."""
+    if not chosen:
+        return None
+    pairs = {layer: (chosen[layer].cpu(), reference[layer].cpu()) for layer in sorted(chosen)}
+    elsewhere = [(one.sort(-1).values != other.sort(-1).values).any(-1) for one, other in pairs.values()]
+    return Routing(
+        tokens=len(elsewhere[0]),
+        rerouted=int(torch.stack(elsewhere).any(0).sum()),
+        layers=tuple(pairs),
+        apart=tuple(layer for layer, pair in pairs.items() if not torch.equal(*pair)),
+    )
 
 
 def parameter_kinds(compared: Sequence[Compared]) -> tuple[ParameterKind, ...]:

@@ -78,7 +78,7 @@ _PRESETS: dict[str, tuple[str, Settings]] = {
         "bf16 linear layers and embeddings, everything else in fp32, full-precision reductions",
         _preset("bf16", *PARTS, reduced_reductions=False),
     ),
-    "bf16_autocast": ("fp32 weights under torch.autocast to bf16", _preset("bf16", autocast=True)),
+    "bf16_autocast": ("mixed-precision training: fp32 weights under torch.autocast to bf16", _preset("bf16", autocast=True)),
     "bf16_eager": ("bf16 with eager attention", _preset("bf16", attention="eager")),
     "bf16_int8": ("bf16 with the layers' linear weights quantized to int8", _preset("bf16", weights="int8")),
     "bf16_fp8": ("bf16 with the layers' linear weights quantized to fp8", _preset("bf16", weights="fp8")),
@@ -91,7 +91,7 @@ _PRESETS: dict[str, tuple[str, Settings]] = {
         "fp16 linear layers and embeddings, everything else in fp32, full-precision reductions",
         _preset("fp16", *PARTS, reduced_reductions=False),
     ),
-    "fp16_autocast": ("fp32 weights under torch.autocast to fp16", _preset("fp16", autocast=True)),
+    "fp16_autocast": ("mixed-precision training: fp32 weights under torch.autocast to fp16", _preset("fp16", autocast=True)),
 }
 PRESETS = {name: settings for name, (_, settings) in _PRESETS.items()}
 ABOUT = {name: about for name, (about, _) in _PRESETS.items()}

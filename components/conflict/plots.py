@@ -190,7 +190,7 @@ def neurons(report: ConflictReport) -> go.Figure:
     buttons: list[dict[str, Any]] = []
     for each in neurons_shown.cosines:
         rate = rates.get(unit_name(each))
-        label = unit_name(each) + ("" if rate is None else f": {100 * rate:.3g}% in conflict")
+        label = unit_name(each) + ("" if rate is None else f": {numbers.share(rate)} in conflict")
         buttons.append({"label": label, "method": "restyle", "args": [{"z": [_without_diagonal(each.values)]}]})
     menu = {"buttons": buttons, "direction": "down", "showactive": True, "bgcolor": "rgba(0,0,0,0)", "bordercolor": GREY}
     menu |= {"x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "pad": {"b": 44, "l": 0, "r": 0, "t": 0}}

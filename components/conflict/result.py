@@ -83,7 +83,7 @@ def _dominance(report: ConflictReport) -> str:
 
 def _effective_samples(found: Measurement) -> str:
     effective, samples = found.dominance.effective_samples, len(found.dominance.samples)
-    return numbers.NOTHING if effective is None else f"{effective:.3g} of {samples}"
+    return numbers.NOTHING if effective is None else f"{numbers.magnitude(effective)} of {samples}"
 
 
 def _topk(report: ConflictReport) -> str:
@@ -96,7 +96,7 @@ def _topk(report: ConflictReport) -> str:
     body = f"{kept}The conflict rate is {numbers.share(original)} with the original FFN and {after} with top-k."
     interval, how = model.interval, FACT
     if interval is not None:
-        body += f" 95% interval of the difference: {100 * interval.low:+.2g} to {points(interval.high)}."
+        body += f" 95% interval of the difference: {numbers.rounded(interval.low, 2, 2):+.2g} to {points(interval.high)}."
         how = tag("undecided", "no clear difference") if interval.low <= 0 <= interval.high else ESTIMATE
     return answer("Top-k against original", points(model.conflict_rate), how, body)
 

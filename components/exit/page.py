@@ -1,11 +1,13 @@
 """Defines the exit page: how close gradients without backpropagation are to the exact one at the head of a model."""
 
+from functools import partial
 from typing import Any
 
 from analyzers.base import Progress
 from analyzers.exit_feedback import ExitRequest
-from analyzers.exit_feedback.columns import cosine
+from analyzers.exit_feedback.columns import cosine, signal_name
 from analyzers.exit_feedback.signals import EXACT, NULL, SIGNALS
+from components.examples.finished import finished_example
 from components.exit.result import RESULT
 from components.forms.fields import Fields, build_model_fields, build_rows, build_text, build_tooltips, build_widget
 from components.running.analysis_page import AnalysisPage
@@ -26,7 +28,8 @@ class SignalMeter(Meter):
 
         if not isinstance(progress, ExitProgress):
             return ""
-        return listed("Mean cosine with the exact gradient", [(name, cosine(value), None) for name, value in progress.cosines.items()])
+        rows = [(signal_name(name), cosine(value), None) for name, value in progress.cosines.items()]
+        return listed("Mean cosine with the exact gradient", rows)
 
 
 def build_fields(examples: list[str]) -> Fields:
@@ -85,5 +88,6 @@ PAGE = AnalysisPage(
     examples=EXAMPLES,
     fields=build_fields,
     result=RESULT,
+    below=partial(finished_example, "exit"),
     meter=SignalMeter,
 )

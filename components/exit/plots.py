@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from analyzers.exit_feedback.columns import cosine, mean, spread
+from analyzers.exit_feedback.columns import RESOLVED, cosine, energy_share, mean, signal_name, spread
 from analyzers.exit_feedback.measurements import Alignment, Distribution
 from analyzers.exit_feedback.report import ExitReport
-from analyzers.exit_feedback.signals import EXACT
+from analyzers.exit_feedback.signals import CEILINGS, EXACT
 from components.exit.text import style
 from components.plots.marks import line, mark_rows, marked, percent, shortened
 from components.plots.style import LIMIT, exactly, layout, text
@@ -42,7 +42,7 @@ def _ridges(found: Mapping[str, Alignment]) -> go.Figure:
     figure.update_xaxes(title="cosine with the exact gradient", range=[-1.02, 1.02], tickvals=(-1, -0.5, 0, 0.5, 1))
     figure.update_yaxes(
         tickvals=list(range(len(found))),
-        ticktext=[text(shortened(name, _NAME)) for name in found],
+        ticktext=[text(shortened(signal_name(name), _NAME)) for name in found],
         range=[len(found) - 1 + 0.35, -0.85],
         showgrid=False,
         automargin=True,
@@ -51,13 +51,14 @@ def _ridges(found: Mapping[str, Alignment]) -> go.Figure:
 
 
 def _ridge(name: str, alignment: Alignment, place: int) -> go.Scatter:
-    """Draw a histogram, scaled so that the highest bin of every signal has the same height."""
+    """Draw a histogram, scaled so that the highest bin of every signal has the same height; that of a ceiling is paler."""
     counts = alignment.histogram
     edges = [-1 + 2 * index / len(counts) for index in range(len(counts) + 1)]
     heights = [place - _RIDGE * count / max(1, *counts) for count in counts]
     x, y = [edge for edge in edges for _ in (0, 1)], [place, *(height for height in heights for _ in (0, 1)), place]
     outline = {"color": marked(style(name))["color"], "width": 1}
-    return line(name, x, y, style(name), "", mode="lines", line=outline, fill="toself", opacity=0.55, hoverinfo="skip", cliponaxis=True)
+    filled = {"fill": "toself", "opacity": 0.2 if name in CEILINGS else 0.55, "hoverinfo": "skip", "cliponaxis": True}
+    return line(name, x, y, style(name), "", mode="lines", line=outline, **filled)
 
 
 def _percentiles(name: str, alignment: Alignment, place: int) -> go.Scatter:
@@ -152,18 +153,27 @@ def energy(report: ExitReport) -> go.Figure:
     head = {EXACT: exact.parallel_energy} | {name: method.parallel_energy for name, method in report.methods.items()}
     before = {EXACT: exact.parallel_energy_before_norm}
     before |= {name: method.before_norm.parallel_energy for name, method in report.methods.items()}
-    measures = dict(zip(SIDES, ({name: percent(share) for name, share in side.items()} for side in (head, before)), strict=True))
-    return mark_rows(measures, list(head), "energy along h, %", lambda value: exactly(value / 100), zero="0")
+    measures = dict(zip(SIDES, ({name: _resolved(share) for name, share in side.items()} for side in (head, before)), strict=True))
+    return mark_rows(measures, list(head), "energy along h, %", _energy, signal_name, "about 0")
+
+
+def _resolved(share: float | None) -> float | None:
+    """Return a share of energy in percent; 0 for what fp32 does not resolve."""
+    return percent(share) if share is None or share >= RESOLVED else 0.0
+
+
+def _energy(value: float) -> str:
+    return exactly(value / 100) if value else energy_share(RESOLVED / 2)
 
 
 def seconds(report: ExitReport) -> go.Figure:
     """Draw the milliseconds for loss and gradients, whole and chunked."""
-    return mark_rows(_cost(report, "seconds", 1e3), _rows(report), "milliseconds", lambda value: f"{value:.3g} ms")
+    return mark_rows(_cost(report, "seconds", 1e3), _rows(report), "milliseconds", lambda value: f"{value:.3g} ms", signal_name)
 
 
 def memory(report: ExitReport) -> go.Figure:
     """Draw the megabytes allocated in addition to weights and inputs."""
-    return mark_rows(_cost(report, "peak_bytes", 1e-6), _rows(report), "MB", lambda value: numbers.size(round(value * 1e6)))
+    return mark_rows(_cost(report, "peak_bytes", 1e-6), _rows(report), "MB", lambda value: numbers.size(round(value * 1e6)), signal_name)
 
 
 def _cost(report: ExitReport, of: Literal["seconds", "peak_bytes"], scale: float) -> dict[str, dict[str, float | None]]:

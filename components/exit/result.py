@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from analyzers.exit_feedback.columns import BY_LAYER, BY_LOSS, COST, ENERGY, SEEDS, SIGNALS, SWEEP, cosine, settings, spread
+from analyzers.exit_feedback.columns import BY_LAYER, BY_LOSS, COST, ENERGY, SEEDS, SIGNALS, SWEEP, cosine, energy_share, settings, spread
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, RANDOM
 from components.exit import plots, text
@@ -83,9 +83,9 @@ def _along(report: ExitReport) -> str:
         return cannot_tell("Along the hidden state", "There is no exact gradient.")
     body = (
         "The share of the exact gradient's energy that is along h at the head, which is all that parallel has. "
-        f"Before the final norm it is {numbers.share(before)}: the norm's backward pass removes it."
+        f"Before the final norm it is {energy_share(before)}: the norm's backward pass removes it."
     )
-    return answer("Along the hidden state", numbers.share(head), FACT, body)
+    return answer("Along the hidden state", energy_share(head), FACT, body)
 
 
 def _cheapest(report: ExitReport) -> str:
@@ -94,10 +94,10 @@ def _cheapest(report: ExitReport) -> str:
     if not rows:
         return cannot_tell("Time", "Cost was not measured.")
     row = min(rows, key=lambda each: each.seconds)
-    memory = f", with {row.memory_ratio:.2f} times its memory" if row.memory_ratio is not None else ""
+    memory = f", with {numbers.fixed(row.memory_ratio, 2)} times its memory" if row.memory_ratio is not None else ""
     slower = " No practical signal is faster here." if (row.time_ratio or 0) >= 1 else ""
     body = f"Time of {row.method}, the fastest practical signal, relative to the fastest exact run{memory}.{slower}"
-    return answer("Time", f"{row.time_ratio:.2f} times", ESTIMATE, body)
+    return answer("Time", f"{numbers.fixed(row.time_ratio or 0, 2)} times", ESTIMATE, body)
 
 
 _TABS: tuple[Tab[ExitReport], ...] = (

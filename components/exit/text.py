@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from analyzers.exit_feedback.columns import cosine
+from analyzers.exit_feedback.columns import cosine, signal_name
 from analyzers.exit_feedback.measurements import OverSeeds
 from analyzers.exit_feedback.report import ExitReport
-from analyzers.exit_feedback.signals import EXACT, NULL
+from analyzers.exit_feedback.signals import CEILINGS, EXACT, NULL
 from components.text import numbers
 from components.text.display_names import source_name
 from components.text.legend import legend
@@ -74,7 +74,7 @@ def sweep_legend(report: ExitReport) -> str:
 
 
 def _legend(names: list[str]) -> str:
-    return legend(names, styles=styles(names))
+    return legend(map(signal_name, names), styles=styles(names))
 
 
 def too_few(over: OverSeeds) -> str:
@@ -82,4 +82,4 @@ def too_few(over: OverSeeds) -> str:
     return f"{cosine(over.mean)} for {numbers.plural(len(over.values), 'seed')}, too few to tell it from noise."
 
 
-captions = Sentences("exit/templates/captions.txt", data_name=data_name, random_codes=random_codes, NULL=NULL)
+captions = Sentences("exit/templates/captions.txt", data_name=data_name, random_codes=random_codes, NULL=NULL, CEILINGS=CEILINGS)

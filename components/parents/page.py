@@ -1,10 +1,12 @@
 """Defines the parents page: a model and its candidates, and which of them its weights come from."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import gradio as gr
 
 from analyzers.parents.report import ParentsRequest
+from components.examples.finished import finished_example
 from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.fields import READING, Fields, build_busy, build_buttons, build_examples, build_options, build_rest, build_rows
 from components.parents.result import RESULT
@@ -44,5 +46,6 @@ PAGE = AnalysisPage(
     examples=EXAMPLES,
     fields=build_fields,
     result=RESULT,
+    below=partial(finished_example, "parents"),
     complete=complete,
 )

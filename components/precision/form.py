@@ -6,7 +6,7 @@ from analyzers import limits
 from analyzers.errors import InvalidRequest
 from analyzers.precision_variants import PrecisionRequest
 from analyzers.precision_variants.request import parse_old_logprobs, written
-from analyzers.precision_variants.variants import DEFAULT
+from analyzers.precision_variants.variants import DEFAULT, PRESETS
 from components.forms import form as forms
 from components.forms.form import Query, Typed
 
@@ -23,7 +23,10 @@ _MOST_OWN = limits.PRECISION_VARIANTS * 500
 
 
 def request(form: Typed) -> PrecisionRequest:
-    """Validate what is typed as a request. variants: presets; own: the visitor's variants, one per line. Raises InvalidRequest."""
+    """Validate what is typed as a request. Raises InvalidRequest.
+
+    variants, more: presets; order: their names in the order of a link; own: the visitor's variants, one per line.
+    """
     given: dict[str, Any] = {"model": forms.one_model(form.get("model"), "One model at a time: name one."), "variants": _variants(form)}
     given |= {"random_init": form.get("random_init") == RANDOM, "text": None}
     if form.get("data") == TEXT:
@@ -48,7 +51,9 @@ def _variants(form: Typed) -> tuple[str, ...]:
     own = forms.typed(form.get("own"))
     if len(own) > _MOST_OWN:
         raise InvalidRequest(f"{len(own):,} characters are more than {limits.PRECISION_VARIANTS} variants have.")
-    variants = (*form.get("variants", DEFAULT), *(line.strip() for line in own.splitlines() if line.strip()))
+    place = {name: number for number, name in enumerate(forms.listed(forms.typed(form.get("order"))))}
+    presets = sorted([*form.get("variants", DEFAULT), *form.get("more", ())], key=lambda name: place.get(name, len(place)))
+    variants = (*presets, *(line.strip() for line in own.splitlines() if line.strip()))
     if not variants:
         raise InvalidRequest("Tick at least one variant, or write one of your own.")
     return variants
@@ -65,14 +70,20 @@ COST = forms.Cost("fewer variants, fewer or shorter sequences, a smaller model",
 
 
 def filled(query: Query) -> Typed:
-    """Return the values that a query fills in: ``variants`` lists presets separated by commas, ``variant`` is one of the visitor's."""
+    """Return the values that a query fills in: ``variants`` lists presets separated by commas, ``variant`` is one of the visitor's.
+
+    Names of presets that the page offers first, and unknown ones, fill ``variants``, the others ``more``; ``order`` keeps their order.
+    """
     whole, known = dict(query), forms.queried(query, PrecisionRequest)
     if "old_logprobs" in whole:
         known["old_logprobs"] = whole["old_logprobs"] or _NOT_LINKED
     if "random_init" in known:
         known["random_init"] = RANDOM if known["random_init"] else PRETRAINED
     if "variants" in whole or "variant" in whole:
-        known["variants"] = list(filter(None, forms.listed(known.get("variants", ""))))
+        named = list(filter(None, forms.listed(known.get("variants", ""))))
+        known["more"] = [name for name in named if name in PRESETS and name not in DEFAULT]
+        known["variants"] = [name for name in named if name not in known["more"]]
+        known["order"] = ",".join(named) if known["more"] else ""
         own = [text[: limits.FILTER_LENGTH] for key, text in query if key == "variant"]
         known["own"] = "\n".join(" ".join(text.split()) for text in own[: limits.PRECISION_VARIANTS + 1])
     if "text" in whole:

@@ -1,6 +1,7 @@
 """Defines the precision page: how rounding error grows through the layers of a model, for each precision variant."""
 
 import time
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -8,9 +9,11 @@ import gradio as gr
 from analyzers.base import Progress
 from analyzers.precision_variants.request import PrecisionRequest
 from analyzers.precision_variants.variants import ABOUT, DEFAULT
+from components.examples.finished import finished_example
 from components.forms.fields import Fields, build_model_fields, build_rows, build_text, build_tooltips, build_widget
 from components.precision.form import PRETRAINED, RANDOM, TEXT
 from components.precision.result import RESULT
+from components.precision.text import IN_WORDS
 from components.running.analysis_page import AnalysisPage
 from components.running.progress import Meter, listed
 from components.text import numbers
@@ -52,25 +55,33 @@ def build_fields(examples: list[str]) -> Fields:
 
 def _variants() -> dict[str, Any]:
     presets = gr.CheckboxGroup(
-        list(ABOUT),
+        [(words, name) for name, words in IN_WORDS.items()],
         value=list(DEFAULT),
         label="Variants",
-        info="Each runs forward and backward and is compared with fp32. Hover over a name for its meaning.",
+        info="Each runs forward and backward and is compared with fp32.",
         elem_id="m-variants",
     )
     build_tooltips(ABOUT)
-    own = gr.Textbox(
-        label="Your own variants",
-        info=(
-            "One per line, name: key=value,... with the keys dtype (bf16, fp16, tf32, fp32), fp32 (parts joined by +: residual, lm_head, "
-            "norms, router, softmax), autocast, attention, reductions, weights (int8, fp8, mxfp4), round."
-        ),
-        placeholder="mine: dtype=bf16, fp32=residual+norms",
-        lines=2,
-        max_lines=8,
-        elem_id="m-own",
-    )
-    return {"variants": presets, "own": own}
+    with gr.Accordion("More variants", open=False, elem_classes="m-options", elem_id="m-more-variants"):
+        others = gr.CheckboxGroup(
+            [(f"{name}: {about}", name) for name, about in ABOUT.items() if name not in IN_WORDS],
+            value=[],
+            show_label=False,
+            label="More variants",
+            elem_id="m-more",
+        )
+        own = gr.Textbox(
+            label="Your own variants",
+            info=(
+                "One per line, name: key=value,... with the keys dtype (bf16, fp16, tf32, fp32), fp32 (parts joined by +: residual, "
+                "lm_head, norms, router, softmax), autocast, attention, reductions, weights (int8, fp8, mxfp4), round."
+            ),
+            placeholder="mine: dtype=bf16, fp32=residual+norms",
+            lines=2,
+            max_lines=8,
+            elem_id="m-own",
+        )
+    return {"variants": presets, "more": others, "order": gr.Textbox(visible=False), "own": own}
 
 
 def _text() -> dict[str, Any]:
@@ -102,12 +113,12 @@ def _options() -> dict[str, Any]:
 
 
 _SHORT = {"sequences": "2", "sequence_length": "128"}
-_FP16 = ["bf16", "fp16", "fp16_autocast", "fp16_max_precision"]
-_INSIDE = {"variants": ["bf16", "bf16_fp32_softmax", "fp16"], "loss": "gspo", "inside": True}
+_FP16 = {"variants": ["bf16", "fp16"], "more": ["fp16_autocast", "fp16_max_precision"]}
+_INSIDE = {"variants": ["bf16", "fp16"], "more": ["bf16_fp32_softmax"], "loss": "gspo", "inside": True}
 # Label of each example button -> the values that it fills in.
 EXAMPLES: dict[str, dict[str, Any]] = {
     "tiny-bf16": {"model": "sample:tiny-bf16"} | _SHORT,
-    "tiny-overflow, fp16": {"model": "sample:tiny-overflow", "variants": _FP16} | _SHORT,
+    "tiny-overflow, fp16": {"model": "sample:tiny-overflow"} | _FP16 | _SHORT,
     "tiny-fp32, computation only": {"model": "sample:tiny-fp32", "pre_rounded": True} | _SHORT,
     "tiny-bf16, GSPO, inside layers": {"model": "sample:tiny-bf16"} | _INSIDE | _SHORT,
     "SmolLM2-135M": {"model": "HuggingFaceTB/SmolLM2-135M"} | _SHORT,
@@ -120,6 +131,7 @@ PAGE = AnalysisPage(
     examples=EXAMPLES,
     fields=build_fields,
     result=RESULT,
+    below=partial(finished_example, "precision"),
     meter=VariantMeter,
     own="text",
     missing="The text of this analysis was too long for a link: paste it again, then press Run.",

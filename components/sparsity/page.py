@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from analyzers import limits
 from analyzers.update_sparsity.report import SparsityRequest
+from components.examples.finished import finished_example
 from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.fields import QUIET, READING, Fields, build_busy, build_buttons, build_examples, build_options, build_rest, build_rows
 from components.forms.form import Typed, typed
@@ -134,5 +136,6 @@ PAGE = AnalysisPage(
     examples=EXAMPLES,
     fields=build_fields,
     result=RESULT,
+    below=partial(finished_example, "sparsity"),
     key="base",
 )

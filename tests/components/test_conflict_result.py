@@ -14,7 +14,8 @@ from analyzers.gradient_conflict import ConflictReport
 from analyzers.gradient_conflict.columns import BATCHES, BLOCKS, DECILES, DIFFERENCES, NEURONS, RAN_SAMPLES, WEIGHTS, excerpts
 from analyzers.gradient_conflict.published import published
 from analyzers.gradient_conflict.report import LayerRate, MeasuredProgress
-from analyzers.gradient_conflict.summaries import TAU
+from analyzers.gradient_conflict.summaries import TAU, Undecided
+from analyzers.records import Interval
 from components.conflict import methods, tables
 from components.conflict.page import LayerMeter
 from components.conflict.result import headline
@@ -82,6 +83,30 @@ def test_the_headline_never_says_more_than_is_known() -> None:
     assert said.count("Cannot tell not decided") == 2 and "95% interval" not in said
     none = found.dominance.model_copy(update={"effective_samples": None, "top_share": None, "top_sample": None})
     assert "No sample has a gradient" in headline(found.model_copy(update={"dominance": none}))
+
+
+@pytest.mark.parametrize(
+    ("interval", "undecided", "asked", "verdict"),
+    [
+        ((0.42, 0.55), (0.48, 0.49), {}, "No more conflict than chance is shown: the gradients"),
+        ((0.505, 0.56), (0.48, 0.49), {}, "No more conflict than chance is shown: the gradients"),  # 8 samples along one direction: 57%
+        ((0.6, 0.7), (0.64, 0.66), {}, "More conflict than chance: the gradients"),
+        ((0.58, 0.7), (0.4, 0.65), {}, "Numerically undecided whether there is more conflict than chance: the gradients"),
+        ((0.2, 0.4), (0.29, 0.31), {}, "Less conflict than chance: the gradients"),
+        ((0.2, 0.4), (0.29, 0.45), {}, "Numerically undecided whether there is less conflict than chance: the gradients"),
+        (None, (0.29, 0.31), {}, "Too few samples to compare with chance: the gradients"),
+        ((0.2, 0.4), (0.29, 0.31), {"gamma": 0.1}, "The gradients"),
+    ],
+)
+def test_the_headline_compares_with_chance(
+    interval: tuple[float, float] | None, undecided: tuple[float, float], asked: dict[str, Any], verdict: str
+) -> None:
+    found = conflict_report(**asked)
+    low, high = undecided
+    rate = sum(interval or undecided) / 2
+    ends = None if interval is None else Interval(estimate=rate, low=interval[0], high=interval[1])
+    changed = _changed(found, conflict_rate=rate, interval=ends, undecided=Undecided(low=low, high=high, share=high - low))
+    assert changed.headline().startswith(f"{verdict} of two samples ")
 
 
 def test_layers_and_blocks_sort_by_exact_values_and_read_in_few_digits() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from analyzers.base import Progress
 from analyzers.exit_feedback import ExitProgress, ExitReport
-from analyzers.exit_feedback.columns import BY_LAYER, BY_LOSS, COST, ENERGY, SEEDS, SIGNALS, SWEEP
+from analyzers.exit_feedback.columns import BY_LAYER, BY_LOSS, COST, ENERGY, SEEDS, SIGNALS, SWEEP, cosine, signal_name
 from analyzers.exit_feedback.measurements import OverSeeds
 from analyzers.exit_feedback.sentences import statement
 from analyzers.formatting import powers
@@ -94,14 +94,21 @@ def test_the_headline_says_what_there_is_not() -> None:
 def test_tables_have_every_row() -> None:
     found = exit_report()
     names = list(found.methods)
-    assert [row[0] for row in rows_of(listed(SIGNALS, found))] == names
-    assert [row[0] for row in rows_of(listed(ENERGY, found))] == ["exact", *names]
-    assert [row[0] for row in rows_of(listed(SEEDS, found))] == ["dense", "hybrid", "parallel_gold", "parallel_topmass", "fresh_codes"]
+    said = [f"{name} (ceiling)" if name in ("svd", "true_rows") else name for name in names]
+    assert [row[0] for row in rows_of(listed(SIGNALS, found))] == said
+    assert [row[0] for row in rows_of(listed(ENERGY, found))] == ["exact", *said]
+    assert [row[0] for row in rows_of(listed(SEEDS, found))] == [
+        "dense",
+        "hybrid",
+        "parallel_gold",
+        "parallel_topmass",
+        "fresh_codes (null)",
+    ]
     assert listed(SEEDS, at_a_glance()) == ""
-    assert [row[0] for row in rows_of(listed(BY_LOSS, found))] == [*names, "Exact gradient's energy"]
+    assert [row[0] for row in rows_of(listed(BY_LOSS, found))] == [*said, "Exact gradient's energy"]
     assert [row[0] for row in rows_of(listed(BY_LAYER, found))] == ["3", "0"]
     cost = rows_of(listed(COST, found))
-    assert [row[0] for row in cost] == [row.method for row in found.cost.rows]
+    assert [row[0] for row in cost] == [signal_name(row.method) for row in found.cost.rows]
     assert ["1.00", "1.00"] in [[row[3], row[5]] for row in cost if row[:2] == ["exact", found.cost.exact_form]]
     signals = dict(zip(names, rows_of(listed(SIGNALS, found)), strict=True))
     assert signals["span"][1] == f"{found.methods['span'].cosine.mean:.3f}"  # type: ignore[union-attr]
@@ -109,10 +116,32 @@ def test_tables_have_every_row() -> None:
     assert signals["parallel_topmass"][9] == "rank 32, lambda 0.1, mass 0.95" and signals["parallel"][9] == "–"
 
 
+def test_the_headline_names_the_ceilings_that_are_closer() -> None:
+    found = exit_report()
+    means = {name: method.cosine.mean for name, method in found.methods.items() if method.cosine is not None}
+    best = max((name for name in means if name not in ("svd", "true_rows")), key=means.__getitem__)
+    above = [f"{name} ({cosine(means[name])})" for name in ("svd", "true_rows") if means[name] > means[best]]
+    assert above
+    assert found.headline().endswith(f"; closer are only ceilings, which read the head's weight: {' and '.join(above)}.")
+    assert f" {cosine(means[best])} with the exact gradient" in found.headline()  # the digits of the table and the tile
+    alone = exit_report(methods=("svd",), sweep=False, layers="final")
+    assert alone.headline().startswith("The ceiling svd has a mean cosine of ")
+    below = found.methods | dict.fromkeys(("svd", "true_rows"), found.methods["dense"])
+    assert "ceiling" not in found.model_copy(update={"methods": below}).headline()
+
+
+def test_a_page_tells_each_fact_of_the_inputs_once() -> None:
+    found = exit_report(tokens=20, sweep=False, layers="final")
+    page = text_of(document([found]))
+    assert found.inputs.measured < found.inputs.answer_tokens
+    assert page.count(f"{found.inputs.measured} of the {found.inputs.answer_tokens} answer tokens were measured") == 1
+    assert page.count("were measured") == 1 and not re.search(r"\de-\d+%", page)
+
+
 def test_along_and_across_are_told_without_a_row_of_nines() -> None:
     rows = {row[0]: row[1:] for row in rows_of(listed(ENERGY, exit_report()))}
     assert rows["parallel"][:2] == ["100%", "0%"]
-    assert rows["exact"][3] == "> 99.99%" and float(rows["exact"][0].removesuffix("%")) > 0.1
+    assert rows["exact"][2:] == ["< 0.0001%", "> 99.9999%"] and float(rows["exact"][0].removesuffix("%")) > 0.1
 
 
 def test_the_sweep_sorts_by_exact_values_and_reads_in_few_digits() -> None:
@@ -131,8 +160,9 @@ def test_the_sweep_sorts_by_exact_values_and_reads_in_few_digits() -> None:
 
 def test_legends_name_what_is_drawn() -> None:
     found = exit_report()
-    assert text_of(text.signal_legend(found)).split() == list(found.methods)
-    assert text_of(text.sweep_legend(found)).split() == [*found.methods, "fresh_codes"]
+    names = " ".join(map(signal_name, found.methods))
+    assert text_of(text.signal_legend(found)) == names
+    assert text_of(text.sweep_legend(found)) == f"{names} fresh_codes (null)"
     assert "fresh_codes" not in text.sweep_legend(at_a_glance()) + captions.sweep(at_a_glance())
 
 
@@ -142,7 +172,7 @@ def test_progress_shows_what_each_signal_reached() -> None:
     )  # fmt: skip
     said = text_of(SignalMeter().show(step))
     assert "Logit lens: layer 0 50%, 3 of 6 steps" in said
-    assert "Mean cosine with the exact gradient span 0.860 svd –" in said
+    assert "Mean cosine with the exact gradient span 0.860 svd (ceiling) –" in said
     assert "cosine" not in SignalMeter().show(Progress(done=1, total=4, unit="bytes", note="downloading"))
 
 

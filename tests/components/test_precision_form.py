@@ -187,7 +187,16 @@ def test_an_address_fills_the_fields_or_says_why_not() -> None:
     assert skips_all_but_the_model(refused, MODEL, "did you mean fp16")
     assert PAGE.prefill([("sequences", "5")])[1:] == (None, ())
     filled = PAGE.prefill([("model", MODEL), ("variants", "bf16"), ("variant", "mine: dtype=bf16"), ("inside", "1")])
-    assert filled == ({"model": MODEL, "variants": ["bf16"], "own": "mine: dtype=bf16", "inside": True}, "", None)
+    assert filled == ({"model": MODEL, "variants": ["bf16"], "more": [], "order": "", "own": "mine: dtype=bf16", "inside": True}, "", None)
+    folded = PAGE.prefill([("model", MODEL), ("variants", "fp16_autocast,bf16,tf32")])
+    assert folded.form == {
+        "model": MODEL,
+        "variants": ["bf16"],
+        "more": ["fp16_autocast", "tf32"],
+        "order": "fp16_autocast,bf16,tf32",
+        "own": "",
+    }
+    assert request(folded.form).variants == ("fp16_autocast", "bf16", "tf32")
 
 
 def test_every_example_is_a_valid_request() -> None:

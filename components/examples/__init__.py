@@ -1,0 +1,1 @@
+"""Shows finished examples on the pages of the analyzers, before their first run."""

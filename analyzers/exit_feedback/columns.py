@@ -79,8 +79,8 @@ METHODS = Table(
     (
         Column("method", "Signal", width=150),
         *_COSINES,
-        Column("before_norm", "Before the norm", cosine, "before_norm.cosine.mean", only="people"),
-        Column("inner_ratio", "Norm ratio", magnitude, "before_norm.norm_ratio", only="people"),
+        Column("before_norm", "Mean cosine before the norm", cosine, "before_norm.cosine.mean", only="people"),
+        Column("inner_ratio", "Norm ratio before the norm", magnitude, "before_norm.norm_ratio", only="people"),
         Column("settings", "Settings", cell=lambda row: settings(row["settings"]), only="people"),
     ),
     files=("method", "at", *_files("cosine"), *(name for name in Alignment.model_fields if name not in ("cosine", "histogram")),
@@ -133,10 +133,10 @@ ENERGY = Table(
     _energy,
     (
         Column("method", "Gradient"),
-        Column("head", "Along, at the head", _along),
-        Column("head_rest", "Orthogonal", _orthogonal, "head"),
-        Column("before_norm", "Along, before the norm", _along),
-        Column("before_norm_rest", "Orthogonal", _orthogonal, "before_norm"),
+        Column("head", "Along the hidden state, at the head", _along),
+        Column("head_rest", "Orthogonal to it, at the head", _orthogonal, "head"),
+        Column("before_norm", "Along it, before the norm", _along),
+        Column("before_norm_rest", "Orthogonal, before the norm", _orthogonal, "before_norm"),
     ),
 )
 
@@ -179,7 +179,7 @@ BY_LAYER = Table(
     lambda report: (
         Column("layer", "Logit lens, layer", str),
         Column("loss", "Loss", lambda loss: f"{loss:.3f}"),
-        Column("exact_parallel_energy", "Exact: along h", share),
+        Column("exact_parallel_energy", "Exact gradient along the hidden state", share),
         *(Column(name, name, cosine) for name in report.methods),
     ),
 )

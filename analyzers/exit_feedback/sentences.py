@@ -145,7 +145,7 @@ def cost_statement(rows: Sequence[CostRow]) -> str:
     exact, best = fastest(rows, (EXACT,)), fastest(rows, practical)
     if best.seconds >= exact.seconds:
         return "No practical signal is faster here."
-    return f"{best.method} takes {best.seconds / exact.seconds:.2f} times the time of the fastest exact run."
+    return f"{best.method} is {exact.seconds / best.seconds:.2g} times faster than the fastest exact run."
 
 
 def _energy_share(value: float | None) -> str:

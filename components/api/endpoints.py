@@ -137,7 +137,7 @@ def _request(analyzer: Analyzer, given: dict[str, Any]) -> Any:
     """Validate the arguments of a call as a request. Raises InvalidRequest."""
     kind = analyzer.request_model()
     if missing := next((name for name, field in kind.model_fields.items() if field.is_required() and not given.get(name)), None):
-        raise InvalidRequest(f"{missing} is missing: enter a checkpoint, such as org/name, org/name@revision or sample:tiny-bf16.")
+        raise InvalidRequest(f"{missing} is missing: name a checkpoint, such as org/name, org/name@revision or sample:tiny-bf16.")
     return validated_json(kind, given)
 
 

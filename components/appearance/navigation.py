@@ -12,7 +12,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 # Pages that belong to no analyzer: title -> address, and what the page shows.
 OTHERS = {
     "Library": ("library", "What models were trained in, and who says so: labels with evidence, and stored results"),
-    "Methods": ("methods", "How every answer is computed, how often it is wrong, its source, and all limits"),
+    "Methods": ("methods", "What every answer means, how it is computed, how often it is wrong, and all limits"),
 }
 
 

@@ -27,8 +27,28 @@ BITS = {name: DTYPE_BITS[dtype] for dtype in TORCH_NAMES for name in (dtype, dty
 
 
 def headline(report: "DtypeReport", trained: str = "") -> str:
-    """State the training precision and its basis, what the values are, and how far that reaches. trained: replaces the first sentence."""
-    return " ".join(filter(None, (trained or _trained(report), _held(report), report.reach())))
+    """State what is wrong, the training precision and its basis, what the values are, and how far that reaches.
+
+    trained: replaces the sentence on the training precision.
+    """
+    return " ".join(filter(None, (_wrong(report), trained or _trained(report), _held(report), report.reach())))
+
+
+def _wrong(report: "DtypeReport") -> str:
+    """Say what makes the weights unusable, everywhere or in fp16; empty if nothing does."""
+    counts, least = report.counts, "" if report.extremes.exact else "at least "
+    if counts.nan or counts.inf:
+        return f"Broken: {least}{_not_finite(report)}."
+    if counts.fp16_overflow:
+        are = plural(counts.fp16_overflow, "weight is", "weights are")
+        return f"Not safe in fp16: {least}{are} too large and become infinite."
+    return ""
+
+
+def _not_finite(report: "DtypeReport") -> str:
+    """Count the weights that are not finite: ``2 weights are NaN``."""
+    kinds = {"NaN": report.counts.nan, "infinite": report.counts.inf}
+    return f"{plural(sum(kinds.values()), 'weight is', 'weights are')} {' or '.join(kind for kind, count in kinds.items() if count)}"
 
 
 def _trained(report: "DtypeReport") -> str:
@@ -141,11 +161,9 @@ def next_step(report: "DtypeReport") -> NextStep:
 def _advice(report: "DtypeReport") -> str:
     """Say how to load the weights, or that they are broken."""
     least = "" if report.extremes.exact else "at least "
-    if broken := report.counts.nan + report.counts.inf:
-        are = "NaN or infinite" if report.counts.nan and report.counts.inf else "NaN" if report.counts.nan else "infinite"
-        without = {"NaN": "NaN", "infinite": "infinities"}.get(are, "NaN and infinities")
-        number = plural(broken, "weight is", "weights are")
-        return f"{least.capitalize()}{number} {are}: go back to a checkpoint without {without}."
+    if report.counts.nan or report.counts.inf:
+        without = " and ".join(kind for kind, count in {"NaN": report.counts.nan, "infinities": report.counts.inf}.items() if count)
+        return f"{least.capitalize()}{_not_finite(report)}: go back to a checkpoint without {without}."
     overflow = report.counts.fp16_overflow
     if overflow:
         return f"Do not run it in fp16: {least}{plural(overflow, 'weight')} would become infinite. Use bf16 or fp32."

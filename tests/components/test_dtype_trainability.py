@@ -89,6 +89,9 @@ def test_what_is_not_finite_comes_before_everything_else(folder: Path) -> None:
     broken = report(write(folder.parent / "broken", {"a.weight": weights}))
     assert suggestions(broken)[0].command == f"mantissa check {folder.parent / 'broken'}"
     assert "2 weights are NaN or infinite: go back to a checkpoint without NaN and infinities." in RESULT.headline(broken, False)
+    only = broken.model_copy(update={"counts": broken.counts.model_copy(update={"nan": 2, "inf": 0})})
+    assert only.headline().startswith("Broken: 2 weights are NaN.")
+    assert only.next_step().advice == "2 weights are NaN: go back to a checkpoint without NaN."
 
 
 def test_formats_are_in_the_link_and_the_command(folder: Path) -> None:

@@ -134,8 +134,8 @@ ENERGY = Table(
     (
         Column("method", "Gradient"),
         Column("head", "Along the hidden state, at the head", _along),
-        Column("head_rest", "Orthogonal to it, at the head", _orthogonal, "head"),
-        Column("before_norm", "Along it, before the norm", _along),
+        Column("head_rest", "Orthogonal, at the head", _orthogonal, "head"),
+        Column("before_norm", "Along the hidden state, before the norm", _along),
         Column("before_norm_rest", "Orthogonal, before the norm", _orthogonal, "before_norm"),
     ),
 )

@@ -100,7 +100,7 @@ ANALYZERS = {
         ),
         Analyzer(
             name="check",
-            question="whether an upload is what it claims to be, what is wrong with it, and how many bytes it wastes",
+            question="whether an upload loads and is what it claims, what is wrong with it, and how many bytes it wastes",
             package="analyzers.check",
             title="Check",
             short="Check",

@@ -43,12 +43,12 @@ def _setting(name: str, default: int, unit: str, why: str, when: str) -> int:
     return value
 
 
-JOBS = _setting("JOBS", 4, "jobs", "Analyses that the page runs at once, at most half of them for one visitor.", "More or fewer cores.")
+JOBS = _setting("JOBS", 4, "jobs", "Analyses that the page runs at once; one visitor gets at most half of them.", "More or fewer cores.")
 MODEL_JOBS = _setting(
-    "MODEL_JOBS", 1, "jobs", "Of these, how many may run a model: they share one GPU, or the machine's memory.", "More memory or GPUs."
+    "MODEL_JOBS", 1, "jobs", "How many of these may run a model: they share one GPU, or the memory.", "More memory or GPUs."
 )
 QUEUE = _setting(
-    "QUEUE", 32, "calls", "Analyses that may wait, with and without a model each; a quarter for one visitor.", "Longer or shorter waits."
+    "QUEUE", 32, "calls", "Analyses that may wait, for each of both kinds; a quarter for one visitor.", "Longer or shorter waits."
 )
 JOBS_MEMORY = _setting(
     "JOBS_MEMORY", 600_000_000, "bytes", "Memory of all processes that read weights, without the libraries.", "A larger or smaller machine."
@@ -65,16 +65,24 @@ PULL_REQUEST_BYTES = _setting(
     "The disk.",
 )
 WEB_MODEL_WORK = _setting(
-    "WEB_MODEL_WORK", 6_000_000_000_000, "parameters x tokens", "What the page computes in a run; 300 times that on a GPU.", "Faster cores."
+    "WEB_MODEL_WORK",
+    6_000_000_000_000,
+    "parameters x tokens",
+    "Most that a run on the page may compute; on a GPU 300 times that.",
+    "Faster cores.",
 )
 GPU_SECONDS = _setting(
-    "GPU_SECONDS", 300, "seconds", "Quota that one run asks of ZeroGPU: what a free account has for a day.", "Visitors with larger quotas."
+    "GPU_SECONDS", 300, "seconds", "ZeroGPU quota requested for a run: the daily quota of a free account.", "Visitors with larger quotas."
 )
 REQUESTS_PER_ADDRESS = _setting(
-    "REQUESTS_PER_ADDRESS", 400, "requests", "Answered at once to one address; an open page is one.", "Many visitors behind one proxy."
+    "REQUESTS_PER_ADDRESS",
+    400,
+    "requests",
+    "Requests of one address answered at once; an open page is one.",
+    "Many visitors behind one proxy.",
 )
 LABELS_PER_ADDRESS = _setting(
-    "LABELS_PER_ADDRESS", 60, "labels and flags", "Added from one address without a login in an hour.", "A class that labels together."
+    "LABELS_PER_ADDRESS", 60, "labels and flags", "Added from one address without a login in an hour.", "A class that adds labels together."
 )
 LIBRARY_BYTES = _setting(
     "LIBRARY_BYTES", 10_000_000_000, "bytes", "Results stored, compressed; the oldest are deleted first.", "The size of the disk."
@@ -83,10 +91,10 @@ PUBLISH_SECONDS = _setting(
     "PUBLISH_SECONDS", 60, "seconds", "Time to collect contributions for one commit to the dataset.", "Fewer commits, or sooner."
 )
 DEFAULT_BUDGET_BYTES = _setting(
-    "DEFAULT_BUDGET_BYTES", 64_000_000, "bytes", "What quick mode reads of the weights by default.", "A metered connection."
+    "DEFAULT_BUDGET_BYTES", 64_000_000, "bytes", "How much of the weights quick mode reads by default.", "A metered connection."
 )
 DATASET_BYTES = _setting(
-    "DATASET_BYTES", 100_000_000, "bytes", "Instruction data read: JSON lines up to there; a list or row group in all.", "Large files."
+    "DATASET_BYTES", 100_000_000, "bytes", "Instruction data read at most: lines up to there; lists, row groups whole.", "Large files."
 )
 HUB_PARALLEL_READS = _setting(
     "HUB_PARALLEL_READS", 16, "connections", "Range reads in flight at once against the Hub.", "A proxy that admits fewer."
@@ -95,7 +103,7 @@ HUB_TIMEOUT_SECONDS = _setting(
     "HUB_TIMEOUT_SECONDS", 20, "seconds", "Longest wait for the Hub to send the next byte.", "A slow mirror of the Hub."
 )
 HUB_WAIT_SECONDS = _setting(
-    "HUB_WAIT_SECONDS", 60, "seconds", "Longest wait of one read for Retry-After and back-off, in total.", "Patience in long scans."
+    "HUB_WAIT_SECONDS", 60, "seconds", "Longest total wait of one read for Retry-After and back-off.", "Patience in long scans."
 )
 SCAN_PART_BYTES = _setting(
     "SCAN_PART_BYTES", 1 << 30, "bytes", "On a cluster, exact mode counts larger checkpoints in parts of this size.", "Many small workers."

@@ -12,12 +12,14 @@ from analyzers.errors import InvalidRequest
 def add_options(parser: Parser) -> None:
     """Add the command's options."""
     parser.describe(
-        "Is this upload what it claims to be, and what does it waste? Reads all of it. Exit status 1 where a finding reaches --fail-on.",
-        ("./checkpoint --fail-on warning", "before an upload: fails if there is anything to mend"),
-        ("./checkpoint --base org/model --markdown", "also compared with the base; the answer for a pull request"),
+        "Will this upload load, and is it what it claims? Reads every value. Exits with 1 if a finding is at least as severe as --fail-on.",
+        ("./checkpoint --fail-on warning", "before an upload: fails if anything needs fixing"),
+        ("./checkpoint --base org/model --markdown", "compared with the base as well; formatted for a pull request"),
     )
     add_fields(parser, CheckRequest)
-    parser.add_argument("--fail-on", choices=get_args(FailOn), default="error", help="the mildest level that fails (default: error)")
+    parser.add_argument(
+        "--fail-on", choices=get_args(FailOn), default="error", help="the least severe finding that fails the check (default: error)"
+    )
     add_outputs(parser)
     parser.add_argument("--markdown", action="store_true", help="print the report as Markdown, for a pull request or a job summary")
 

@@ -41,21 +41,21 @@ RULES: dict[Rule, str] = {
     "loads": "A config.json or files that transformers refuses; tensors that are missing for the architecture of config.json, that it "
     "does not know, or that have another shape. What could not be judged is named in a note.",
     "empty": "A checkpoint or tensors without a single value.",
-    "not-read": "Files that may hold weights and were not read: for information where they only repeat others, by their names.",
+    "not-read": "Files that may hold weights and were not read; for information only if their names say that they repeat others.",
     "non-finite": "Weights that are NaN or infinite.",
-    "index": "An index of the shards that says something else than the files.",
-    "upcast": "fp32 or fp64 tensors whose values all fit a narrower format bit for bit, where at least one is proven to come from there.",
+    "index": "A shard index that disagrees with the files.",
+    "upcast": "fp32 or fp64 tensors whose values all fit a narrower format bit for bit, if at least one is proven to come from it.",
     "stored-twice": "Matrices that repeat another one byte for byte, such as an LM head that is tied to the embedding.",
-    "config-dtype": "A dtype in config.json that is not that of most parameters.",
-    "untouched": "Norms with at least half of their entries at exactly the initial value, and tensors that hold one value throughout.",
+    "config-dtype": "A dtype in config.json other than that of most parameters.",
+    "untouched": "Norms with at least half of their entries at exactly the initial value, and tensors whose entries are all the same.",
     "zero-tensor": "Tensors of zeros, other than biases.",
     "pickled": "Weights in files that can run code when they are loaded.",
-    "fp16-overflow": "Weights that become infinite in fp16: a warning where config.json asks for fp16, else for information.",
-    "fossil-rows": "Rows still exact in a narrower format while the rest of their tensor is not: training did not reach them.",
+    "fp16-overflow": "Weights that become infinite in fp16: a warning if config.json asks for fp16, else for information.",
+    "fossil-rows": "Rows still exact in a narrower format while the rest of their tensor is not (fossils): training did not reach them.",
     "missing": "Tensors of the base that the model lacks.",
-    "misshapen": "Tensors with another shape than in the base.",
-    "unchanged": "A model all of whose values are those of the base, but for their rounding.",
-    "replaced": "Tensors or layers that have nothing to do with the base, while the others have.",
+    "misshapen": "Tensors whose shape differs from that in the base.",
+    "unchanged": "A model whose values all equal those of the base, up to rounding.",
+    "replaced": "Tensors or layers unrelated to the base, while the others are related to it.",
     "extra": "Tensors that the base does not have.",
     "base-mismatch": "A model card whose base_model is not among the models that the weights come from.",
 }
@@ -67,9 +67,7 @@ class CheckRequest(Request):
     """Options of a check, which reads all values."""
 
     model: Reference
-    base: str | None = Field(
-        default=None, description="The checkpoint that it was trained from (default: none, and the model is checked alone)."
-    )
+    base: str | None = Field(default=None, description="The checkpoint it was trained from (default: none, the model is checked alone).")
 
     @field_validator("base")
     @classmethod

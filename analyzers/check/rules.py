@@ -11,7 +11,7 @@ from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.coverage import Coverage
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.statistics import TensorResult
-from analyzers.formatting import magnitude, plural, share
+from analyzers.formatting import listed, magnitude, plural, share
 from analyzers.shrink import Planned
 from analyzers.tensor_words import dtype_name
 from analyzers.terminal import not_read as reasons
@@ -48,8 +48,8 @@ def non_finite(facts: Facts) -> Iterator[Finding]:
     found = {r.tensor.name: r.statistics.tallies for r in facts.results if r.statistics.tallies.nan or r.statistics.tallies.inf}
     if found:
         kinds = {"NaN": sum(tallies.nan for tallies in found.values()), "infinite": sum(tallies.inf for tallies in found.values())}
-        numbers = " and ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
-        detail = f"{numbers} in {plural(len(found), 'tensor')}. Go back to the last checkpoint without them: no run recovers from these."
+        numbers = listed([f"{count:,} {kind}" for kind, count in kinds.items() if count])
+        detail = f"{numbers} in {plural(len(found), 'tensor')}: go back to the last checkpoint without any. No run recovers from these."
         yield finding("non-finite", "error", "Weights that are not finite", detail, list(found))
 
 
@@ -58,14 +58,14 @@ def index(checkpoint: Checkpoint) -> Iterator[Finding]:
     said = [note for note in checkpoint.notes if note.startswith(_INDEX)]
     if all(note.startswith(_INDEX_BYTES) for note in said):
         for note in said:
-            detail = f"{note} What plans memory by it goes wrong: save the model again."
-            yield finding("index", "warning", "The index counts other bytes than the files have", detail)
+            detail = f"{note} Programs that plan memory by it go wrong: save the model again."
+            yield finding("index", "warning", "The index and the files differ in size", detail)
     else:
         detail = (
             f"{' '.join(said)} transformers loads all tensors of the files that it names; loaders that look them up in "
             "it fail, or miss weights: save the model again."
         )
-        yield finding("index", "error", "The index and the files disagree", detail)
+        yield finding("index", "error", "The shard index disagrees with the files", detail)
     pairs = replaced_pairs(checkpoint)
     others = [(one, other) for one, other in pairs if one.strides is other.strides is None and not is_copy(checkpoint, one, other)]
     if others:
@@ -92,7 +92,7 @@ def not_read(coverage: Coverage) -> Iterator[Finding]:
         more, were = (f" and {plural(len(copies) - 1, 'more file')}", "were") if several else ("", "was")
         own, they = ("their own", "they hold") if several else ("its own", "it holds")
         detail = f"{copies[0]}{more}, by name without weights of {own}, {were} not judged: nothing here is said about what {they}."
-        yield finding("not-read", "info", "Files beside these weights were not judged", detail, copies)
+        yield finding("not-read", "info", "Other files were not judged", detail, copies)
 
 
 def upcast(facts: Facts) -> Iterator[Finding]:
@@ -105,8 +105,8 @@ def upcast(facts: Facts) -> Iterator[Finding]:
         formats = " or ".join(sorted({dtype_name(planned.to or "") for planned in narrow}))
         shrink = f"mantissa shrink {shlex.quote(facts.checkpoint.ref)} --out FOLDER"
         detail = (
-            f"{plural(len(narrow), 'tensor')} of fp32 or fp64 with values that {formats} holds bit for bit. Stored so, they take {saved:,} "
-            f"bytes less ({share(saved / max(1, facts.checkpoint.nbytes))}): {shrink}"
+            f"{plural(len(narrow), 'fp32 or fp64 tensor holds', 'fp32 or fp64 tensors hold')} values that fit {formats} bit for bit. "
+            f"Stored that way, they take {saved:,} bytes less ({share(saved / max(1, facts.checkpoint.nbytes))}): {shrink}"
         )
         yield finding("upcast", "warning", f"Stored wider than its {formats} values", detail, [p.tensor.name for p in narrow], saved)
 
@@ -149,7 +149,7 @@ def config_dtype(facts: Facts) -> Iterator[Finding]:
     stated = facts.report.config_dtype or ""
     stored = facts.report.lineage.stored
     if stored in TORCH_NAMES and stated in TORCH_NAMES.values() and stated != TORCH_NAMES[stored] and not facts.report.quantization_config:
-        detail = f"config.json says {stated}, and most parameters are stored as {stored}: loaders convert them. Correct either."
+        detail = f"config.json says {stated}, and most parameters are stored as {stored}: loaders convert them. Correct one of the two."
         yield finding("config-dtype", "warning", "The configuration states another dtype", detail)
 
 
@@ -159,10 +159,12 @@ def untouched(facts: Facts) -> Iterator[Finding]:
     if rows:
         whole = sum(row.share == 1 for row in rows)
         values = " or ".join(magnitude(value) for value in sorted({row.value for row in rows})[:3])
-        detail = (
-            f"{plural(len(rows), 'tensor')} with at least half of the entries at exactly {values}, {whole:,} of them throughout. Either "
-            "they were frozen, or steps too small for bf16 were rounded away: train them over fp32 master weights."
-        )
+        if whole == len(rows):
+            what = f"{plural(whole, 'tensor is', 'tensors are')} constant: every entry is {values}."
+        else:
+            what = f"{plural(len(rows), 'tensor has', 'tensors have')} at least half of the entries at exactly {values}"
+            what += f"; {whole:,} of them constant." if whole else "."
+        detail = f"{what} Either they were frozen, or updates too small for bf16 were rounded away: train them with fp32 master weights."
         yield finding("untouched", "warning", "Weights that training may never have changed", detail, [row.name for row in rows])
 
 

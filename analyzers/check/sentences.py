@@ -35,15 +35,15 @@ def next_step(report: "CheckReport") -> NextStep:
     if report.count("error"):
         advice = "Fix the errors before anybody loads this checkpoint; each finding says how."
     elif upcast:
-        advice = f"Save it with mantissa shrink: {size(upcast[0].saving_bytes)} less, and every value stays what it is."
+        advice = f"Save it with mantissa shrink: {size(upcast[0].saving_bytes)} less, and no value changes."
     elif report.count("warning"):
         advice = "Each warning says what to change before you publish it."
     elif not report.loading_judged:
-        advice = "Load it before you rely on it: a note says what was not judged of that."
+        advice = "Load it before you rely on it: a note says what was not judged about loading."
     elif not report.whole:
-        advice = "Look at what was left out before you rely on it: nothing needs to be changed in the rest."
+        advice = "Look at what was left out before you rely on it: nothing needs to change in the rest."
     elif report.unread():
-        advice = "Nothing needs to be changed in what was read; other files that may hold weights were not judged."
+        advice = "Nothing needs to change in what was read; other files that may hold weights were not judged."
     else:
-        advice = "Nothing needs to be changed."
+        advice = "Nothing needs to change."
     return NextStep(advice, "dtype", report.checkpoint.ref)

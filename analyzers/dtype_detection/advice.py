@@ -35,24 +35,25 @@ def untouched(report: "DtypeReport") -> list[str]:
     norms = [row for row in report.untouched if row.role == "norm" and row.value in (0, 1) and not row.name.endswith("bias")]
     biases = [row for row in report.untouched if row.name.endswith("bias") and row.value == 0]
     others = [row for row in report.untouched if row not in norms and row not in biases]
-    said = []
+    said, seen = [], "" if report.extremes.exact else " as far as they were read"
     if norms:
         of = sum(row.tensors for row in report.layers if row.role == "norm")
         whole = sum(row.share == 1 for row in norms)
         said.append(
-            f"{len(norms):,} of {plural(of, 'tensor')} of norms {'has' if len(norms) == 1 else 'have'} at least half of the entries at "
-            f"exactly {' or '.join(magnitude(value) for value in sorted({row.value for row in norms}))}, where norms start "
-            f"({whole:,} throughout): {_names(norms)}. Next to 1, bf16 values are 2^-8 and 2^-7 apart, so smaller steps are rounded away."
+            f"{len(norms):,} of {plural(of, 'norm')} {'has' if len(norms) == 1 else 'have'} at least half of the entries at exactly "
+            f"{' or '.join(magnitude(value) for value in sorted({row.value for row in norms}))}, the usual initial value"
+            f"{f' ({whole:,} of them constant)' if whole else ''}: {_names(norms)}. Next to 1, bf16 values are 2^-8 and 2^-7 apart, so "
+            "smaller steps are rounded away."
         )
     if biases:
         said.append(
-            f"{plural(len(biases), 'bias is', 'biases are')} zero in at least half of the entries: {_names(biases)}. That is where biases "
-            "start, and normal where they are not trained."
+            f"{plural(len(biases), 'bias is', 'biases are')} zero in at least half of the entries: {_names(biases)}. Biases start "
+            "at zero, so this is normal if they are not trained."
         )
     if others:
         said.append(
-            f"{plural(len(others), 'tensor holds', 'tensors hold')} a single value (of those read): {_names(others)}. "
-            "Either training never changed it, or the tensor is not in use."
+            f"{plural(len(others), 'tensor is', 'tensors are')} constant{seen}: {_names(others)}. Either training never changed "
+            f"{'it, or it is' if len(others) == 1 else 'them, or they are'} not in use."
         )
     return said
 
@@ -115,7 +116,9 @@ def suggestions(report: "DtypeReport") -> list[Suggestion]:
     found = []
     bits = BITS.get(report.lineage.stored, 16)
     if report.counts.nan or report.counts.inf:
-        found.append(Suggestion("List the tensors with NaN or infinite weights: no run recovers from these.", f"mantissa check {ref}"))
+        found.append(
+            Suggestion("List the tensors with NaN or infinite weights: training does not recover from them.", f"mantissa check {ref}")
+        )
     if held := narrower(report):
         saved = size(narrower_saves(report, held))
         sure = "no value changes" if report.extremes.exact and report.whole else "shrink looks at every value before it writes any"
@@ -129,7 +132,7 @@ def suggestions(report: "DtypeReport") -> list[Suggestion]:
         found.append(Suggestion(advice, f"mantissa dtype {ref} --exact --include norm --tensors"))
     moved = 1 - report.movable.frozen[report.movable.steps.index(1e-6)] if report.movable else 1.0
     if moved < _FEW_MOVE:
-        advice = f"Fine-tune it over fp32 master weights: at a step of 1e-6, pure bf16 moves {share(moved)} of the weights."
+        advice = f"Fine-tune it with fp32 master weights: at a step of 1e-6, pure bf16 moves {share(moved)} of the weights."
         found.append(Suggestion(advice, f"mantissa sparsity {ref} YOUR/FINE-TUNE"))
     if bits == 16 and not report.quantization:
         advice = "See what quantization would lose, tensor by tensor."

@@ -299,5 +299,5 @@ def _label(ref: str) -> Label | None:
         from analyzers.language_models.samples import SAMPLES
 
         sample = SAMPLES.get(ref.removeprefix("sample:"))
-        return Label(sample.precision, "trained for this project: see the sample's description") if sample else None
+        return Label(sample.precision, "built-in sample") if sample else None
     return labels().get(ref.lower())

@@ -21,7 +21,7 @@ from analyzers.dtype_detection.report import (
     TensorRow,
     Untouched,
 )
-from analyzers.dtype_detection.sentences import fp16_answer, training_answer
+from analyzers.dtype_detection.sentences import NOTHING_PROVEN, fp16_answer, training_answer
 from analyzers.formatting import NOTHING, count, magnitude, plural, powers, share
 from analyzers.records import Interval
 
@@ -43,7 +43,9 @@ MODELS = Table(
             "passed_through",
             "Passed through",
             value=lambda report: " ".join(report.lineage.passed_through),
-            cell=lambda report: " ".join(report.lineage.passed_through) or report.lineage.verdict,
+            cell=lambda report: (
+                " ".join(report.lineage.passed_through) or NOTHING_PROVEN.get(report.lineage.verdict, report.lineage.verdict)
+            ),
         ),
         Column("lineage", value="lineage.verdict"),
         Column("trained_in", "Trained in", value="training.verdict", cell=training_answer),
@@ -81,7 +83,7 @@ def _count(key: str, title: str) -> Column:
 
 
 def _verdict(row: TensorRow) -> str:
-    return row.lineage.verdict if row.values_read else "not read"
+    return NOTHING_PROVEN.get(row.lineage.verdict, row.lineage.verdict) if row.values_read else "not read"
 
 
 TENSORS = Table(

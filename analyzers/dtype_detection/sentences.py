@@ -18,12 +18,37 @@ if TYPE_CHECKING:
 _TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
 # Below twice the least, and from twice the largest on, the bins of a histogram do not tell the exponent of 32- and 64-bit floats.
 LEAST_EXPONENT, LARGEST_EXPONENT = -134, 127
+# Verdicts that name no ancestor, in words.
+NOTHING_PROVEN = {"native": "nothing narrower", "undecided": "undecided"}
+# The repository of the labelled models and of the rule of thumb, and what an answer takes from a source, by its basis.
+SOURCE = "stas00/ml-ways"
+SOURCES = {"label": "source", "family": "labels", "classifier": "rule"}
 BITS = {name: DTYPE_BITS[dtype] for dtype in TORCH_NAMES for name in (dtype, dtype_name(dtype))}
 
 
 def headline(report: "DtypeReport", trained: str = "") -> str:
-    """State the training precision and its basis, what the values are, and how far that reaches. trained: replaces the first sentence."""
-    return " ".join(filter(None, (trained or _trained(report), _held(report), report.reach())))
+    """State what is wrong, the training precision and its basis, what the values are, and how far that reaches.
+
+    trained: replaces the sentence on the training precision.
+    """
+    return " ".join(filter(None, (_wrong(report), trained or _trained(report), _held(report), report.reach())))
+
+
+def _wrong(report: "DtypeReport") -> str:
+    """Say what makes the weights unusable, everywhere or in fp16; empty if nothing does."""
+    counts, least = report.counts, "" if report.extremes.exact else "at least "
+    if counts.nan or counts.inf:
+        return f"Broken: {least}{_not_finite(report)}."
+    if counts.fp16_overflow:
+        are = plural(counts.fp16_overflow, "weight is", "weights are")
+        return f"Not safe in fp16: {least}{are} too large and become infinite."
+    return ""
+
+
+def _not_finite(report: "DtypeReport") -> str:
+    """Count the weights that are not finite: ``2 weights are NaN``."""
+    kinds = {"NaN": report.counts.nan, "infinite": report.counts.inf}
+    return f"{plural(sum(kinds.values()), 'weight is', 'weights are')} {' or '.join(kind for kind, count in kinds.items() if count)}"
 
 
 def _trained(report: "DtypeReport") -> str:
@@ -96,6 +121,13 @@ def narrower(report: "DtypeReport") -> str:
     return "fp32" if of_fp32 and not any(each.exceptions for each in of_fp32) else ""
 
 
+def lineage_answer(lineage: "Lineage") -> str:
+    """Say in a few words which formats the values have provably passed through."""
+    if lineage.verdict == "mixed" or not lineage.passed_through:
+        return NOTHING_PROVEN.get(lineage.verdict, "mixed")
+    return " → ".join((*map(format_name, lineage.passed_through), dtype_name(lineage.stored)))
+
+
 def fp16_answer(level: str, whole: bool) -> str:
     """Say in two or three words whether the weights fit fp16. whole: whether all were looked at."""
     fits = "fit" if whole else "read fit"
@@ -129,8 +161,9 @@ def next_step(report: "DtypeReport") -> NextStep:
 def _advice(report: "DtypeReport") -> str:
     """Say how to load the weights, or that they are broken."""
     least = "" if report.extremes.exact else "at least "
-    if broken := report.counts.nan + report.counts.inf:
-        return f"Go back to a checkpoint without them: {least}{plural(broken, 'weight is', 'weights are')} NaN or infinite."
+    if report.counts.nan or report.counts.inf:
+        without = " and ".join(kind for kind, count in {"NaN": report.counts.nan, "infinities": report.counts.inf}.items() if count)
+        return f"{least.capitalize()}{_not_finite(report)}: go back to a checkpoint without {without}."
     overflow = report.counts.fp16_overflow
     if overflow:
         return f"Do not run it in fp16: {least}{plural(overflow, 'weight')} would become infinite. Use bf16 or fp32."

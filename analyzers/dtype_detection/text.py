@@ -6,9 +6,8 @@ from dataclasses import replace
 from analyzers.coverage_tables import coverage_lines
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, ignored, readings, suggestions
 from analyzers.dtype_detection.columns import EVIDENCE, MODELS, QUANTIZATION_ROLES, TENSORS
-from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.report import DtypeReport
-from analyzers.dtype_detection.sentences import claimed, fp16_answer, training_answer
+from analyzers.dtype_detection.sentences import SOURCES, claimed, fp16_answer, lineage_answer, training_answer
 from analyzers.dtype_detection.trainability import step_name
 from analyzers.formatting import magnitude, plural, share, size
 from analyzers.terminal import columns
@@ -20,20 +19,20 @@ def one(report: DtypeReport) -> list[str]:
     part = report.bytes_read / max(1, checkpoint.bytes)
     read = "all of it" if report.extremes.exact and report.whole else f"{size(report.bytes_read)} of it ({share(part)})"
     stored = ", ".join(plural(row.tensors, f"{row.dtype} tensor") for row in report.storage)
-    path = " -> ".join((*lineage.passed_through, FORMAT_OF.get(lineage.stored, lineage.stored)))
     told = training.probabilities if training.basis != "label" and claimed(report) else {}
     likely = ", ".join(f"{name} {share(p)}" for name, p in sorted(told.items(), key=lambda item: -item[1]))
     proof = "proof" if lineage.passed_through else "fact" if lineage.verdict == "native" else "-"
+    source = f" ({SOURCES.get(training.basis, 'source')}: {training.source})" if training.source else ""
     rows = [
         ("Stored as", " ".join(row.dtype for row in report.storage), "fact", f"{stored}; config says {report.config_dtype or 'nothing'}"),
-        ("Passed through", path if lineage.passed_through and lineage.verdict != "mixed" else lineage.verdict, proof, lineage.statement),
+        ("Passed through", lineage_answer(lineage).replace("→", "->"), proof, lineage.statement),
         (
             "Trained in",
             training_answer(report),
             "label" if training.basis == "label" else "inference",
             "inferred by an older version of the analysis: run it again"
             if report.outdated and training.basis != "label"
-            else f"{likely + '. ' if likely else ''}{training.explanation} {training.source or ''}".strip(),
+            else f"{likely + '. ' if likely else ''}{training.explanation}{source}",
         ),
         (
             "Safe in fp16",

@@ -10,10 +10,8 @@ from analyzers.dtype_detection.classifier import Estimate, fitted, magnitudes_of
 from analyzers.dtype_detection.labelled_models import PRECISIONS, Label, precision_of
 from analyzers.dtype_detection.report import Extremes, Lineage, Training
 from analyzers.dtype_detection.rule_of_thumb import rule
-from analyzers.dtype_detection.sentences import undecided
+from analyzers.dtype_detection.sentences import SOURCE, undecided
 from analyzers.dtype_detection.similar_models import confidence, similar_model
-
-_SOURCE = "stas00/ml-ways"
 
 
 def infer_training(label: Label | None, lineage: Lineage, base: Extremes, model_type: object = None, names: Iterable[str] = ()) -> Training:
@@ -48,10 +46,10 @@ def infer_training(label: Label | None, lineage: Lineage, base: Extremes, model_
             probabilities=_mostly(known.precision, confidence()),
             basis="family",
             explanation=(
-                f"The architecture and the size of the weights are those of {known.model}, and all labelled models of this architecture "
+                f"The architecture and the weight magnitudes are those of {known.model}, and all labelled models of this architecture "
                 f"were trained in {known.precision}. Training it further in another precision would not show."
             ),
-            source=_SOURCE,
+            source=SOURCE,
         )
     found = fitted().classifier.estimate(magnitudes)
     claimed = found.verdict != "undecided"
@@ -60,7 +58,7 @@ def infer_training(label: Label | None, lineage: Lineage, base: Extremes, model_
         probabilities=found.probabilities if claimed else {},
         basis="classifier",
         explanation=f"{'' if claimed else f'It cannot be told from the weights. {undecided(lineage)} '}{_resembles(found, base)}",
-        source=_SOURCE,
+        source=SOURCE,
     )
 
 

@@ -93,8 +93,8 @@ METHODS = Table(
     (
         _SIGNAL,
         *_COSINES,
-        Column("before_norm", "Before the norm", cosine, "before_norm.cosine.mean", only="people"),
-        Column("inner_ratio", "Norm ratio", magnitude, "before_norm.norm_ratio", only="people"),
+        Column("before_norm", "Mean cosine before the norm", cosine, "before_norm.cosine.mean", only="people"),
+        Column("inner_ratio", "Norm ratio before the norm", magnitude, "before_norm.norm_ratio", only="people"),
         Column("settings", "Settings", cell=lambda row: settings(row["settings"]), only="people"),
     ),
     files=("method", "at", *_files("cosine"), *(name for name in Alignment.model_fields if name not in ("cosine", "histogram")),
@@ -141,10 +141,10 @@ ENERGY = Table(
     _energy,
     (
         replace(_SIGNAL, title="Gradient"),
-        Column("head", "Along, at the head", energy_share),
-        Column("head_rest", "Orthogonal", _orthogonal, "head"),
-        Column("before_norm", "Along, before the norm", energy_share),
-        Column("before_norm_rest", "Orthogonal", _orthogonal, "before_norm"),
+        Column("head", "Along the hidden state, at the head", energy_share),
+        Column("head_rest", "Orthogonal, at the head", _orthogonal, "head"),
+        Column("before_norm", "Along the hidden state, before the norm", energy_share),
+        Column("before_norm_rest", "Orthogonal, before the norm", _orthogonal, "before_norm"),
     ),
 )
 
@@ -187,7 +187,7 @@ BY_LAYER = Table(
     lambda report: (
         Column("layer", "Logit lens, layer", str),
         Column("loss", "Loss", lambda loss: fixed(loss, 3)),
-        Column("exact_parallel_energy", "Exact: along h", share),
+        Column("exact_parallel_energy", "Exact gradient along the hidden state", share),
         *(Column(name, signal_name(name), cosine) for name in report.methods),
     ),
 )

@@ -151,4 +151,4 @@ def cost_statement(rows: Sequence[CostRow]) -> str:
     exact, best = fastest(rows, (EXACT,)), fastest(rows, practical)
     if best.seconds >= exact.seconds:
         return "No practical signal is faster here."
-    return f"{best.method} takes {fixed(best.seconds / exact.seconds, 2)} times the time of the fastest exact run."
+    return f"{best.method} is {fixed(exact.seconds / best.seconds, 1)} times faster than the fastest exact run."

@@ -80,7 +80,7 @@ class ConflictRequest(ModelRequest):
         default="mean", description="Loss of a sample: the mean or the sum over its answer tokens."
     )
     gamma: Annotated[float, Option("Conflict below")] = Field(
-        default=0.0, ge=-1, le=1, description="A pair of samples conflicts where its cosine is below this."
+        default=0.0, ge=-1, le=1, description="A pair of samples conflicts if its cosine is below this."
     )
     floor: Annotated[float, Option("Smallest gradient norm")] = Field(
         default=0.0, ge=0, le=1e6, description="Exclude gradients with a norm below this many times the layer's median nonzero norm."
@@ -95,7 +95,7 @@ class ConflictRequest(ModelRequest):
     device: Device = "auto"
     attention: Attention = "sdpa"
     checkpointing: Annotated[bool, Option("Recompute activations")] = Field(
-        default=False, description="Recompute activations in the backward pass: slower, less memory (automatic where memory is short)."
+        default=False, description="Recompute activations in the backward pass: slower, less memory (automatic if memory is short)."
     )
     seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="Seed of the choice of samples, and of their halves and batches.")
     choice: Annotated[RowSelection, Option("Which samples", names=("at random, by the seed", "the first"))] = Field(

@@ -49,7 +49,7 @@ class ModelRequest(Request):
     answer_starts: tuple[int, ...] = ()
     model: str = Field(description=f"A model: {REFERENCE}.")
     offload: Annotated[Literal["auto", "never"], Option(site=False)] = Field(
-        default="auto", description="auto: where memory is too small for the model, read its layers one at a time; never: refuse it."
+        default="auto", description="auto: if the model does not fit in memory, read its layers one at a time; never: refuse it."
     )
 
     @field_validator("token_ids")

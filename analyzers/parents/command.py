@@ -13,7 +13,7 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         "Which models do these weights come from: a copy, a fine-tune, a merge (of what, in which proportions), or none of these?",
         ("org/merge org/first org/second", "the weight of each candidate, from a sample of 64 MB each, and how much of that is proven"),
-        ("sample:tiny-tuned sample:tiny-bf16 sample:tiny-fp32 --exact", "of two candidates, the one it was tuned from"),
+        ("sample:tiny-tuned sample:tiny-bf16 sample:tiny-fp32 --exact", "which of two candidates it was tuned from"),
     )
     add_fields(parser, ParentsRequest)
     add_outputs(parser)

@@ -35,7 +35,7 @@ class ParentsRequest(WeightsRequest):
     candidates: Annotated[tuple[str, ...], Option(one="candidate")] = Field(
         default=(),
         description=f"Checkpoints it may come from, up to {limits.CANDIDATES} (default: the base_model of its model card; on the page and "
-        "in the API also models of the library with tensors of the same shapes).",
+        "in the API also models of the library with the same tensor shapes).",
     )
     # Candidates that the caller's library suggests: compared together with those of the card if the request names none.
     suggested: tuple[str, ...] = Field(default=(), max_length=limits.CANDIDATES)

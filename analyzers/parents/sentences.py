@@ -35,8 +35,8 @@ def next_step(report: "ParentsReport") -> NextStep:
     advice = {
         "same-weights": same if report.whole else f"Compare the rest before you use it for {named}: only a part is known to be the same.",
         "quantized-copy": f"Where precision matters, use {named}: this copy was rounded.",
-        "unrelated": "Name other candidates, with tensors of the same names and shapes.",
-        "undecided": f"Name other candidates{more}.",
+        "unrelated": "Try other candidates, with tensors of the same names and shapes.",
+        "undecided": f"Try other candidates{more}.",
         "stack": f"List {named} under base_model in the model card, with the layers of each.",
     }.get(report.verdict, f"Check that the model card names {named} under base_model.")
     return NextStep(advice, "dtype", report.checkpoint.ref)

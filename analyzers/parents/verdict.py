@@ -276,7 +276,7 @@ def _but(fit: Fit | None) -> str:
 def _sparse(found: SparseMerge) -> str:
     how = {"DARE": ", kept at random (as DARE does)", "TIES": ", the largest ones (as TIES does)", None: ""}[found.method]
     parts = [f"{each.factor:.3g} times that of {each.ref} in {share(each.kept)} of the values" for each in found.updates]
-    return f"A merge of sparse updates of {found.base}{how}: {' and '.join(parts)}."
+    return f"A merge of sparse updates of {found.base}{how}: {listed(parts)}."
 
 
 def _way_of_merging(facts: Facts) -> str:
@@ -316,11 +316,9 @@ def _exactness(facts: Facts) -> list[Evidence]:
         return []
     if len(facts.parents) == 1 and (fit.exact_weights[0] == 1 or fit.exact_share < 0.5):
         return []
-    proven = fit.exact_share > max(_PROVEN, _ABOVE_CHANCE * (fit.exact_by_chance or 0.0))
+    proven = beyond_chance(fit.exact_share, fit.exact_by_chance)
     where = (
-        "the weights of their layer"
-        if fit.exact_per_layer
-        else f"weights of {' and '.join(f'{weight:.4g}' for weight in fit.exact_weights)}"
+        "the weights of their layer" if fit.exact_per_layer else f"weights of {listed([f'{weight:.4g}' for weight in fit.exact_weights])}"
     )
     rounding = ", each product rounded too" if fit.arithmetic == "stored" else ""
     text = (
@@ -351,10 +349,8 @@ def _inferences(facts: Facts, best: Candidate, verdict: Verdict) -> list[Evidenc
         )
     if facts.difference is not None and facts.difference.rank and verdict == "derived" and not _pruned(best):
         of = facts.difference
-        size = f"rank {of.rank}" if of.low_rank else f"no low rank ({of.rank} of {of.rows} directions)"
-        found.append(
-            f"The difference from {of.ref} has {size} above the rounding noise, in {plural(len(of.tensors), 'matrix', 'matrices')}."
-        )
+        size = f"has rank {of.rank}" if of.low_rank else f"is not low-rank ({of.rank} of {of.rows} directions)"
+        found.append(f"The difference from {of.ref} {size} above the rounding noise, in {plural(len(of.tensors), 'matrix', 'matrices')}.")
     if facts.unlike and (best.agreement or 0) > 2 * RELATED:
         found.append(
             f"Where they stand, these are not alike: {', '.join(facts.unlike)}. They were replaced, or their neurons permuted, "
@@ -381,6 +377,11 @@ def _proven(candidate: Candidate) -> bool:
     """Return whether equal values alone prove a relation."""
     equal, chance = candidate.telling_equal or 0.0, candidate.telling_by_chance or 0.0
     return candidate.telling >= FEWEST and equal > max(_PROVEN + chance, _ABOVE_CHANCE * chance)
+
+
+def beyond_chance(exact: float, by_chance: float | None) -> bool:
+    """Return whether so many exact values prove a combination."""
+    return exact > max(_PROVEN, _ABOVE_CHANCE * (by_chance or 0.0))
 
 
 def _told(proof: bool, text: str) -> Evidence:

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from analyzers.precision_variants.report import PrecisionReport
 
 _VARIANT = Column("variant", "Variant", width=158)
-_FORWARD = {"embeddings": "Embeddings", "mid_median": "Mid median", "mid_max": "Mid max", "logits": "Logits", "head": "Loss"}
-_NATS = {"logprob_mean": "Log-prob., mean", "logprob_max": "Log-prob., max"}
+_FORWARD = {"embeddings": "Embeddings", "mid_median": "Median layer", "mid_max": "Worst layer", "logits": "Logits", "head": "Loss"}
+_NATS = {"logprob_mean": "Log-probability, mean", "logprob_max": "Log-probability, max"}
 _BACKWARD = {
     "logits_bw": "Logits",
     "head_bw": "Head",
-    "mid_median_bw": "Mid median",
-    "mid_max_bw": "Mid max",
+    "mid_median_bw": "Median layer",
+    "mid_max_bw": "Worst layer",
     "first_layer_bw": "First layer",
     "parameters_bw": "Parameters",
 }

@@ -41,11 +41,11 @@ def headline(report: "PrecisionReport") -> str:
     known = {name: error for name, error in errors.items() if error is not None and report.variants[name].overflow is None}
     inexact = {name: error for name, error in known.items() if error}
     over = [name for name, variant in report.variants.items() if variant.overflow or variant.overflow_bw]
-    overflows = f" {' and '.join(over)} overflow{'s' if len(over) == 1 else ''}." if over else ""
+    overflows = f" {listed(over)} overflow{'s' if len(over) == 1 else ''}." if over else ""
     if not known:
         return f"No variant gives finite log-probabilities.{overflows}"
     if not inexact:
-        return f"{' and '.join(known)} give{'s' if len(known) == 1 else ''} the log-probabilities of fp32 exactly.{overflows}"
+        return f"{listed([*known])} give{'s' if len(known) == 1 else ''} the log-probabilities of fp32 exactly.{overflows}"
     best, worst = min(inexact, key=inexact.__getitem__), max(inexact, key=inexact.__getitem__)
     if best == worst:
         return f"{best} changes log-probabilities by {magnitude(inexact[best])} nats on average.{overflows}"
@@ -71,7 +71,7 @@ def _advice(report: "PrecisionReport") -> str:
                 fixes.append((len(variant.settings.fp32), after, before / after, name))
     if fixes:
         _, _, factor, name = min(fixes)
-        parts = " and ".join(PART_NAMES[part] for part in report.variants[name].settings.fp32)
+        parts = listed([PART_NAMES[part] for part in report.variants[name].settings.fp32])
         return f"Cheapest fix for bf16: keep {parts} in fp32, which makes the error of the worst layer {factor:.2g} times smaller."
     over = report.reference.fp16_overflow
     if over is not None:

@@ -14,8 +14,8 @@ def add_options(parser: Parser) -> None:
     """Add the command's options."""
     parser.describe(
         "Store a checkpoint in fewer bytes without changing a value: each fp32 or fp64 tensor in a narrower format that holds its values.",
-        ("./checkpoint --out ./smaller", "what was written is read back and compared before the folder has its name"),
-        ("org/model --out ./model --to bf16 --json", "straight from the Hub, and only what bf16 holds"),
+        ("./checkpoint --out ./smaller", "the result is read back and compared before the folder gets its name"),
+        ("org/model --out ./model --to bf16 --json", "straight from the Hub; only tensors whose values fit bf16"),
     )
     parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write, which must not exist")

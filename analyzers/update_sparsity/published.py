@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from analyzers.formatting import share
+from analyzers.formatting import listed, share
 
 SOURCE = "https://arxiv.org/abs/2511.08567"
 _TABLE = Path(__file__).parent / "reference" / "rlvr_update_sparsity.csv"
@@ -50,7 +50,7 @@ def rank(sparsity: float) -> str:
     equal = [row for row in rows if round(1000 * row.sparsity) == tenths]
     higher = rows[len(lower) + len(equal) :]
     if equal:
-        where = f"as sparse as {' and '.join(map(str, equal))}"
+        where = f"as sparse as {listed([*map(str, equal)])}"
     elif lower and higher:
         where = f"between {lower[-1]} and {higher[0]}"
     else:

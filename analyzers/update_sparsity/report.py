@@ -31,10 +31,10 @@ class SparsityRequest(WeightsRequest):
 
     base: str = Field(description=f"The checkpoint before training: {REFERENCE} or /file.")
     tuned: Annotated[tuple[str, ...], Option(one="tuned")] = Field(
-        min_length=1, description=f"The tuned checkpoints: one to {limits.TRAJECTORY}, in the order of the training."
+        min_length=1, description=f"The tuned checkpoints: one to {limits.TRAJECTORY}, in the order of training."
     )
     eta: Annotated[float, Option("Probe: eta, the smallest relative change that counts", info="")] = Field(
-        default=DEFAULT_ETA, description="Threshold of the probe: a weight changed where |v - w| > eta max(|w|, |v|); between 0 and 1."
+        default=DEFAULT_ETA, description="Threshold of the probe: a weight changed if |v - w| > eta max(|w|, |v|); between 0 and 1."
     )
     spectral: Annotated[bool, Option("Also decompose matrices (singular values, subspaces; reads them whole, takes longer)", info="")] = (
         Field(default=False, description="Also compare singular values and subspaces of matrices, which takes minutes and needs torch.")

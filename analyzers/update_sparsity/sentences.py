@@ -40,7 +40,7 @@ def _advice(report: "SparsityReport") -> str:
     """Say what the share of changed weights means for training or for storing the update."""
     changed = None if report.sparsity is None else 1 - report.sparsity
     if changed is None:
-        return "Name two checkpoints of the same architecture."
+        return "Compare two checkpoints of the same architecture."
     compared, about = "" if report.whole else " compared", "about " if report.interval else ""
     if changed == 0 and report.unmatched.moved_layers:
         return "Look at the order of the layers: their values are the base's, under other numbers, which makes another model."

@@ -54,7 +54,10 @@ def _counts(report: SparsityReport) -> list[str]:
         [
             ("Compared", f"{plural(report.total_parameters, 'parameter')}{read}"),
             ("Changed in bf16", f"{report.num_changed:,} ({share(report.update_fraction)})"),
-            ("Changed by the probe", f"{report.probe.num_changed:,}, sparsity {share(report.probe.sparsity)} (eta {report.eta:g})"),
+            (
+                "Changed by the probe",
+                f"{report.probe.num_changed:,}, sparsity {share(report.probe.sparsity)} (by more than {report.eta:g} of the larger value)",
+            ),
             ("Lost to bf16 rounding", f"{report.swallowed.count:,} ({swallowed})"),
         ]
     )

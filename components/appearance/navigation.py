@@ -12,7 +12,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 # Pages that belong to no analyzer: title -> address, and what the page shows.
 OTHERS = {
     "Library": ("library", "What models were trained in, and who says so: labels with evidence, and stored results"),
-    "Methods": ("methods", "How every answer is computed, how often it is wrong, its source, and all limits"),
+    "Methods": ("methods", "What every answer means, how it is computed, how often it is wrong, and all limits"),
 }
 
 
@@ -39,10 +39,7 @@ def title(question: str, about: str, methods: str = "") -> str:
 
 def questions(current: str) -> str:
     """Render a link with a picture to every page except ``current``, as HTML."""
-    linked = [
-        (each.title, f"{each.question[:1].upper()}{each.question[1:]}?", each.address or "./", _picture(each.name))
-        for each in ANALYZERS.values()
-    ]
+    linked = [(each.title, each.component("page").PAGE.question, each.address or "./", _picture(each.name)) for each in ANALYZERS.values()]
     linked += [
         (name, about, address, (_TEMPLATES / f"{address}.svg").read_text(encoding="utf-8")) for name, (address, about) in OTHERS.items()
     ]

@@ -4,8 +4,9 @@ from analyzers.check.report import CheckRequest
 from components.forms.form import Cost, Query, Typed, one_model, queried, validated
 
 ABOUT = (
-    "Whether an upload is what it claims to be, and what it wastes, as JSON: findings, each with its level (error, warning, info), what to "
-    "do about it, the bytes that would save, and the tensors; with a base also what is missing, misshapen or unchanged. Reads all of it."
+    "Check whether an upload loads and is what it claims to be, as JSON: findings, each with its level (error, warning, info), what to "
+    "do about it, the bytes that would save, and the tensors; with a base also what is missing, of another shape or unchanged. "
+    "Reads every value."
 )
 COST = Cost("the check without a base")
 _ONE = "Type or paste one {}: org/name or org/name@revision, or a sample."

@@ -38,9 +38,10 @@ def build_fields(examples: Sequence[str]) -> Fields:
 
 PAGE = AnalysisPage(
     name="check",
-    question="Check an upload: is it what it claims to be, and what does it waste?",
-    about="Mantissa reads every byte and reports what others would stumble over: weights that are not finite, fp32 files with bf16 "
-    "values, weights stored twice, norms that were never trained and, compared with its base, what is missing or unchanged.",
+    question="Will this upload load, and is it what it claims?",
+    about="Enter a model: Mantissa reads every byte and reports what its users would stumble over: files that do not load, weights that "
+    "are not finite, fp32 files with bf16 values, weights stored twice, norms never trained and, compared with the base, what is missing "
+    "or unchanged.",
     examples=EXAMPLES,
     fields=build_fields,
     result=RESULT,

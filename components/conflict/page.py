@@ -82,7 +82,7 @@ EXAMPLES = {
 PAGE = AnalysisPage(
     name="conflict",
     question="Do training samples conflict in the same neuron?",
-    about="Name a model: Mantissa runs a few dozen samples forward and backward, and reports how often their gradients of the same neuron "
+    about="Enter a model: Mantissa runs a few dozen samples forward and backward, and reports how often their gradients of the same neuron "
     "point in opposite directions, in which layers, and whether one sample dominates.",
     examples=EXAMPLES,
     fields=build_fields,

@@ -35,7 +35,7 @@ def spectra(reports: Sequence[DtypeReport], rows: Sequence[int]) -> go.Figure:
         spacing = 8 * max(1, math.ceil((exponents[-1] - exponents[0]) / 64))
         ticks = list(range(math.ceil(exponents[0] / spacing) * spacing, exponents[-1] + 1, spacing))
         figure.update_xaxes(tickvals=ticks, ticktext=[numbers.power(tick) for tick in ticks])
-    figure.update_xaxes(title="size of the weights")
+    figure.update_xaxes(title="weight magnitude")
     figure.update_yaxes(title="% of the values read", rangemode="tozero")
     legend(figure, toggle=True)
     return figure

@@ -50,7 +50,7 @@ def methods() -> str:
         measured=measured,
         numbers=numbers,
         proof=proof,
-        used=" and ".join(_MAGNITUDES[feature.name] for feature in fit.classifier.features),
+        used=numbers.listed([_MAGNITUDES[feature.name] for feature in fit.classifier.features]),
     )
     drawn = figure("Reliability of the classifier", reliability(fit.evaluation), "reliability")
     return above + drawn + render("dtype/templates/judged.html", models=_judged(fit), tried=_tried())

@@ -82,7 +82,7 @@ def spectrum(report: DtypeReport) -> go.Figure:
         threshold(figure, mark.log2, 1 - 0.42 * number / len(drawn), mark.name, right=mark in left)
     spacing = 8 if high - low <= 80 else 32
     ticks = list(range(math.ceil(low / spacing) * spacing, math.floor(high) + 1, spacing))
-    figure.update_xaxes(title="size of the weights", range=[low, high], tickvals=ticks, ticktext=[numbers.power(tick) for tick in ticks])
+    figure.update_xaxes(title="weight magnitude", range=[low, high], tickvals=ticks, ticktext=[numbers.power(tick) for tick in ticks])
     _add_scales(figure, shares or [1.0])
     return figure
 
@@ -153,7 +153,7 @@ def movable(report: DtypeReport) -> go.Figure:
         label(figure, f"{name} {step_name(rate)}", **place)
     axis = log_axis(math.log10(found.steps[0]), math.log10(found.steps[-1]))
     ticks = {"tickvals": [10.0**exponent for exponent in range(-8, -1)], "ticktext": [numbers.power(e, 10) for e in range(-8, -1)]}
-    figure.update_xaxes(title="step, about the learning rate", **axis | ticks)
+    figure.update_xaxes(title="update size (about the learning rate)", **axis | ticks)
     figure.update_yaxes(title="% of the weights that move", range=[-2, 118], tickvals=[0, 25, 50, 75, 100])
     legend(figure, toggle=True)
     return figure

@@ -5,7 +5,8 @@ from typing import Any
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import narrower_saves, suggestions
 from analyzers.dtype_detection.columns import QUANTIZATION, TENSORS
-from analyzers.dtype_detection.sentences import narrower
+from analyzers.dtype_detection.report import Training
+from analyzers.dtype_detection.sentences import SOURCE, SOURCES, narrower
 from components.dtype import plots, text
 from components.dtype.form import permalink
 from components.dtype.labelled_models_plot import among_models
@@ -20,7 +21,7 @@ from components.results.tables import Sortable
 from components.site import addresses, stored_results
 from components.text import numbers
 from components.text.headline import about_sample, answered, card, tiles
-from components.text.markup import cited, head, tag, tile
+from components.text.markup import cited, head, link, tag, tile
 from components.text.plain_text import html, prose, shown
 from components.text.render import macros
 
@@ -92,7 +93,7 @@ def trained_in(report: DtypeReport, links: bool = True) -> str:
     if consensus is None or not consensus.labels:
         bars = report.training.probabilities if kind == "inference" else {}
         known = links and consensus is not None and kind != "label"
-        source = cited(report.training.source) if report.training.source else ""
+        source = _source(report.training)
         body = _BODY.inferred(_bars(bars), report.training.explanation, source, _library(report) if known else "")
         return tile("Trained in", answer, tag(kind, text), str(body))
     said = f"{consensus.sentence[:1].upper()}{consensus.sentence[1:]}."
@@ -102,6 +103,13 @@ def trained_in(report: DtypeReport, links: bool = True) -> str:
     wins = outranks(answer, report.training.verdict) if kind == "label" and by_bits == "inference" else ""
     body = _BODY.labelled(said, source, bits if by_bits != "label" else "", wins, _library(report) if links else "")
     return tile("Trained in", answer, tag(kind, text) + disputed, str(body))
+
+
+def _source(training: Training) -> str:
+    """Render where an answer comes from: a label's evidence, or the repository of the labels and the rule that an inference rests on."""
+    if training.source == SOURCE:
+        return link(f"https://github.com/{SOURCE}", f"({SOURCES.get(training.basis, 'source')}: {SOURCE})")
+    return cited(training.source) if training.source else ""
 
 
 def _library(report: DtypeReport) -> str:
@@ -132,7 +140,7 @@ def copy_offer(report: DtypeReport) -> CopyOffer | None:
 
 _TABS: tuple[Tab[DtypeReport], ...] = (
     Tab("Evidence", [Piece(evidence)]),
-    Tab("Spectrum", [Caption(text.spectrum), Plot("Size of the weights", plots.spectrum, _drawable)]),
+    Tab("Spectrum", [Caption(text.spectrum), Plot("Weight magnitudes", plots.spectrum, _drawable)]),
     Tab(
         "Movable",
         [Caption(text.movable), Plot("Weights that a step can move", plots.movable), Piece(still)],

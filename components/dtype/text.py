@@ -5,7 +5,6 @@ from analyzers.dtype_detection.advice import WEIGHT_ONLY, entropy
 from analyzers.dtype_detection.labelled_models import precision_of
 from analyzers.dtype_detection.rule_of_thumb import rule
 from analyzers.dtype_detection.sentences import claimed, fp16_answer, headline
-from analyzers.tensor_words import dtype_name, format_name
 from components.dtype import plots
 from components.dtype.labelled_models_plot import position_text
 from components.library import Consensus
@@ -21,7 +20,8 @@ _RISKS = {
     "unknown": ("undecided", "not decided"),
 }
 DISPUTED = "Labels disagree"
-_PROVEN_NOTHING = {"native": ("Nothing narrower", "fact"), "undecided": ("Undecided", "undecided")}
+# Tag of a lineage without a proven ancestor, by verdict.
+_PROVEN_NOTHING = {"native": "fact", "undecided": "undecided"}
 
 
 def summary(report: DtypeReport) -> str:
@@ -51,14 +51,12 @@ def stored_answer(report: DtypeReport) -> str:
 
 
 def lineage_answer(report: DtypeReport) -> tuple[str, str]:
-    lineage = report.lineage
+    """Return the answer which formats the values passed through, and the style of its tag."""
+    lineage, answer = report.lineage, sentences.lineage_answer(report.lineage)
     if lineage.passed_through:
-        path = " → ".join((*map(format_name, lineage.passed_through), dtype_name(lineage.stored)))
-        return ("Mixed" if lineage.verdict == "mixed" else path), "proof"
-    if lineage.verdict in _PROVEN_NOTHING:
-        return _PROVEN_NOTHING[lineage.verdict]
+        return answer.capitalize() if lineage.verdict == "mixed" else answer, "proof"
     parts_proven = any(part.verdict not in _PROVEN_NOTHING for part in lineage.parts)
-    return "Mixed", "proof" if parts_proven else "fact"
+    return answer.capitalize(), _PROVEN_NOTHING.get(lineage.verdict, "proof" if parts_proven else "fact")
 
 
 def training_answer(report: DtypeReport) -> str:
@@ -117,7 +115,7 @@ def movable(report: DtypeReport) -> str:
         return ""
     also = f" {report.movable_fp16.statement}" if report.movable_fp16 else ""
     return (
-        f"{report.movable.statement}{also} A weight is frozen where adding and subtracting the step both round back to it. "
+        f"{report.movable.statement}{also} A weight is frozen if adding and subtracting the update both round back to it. "
         "That bounds what training without fp32 master weights can do; gradients and the optimizer decide the rest."
     )
 
@@ -151,4 +149,5 @@ def tensors(report: DtypeReport) -> str:
     else:
         what = f"{numbers.plural(len(report.tensors), 'tensor')}."
     sampled = "" if report.extremes.exact else " Norms of tensors read in part are scaled up from what was read."
-    return f"{what} Sort by the menu of a heading; type to search.{sampled}"
+    fossils = "Fossil rows hold only values of a narrower format, in a tensor that does not."
+    return f"{what} Sort by the menu of a heading; type to search. {fossils}{sampled}"

@@ -83,7 +83,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 PAGE = AnalysisPage(
     name="exit",
     question="How good is a gradient without backpropagation?",
-    about="Name a model: at its head, Mantissa replaces the gradient that backpropagation would send into the model by cheaper signals, "
+    about="Enter a model: at its head, Mantissa replaces the gradient that backpropagation would send into the model by cheaper signals, "
     "and reports how close each comes to the exact one, and what it costs.",
     examples=EXAMPLES,
     fields=build_fields,

@@ -126,7 +126,7 @@ _TABS: tuple[Tab[ExitReport], ...] = (
         [
             Caption(captions.energy, lambda _: legend(plots.SIDES, lines=False)),
             Plot("Energy along the hidden state", plots.energy),
-            Piece(partial(listed, ENERGY), folded="Along and orthogonal"),
+            Piece(partial(listed, ENERGY), folded="Energy along the hidden state and orthogonal to it"),
         ],
     ),
     Tab(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
-from analyzers.dtype_detection.sentences import fp16_answer
+from analyzers.dtype_detection.sentences import NOTHING_PROVEN, fp16_answer
 from analyzers.formatting import day
 from components.library import Library, ModelRow, Query, Result, ResultRow
 from components.library_page.label_details import PIECES, contributor, evidence, state
@@ -13,7 +13,7 @@ from components.text import numbers
 from components.text.plain_text import html
 
 MODELS, LABELS, RESULTS = "models", "labels", "results"
-_THROUGH = {"": numbers.NOTHING, "native": "nothing narrower", "undecided": "undecided"}
+_THROUGH = {"": numbers.NOTHING} | NOTHING_PROVEN
 
 
 # The library's name of an order, and whether a first click on the column's title sorts in descending order.

@@ -41,7 +41,7 @@ def build_fields(examples: Sequence[str]) -> Fields:
 PAGE = AnalysisPage(
     name="parents",
     question="Which models do these weights come from?",
-    about="Name a model and those it may come from: Mantissa reads the same sample of each (64 MB, a few seconds, whatever their size), "
+    about="Enter a model and those it may come from: Mantissa reads the same sample of each (64 MB, a few seconds, whatever their size), "
     "fits the model as a combination of them, and says what is proven by equal bits and what is inferred.",
     examples=EXAMPLES,
     fields=build_fields,

@@ -6,6 +6,7 @@ from analyzers.parents.columns import BY_LAYER, CANDIDATES, EVIDENCE, PARENTS
 from analyzers.parents.conversion_text import faithful_sentence
 from analyzers.parents.markdown import markdown
 from analyzers.parents.report import Candidate, ParentsReport
+from analyzers.parents.verdict import beyond_chance
 from components.forms.form import command, permalink
 from components.parents import plots
 from components.parents.tables import CONVERSIONS, layer_map
@@ -16,10 +17,11 @@ from components.site import addresses
 from components.text import numbers
 from components.text.display_names import model_name
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
-from components.text.markup import notes
+from components.text.markup import notes, tag
 from components.text.plain_text import shown
 from components.text.render import macros
 
+_PROOF = tag("proof", "proof")
 _PIECES = macros("parents/templates/parents.html")
 WEIGHTS = (
     "The weight of each parent in each layer. Where 99% of its values are exact, the interval holds every weight at which they stay so "
@@ -95,12 +97,13 @@ def _exact(report: ParentsReport) -> str:
     if fit is not None and fit.sparse is not None:
         chance = numbers.share(fit.sparse.exact_by_chance)
         body = f"Values that are exactly the base plus none or some of the updates, rounded as stored. By chance it would be {chance}."
-        return answer("Proof", numbers.share(fit.sparse.exact_share), FACT, body)
+        return answer("Proof", numbers.share(fit.sparse.exact_share), _PROOF, body)
     if fit is None or fit.exact_share is None:
         return cannot_tell("Proof", "The matrices are stored in several dtypes, or in one whose rounding is not tested.")
     how = " with weights of each layer" if fit.exact_per_layer else ""
     body = f"Values that are exactly the combination{how}, rounded as stored. By chance it would be {numbers.share(fit.exact_by_chance)}."
-    return answer("Proof", numbers.share(fit.exact_share), FACT, body)
+    proven = beyond_chance(fit.exact_share, fit.exact_by_chance)
+    return answer("Proof", numbers.share(fit.exact_share), _PROOF if proven else FACT, body)
 
 
 def _has_layers(report: ParentsReport) -> bool:

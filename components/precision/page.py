@@ -126,8 +126,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 PAGE = AnalysisPage(
     name="precision",
     question="What does rounding do to this model?",
-    about="Name a model: Mantissa runs it in bf16, fp16, or with some parts in fp32, forward and backward, and compares each run with fp32 "
-    "layer by layer.",
+    about="Enter a model: Mantissa runs it in bf16, fp16, or with some parts in fp32, forward and backward, and compares each run with "
+    "fp32 layer by layer.",
     examples=EXAMPLES,
     fields=build_fields,
     result=RESULT,

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from analyzers.dtype_detection.sentences import NOTHING_PROVEN, fp16_answer
 from components.text import numbers
 from components.text.display_names import commit
 from components.text.plain_text import shown
@@ -27,13 +28,8 @@ _PADDING = 6
 # Backgrounds on which white text has a contrast of at least 4.5:1.
 _GREY, _NAME = "#62656d", "#3c3f46"
 _LABEL, _PROOF, _INFERRED, _BAD = "#2f4ac0", "#0b7a55", "#855600", "#b42318"
-_RISKS = {
-    "fits": ("weights fit", _PROOF),
-    "caution": ("fits with losses", _INFERRED),
-    "overflow": ("weights overflow", _BAD),
-    "broken": ("weights not finite", _BAD),
-}
-_NOT_PROVEN = {"native": "nothing narrower", "undecided": UNKNOWN, "": UNKNOWN}
+_RISKS = {"fits": _PROOF, "caution": _INFERRED, "overflow": _BAD, "broken": _BAD}
+_NOT_PROVEN = NOTHING_PROVEN | {"undecided": UNKNOWN, "": UNKNOWN}
 
 
 class Part(NamedTuple):
@@ -90,7 +86,8 @@ def _passed(row: "ModelRow | None") -> Part:
 
 
 def _fp16(row: "ModelRow | None") -> Part:
-    value, colour = _RISKS.get(row.fp16_risk if row is not None else "", (UNKNOWN, _GREY))
+    level = row.fp16_risk if row is not None else ""
+    value, colour = (fp16_answer(level, True), _RISKS[level]) if level in _RISKS else (UNKNOWN, _GREY)
     return Part("fp16", f"{value}{_reach(row)}", _INFERRED if _reach(row) and colour == _PROOF else colour)
 
 

@@ -1,9 +1,9 @@
-"""Renders the methods pages on the server, without Gradio: one page per analyzer, and one with coverage, settings and sources."""
+"""Renders the methods pages on the server, without Gradio: one per analyzer, and one on all answers, coverage, sources and settings."""
 
 import re
 from typing import NamedTuple
 
-from analyzers import ANALYZERS, limits
+from analyzers import ANALYZERS, Analyzer, limits
 from analyzers.coverage_tables import NAMES
 from analyzers.options import describe, offered
 from components.appearance.navigation import OTHERS, navigation, title
@@ -14,6 +14,7 @@ from components.text.render import macros
 
 _PARTS = macros("site/templates/methods.html")
 _RESULT = macros("site/templates/result.html")
+_MEANING = re.compile(r'<p class="m-meaning">(.*?)</p>', re.DOTALL)
 _SECTION = re.compile(r'<h2 id="([^"]+)">(.*?)</h2>')
 # Name of the page that belongs to no analyzer.
 GENERAL = ""
@@ -44,9 +45,16 @@ def content(name: str) -> str:
     if name:
         text: str = ANALYZERS[name].component("methods").methods()
         return text + _options(name)
+    meanings = [(each.title, f"./methods/{each.name}", _meaning(each)) for each in ANALYZERS.values()]
     rows = [(each.variable, f"{each.value:,}", each.unit, each.why, each.when) for each in limits.SETTINGS]
     listed = table(("Variable", "Value", "Unit", "What it bounds", "Change it for"), rows, frozenset({1}), stacked=True)
-    return str(_PARTS.coverage(NAMES)) + str(_PARTS.settings(listed)) + str(_PARTS.sources())
+    return "".join(map(str, (_PARTS.answers(meanings), _PARTS.coverage(NAMES), _PARTS.sources(), _PARTS.settings(listed, len(rows)))))
+
+
+def _meaning(analyzer: Analyzer) -> str:
+    """Return what an analyzer's answer means, HTML: the first paragraph of its page."""
+    found = _MEANING.search(analyzer.component("methods").methods())
+    return found[1] if found else ""
 
 
 def _options(name: str) -> str:
@@ -54,13 +62,13 @@ def _options(name: str) -> str:
     request = ANALYZERS[name].request_model()
     names = dict.fromkeys([*offered(request, "site"), *offered(request, "command")])
     rows = [(option, describe(request, option)) for option in names]
-    return str(_PARTS.options(name, table(("Name", "Meaning"), rows, stacked=True)))
+    return str(_PARTS.options(name, table(("Name", "Meaning"), rows, stacked=True), len(rows)))
 
 
 def _contents(current: str, home: str) -> list[_Entry]:
     """List every page, with the sections of the current page, or of all pages on the general page."""
     entries = []
-    for name, heading in ({each.name: each.title for each in ANALYZERS.values()} | {GENERAL: "Coverage, settings and sources"}).items():
+    for name, heading in ({each.name: each.title for each in ANALYZERS.values()} | {GENERAL: "All answers, and settings"}).items():
         shown = name == current or not current
         sections = dict(_SECTION.findall(content(name))) if shown else {}
         entries.append(_Entry(heading, f"{home}methods/{name}" if name else f"{home}methods", name == current, sections))

@@ -131,7 +131,7 @@ EXAMPLES = {
 PAGE = AnalysisPage(
     name="sparsity",
     question="What did this fine-tune change?",
-    about="Name a checkpoint and what it was tuned to: Mantissa reads the same sample of both (64 MB each, a few seconds, whatever their "
+    about="Enter a checkpoint and a fine-tune of it: Mantissa reads the same sample of both (64 MB each, a few seconds, whatever their "
     "size) and reports what fraction of the weights changed at bf16 resolution, where, and by how much.",
     examples=EXAMPLES,
     fields=build_fields,

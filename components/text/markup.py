@@ -50,6 +50,11 @@ def cited(text: str, named: str = "Source: ") -> str:
     return str(_PIECES.link(text, f"{named}{host}") if host else _PIECES.text(f"{named}{text}", _LONGEST_CELL))
 
 
+def link(address: str, text: str) -> str:
+    """Render a link to a page of another site."""
+    return str(_PIECES.link(address, text))
+
+
 def caption(text: str) -> str:
     """Render a sentence above a figure."""
     return str(_PIECES.caption(text))

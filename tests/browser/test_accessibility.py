@@ -1,5 +1,6 @@
 """axe-core finds nothing serious on the pages."""
 
+import re
 from typing import Any
 
 import pytest
@@ -38,11 +39,66 @@ def test_no_page_has_a_serious_violation(open_page: OpenPage, offline: str, addr
     assert serious(page) == []
 
 
-def test_neither_has_a_result(open_page: OpenPage, offline: str) -> None:
-    page = open_page(f"{offline}/?model=sample:tiny-bf16-as-fp32")
+def _has_result(page: Page) -> None:
     expect(page.locator("#m-result .m-answer")).to_be_visible()
     expect(page.locator(".m-filling")).to_have_count(0)
+
+
+def test_neither_has_a_result_nor_its_stored_page(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/?model=sample:tiny-bf16-as-fp32")
+    _has_result(page)
     assert serious(page) == []
+    page.get_by_role("tab", name="Tensors").click()
+    expect(page.get_by_label("Enter text to search the table")).to_be_visible()
+    assert serious(page) == []
+    page.goto(f"{offline}/?model=sample:tiny-bf16-as-fp32")
+    stored = page.get_by_role("link", name="its own page").get_attribute("href")
+    for address in (f"{offline}/{stored}", f"{offline}/{stored}?embed=1", f"{offline}/org/nobody"):
+        page.goto(address)
+        expect(page.get_by_role("heading").first).to_be_attached()
+        assert serious(page) == [], address
+
+
+def test_neither_has_an_error(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/?model=nonsense")
+    expect(page.get_by_role("alert")).to_be_visible()
+    assert serious(page) == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "address",
+    [
+        "?model=sample:tiny-overflow&quantize=all",
+        "sparsity?base=sample:tiny-bf16&tuned=sample:tiny-step-1,sample:tiny-step-2",
+        "parents?model=sample:tiny-tuned&candidates=sample:tiny-bf16,sample:tiny-fp32",
+        "check?model=sample:tiny-overflow",
+        "conflict?model=sample:tiny-bf16&samples=4&ffn=topk",
+        "precision?model=sample:tiny-overflow&sequence_length=64&inside=true",
+        "exit?model=sample:tiny-bf16&samples=4",
+    ],
+)
+def test_neither_has_any_tab_of_a_result(open_page: OpenPage, offline: str, address: str) -> None:
+    page = open_page(f"{offline}/{address}")
+    _has_result(page)
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+        expect(tab).to_have_attribute("aria-selected", "true")
+        for folded in page.locator("details:visible").all():
+            folded.evaluate("each => each.open = true")
+        assert serious(page) == [], tab.inner_text()
+
+
+def test_the_settings_are_searched_in_the_page(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/methods#settings")
+    page.get_by_text(re.compile(r"^\d+ settings$")).click()
+    rows = page.locator(".m-filtered tbody tr:visible")
+    all_of_them = rows.count()
+    page.get_by_label("Filter").fill("hub_timeout")
+    expect(rows).to_have_count(1)
+    assert serious(page) == []
+    page.get_by_label("Filter").fill("")
+    expect(rows).to_have_count(all_of_them)
 
 
 def test_a_violation_is_found(open_page: OpenPage, offline: str) -> None:

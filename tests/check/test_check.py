@@ -386,7 +386,7 @@ def test_files_that_were_not_opened_are_not_vouched_for(tmp_path: Path, capsys: 
     said = capsys.readouterr().out
     assert "Nothing found in what was read, 4 tensors; how transformers" in said
     assert "pytorch_model.bin, by name without weights of its own, was not judged" in said and said.count("pytorch_model.bin") == 1
-    assert "Load it before you rely on it" in said and "Nothing needs to be changed." not in said
+    assert "Load it before you rely on it" in said and "Nothing needs to change." not in said
 
 
 def test_a_file_that_was_not_read_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,7 +98,7 @@ def test_hostile_counts_of_layers_of_several_stacks(key: str, tmp_path: Path) ->
 def test_the_answer_says_that_loading_was_not_judged(tmp_path: Path) -> None:
     report = report_on(write(tmp_path, llama(), LLAMA | {"attn_implementation": "flash_attention_2"})).model_copy(update={"findings": ()})
     assert report.headline().endswith("how transformers loads it was not judged in full.") and not report.loading_judged
-    assert "Nothing needs to be changed" not in report.next_step().advice
+    assert "Nothing needs to change" not in report.next_step().advice
 
 
 INSTEAD: list[Hostile] = [

@@ -121,7 +121,7 @@ def report(model: str = "sample:tiny-bf16-as-fp32", **changes: Any) -> DtypeRepo
             "verdict": "bf16",
             "probabilities": {"bf16": 0.9, "fp16": 0.06, "fp32": 0.04},
             "basis": "family",
-            "explanation": "The architecture and the size of the weights are those of a model trained in bf16.",
+            "explanation": "The architecture and the weight magnitudes are those of a model trained in bf16.",
             "source": None,
         },
         "fp16_risk": {"level": "fits", "reasons": ("The largest weight is 2.4.", "Weights that fit say nothing about activations.")},

@@ -35,7 +35,7 @@ def test_the_page_has_every_reading(folder: Path) -> None:
     page = RESULT.document([found]).alone()
     for said in (
         "pure bf16 training can move",
-        "3 of 3 tensors of norms have at least half of the entries at exactly 1",
+        "3 of 3 norms have at least half of the entries at exactly 1",
         "Each BF16 weight carries",
         "What you could do",
         "This is the error of the weights alone",
@@ -88,7 +88,10 @@ def test_what_is_not_finite_comes_before_everything_else(folder: Path) -> None:
     weights[3, 4], weights[5, 6] = float("nan"), float("-inf")
     broken = report(write(folder.parent / "broken", {"a.weight": weights}))
     assert suggestions(broken)[0].command == f"mantissa check {folder.parent / 'broken'}"
-    assert "Go back to a checkpoint without them: 2 weights are NaN or infinite." in RESULT.headline(broken, False)
+    assert "2 weights are NaN or infinite: go back to a checkpoint without NaN and infinities." in RESULT.headline(broken, False)
+    only = broken.model_copy(update={"counts": broken.counts.model_copy(update={"nan": 2, "inf": 0})})
+    assert only.headline().startswith("Broken: 2 weights are NaN.")
+    assert only.next_step().advice == "2 weights are NaN: go back to a checkpoint without NaN."
 
 
 def test_formats_are_in_the_link_and_the_command(folder: Path) -> None:

@@ -100,7 +100,11 @@ def test_what_to_do_now_links_to_the_next_page_of_the_same_model_where_there_are
         ("tiny-fp16-as-fp32", "The fp32 file holds only fp16 values", "dtype=torch.float16: half the memory"),
         ("tiny-bf16-as-fp16", "All fp16 values have passed through bf16", "dtype=torch.bfloat16: the same values"),
         ("tiny-fp32", "It is stored in fp32, and no narrower format survives", "the weights fit"),
-        ("tiny-overflow", "It is stored in bf16", "Do not run it in fp16: 295 weights would become infinite"),
+        (
+            "tiny-overflow",
+            "Not safe in fp16: 295 weights are too large and become infinite. Trained in bf16 (known). It is stored",
+            "Do not run it in fp16: 295 weights would become infinite",
+        ),
     ],
 )
 def test_the_advice_of_a_passport_follows_from_its_bits(sample: str, said: str, advice: str) -> None:

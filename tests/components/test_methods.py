@@ -54,6 +54,18 @@ def test_every_link_within_the_pages_has_its_section(name: str) -> None:
     assert 'aria-current="page">Methods' in page and ("plotly.js" in page) == (name == "dtype")
 
 
+def test_methods_open_with_what_each_answer_means_and_end_with_the_folded_limits() -> None:
+    general = content(GENERAL)
+    headings = re.findall(r'<h2 id="([^"]+)"', general)
+    assert headings[0] == "answers" and headings[-1] == "settings"
+    for name, analyzer in ANALYZERS.items():
+        meaning = re.search(r'^<p class="m-meaning">(.{200,}?)</p>', content(name), flags=re.DOTALL)
+        assert meaning and meaning[1] in general and f'<a href="./methods/{name}">{analyzer.title}</a>' in general
+    for page in map(content, [GENERAL, *ANALYZERS]):
+        shown = re.sub(r"<details.*?</details>", "", page, flags=re.DOTALL)
+        assert "MANTISSA_" not in shown and '<td data-title="Meaning">' not in shown
+
+
 def test_every_question_is_on_the_page() -> None:
     rows = _rows()
     for dtype, tests in TESTS.items():

@@ -32,7 +32,7 @@ from tests.components.sparsity_reports import (
 def test_the_number_stands_first_with_what_it_means() -> None:
     said = text_of(headline(sparsity_report()))
     assert "75% of the weights are unchanged in bf16. What now? Ship the update alone" in said
-    assert "Each of these is a fact Changed 25% 425,000" in said
+    assert "All measured fact Changed 25% 425,000" in said
     assert "425,000 of 1,700,000 values compared differ" in said
     assert "finds as many changed: 425,000" in said
     assert "Lost to bf16 rounding Nothing Every difference" in said
@@ -42,7 +42,7 @@ def test_the_number_stands_first_with_what_it_means() -> None:
 
 def test_a_sample_says_that_it_estimates_and_how_closely() -> None:
     said = text_of(headline(sampled_report()))
-    assert said.count("Each of these is an estimate") == said.count("estimate") == 1 and "fact" not in said
+    assert "All estimated estimate Changed" in said and said.count("estimate") == 2 and "fact" not in said
     assert "values read differ" in said
     assert "120,000 stored values differ by more than 0.001" in said and "a different test" in said
     assert "Lost to bf16 rounding 5%" in said

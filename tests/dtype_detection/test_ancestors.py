@@ -235,4 +235,4 @@ def test_how_it_is_told(tmp_path: Path) -> None:
     text = told(exact(write(tmp_path / "nvfp4", {"weight": (elements * scales).reshape(128, 1280).to(BF16)})))
     assert "nvfp4 -> bf16" in text and "nvfp4 then bf16: of 10,240 blocks of 16 neighbours none is off the 4-bit float grid" in text
     text = told(exact(write(tmp_path / "fp8", {"weight": fp8(weights(128, 1280), E4M3[0], 128, 128).to(BF16)})))
-    assert "fp8_e4m3 -> bf16" in text and "of 1,280 runs of 128 neighbours none has more significands than fp8_e4m3 leaves" in text
+    assert "fp8 e4m3 -> bf16" in text and "of 1,280 runs of 128 neighbours none has more significands than fp8_e4m3 leaves" in text

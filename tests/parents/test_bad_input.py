@@ -103,7 +103,7 @@ def test_constant_and_empty_tensors(folder: Folder) -> None:
     zeros = {name: torch.zeros_like(tensor) for name, tensor in FIRST.items()}
     report = folder.parents(zeros, FIRST)
     assert report.verdict == "undecided" and report.candidates[0].compared == 0
-    assert "or all that do are constant in the model." in report.notes[0] and report.next_step().advice == "Name other candidates."
+    assert "or all that do are constant in the model." in report.notes[0] and report.next_step().advice == "Try other candidates."
     report = folder.parents(FIRST, zeros)
     assert report.verdict == "unrelated" or report.verdict == "undecided"
     some = FIRST | {"model.layers.0.mlp.up_proj.weight": torch.ones_like(FIRST["model.layers.0.mlp.up_proj.weight"])}

@@ -35,8 +35,8 @@ SAMPLES: dict[str, Sample] = {
     "tiny-bf16-as-fp16": Sample("bf16", "tiny-bf16 saved in fp16", "a downcast: the low 3 mantissa bits of normal values are zero"),
     "tiny-tuned": Sample(
         "bf16",
-        "tiny-bf16 fine-tuned on the answers for 20 updates, in pure bf16",
-        "an update too small for the larger weights, which keep their bits",
+        "tiny-bf16 fine-tuned on answer tokens for 20 updates, in pure bf16",
+        "an update too small for the larger weights, which are left unchanged",
     ),
     **{f"tiny-step-{number}": _step(number) for number in range(1, 5)},
     "tiny-sharded": Sample("bf16", "tiny-bf16 in three files with an index", "the same weights read from shards"),

@@ -105,6 +105,8 @@
     // Gradio ties a read-only field's label to its copy button; a screen reader needs it on the field.
     for (const field of document.querySelectorAll(".m-share :is(input, textarea):not([aria-label])"))
       field.setAttribute("aria-label", field.closest("label")?.querySelector("[data-testid=block-info]")?.textContent.trim() ?? "");
+    // The search field of a sortable table has a title alone, which is no label.
+    for (const field of document.querySelectorAll(".m-rows .search-input:not([aria-label])")) field.setAttribute("aria-label", field.title);
     if (document.activeElement !== document.body || !["m-inspect", "m-stop"].includes(focused)) return;
     const other = button(focused === "m-inspect" ? "#m-stop" : "#m-inspect");
     if (other && !button(`#${focused}`)) other.focus();

@@ -5,13 +5,15 @@ from typing import Any, NamedTuple
 
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from analyzers.dtype_detection.sentences import fp16_answer
-from analyzers.formatting import day
+from analyzers.formatting import day, size
 from components.library import Library, ModelRow, Query, Result, ResultRow
 from components.library_page.label_details import PIECES, contributor, evidence, state
 from components.site import addresses, stored_results
 from components.text import numbers
-from components.text.plain_text import html
+from components.text.markup import cited
+from components.text.plain_text import html, shown
 
+_SHORT = 90
 MODELS, LABELS, RESULTS = "models", "labels", "results"
 _THROUGH = {"": numbers.NOTHING, "native": "nothing narrower", "undecided": "undecided"}
 
@@ -43,8 +45,29 @@ class Kind(NamedTuple):
         return {self.first: known[self.first]} | known
 
 
-def _trained_in(row: ModelRow) -> str:
+def trained_in(row: ModelRow) -> str:
+    """Render the training precision of a model: of its labels, else inferred; and what is only proposed."""
     return str(PIECES.trained_in(row, numbers.plural(row.contributors, "label"), numbers.NOTHING))
+
+
+def _with_evidence(row: ModelRow) -> str:
+    source = cited(shown(row.evidence, _SHORT) if " " in row.evidence else row.evidence, "") if row.evidence else ""
+    return str(PIECES.with_evidence(trained_in(row), source))
+
+
+def _largest(row: ModelRow) -> str:
+    return numbers.NOTHING if row.abs_max is None else str(PIECES.figure(f"{row.abs_max:.4g}", row.figures == "published"))
+
+
+def _norms(row: ModelRow) -> str:
+    if row.norm_min is None or row.norm_max is None:
+        return numbers.NOTHING
+    return str(PIECES.figure(f"{row.norm_min:.4g} to {row.norm_max:.4g}", row.figures == "published"))
+
+
+def saved(value: int | None) -> str:
+    """Say how many bytes of a model's files could be saved."""
+    return numbers.NOTHING if value is None else size(value) if value else "nothing"
 
 
 def _results_of(model: str, results: int) -> str:
@@ -89,16 +112,18 @@ KINDS = {
     MODELS: Kind(
         (
             Column("Model", lambda row: _named(row.model), ("model", False)),
-            Column("Trained in", _trained_in, ("precision", False)),
+            Column("Trained in", _with_evidence, ("precision", False)),
             Column("Stored as", _stored_as, ("storage", False)),
             Column("Passed through", lambda row: html(passed(row)), ("passed_through", False)),
             Column("fp16", lambda row: html(fp16(row)), ("fp16_risk", False)),
-            Column("Labels", lambda row: numbers.count(row.labels), ("labels", True)),
+            Column("Largest weight", _largest),
+            Column("Norms", _norms),
+            Column("Could be saved", lambda row: saved(row.wasted), ("wasted", True)),
             Column("Results", lambda row: _results_of(row.model, row.results), ("results", True)),
             Column("Updated", lambda row: html(day(row.updated)) if row.updated else numbers.NOTHING, ("updated", True)),
         ),
-        "Updated",
-        {},
+        "Could be saved",
+        {"Most labels": ("labels", True)},
         lambda library, query: library.models(query),
     ),
     LABELS: Kind(

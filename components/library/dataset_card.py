@@ -35,7 +35,7 @@ def card_files(dataset: str, paths: Collection[str], contents: str) -> dict[str,
 
 
 def _examples() -> str:
-    rows = (f"| {each.model} | {each.precision} | {each.evidence_link} | {each.contributor} |" for each in seed_labels()[:_EXAMPLES])
+    rows = (f"| {each.model} | {each.precision} | {each.evidence_link} | {each.contributor} |" for each in seed_labels()[-_EXAMPLES:])
     return "\n".join(("| model | precision | evidence_link | contributor |", "| --- | --- | --- | --- |", *rows))
 
 

@@ -17,5 +17,7 @@ def seed_labels() -> list[Label]:
     with LABELS.open(newline="", encoding="utf-8") as file:
         rows = [(row["model_id"], row["training_precision"], row["link"], row["evidence"]) for row in csv.DictReader(file)]
     known = {model.lower() for model, *_ in rows}
+    published = {each.model.lower() for each in labelled_extremes()}
+    rows.sort(key=lambda row: row[0].lower() in published)  # the newest, with figures, lead the list of models
     rows += [(each.model, each.precision, _TABLE, _SAYS) for each in labelled_extremes() if each.model.lower() not in known]
     return [Label.of(SEED, *row, created=GATHERED) for row in rows]

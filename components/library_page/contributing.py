@@ -34,7 +34,12 @@ class Adding:
             with gr.Row():
                 self.model = build_picker("Model id on the Hub (org/name)", "m-label-model")
                 self.precision = gr.Dropdown(
-                    list(PRECISIONS), value=None, label="Trained in", elem_id="m-label-precision", elem_classes="m-picker"
+                    list(PRECISIONS),
+                    value=None,
+                    label="Trained in",
+                    allow_custom_value=True,  # what is typed stays, and is checked when the label is added
+                    elem_id="m-label-precision",
+                    elem_classes="m-picker",
                 )
             build_busy()
             wire_search([self.model])

@@ -5,15 +5,13 @@ from typing import Any, NamedTuple
 
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from analyzers.dtype_detection.sentences import fp16_answer
-from analyzers.formatting import day, size
+from analyzers.formatting import day, magnitude, size
 from components.library import Library, ModelRow, Query, Result, ResultRow
 from components.library_page.label_details import PIECES, contributor, evidence, state
 from components.site import addresses, stored_results
 from components.text import numbers
-from components.text.markup import cited
-from components.text.plain_text import html, shown
+from components.text.plain_text import html
 
-_SHORT = 90
 MODELS, LABELS, RESULTS = "models", "labels", "results"
 _THROUGH = {"": numbers.NOTHING, "native": "nothing narrower", "undecided": "undecided"}
 
@@ -50,19 +48,18 @@ def trained_in(row: ModelRow) -> str:
     return str(PIECES.trained_in(row, numbers.plural(row.contributors, "label"), numbers.NOTHING))
 
 
-def _with_evidence(row: ModelRow) -> str:
-    source = cited(shown(row.evidence, _SHORT) if " " in row.evidence else row.evidence, "") if row.evidence else ""
-    return str(PIECES.with_evidence(trained_in(row), source))
+def _evidence(row: ModelRow) -> str:
+    return str(PIECES.source(row.evidence, row.evidence.startswith(("http://", "https://")))) if row.evidence else numbers.NOTHING
 
 
 def _largest(row: ModelRow) -> str:
-    return numbers.NOTHING if row.abs_max is None else str(PIECES.figure(f"{row.abs_max:.4g}", row.figures == "published"))
+    return numbers.NOTHING if row.abs_max is None else str(PIECES.figure(magnitude(row.abs_max), row.figures == "published"))
 
 
 def _norms(row: ModelRow) -> str:
     if row.norm_min is None or row.norm_max is None:
         return numbers.NOTHING
-    return str(PIECES.figure(f"{row.norm_min:.4g} to {row.norm_max:.4g}", row.figures == "published"))
+    return html(f"{magnitude(row.norm_min)} to {magnitude(row.norm_max)}")
 
 
 def saved(value: int | None) -> str:
@@ -112,7 +109,8 @@ KINDS = {
     MODELS: Kind(
         (
             Column("Model", lambda row: _named(row.model), ("model", False)),
-            Column("Trained in", _with_evidence, ("precision", False)),
+            Column("Trained in", trained_in, ("precision", False)),
+            Column("Evidence", _evidence),
             Column("Stored as", _stored_as, ("storage", False)),
             Column("Passed through", lambda row: html(passed(row)), ("passed_through", False)),
             Column("fp16", lambda row: html(fp16(row)), ("fp16_risk", False)),
@@ -120,10 +118,9 @@ KINDS = {
             Column("Norms", _norms),
             Column("Could be saved", lambda row: saved(row.wasted), ("wasted", True)),
             Column("Results", lambda row: _results_of(row.model, row.results), ("results", True)),
-            Column("Updated", lambda row: html(day(row.updated)) if row.updated else numbers.NOTHING, ("updated", True)),
         ),
         "Could be saved",
-        {"Most labels": ("labels", True)},
+        {"Updated": ("updated", True), "Most labels": ("labels", True)},
         lambda library, query: library.models(query),
     ),
     LABELS: Kind(

@@ -216,7 +216,7 @@ def test_the_card_is_kept_current_unless_it_is_somebodys_own(hub: LocalHub, open
     library = opened("one", background=False)
     library.publish()
     first = card()
-    assert "of 59 models" in first and "no stored results yet" in first and "| allenai/longformer-base-4096 | fp16-mixed |" in first
+    assert "of 59 models" in first and "no stored results yet" in first and "| gsarti/it5-base-oscar | fp32 |" in first
     library.add_result(dtype(1), public=True)
     library.publish()
     assert "1 stored result in all" in card() and "cc-by-4.0" in card() and MARK in card()

@@ -137,7 +137,7 @@ def test_a_label_without_a_login_is_a_proposal_until_a_login_adds_the_same(tmp_p
 def test_an_app_of_ones_own_takes_its_visitor_at_their_word(tmp_path: Path) -> None:
     visitor = Identity.local("visitor")
     for options, precision in (({"own": True}, "bf16"), ({}, None), ({"own": True, "dataset": "org/set", "background": False}, None)):
-        with Library.open(tmp_path, **options) as library:  # type: ignore[arg-type]
+        with Library.open(tmp_path, **options) as library:
             saved = library.add_label("org/name", "bf16", LINK, visitor)
             found, row = library.consensus("org/name"), library.model("org/name")
             assert (found.precision, found.own, saved.proposal) == (precision, bool(precision), not precision)

@@ -46,8 +46,15 @@ ORDERS: dict[str, tuple[str, ...]] = {
         *("precision", "contributors", "labels", "results", "updated", "wasted"),
     ),
 }
+
+
+def column_of(order: str) -> str:
+    """Return the column that a list is sorted by: names of models without regard to case."""
+    return "model_key" if order == "model" else order
+
+
 _INDICES = [
-    f"CREATE INDEX {table}_by_{order} ON {table} ({order}, number{', current' if table == 'labels' else ''})"
+    f"CREATE INDEX {table}_by_{order} ON {table} ({column_of(order)}, number{', current' if table == 'labels' else ''})"
     for table, orders in ORDERS.items()
     for order in orders
 ]
@@ -162,9 +169,10 @@ class Database:
                 same_shapes.add_column(connection)
             if version in (1, 2):
                 savings.add_columns(connection)
-                connection.execute("DROP TABLE models")  # `Library.open` fills it again
-                for statement in (*_statements(), *_INDICES):
-                    if " models" in statement:
+                for old in ("TABLE models", "INDEX labels_by_model", "INDEX results_by_model"):
+                    connection.execute(f"DROP {old}")
+                for statement in (*_statements(), *_INDICES):  # `Library.open` fills the table again
+                    if " models" in statement or "_by_model " in statement:
                         connection.execute(statement)
             if version < _SCHEMA_VERSION:
                 connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")

@@ -51,7 +51,7 @@ class Counts(Record):
     def sentence(self) -> str:
         """Say what the library holds."""
         labels = f"the training precision of {plural(self.labelled, 'model')}, each with its evidence"
-        proposals = f" ({plural(self.proposals, 'proposal')} without a login not counted)" if self.proposals else ""
+        proposals = f" (not counted: {plural(self.proposals, 'proposal')} without a login)" if self.proposals else ""
         saved = f": {size(self.wasted)} could be saved without changing a value" if self.wasted else ""
         measured = f"; passports or checks of {plural(self.measured, 'model')}{saved}" if self.measured else ""
         results = f"; {plural(self.public_results, 'stored result')} in all" if self.public_results else "; no stored results yet"

@@ -95,7 +95,7 @@ def test_the_published_rows_have_their_figures_and_evidence(library: Library) ->
     row = published["google-t5/t5-large"]
     assert (row.precision, row.abs_max, row.norm_min, row.norm_max) == ("bf16", 520, 3.797, 82370)
     shown = _words(listed(MODELS, library.models(Query(text="t5-large"))))
-    assert "bf16 1 label github.com/stas00/ml-ways/" in shown and "520 published 3.8 to 82,370" in shown
+    assert "bf16 1 label github.com/stas00/ml-w" in shown and "520 published 3.8 to 82,370" in shown
 
 
 def test_models_are_ranked_by_the_bytes_that_they_waste(library: Library) -> None:

@@ -16,7 +16,7 @@ from analyzers.untrusted_json import parse_json
 from components.api.parameters import named_arguments, parameters, with_parameters
 from components.api.registration import Endpoint, one_sentence, register
 from components.forms.form import validated_json
-from components.library import DECISIONS, FLAG_REASONS, PRECISIONS, Library, Query, model_id
+from components.library import DECISIONS, EVIDENCE, FLAG_REASONS, PRECISIONS, Library, Query, model_id
 from components.library_page.contributing import add_label as add
 from components.site import addresses, stored_results
 from components.site.identity import identity, our_library
@@ -24,22 +24,27 @@ from components.site.identity import identity, our_library
 _PAGED = 'Answers {"rows", "total", "page", "pages"}, 50 rows a page.'
 FIND_MODELS = (
     "Search the models with labels or stored results, one row each: the training precision by its labels (precision, contributors, "
-    "disputed), the storage dtype, the formats its values provably passed through, whether its weights fit fp16, and the id of its "
-    f"stored passport. Reads stored facts; computes nothing. {_PAGED}"
+    "disputed, evidence) and what is only proposed without a login (proposed), the storage dtype, the formats its values provably passed "
+    "through, whether its weights fit fp16, its largest weight and norms (figures: measured here, or published), the bytes that could be "
+    f"saved (wasted), and the id of its stored passport. Reads stored facts; computes nothing. {_PAGED}"
 )
-FIND_LABELS = f"Search the labels: who says that a model was trained in which precision, with the evidence (a link or a quote). {_PAGED}"
+FIND_LABELS = (
+    "Search the labels: who says that a model was trained in which precision, with the evidence (a link or a quote). proposal: it was "
+    f"added without a login and does not count. {_PAGED}"
+)
 FIND_RESULTS = (
     f"Search the stored results of analyses of public checkpoints, without the reports themselves, which stored_result gives. {_PAGED}"
 )
 CONSENSUS = (
     "The consensus of the labels of one model (org/name): the precision that most contributors name (null for none, or a tie), whether "
-    "they disagree, every current label with its evidence, contributor and state, and the replaced and hidden ones."
+    "they disagree, every current label with its evidence, contributor and state, what is only proposed without a login (proposed), and "
+    "the replaced and hidden labels."
 )
 STORED = "A stored report by its id (64 hex digits), exactly as it was stored: the JSON of the analysis."
 ADD = (
-    "Label a model on the Hub, public or gated, with the precision it was trained in. Needs evidence: a link or a quote. Attributed to "
-    "the caller's login if the app has logins; otherwise to a secret of the caller, which must be sent as a cookie, mantissa=SECRET. The "
-    'answer says whether the label is "saved here" or "published".'
+    f"Label a model on the Hub, public or gated, with the precision it was trained in. Needs evidence: {EVIDENCE}. Attributed to the "
+    "caller's login if the app has logins; otherwise to a secret of the caller, which must be sent as a cookie, mantissa=SECRET, and then "
+    'a proposal, which does not count until a login adds the same. The answer says whether the label is "saved here" or "published".'
 )
 FLAG = (
     f"Report that a label (by its id) is wrong; flags of {limits.FLAGS} contributors with a login hide it. "
@@ -61,8 +66,8 @@ PARAMETERS = {
     "descending": "Largest or newest first (default true).",
     "page": "Which page, from 1 (default 1).",
     "id": "The id of a report, 64 hex digits.",
-    "evidence": "Where the precision is documented: a link (https://...); or give a quote.",
-    "quote": "A quote that documents the precision, with its source.",
+    "evidence": "The page that documents the precision (https://...), or where the quote stands.",
+    "quote": "The sentence that documents the precision, quoted; optional with a link.",
 }
 FLAG_PARAMETERS = {
     "label": "The id of the label, as find_labels and consensus give it.",

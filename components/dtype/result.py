@@ -90,7 +90,7 @@ def trained_in(report: DtypeReport, links: bool = True) -> str:
     """Render the tile of the training precision. links: include a link to the library, which works only on the app's pages."""
     consensus = stored_results.consensus(report.checkpoint.ref)
     answer, kind, text = trained_answer(report, consensus)
-    if consensus is None or not consensus.labels:
+    if consensus is None or not consensus.votes:
         bars = report.training.probabilities if kind == "inference" else {}
         known = links and consensus is not None and kind != "label"
         source = _source(report.training)

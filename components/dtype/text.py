@@ -27,21 +27,17 @@ _PROVEN_NOTHING = {"native": "fact", "undecided": "undecided"}
 def summary(report: DtypeReport) -> str:
     """Return the report's headline, with the labels of the library."""
     consensus = stored_results.consensus(report.checkpoint.ref)
-    if consensus is None or not consensus.labels:
+    if consensus is None or not consensus.votes:
         return headline(report)
     if consensus.precision is None:
         return headline(report, "Labels disagree on its training precision.")
-    return headline(report, f"Trained in {consensus.precision} ({'labelled, no login' if _unverified(consensus) else 'documented'}).")
+    return headline(report, f"Trained in {consensus.precision} ({'own label' if consensus.own else 'documented'}).")
 
 
 def risk(report: DtypeReport) -> tuple[str, str, str]:
     """Return the answer whether the weights fit fp16, the style of its tag, and the tag's text."""
     level = report.fp16_risk.level
     return fp16_answer(level, report.whole and report.extremes.exact).capitalize(), *_RISKS[level]
-
-
-def _unverified(found: Consensus) -> bool:
-    return all(row.label.provenance == "local" for row in found.labels)
 
 
 def stored_answer(report: DtypeReport) -> str:
@@ -66,11 +62,11 @@ def training_answer(report: DtypeReport) -> str:
 
 def trained_answer(report: DtypeReport, found: Consensus | None) -> tuple[str, str, str]:
     """Return the answer about the training precision, from labels if there are any, the style of its tag, and the tag's text."""
-    if found is None or not found.labels:
+    if found is None or not found.votes:
         return inferred(report)
     if found.precision is None:
         return DISPUTED, "warning", "label"
-    return found.precision, "label", "label, no login" if _unverified(found) else "label"
+    return found.precision, "label", "own label" if found.own else "label"
 
 
 def inferred(report: DtypeReport) -> tuple[str, str, str]:

@@ -7,7 +7,7 @@ from components.library.backups import Restored, restore
 from components.library.consensus import Consensus, LabelRow, Vote
 from components.library.contribute import contribute
 from components.library.export_files import FILES, KINDS
-from components.library.item_checks import model_id
+from components.library.item_checks import EVIDENCE, model_id
 from components.library.library import Library
 from components.library.library_status import Counts, LibraryState, Saved
 from components.library.list_query import LAST_PAGE, Page, Query
@@ -16,7 +16,7 @@ from components.library.result_rows import ResultRow
 from components.library.schema import DECISIONS, FLAG_REASONS, PRECISIONS, Flag, Identity, Label, Result
 
 __all__ = [
-    "DECISIONS", "FILES", "FLAG_REASONS", "KINDS", "LAST_PAGE", "PRECISIONS", "Consensus", "Counts", "Flag", "Identity",
+    "DECISIONS", "EVIDENCE", "FILES", "FLAG_REASONS", "KINDS", "LAST_PAGE", "PRECISIONS", "Consensus", "Counts", "Flag", "Identity",
     "Label", "LabelRow", "Library", "LibraryState", "ModelRow", "Page", "Query", "Restored", "Result", "ResultRow", "Saved", "Vote",
     "contribute", "model_id", "open_library", "restore_library",
 ]  # fmt: skip
@@ -29,7 +29,9 @@ def open_library(background: bool = True) -> Library:
     """
     token = (os.environ.get("MANTISSA_TOKEN") or os.environ.get("HF_TOKEN") or "").strip() or None
     dataset = os.environ.get("MANTISSA_DATASET", "").strip()
-    return Library.open(_folder(), dataset, token=token, ephemeral=_is_ephemeral(), background=background)
+    return Library.open(
+        _folder(), dataset, token=token, ephemeral=_is_ephemeral(), own=not os.environ.get("SPACE_ID"), background=background
+    )
 
 
 def restore_library() -> Restored:

@@ -10,9 +10,15 @@ from analyzers.terminal import plural
 from analyzers.untrusted_json import parse_json
 from components.library.schema import Label
 
+# A label without a login counts only in the library of a visitor's own app (see `Library.open`), and only if it was added there.
+PROPOSAL = "provenance = 'local' AND (published <> '' OR NOT EXISTS (SELECT 1 FROM meta WHERE name = 'own' AND value = '1'))"
+COLUMNS = f"record, current, flags, {PROPOSAL}, published"
+
 
 class LabelRow(Record):
     """A label with its state. current: neither replaced by its contributor nor hidden; a label with FLAGS flags is hidden.
+
+    proposal: it has no login behind it and does not count; it does once a contributor with a login adds the same label.
 
     flags: number of contributors with a login who flagged it, unless a moderator decided: 0 if it is shown, FLAGS or more if hidden.
     state: "saved here", or "published" in ``commit`` of the dataset.
@@ -21,17 +27,18 @@ class LabelRow(Record):
     label: Label
     current: bool
     flags: int
+    proposal: bool
     state: str
     commit: str
 
 
 def label_row(row: Any) -> LabelRow:
-    """Build a label's row from the columns record, current, flags and published."""
-    record, current, flags, published = row
+    """Build a label's row from the columns `COLUMNS`."""
+    record, current, flags, proposal, published = row
     state = "published" if published else "saved here"
     # Already validated when it was written.
     label = Label.model_construct(**parse_json(record))
-    return LabelRow.model_construct(label=label, current=bool(current), flags=flags, state=state, commit=published)
+    return LabelRow.model_construct(label=label, current=bool(current), flags=flags, proposal=bool(proposal), state=state, commit=published)
 
 
 class Vote(Record):
@@ -43,19 +50,21 @@ class Vote(Record):
 
 
 class Consensus(Record):
-    """The consensus for one model. precision: named by most contributors, None without labels or in a tie.
+    """The consensus for one model. precision: named by most contributors, None without labels that count or in a tie.
 
     disputed: labels that count name different precisions; "bf16" and "bf16-mixed" do not differ. contributors: how many agree with
-    ``precision``. votes: most frequent first. labels: the current labels. sentence: for display, empty without labels. evidence: of a label
-    that agrees, preferably an author's.
+    ``precision``; own: none of them has a login. votes: most frequent first. labels: the current labels. proposed: the precisions of
+    labels that do not count. sentence: for display, empty without votes. evidence: of a label that agrees, preferably an author's.
     """
 
     model: str
     precision: str | None
     disputed: bool
     contributors: int
+    own: bool
     votes: tuple[Vote, ...]
     labels: tuple[LabelRow, ...]
+    proposed: tuple[str, ...]
     sentence: str
     evidence: str
 
@@ -65,7 +74,8 @@ def consensus(model: str, rows: Sequence[LabelRow]) -> Consensus:
 
     Precisions of one kind count together; a tie goes to the kind with more authors, or to none.
     """
-    votes = _votes(_counting(rows))
+    counting = [row.label for row in rows if not row.proposal]
+    votes = _votes(counting)
     kinds: dict[str, list[Vote]] = {}
     for vote in votes:
         kinds.setdefault(kind_of(vote.precision), []).append(vote)
@@ -75,7 +85,7 @@ def consensus(model: str, rows: Sequence[LabelRow]) -> Consensus:
     precision = best[0].precision if best else None
     if len(best) > 1 and _weight(best[:1]) == _weight(best[1:2]):
         precision = kind_of(best[0].precision)
-    agreeing = [row.label for row in rows if precision and kind_of(row.label.precision) == kind_of(precision)]
+    agreeing = [label for label in counting if precision and kind_of(label.precision) == kind_of(precision)]
     agreeing.sort(key=lambda label: (not label.author, label.provenance == "local", not label.evidence_link, label.created))
     contributors = _weight(best)[0]
     sentence = f"labelled {precision} by {plural(contributors, 'contributor')}" if votes else ""
@@ -86,17 +96,13 @@ def consensus(model: str, rows: Sequence[LabelRow]) -> Consensus:
         precision=precision,
         disputed=bool(others),
         contributors=contributors,
+        own=bool(agreeing) and all(label.provenance == "local" for label in agreeing),
         votes=tuple(votes),
         labels=tuple(rows),
+        proposed=tuple(sorted({row.label.precision for row in rows if row.proposal})),
         sentence=sentence,
         evidence=(agreeing[0].evidence_link or agreeing[0].evidence_quote) if agreeing else "",
     )
-
-
-def _counting(rows: Sequence[LabelRow]) -> list[Label]:
-    """Return the labels that count: labels without a login count only if there are no others."""
-    labels = [row.label for row in rows]
-    return [label for label in labels if label.provenance != "local"] or labels
 
 
 def _votes(labels: Sequence[Label]) -> list[Vote]:

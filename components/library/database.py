@@ -12,13 +12,13 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from analyzers.errors import LibraryUnavailable
-from components.library.same_shapes import add_column
+from components.library import same_shapes, savings
 
 _BUSY_SECONDS = 30  # Longest wait for another process that writes to the same library.
 FILE = "library.sqlite3"
 BACKUPS = "backups"
 _LOCK = f"{FILE}-lock"
-_SCHEMA_VERSION = 2
+_SCHEMA_VERSION = 3
 # WAL keeps its index in shared memory, which works on local file systems only; others use a rollback journal.
 _LOCAL_MOUNTS = frozenset(
     [
@@ -43,11 +43,18 @@ ORDERS: dict[str, tuple[str, ...]] = {
     "results": ("created", "model", "analyzer", "storage", "passed_through", "trained_in", "fp16_risk", "size"),
     "models": (
         *("model", "storage", "passed_through", "trained_in", "fp16_risk"),
-        *("precision", "contributors", "labels", "results", "updated"),
+        *("precision", "contributors", "labels", "results", "updated", "wasted"),
     ),
 }
+
+
+def column_of(order: str) -> str:
+    """Return the column that a list is sorted by: names of models without regard to case."""
+    return "model_key" if order == "model" else order
+
+
 _INDICES = [
-    f"CREATE INDEX {table}_by_{order} ON {table} ({order}, number{', current' if table == 'labels' else ''})"
+    f"CREATE INDEX {table}_by_{order} ON {table} ({column_of(order)}, number{', current' if table == 'labels' else ''})"
     for table, orders in ORDERS.items()
     for order in orders
 ]
@@ -154,12 +161,19 @@ class Database:
         with self.write() as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version == 0:
-                for statement in (*_SCHEMA.read_text(encoding="utf-8").strip().rstrip(";").split(";\n"), *_INDICES):
+                for statement in (*_statements(), *_INDICES):
                     connection.execute(statement)
                 if any((self._path.parent / BACKUPS).glob("library-*.sqlite3")):  # an earlier library was lost, see `Backups`
                     connection.execute("INSERT INTO meta VALUES ('lost', '')")
-            elif version == 1:
-                add_column(connection)
+            if version == 1:
+                same_shapes.add_column(connection)
+            if version in (1, 2):
+                savings.add_columns(connection)
+                for old in ("TABLE models", "INDEX labels_by_model", "INDEX results_by_model"):
+                    connection.execute(f"DROP {old}")
+                for statement in (*_statements(), *_INDICES):  # `Library.open` fills the table again
+                    if " models" in statement or "_by_model " in statement:
+                        connection.execute(statement)
             if version < _SCHEMA_VERSION:
                 connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
@@ -225,6 +239,10 @@ class Database:
             connection.close()
             raise
         return connection
+
+
+def _statements() -> list[str]:
+    return _SCHEMA.read_text(encoding="utf-8").strip().rstrip(";").split(";\n")
 
 
 def hold(folder: Path, refusal: str, alone: bool = False) -> int | None:

@@ -13,7 +13,8 @@ from analyzers.errors import InvalidRequest
 from analyzers.tables import safe
 from analyzers.terminal import printable_json
 from analyzers.untrusted_json import parse_json
-from components.library import label_rows, model_rows, result_rows
+from components.library import model_rows, result_rows
+from components.library.consensus import COLUMNS as LABEL_COLUMNS
 from components.library.database import Database
 from components.library.dataset_rows import LABEL_FIELDS, RESULT_FACTS, columns_of, schema_of
 
@@ -22,13 +23,13 @@ KINDS = ("labels", "results", "models")
 FILES = frozenset({*product(KINDS, ("parquet", "csv", "jsonl")), ("training", "csv")})
 
 _ROWS = 5_000
-_STANDING = {"current": bool, "flags": int, "state": str, "commit": str}
+_STANDING = {"current": bool, "flags": int, "proposal": bool, "state": str, "commit": str}
 _FIELDS: dict[str, dict[str, Any]] = {
     "labels": LABEL_FIELDS | _STANDING,
     "results": RESULT_FACTS | {"state": str, "commit": str},
     "models": columns_of(model_rows.ModelRow),
 }
-_COLUMNS = {"labels": label_rows.COLUMNS, "results": result_rows.COLUMNS, "models": model_rows.COLUMNS}
+_COLUMNS = {"labels": LABEL_COLUMNS, "results": result_rows.COLUMNS, "models": model_rows.COLUMNS}
 _MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
 
 
@@ -102,7 +103,7 @@ def _flat(kind: str, row: Any) -> dict[str, Any]:
     state: dict[str, Any] = {"state": "published" if published else "saved here", "commit": published}
     found = parse_json(record)
     if kind == "labels":
-        state = {"current": bool(standing[0]), "flags": standing[1]} | state
+        state = {"current": bool(standing[0]), "flags": standing[1], "proposal": bool(standing[2])} | state
     return {name: found[name] for name in (LABEL_FIELDS if kind == "labels" else RESULT_FACTS)} | state
 
 

@@ -1,17 +1,23 @@
-"""Provides the initial labels: those of the built-in classifier, each with its source."""
+"""Provides the initial labels: those of the built-in classifier and of the published table of weights, each with its source."""
 
 import csv
 
-from analyzers.dtype_detection.labelled_models import LABELS
+from analyzers.dtype_detection.labelled_models import LABELS, labelled_extremes
 from components.library.schema import Identity, Label
 
 SEED = Identity(name="seed:mantissa", provenance="seed")
 # Time of the last change of the labels: labels of an older program are replaced.
-GATHERED = "2026-11-24T00:00:00.000000Z"
+GATHERED = "2026-11-27T00:00:00.000000Z"
+_TABLE = "https://github.com/stas00/ml-ways/blob/master/numbers/detect-model-pretrained-in-bf16-fp16-fp32.ipynb"
+_SAYS = "stas00/ml-ways, table of weights by known training precision"
 
 
 def seed_labels() -> list[Label]:
-    """Return one label per row of training_precision_labels.csv; the same ids on every machine."""
+    """Return a label per model of training_precision_labels.csv or weight_extremes.csv; the same ids on every machine."""
     with LABELS.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return [Label.of(SEED, row["model_id"], row["training_precision"], row["link"], row["evidence"], created=GATHERED) for row in rows]
+        rows = [(row["model_id"], row["training_precision"], row["link"], row["evidence"]) for row in csv.DictReader(file)]
+    known = {model.lower() for model, *_ in rows}
+    published = {each.model.lower() for each in labelled_extremes()}
+    rows.sort(key=lambda row: row[0].lower() in published)  # the newest, with figures, lead the list of models
+    rows += [(each.model, each.precision, _TABLE, _SAYS) for each in labelled_extremes() if each.model.lower() not in known]
+    return [Label.of(SEED, *row, created=GATHERED) for row in rows]

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from analyzers import limits
 from analyzers.checkpoints.reference import HUB_TOKEN, parse_reference, quoted
@@ -17,6 +17,15 @@ from analyzers.terminal import printable
 _CODES = re.compile(r"<U\+[0-9A-F]{4,6}>")
 _BLANK = "\u115f\u1160\u2800"
 _CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
+# The least letters and digits of a quoted sentence, and of where it stands.
+_SENTENCE, _SOURCE = 12, 4
+_QUOTED = re.compile(r"[\"“”„«»「」]([^\"“”„«»「」]+)[\"“”„«»「」]")
+_PUBLIC_HOST = re.compile(r"(?:[a-z0-9_-]+\.)+[a-z][a-z0-9-]+")
+_SCHEMES = ("http:", "https:", "javascript:", "data:", "file:", "ftp:")
+EVIDENCE = (
+    "the https address of the page that says it (model card, paper, repository, forum), or a quoted sentence with where it stands, such as "
+    '"All models were trained in bfloat16." (paper, section 3)'
+)
 _FORM = "%Y-%m-%dT%H:%M:%S.%fZ"
 _TOMORROW = timedelta(days=1)
 
@@ -122,14 +131,36 @@ def checked_time(created: str) -> str:
     return created
 
 
+def page_link(link: str) -> str:
+    """Check that a link leads to a page: https, the public name of a host, and a path; return it. Raises InvalidRequest."""
+    parts = urlsplit(checked_link(link))
+    host, path = parts.hostname or "", unquote(parts.path)
+    if parts.scheme != "https" or not _PUBLIC_HOST.fullmatch(host) or not _letters(path):
+        raise InvalidRequest(f"The link {quoted(link)} does not lead to a page with evidence: give {EVIDENCE}.")
+    return link
+
+
 def evidence_of(evidence: str, quote: str) -> tuple[str, str]:
-    """Split the evidence of a label into a link and a text, "" for a missing one. Raises InvalidRequest."""
+    """Check the evidence of a new label and return its link and its text, "" for a missing one.
+
+    A link (see `page_link`), with or without words of the page in ``quote``; or a quoted sentence and where it stands: as ``quote`` and
+    ``evidence``, or as one text with the sentence in quotation marks. Raises InvalidRequest.
+    """
     given = evidence.strip() if len(evidence) <= 2 * limits.EVIDENCE_QUOTE_LENGTH else evidence
     said = one_line(quote, limits.EVIDENCE_QUOTE_LENGTH, "quote")
-    if given.lower().startswith(("http://", "https://")):
-        scheme, rest = given.split("://", 1)
-        return f"{scheme.lower()}://{rest}", said
-    text = one_line(given, limits.EVIDENCE_QUOTE_LENGTH, "evidence")
-    if text and said:
-        raise InvalidRequest("Give a link and a quote, or one of the two: the evidence is neither http:// nor https://.")
-    return "", text or said
+    if given.lower().startswith(_SCHEMES):
+        scheme, rest = given.split(":", 1)
+        return page_link(f"{scheme.lower()}:{rest}"), said
+    source = one_line(given, limits.EVIDENCE_QUOTE_LENGTH, "evidence")
+    text = f"“{said}” ({source})" if source and said else source or said
+    if not (source and said):
+        said = max(_QUOTED.findall(text), key=_letters, default="")
+        source = text.replace(said, "")
+    if _letters(said) < _SENTENCE or _letters(source) < _SOURCE:
+        raise InvalidRequest(f"A label needs evidence: give {EVIDENCE}.")
+    return "", one_line(text, limits.EVIDENCE_QUOTE_LENGTH, "evidence")
+
+
+def _letters(text: str) -> int:
+    """Count the visible letters and digits of ``text``."""
+    return sum(c.isalnum() and c not in _BLANK for c in unicodedata.normalize("NFKC", _CODES.sub("", text)))

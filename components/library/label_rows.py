@@ -10,7 +10,7 @@ from analyzers.errors import InvalidRequest, LimitExceeded
 from analyzers.terminal import plural
 from analyzers.untrusted_json import parse_model
 from components.library import model_rows
-from components.library.consensus import LabelRow, label_row
+from components.library.consensus import COLUMNS, LabelRow, label_row
 from components.library.database import ORDERS
 from components.library.item_checks import after, now, timestamp
 from components.library.list_query import List
@@ -26,7 +26,6 @@ LIST = List(
     newest="created",
     facets=("precision",),
 )
-COLUMNS = "record, current, flags, published"
 _HOUR = timedelta(hours=1)
 # Times (`time.monotonic`) and addresses (salted hashes) of labels and flags added without a login, in memory only.
 _by_address: list[tuple[float, str]] = []

@@ -16,7 +16,9 @@ from analyzers.terminal import printable_json
 from components.library import label_rows, model_rows, result_rows, same_shapes, short_links
 from components.library.availability import Availability
 from components.library.backups import Backups
+from components.library.consensus import COLUMNS as LABEL_COLUMNS
 from components.library.consensus import Consensus, LabelRow, consensus, label_row
+from components.library.counts import counts
 from components.library.database import DAMAGED, FULL, READ_ONLY, Database
 from components.library.export_files import export
 from components.library.initial_labels import GATHERED, seed_labels
@@ -46,12 +48,20 @@ class Library:
 
     @classmethod
     def open(
-        cls, folder: Path, dataset: str = "", *, token: str | None = None, ephemeral: bool | None = None, background: bool = True
+        cls,
+        folder: Path,
+        dataset: str = "",
+        *,
+        token: str | None = None,
+        ephemeral: bool | None = None,
+        own: bool = False,
+        background: bool = True,
     ) -> Self:
         """Open the library in ``folder``, created and seeded if necessary.
 
         dataset: the id of its dataset repository, "" for none; token: may write the dataset. ephemeral: the disk does not survive a
-        restart, so a label is published before it is acknowledged, and no backups are made. background: restore, publish and back up in
+        restart, so a label is published before it is acknowledged, and no backups are made. own: the app belongs to its only visitor, whose
+        labels count without a login; elsewhere they are proposals. background: restore, publish and back up in
         threads, until `close`. A folder that may not be written is opened read-only. Raises LibraryUnavailable, and InvalidRequest for an
         invalid id.
         """
@@ -65,7 +75,7 @@ class Library:
         database = Database(folder)
         try:
             if not database.read_only:
-                _seed(database)
+                _seed(database, own and not dataset)
             publisher = Publisher(database, dataset, token) if dataset and not database.read_only else None
             opened = cls(folder, database, publisher, bool(ephemeral))
         except BaseException:
@@ -123,14 +133,15 @@ class Library:
         """Add the label of ``who`` that ``model`` was trained in ``precision``; return the existing label if there is one.
 
         model: the canonical id of a repository that is not private, checked by the caller. evidence: a link (http, https), never fetched,
-        or a quote with its source; quote: in addition to a link. Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
+        or where ``quote`` stands, see `evidence_of`. Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
         """
         link, said = evidence_of(evidence, quote)
         label = self._write(lambda connection: label_rows.add_label(connection, who, hub_id(model.strip()), precision, link, said))
         note = self._publish_at_once()
         row = self.label(label.id)
         assert row is not None
-        return Saved[Label](item=row.label, state=_state(row.commit), commit=row.commit, note="" if row.commit else note)
+        said = "" if row.commit else note
+        return Saved[Label](item=row.label, state=_state(row.commit), commit=row.commit, note=said, proposal=row.proposal)
 
     def check_label(self, model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> None:
         """Raise InvalidRequest for a label that `add_label` would refuse, whether or not the model exists."""
@@ -266,7 +277,7 @@ class Library:
 
     def labels(self, query: Query) -> Page[LabelRow]:
         """Return a page of the labels. Raises InvalidRequest."""
-        return self._page(label_rows.LIST, query, label_rows.COLUMNS, label_row)
+        return self._page(label_rows.LIST, query, LABEL_COLUMNS, label_row)
 
     def results(self, query: Query) -> Page[ResultRow]:
         """Return a page of the results. Raises InvalidRequest."""
@@ -290,14 +301,7 @@ class Library:
     def counts(self) -> Counts:
         """Return the numbers of items."""
         with self._database.read() as connection:
-            row = connection.execute(
-                "SELECT (SELECT COUNT(*) FROM labels), (SELECT COUNT(*) FROM labels WHERE current), (SELECT COUNT(*) FROM models "
-                "WHERE model_key NOT GLOB 'sample:*'), "
-                "(SELECT COUNT(DISTINCT contributor) FROM labels), (SELECT COUNT(*) FROM results), (SELECT COUNT(*) FROM flags), "
-                "(SELECT COALESCE(SUM(refused), 0) FROM dataset_files), (SELECT COUNT(*) FROM labels WHERE published = '') "
-                "+ (SELECT COUNT(*) FROM flags WHERE published = '') + (SELECT COUNT(*) FROM results WHERE published = '' AND public)"
-            ).fetchone()
-        found = Counts(**dict(zip(Counts.model_fields, row, strict=True)))
+            found = counts(connection)
         return found if self._publisher else found.model_copy(update={"unpublished": 0})
 
     def state(self) -> LibraryState:
@@ -307,6 +311,7 @@ class Library:
         publisher = self._publisher
         with self._database.read() as connection:
             (refused,) = connection.execute("SELECT COALESCE(SUM(refused), 0) FROM dataset_files").fetchone()
+            own = connection.execute("SELECT 1 FROM meta WHERE name = 'own' AND value = '1'").fetchone()
         return LibraryState(
             dataset=publisher.dataset if publisher else "",
             restored=publisher is None or publisher.restored.is_set(),
@@ -314,6 +319,7 @@ class Library:
             head=publisher.head if publisher else "",
             problem=self._problem(),
             quarantined=refused,
+            own=own is not None,
         )
 
     def _problem(self) -> str:
@@ -359,9 +365,12 @@ def _state(commit: str) -> State:
     return "published" if commit else "saved here"
 
 
-def _seed(database: Database) -> None:
-    """Add the secret of this library and the initial labels, unless they exist."""
+def _seed(database: Database, own: bool) -> None:
+    """Add the secret of this library and the initial labels, unless they exist; count all labels again if others count now."""
     with database.write() as connection:
+        if connection.execute("SELECT value FROM meta WHERE name = 'own'").fetchone() != (value := f"{own:d}",):
+            connection.execute("INSERT OR REPLACE INTO meta VALUES ('own', ?)", (value,))
+            model_rows.refresh_all(connection)
         connection.execute("INSERT INTO meta VALUES ('salt', ?) ON CONFLICT DO NOTHING", (secrets.token_hex(32),))
         if connection.execute("SELECT 1 FROM meta WHERE name = 'seeded' AND value = ?", (GATHERED,)).fetchone() is None:
             label_rows.take_labels(connection, seed_labels(), "")

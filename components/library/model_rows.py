@@ -1,10 +1,13 @@
 """Keeps one row per model with a label or a result, for badges and lists. Every write updates it."""
 
 import sqlite3
+from functools import cache
 from typing import Any
 
+from analyzers.dtype_detection.labelled_models import Example, labelled_extremes
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from analyzers.records import Record
+from components.library.consensus import COLUMNS as LABEL_COLUMNS
 from components.library.consensus import consensus, label_row
 from components.library.database import ORDERS
 from components.library.list_query import List
@@ -21,10 +24,12 @@ LIST = List(
 )
 MOST = 1_000  # most models of one organisation
 _STORED = (
-    "model, storage, passed_through, trained_in, fp16_risk, result, commit_id, precision, contributors, disputed, labels, results, updated"
+    "model, storage, passed_through, trained_in, fp16_risk, result, commit_id, precision, contributors, disputed, labels, results, "
+    "updated, own, proposed, evidence, bytes, wasted"
 )
 _OF_RESULT = "(SELECT json_extract(record, '$.{}') FROM results WHERE results.id = models.result)"
-COLUMNS = ", ".join((_STORED, _OF_RESULT.format("reach"), _OF_RESULT.format("analysis_version")))
+_FIGURES = ("abs_max", "norm_min", "norm_max")
+COLUMNS = ", ".join((_STORED, *(_OF_RESULT.format(name) for name in ("reach", *_FIGURES, "analysis_version"))))
 
 
 class ModelRow(Record):
@@ -32,7 +37,10 @@ class ModelRow(Record):
 
     storage to commit: from its newest dtype result of the whole checkpoint, or empty; result is the id of that result. precision: the
     consensus. contributors: how many agree with ``precision``. labels: number of current labels; results: number of results of any analyzer
-    with this subject. updated: time of the newest label or result. reach: that of the dtype result, and its version if that is outdated.
+    with this subject. updated: time of the newest label or result. own: ``precision`` has no login behind it, in the visitor's own app.
+    proposed: precisions of labels that do not count. evidence: for ``precision``. bytes: of its files; wasted: of these, what could be
+    saved without changing a value, from its newest check or passport. reach: that of the dtype result, and its version if that is outdated.
+    abs_max to norm_max: of the base model's weights, "measured" in full by the dtype result, or "published" (``figures``, "" for neither).
     """
 
     model: str
@@ -48,7 +56,16 @@ class ModelRow(Record):
     labels: int
     results: int
     updated: str
+    own: bool = False
+    proposed: str = ""
+    evidence: str = ""
+    bytes: int | None = None
+    wasted: int | None = None
     reach: str
+    abs_max: float | None = None
+    norm_min: float | None = None
+    norm_max: float | None = None
+    figures: str = ""
 
 
 def model_row(row: Any) -> ModelRow:
@@ -58,11 +75,16 @@ def model_row(row: Any) -> ModelRow:
 
 def facts(row: Any) -> dict[str, Any]:
     """Return the fields of a row of `COLUMNS`. Inferences of an outdated analysis are omitted; its other answers name the version."""
-    *values, reach, version = row
-    made = dict(zip(ModelRow.model_fields, (*values, reach or ""), strict=True)) | {"disputed": bool(row[9])}
+    *values, version = row
+    made = dict(zip(ModelRow.model_fields, (*values, ""), strict=True))
+    made |= {"disputed": bool(made["disputed"]), "own": bool(made["own"]), "reach": (reach := made["reach"] or "")}
+    if made["abs_max"] is not None:
+        made["figures"] = "measured"
+    elif (published := _published().get(made["model"].lower())) is not None:
+        made |= {name: getattr(published, name) for name in _FIGURES} | {"figures": "published"}
     if version is None or version >= ANALYSIS_VERSION:
         return made
-    return made | {"trained_in": "", "reach": f"{reach or ''}, analysis version {version}".removeprefix(", ")}
+    return made | {"trained_in": "", "reach": f"{reach}, analysis version {version}".removeprefix(", ")}
 
 
 def find(connection: sqlite3.Connection, key: str) -> ModelRow | None:
@@ -77,9 +99,28 @@ def of_organisation(connection: sqlite3.Connection, key: str) -> list[ModelRow]:
     return [model_row(row) for row in connection.execute(asked, (f"{key}/", f"{key}0", MOST))]  # "0" follows "/"
 
 
+def refresh_all(connection: sqlite3.Connection) -> None:
+    """Recompute all rows."""
+    for (key,) in connection.execute("SELECT model_key FROM labels UNION SELECT model_key FROM results").fetchall():
+        refresh(connection, key)
+
+
+def published_figures(connection: sqlite3.Connection) -> int:
+    """Count the models here whose figures are published."""
+    keys = list(_published())
+    asked = f"SELECT COUNT(*) FROM models WHERE model_key IN ({', '.join('?' * len(keys))})"  # noqa: S608 - placeholders
+    (count,) = connection.execute(asked, keys).fetchone()
+    return int(count)
+
+
+@cache
+def _published() -> dict[str, Example]:
+    return {each.model.lower(): each for each in labelled_extremes()}
+
+
 def refresh(connection: sqlite3.Connection, key: str) -> None:
     """Recompute the row of a model from its labels and results."""
-    rows = connection.execute("SELECT record, current, flags, published FROM labels WHERE model_key = ? AND current", (key,)).fetchall()
+    rows = connection.execute(f"SELECT {LABEL_COLUMNS} FROM labels WHERE model_key = ? AND current", (key,)).fetchall()  # noqa: S608
     labels = [label_row(row) for row in rows]
     found = consensus(key, labels)
     results, newest = connection.execute("SELECT COUNT(*), MAX(created) FROM results WHERE model_key = ?", (key,)).fetchone()
@@ -96,9 +137,15 @@ def refresh(connection: sqlite3.Connection, key: str) -> None:
     model = shown[0] if shown else other[0] if other else labels[0].label.model
     facts = shown[1:] if shown else ("",) * 6
     updated = max([newest or "", *(row.label.created for row in labels)])
+    saved = connection.execute(
+        "SELECT bytes, wasted FROM results WHERE model_key = ? AND wasted IS NOT NULL "
+        "ORDER BY analyzer = 'check' DESC, created DESC LIMIT 1",
+        (key,),
+    ).fetchone()
     values = (*facts, found.precision or "", found.contributors, found.disputed, len(labels), results, updated)
+    values += (found.own, " ".join(found.proposed), found.evidence, *(saved or (None, None)))
     connection.execute(
-        f"INSERT INTO models (model_key, {_STORED}) VALUES (?{', ?' * 13}) ON CONFLICT (model_key) DO UPDATE SET "  # noqa: S608
+        f"INSERT INTO models (model_key, {_STORED}) VALUES (?{', ?' * 18}) ON CONFLICT (model_key) DO UPDATE SET "  # noqa: S608
         + ", ".join(f"{name} = excluded.{name}" for name in _STORED.split(", ")),
         (key, model, *values),
     )

@@ -18,9 +18,10 @@ from analyzers import limits
 from analyzers.errors import CheckpointNotFound, HubError, MantissaError
 from components.library import pending_files
 from components.library.availability import Availability
+from components.library.counts import counts
 from components.library.database import Database
 from components.library.dataset import Conflict, Dataset, Retry, passes, reading
-from components.library.dataset_card import CARD, card_files
+from components.library.dataset_card import CARD, MARK, card_files
 from components.library.dataset_rows import known, take
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 COMMITS_PER_HOUR = 100  # Commits to the dataset in an hour: the Hub allows about 128 per repository.
 LIBRARY_ATTEMPTS = 20  # Attempts at one commit to the dataset before it waits for the next turn.
 _WAIT_SECONDS = 600  # Longest single wait of the publisher for Retry-After and back-off.
+_CARD_BYTES = 1_000_000  # A larger card is not ours.
 _HOUR = 3600
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 30
@@ -79,7 +81,7 @@ class Publisher:
         self._ending.set()
         while self._may_write and not self._closed.is_set():
             try:
-                if not self._add({}, None):
+                if not self._add(None):
                     return
             except CheckpointNotFound:
                 with self._database.write() as connection:
@@ -204,7 +206,7 @@ class Publisher:
         if not self._may_commit():
             self.problem = f"{COMMITS_PER_HOUR} commits were made within an hour; the next follows later."
             return False
-        if self._add(repository.files, repository.commit):
+        if self._add(repository):
             return True
         if not self._proven or self._hub.refused:
             self._hub.check_writable()
@@ -212,20 +214,32 @@ class Publisher:
         self.problem = ""
         return self._remove(repository) or self._merge(repository)
 
-    def _add(self, there: Collection[str], parent: str | None) -> bool:
-        """Commit waiting items; return whether there were any. there: the files of the dataset, none if they are not known."""
+    def _add(self, repository: "HubRepository | None") -> bool:
+        """Commit waiting items; return whether there were any. repository: the dataset, None if it was not read."""
         with self._database.write() as connection:
             batches = pending_files.settle(connection)
             files = {batch.path: pending_files.content(connection, batch) for batch in batches}
+            contents = counts(connection).sentence
         if not batches:
             return False
-        if parent is not None and CARD not in there:
-            files |= card_files(self.dataset, [*there, *files])
-        self._commit(f"Add {' and '.join(batch.table for batch in batches)}", files, parent)
+        if repository is not None:
+            files |= self._card(repository, files, contents)
+        self._commit(f"Add {' and '.join(batch.table for batch in batches)}", files, repository.commit if repository else None)
         with self._database.write() as connection:
             for batch in batches:
                 pending_files.mark(connection, batch, self.head)
         return True
+
+    def _card(self, repository: "HubRepository", added: Collection[str], contents: str) -> dict[str, bytes]:
+        """Return the files of the card that a commit of ``added`` files needs: none if the card is current, or somebody's own."""
+        made = card_files(self.dataset, [*repository.files, *added], contents)
+        if CARD not in repository.files:
+            return made
+        if repository.files[CARD] > _CARD_BYTES:
+            return {}
+        with reading(self.dataset), closing(repository.open(CARD)) as file:
+            file.read_into(0, memoryview(card := bytearray(file.size)))
+        return {CARD: made[CARD]} if MARK.encode() in card and card != made[CARD] else {}
 
     def _remove(self, repository: "HubRepository") -> bool:
         """Remove withdrawn results from one file; return whether there was such a file."""

@@ -12,6 +12,7 @@ from components.library import model_rows
 from components.library.database import ORDERS
 from components.library.list_query import List
 from components.library.same_shapes import fingerprint
+from components.library.savings import savings
 from components.library.schema import Result
 
 LIBRARY_RESULTS = 100_000  # Results stored here; the oldest are deleted first, labels never.
@@ -103,16 +104,19 @@ def _delete(connection: sqlite3.Connection, number: int) -> None:
 def _insert(connection: sqlite3.Connection, result: Result, text: str, published: str) -> bool:
     packed = zlib.compress(text.encode(), _FAST)
     overview = result.analyzer == "dtype" and result.whole
+    nbytes, wasted = savings(text) if overview or result.analyzer == "check" else (None, None)
     found = connection.execute(
         "INSERT INTO results (id, key, analyzer, model, model_key, created, size, packed, overview, storage, passed_through, trained_in, "
-        "fp16_risk, contributor, sought, public, record, published, shapes) VALUES "
-        "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING RETURNING number",
+        "fp16_risk, contributor, sought, public, record, published, shapes, bytes, wasted) VALUES "
+        "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING RETURNING number",
         (
             *(result.id, result.key, result.analyzer, result.models[0], result.models[0].lower(), result.created, result.size, len(packed)),
             *(overview, result.storage, result.passed_through, result.trained_in, result.fp16_risk),
             *(result.contributor, " ".join((*result.models, result.contributor)).lower(), not result.sample, result.model_dump_json()),
             published,
             fingerprint(text) if overview else "",
+            nbytes,
+            wasted,
         ),
     ).fetchone()
     if found is not None:

@@ -130,7 +130,9 @@ class Contribution(Record):
     id: Id = Field(description="SHA-256 of the content")
     version: Literal[1] = Field(default=1, description="of this table; rows of a later one are ignored")
     contributor: str = Field(description="user name on the Hub; local:... without a login; seed:... for the initial labels")
-    provenance: Provenance = Field(description="how the contributor is known: login (of the Hub), local (no login) or seed")
+    provenance: Provenance = Field(
+        description="login of the Hub; local: no login, a proposal that does not count until a login adds the same label; or seed"
+    )
     created: Time = Field(description="when it was added, UTC")
 
     @model_validator(mode="after")

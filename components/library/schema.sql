@@ -20,7 +20,8 @@ CREATE TABLE results (
     model_key TEXT NOT NULL,
     created TEXT NOT NULL, size INTEGER NOT NULL, packed INTEGER NOT NULL, overview INTEGER NOT NULL, storage TEXT NOT NULL,
     passed_through TEXT NOT NULL, trained_in TEXT NOT NULL, fp16_risk TEXT NOT NULL, contributor TEXT NOT NULL, sought TEXT NOT NULL,
-    public INTEGER NOT NULL, record TEXT NOT NULL, batch TEXT, published TEXT NOT NULL DEFAULT '', shapes TEXT NOT NULL DEFAULT '');
+    public INTEGER NOT NULL, record TEXT NOT NULL, batch TEXT, published TEXT NOT NULL DEFAULT '', shapes TEXT NOT NULL DEFAULT '',
+    bytes INTEGER, wasted INTEGER);
 CREATE INDEX results_shapes ON results (shapes) WHERE shapes <> '';
 CREATE INDEX results_key ON results (key);
 CREATE INDEX results_model ON results (model_key, analyzer, created);
@@ -31,6 +32,7 @@ CREATE TABLE reports (number INTEGER PRIMARY KEY, packed BLOB NOT NULL);
 CREATE TABLE models (
     number INTEGER PRIMARY KEY, model_key TEXT NOT NULL UNIQUE, model TEXT NOT NULL, storage TEXT NOT NULL, passed_through TEXT NOT NULL,
     trained_in TEXT NOT NULL, fp16_risk TEXT NOT NULL, result TEXT NOT NULL, commit_id TEXT NOT NULL, precision TEXT NOT NULL,
-    contributors INTEGER NOT NULL, disputed INTEGER NOT NULL, labels INTEGER NOT NULL, results INTEGER NOT NULL, updated TEXT NOT NULL);
+    contributors INTEGER NOT NULL, disputed INTEGER NOT NULL, labels INTEGER NOT NULL, results INTEGER NOT NULL, updated TEXT NOT NULL,
+    own INTEGER NOT NULL, proposed TEXT NOT NULL, evidence TEXT NOT NULL, bytes INTEGER, wasted INTEGER);
 CREATE INDEX models_disputed ON models (disputed) WHERE disputed;
 CREATE TABLE dataset_files (path TEXT PRIMARY KEY, items INTEGER NOT NULL, refused INTEGER NOT NULL, reason TEXT NOT NULL) WITHOUT ROWID;

@@ -28,7 +28,7 @@ _CHOSEN = {
 _DISPUTED = "Labels disagree"
 # Opens the clicked model on this page and puts it into the address, unless a modifier key is pressed.
 CLICKS = """element.addEventListener('click', (event) => {
-  const {model, flag, sort} = event.target.closest('[data-model], [data-flag], [data-sort]')?.dataset ?? {};
+  const {model, flag, confirm, sort} = event.target.closest('[data-model], [data-flag], [data-confirm], [data-sort]')?.dataset ?? {};
   if (model && (event.ctrlKey || event.metaKey || event.shiftKey)) return;
   if (model) {
     event.preventDefault();
@@ -36,7 +36,7 @@ CLICKS = """element.addEventListener('click', (event) => {
     address.search = new URLSearchParams({model});
     history.replaceState(history.state, '', address);
   }
-  if (model || flag || sort) trigger('click', {model, flag, sort});
+  if (model || flag || confirm || sort) trigger('click', {model, flag, confirm, sort});
 })"""
 
 

@@ -11,15 +11,14 @@ from analyzers.checkpoints.hub.hub_repository import open_hub
 from analyzers.errors import InvalidRequest
 from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.fields import build_busy
-from components.library import DECISIONS, FLAG_REASONS, PRECISIONS, Identity, Label, Saved, model_id
+from components.library import DECISIONS, EVIDENCE, FLAG_REASONS, PRECISIONS, Identity, Label, Saved, model_id
 from components.library_page.label_details import PIECES
-from components.site.identity import has_login, identity, our_library
+from components.site.identity import LOG_IN, has_login, identity, our_library
 from components.text.markup import caption, head
 
 _ABOUT = (
-    "Say which precision a model was trained in and where that is documented: link to a paper, model card, configuration or forum post, "
-    "or quote it with its source. This app shows links and never opens them. Each contributor has one label per model; a new label "
-    "replaces it, and the old one stays in the history."
+    f"Say which precision a model was trained in and give the evidence: {EVIDENCE}. This app shows links and never opens them. Each "
+    "contributor has one label per model; a new label replaces it, and the old one stays in the history."
 )
 
 
@@ -35,12 +34,19 @@ class Adding:
             with gr.Row():
                 self.model = build_picker("Model id on the Hub (org/name)", "m-label-model")
                 self.precision = gr.Dropdown(
-                    list(PRECISIONS), value=None, label="Trained in", elem_id="m-label-precision", elem_classes="m-picker"
+                    list(PRECISIONS),
+                    value=None,
+                    label="Trained in",
+                    allow_custom_value=True,  # what is typed stays, and is checked when the label is added
+                    elem_id="m-label-precision",
+                    elem_classes="m-picker",
                 )
             build_busy()
             wire_search([self.model])
-            self.evidence = gr.Textbox(label="Evidence: a link (https://...) or a quote", lines=1, elem_id="m-label-evidence")
-            self.quote = gr.Textbox(label="The words of the linked source (optional)", lines=2, elem_id="m-label-quote")
+            self.evidence = gr.Textbox(
+                label="Evidence: a link (https://...), or where the sentence stands", lines=1, elem_id="m-label-evidence"
+            )
+            self.quote = gr.Textbox(label="The sentence, quoted (optional with a link)", lines=2, elem_id="m-label-quote")
             with gr.Row(elem_classes="m-downloads"):
                 self.add = gr.Button("Add label", variant="primary", elem_id="m-add-it", size="md")
             self.said = gr.HTML(elem_classes="m-plain", elem_id="m-added")
@@ -69,7 +75,7 @@ class Flagging:
 def who_you_are(profile: Mapping[str, Any] | None, request: gr.Request | None) -> str:
     """Return the name under which this visitor's contributions appear, as HTML."""
     try:
-        return str(PIECES.who(identity(profile, request)))
+        return str(PIECES.who(identity(profile, request), our_library().state().own))
     except InvalidRequest as error:
         return caption(str(error))
 
@@ -89,10 +95,21 @@ def add_label(who: Identity, model: str, precision: str, evidence: str, quote: s
     if not precision:
         raise InvalidRequest(f"Choose the precision the model was trained in: {', '.join(PRECISIONS)}.")
     if not evidence.strip() and not quote.strip():
-        raise InvalidRequest("A label needs evidence: a link to its source, or a quote with its source.")
+        raise InvalidRequest(f"A label needs evidence: give {EVIDENCE}.")
     named = labelled(model)
     ours.check_label(named, precision, evidence, who, quote=quote)  # invalid labels cost no request to the Hub
     return ours.add_label(canonical(named), precision, evidence, who, quote=quote)
+
+
+def confirm_label(who: Identity, label_id: str) -> Saved[Label]:
+    """Store a label that somebody proposed without a login as that of ``who``, with the same evidence. Raises MantissaError."""
+    row = our_library().label(label_id[:64])
+    if row is None:
+        raise InvalidRequest("This label no longer exists: reload the page.")
+    if who.provenance != "login":
+        raise InvalidRequest(LOG_IN)
+    label = row.label
+    return add_label(who, label.model, label.precision, label.evidence_link, label.evidence_quote)
 
 
 def labelled(model: str) -> str:
@@ -114,4 +131,5 @@ def canonical(model: str) -> str:
 
 def thanks(saved: Saved[Any]) -> str:
     """Return the confirmation of a stored contribution and its status, as HTML."""
-    return str(PIECES.thanks(saved, "Your label is" if isinstance(saved.item, Label) else "Your flag is"))
+    what = "proposal" if saved.proposal else "label" if isinstance(saved.item, Label) else "flag"
+    return str(PIECES.thanks(saved, f"Your {what} is"))

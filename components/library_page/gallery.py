@@ -8,7 +8,6 @@ from analyzers.base import Report
 from analyzers.dtype_detection import DtypeRequest, analyze
 from analyzers.errors import MantissaError
 from components.library import Library, Query, Result
-from components.library_page.organisation import stored_bytes
 from components.site import addresses, stored_results
 from components.text.render import macros
 
@@ -71,8 +70,9 @@ def _newest(library: Library, **wanted: str) -> list[Result]:
 
 def _wasteful(library: Library) -> list[Result]:
     """Return results of float32 checkpoints that could be stored in fewer bytes, the largest savings first."""
-    wasted = {each: stored_bytes(library, each.id).wasted or 0 for each in _newest(library, analyzer="dtype", storage="F32")}
-    return sorted(filter(wasted.get, wasted), key=lambda each: -wasted[each])
+    rows = library.models(Query(sort="wasted", storage="F32", per_page=_LOOKED_AT)).rows
+    stored = (library.result_row(row.result) for row in rows if row.wasted)
+    return [row.result for row in stored if row is not None]
 
 
 def _proven(library: Library) -> Iterator[Result]:

@@ -1,11 +1,12 @@
 """Renders labels: their evidence, their contributors, and all labels of one model, so that disputes can be judged by the evidence."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from analyzers.formatting import day
 from components.library import Label, LabelRow, Library
 from components.site import addresses
+from components.site.identity import has_login
 from components.text import numbers
 from components.text.markup import cited
 from components.text.plain_text import html
@@ -38,6 +39,7 @@ def model_labels(library: Library, model: str) -> str:
     row = library.model(model)
     name = row.model if row is not None else consensus.model
     stored = addresses.stored(row.result) if row is not None and row.result else ""
+    agreed = {vote.precision for vote in consensus.votes}
     replaced = [each for each in library.history(model) if not each.current]
     return str(
         PIECES.model(
@@ -48,23 +50,37 @@ def model_labels(library: Library, model: str) -> str:
             stored,
             addresses.family(name),
             addresses.badge(name),
-            _rows(consensus.labels) if consensus.labels else "",
+            _rows(consensus.labels, agreed) if consensus.labels else "",
             _rows(replaced) if replaced else "",
             f"{numbers.plural(len(replaced), 'label')} replaced or hidden",
         )
     )
 
 
+def flag(row: LabelRow, agreed: Collection[str]) -> str:
+    """Render the flags of a label, the button that flags it, and for a proposal that a login can confirm, the button for that.
+
+    agreed: the precisions of labels that count.
+    """
+    confirmable = row.proposal and row.current and has_login() and row.label.precision not in agreed
+    return str(PIECES.flag(row.label, numbers.plural(row.flags, "flag") if row.flags else "", confirmable))
+
+
+def precision(row: LabelRow) -> str:
+    """Render what a label says, and whether it counts."""
+    return str(PIECES.label_precision(row, ""))
+
+
 # Title -> the HTML of a row.
 _COLUMNS: dict[str, Callable[[LabelRow], str]] = {
-    "Trained in": lambda row: html(row.label.precision),
+    "Trained in": precision,
     "Evidence": lambda row: evidence(row.label),
     "Contributor": lambda row: contributor(row.label),
     "Added": lambda row: html(day(row.label.created)),
     "State": state,
-    "Flags": lambda row: str(PIECES.flag(row.label, numbers.plural(row.flags, "flag") if row.flags else "")),
 }
 
 
-def _rows(rows: Sequence[LabelRow]) -> str:
-    return str(PIECES.table(list(_COLUMNS), [[cell(row) for cell in _COLUMNS.values()] for row in rows]))
+def _rows(rows: Sequence[LabelRow], agreed: Collection[str] = ()) -> str:
+    cells = [[*(cell(row) for cell in _COLUMNS.values()), flag(row, agreed)] for row in rows]
+    return str(PIECES.table([*_COLUMNS, "Flags"], cells))

@@ -32,8 +32,7 @@ def counted() -> str:
     if ours is None:
         return failed_status("The library cannot be opened: see the log of the app.")
     held = ours.counts()
-    counts = ((held.current, "label"), (held.models, "model"), (held.contributors, "contributor"), (held.results, "stored result"))
-    return str(PIECES.counts([plural(count, name).split(" ", 1) for count, name in counts], notes(_state(held, ours.state()))))
+    return str(PIECES.counts(held.sentence, notes(_state(held, ours.state()))))
 
 
 def _state(held: Counts, state: LibraryState) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from analyzers.dtype_detection.sentences import NOTHING_PROVEN, fp16_answer
-from analyzers.formatting import day
+from analyzers.formatting import day, magnitude, size
 from components.library import Library, ModelRow, Query, Result, ResultRow
 from components.library_page.label_details import PIECES, contributor, evidence, state
 from components.site import addresses, stored_results
@@ -43,8 +43,28 @@ class Kind(NamedTuple):
         return {self.first: known[self.first]} | known
 
 
-def _trained_in(row: ModelRow) -> str:
+def trained_in(row: ModelRow) -> str:
+    """Render the training precision of a model: of its labels, else inferred; and what is only proposed."""
     return str(PIECES.trained_in(row, numbers.plural(row.contributors, "label"), numbers.NOTHING))
+
+
+def _evidence(row: ModelRow) -> str:
+    return str(PIECES.source(row.evidence, row.evidence.startswith(("http://", "https://")))) if row.evidence else numbers.NOTHING
+
+
+def _largest(row: ModelRow) -> str:
+    return numbers.NOTHING if row.abs_max is None else str(PIECES.figure(magnitude(row.abs_max), row.figures == "published"))
+
+
+def _norms(row: ModelRow) -> str:
+    if row.norm_min is None or row.norm_max is None:
+        return numbers.NOTHING
+    return html(f"{magnitude(row.norm_min)} to {magnitude(row.norm_max)}")
+
+
+def saved(value: int | None) -> str:
+    """Say how many bytes of a model's files could be saved."""
+    return numbers.NOTHING if value is None else size(value) if value else "nothing"
 
 
 def _results_of(model: str, results: int) -> str:
@@ -89,16 +109,18 @@ KINDS = {
     MODELS: Kind(
         (
             Column("Model", lambda row: _named(row.model), ("model", False)),
-            Column("Trained in", _trained_in, ("precision", False)),
+            Column("Trained in", trained_in, ("precision", False)),
+            Column("Evidence", _evidence),
             Column("Stored as", _stored_as, ("storage", False)),
             Column("Passed through", lambda row: html(passed(row)), ("passed_through", False)),
             Column("fp16", lambda row: html(fp16(row)), ("fp16_risk", False)),
-            Column("Labels", lambda row: numbers.count(row.labels), ("labels", True)),
+            Column("Largest weight", _largest),
+            Column("Norms", _norms),
+            Column("Could be saved", lambda row: saved(row.wasted), ("wasted", True)),
             Column("Results", lambda row: _results_of(row.model, row.results), ("results", True)),
-            Column("Updated", lambda row: html(day(row.updated)) if row.updated else numbers.NOTHING, ("updated", True)),
         ),
-        "Updated",
-        {},
+        "Could be saved",
+        {"Updated": ("updated", True), "Most labels": ("labels", True)},
         lambda library, query: library.models(query),
     ),
     LABELS: Kind(

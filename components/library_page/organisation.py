@@ -1,15 +1,12 @@
 """Renders a page per organisation on the server: its models in the library, their bytes, their lineage, and possible savings."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from analyzers.formatting import day, size
-from analyzers.untrusted_json import parse_json
 from components.appearance.navigation import navigation
-from components.library import Library, ModelRow, Query
-from components.library_page.label_details import PIECES
-from components.library_page.list_tables import fp16, passed
+from components.library import Library, ModelRow
+from components.library_page.list_tables import fp16, passed, saved, trained_in
 from components.results.self_contained_page import Page
 from components.site import addresses, link_previews
 from components.text import numbers
@@ -17,23 +14,6 @@ from components.text.plain_text import html
 from components.text.render import macros
 
 _PARTS = macros("library_page/templates/organisation.html")
-_REMEMBERED = 4096
-_NARROW = ("bf16", "fp16")
-
-
-class Stored(NamedTuple):
-    """The bytes of a model's files according to its newest results; None if no result has the number."""
-
-    size: int | None
-    wasted: int | None
-
-
-class Row(NamedTuple):
-    """A model of the organisation. size: bytes of its files; wasted: bytes saved by storing its values in fewer bytes, or only once."""
-
-    model: ModelRow
-    size: int | None
-    wasted: int | None
 
 
 class Column(NamedTuple):
@@ -44,26 +24,17 @@ class Column(NamedTuple):
     """
 
     title: str
-    key: Callable[[Row], Any]
-    cell: Callable[[Row, bool], str]
+    key: Callable[[ModelRow], Any]
+    cell: Callable[[ModelRow, bool], str]
     descending: bool = False
 
 
-def _name(row: Row, embedded: bool) -> str:
-    return str(_PARTS.link(addresses.labels_of(row.model.model), row.model.model.partition("/")[2], embedded))
+def _name(row: ModelRow, embedded: bool) -> str:
+    return str(_PARTS.link(addresses.labels_of(row.model), row.model.partition("/")[2], embedded))
 
 
-def _storage(row: Row, embedded: bool) -> str:
-    model = row.model
-    return str(_PARTS.link(addresses.stored(model.result), model.storage, embedded)) if model.result else numbers.NOTHING
-
-
-def _precision(row: Row, _: bool) -> str:
-    return str(PIECES.trained_in(row.model, numbers.plural(row.model.contributors, "label"), numbers.NOTHING))
-
-
-def _saved(value: int | None) -> str:
-    return numbers.NOTHING if value is None else size(value) if value else "nothing"
+def _storage(row: ModelRow, embedded: bool) -> str:
+    return str(_PARTS.link(addresses.stored(row.result), row.storage, embedded)) if row.result else numbers.NOTHING
 
 
 def _day(updated: str) -> str:
@@ -71,15 +42,15 @@ def _day(updated: str) -> str:
 
 
 COLUMNS = {
-    "model": Column("Model", lambda row: row.model.model.lower(), _name),
-    "size": Column("Size", lambda row: row.size or 0, lambda row, _: numbers.NOTHING if row.size is None else size(row.size), True),
-    "wasted": Column("Could be saved", lambda row: row.wasted or 0, lambda row, _: _saved(row.wasted), True),
-    "storage": Column("Stored as", lambda row: row.model.storage, _storage),
-    "lineage": Column("Passed through", lambda row: row.model.passed_through, lambda row, _: html(passed(row.model))),
-    "precision": Column("Trained in", lambda row: row.model.precision or row.model.trained_in, _precision),
-    "fp16": Column("fp16", lambda row: row.model.fp16_risk, lambda row, _: html(fp16(row.model))),
-    "results": Column("Results", lambda row: row.model.results, lambda row, _: f"{row.model.results}", True),
-    "updated": Column("Updated", lambda row: row.model.updated, lambda row, _: _day(row.model.updated), True),
+    "model": Column("Model", lambda row: row.model.lower(), _name),
+    "size": Column("Size", lambda row: row.bytes or 0, lambda row, _: numbers.NOTHING if row.bytes is None else size(row.bytes), True),
+    "wasted": Column("Could be saved", lambda row: row.wasted or 0, lambda row, _: saved(row.wasted), True),
+    "storage": Column("Stored as", lambda row: row.storage, _storage),
+    "lineage": Column("Passed through", lambda row: row.passed_through, lambda row, _: html(passed(row))),
+    "precision": Column("Trained in", lambda row: row.precision or row.trained_in, lambda row, _: trained_in(row)),
+    "fp16": Column("fp16", lambda row: row.fp16_risk, lambda row, _: html(fp16(row))),
+    "results": Column("Results", lambda row: row.results, lambda row, _: f"{row.results}", True),
+    "updated": Column("Updated", lambda row: row.updated, lambda row, _: _day(row.updated), True),
 }
 _FIRST = "-wasted"
 
@@ -104,12 +75,12 @@ class Order(NamedTuple):
 
 def organisation_page(library: Library, name: str, order: str, embedded: bool, origin: str) -> str | None:
     """Render the page; None if the library has no model of this organisation. origin: the address of the app. Raises LibraryUnavailable."""
-    rows = [_row(library, model) for model in library.organisation(name)]
+    rows = list(library.organisation(name))
     if not rows:
         return None
-    shown = rows[0].model.model.partition("/")[0]
+    shown = rows[0].model.partition("/")[0]
     by = Order.of(order)
-    rows.sort(key=lambda row: row.model.model.lower())
+    rows.sort(key=lambda row: row.model.lower())
     rows.sort(key=COLUMNS[by.column].key, reverse=by.descending)
     said, address = summary(rows), addresses.organisation(shown)
     meta = link_previews.tags(
@@ -126,8 +97,8 @@ def organisation_page(library: Library, name: str, order: str, embedded: bool, o
 
 def card_of(library: Library, name: str) -> tuple[str, str] | None:
     """Return the title and the sentence on the picture of a link preview; None if there is no such page."""
-    rows = [_row(library, model) for model in library.organisation(name)]
-    return (f"The models of {rows[0].model.model.partition('/')[0]}", summary(rows)) if rows else None
+    rows = list(library.organisation(name))
+    return (f"The models of {rows[0].model.partition('/')[0]}", summary(rows)) if rows else None
 
 
 def no_models_page(name: str) -> str:
@@ -136,38 +107,13 @@ def no_models_page(name: str) -> str:
     return page.served("", str(_PARTS.not_indexed()), navigation("../") + page.titled())
 
 
-def summary(rows: list[Row]) -> str:
+def summary(rows: list[ModelRow]) -> str:
     """Summarize the totals in a sentence or two."""
-    known = [row for row in rows if row.size is not None]
+    known = [row for row in rows if row.bytes is not None]
     sentence = f"{numbers.plural(len(rows), 'model')} in the library"
     if not known:
         return f"{sentence}; none of them has a passport here yet."
-    stored, wasted = sum(row.size or 0 for row in known), sum(row.wasted or 0 for row in known)
+    stored, wasted = sum(row.bytes or 0 for row in known), sum(row.wasted or 0 for row in known)
     of = "" if len(known) == len(rows) else f", of which {len(known):,} have a passport"
-    saved = f"{size(wasted)} of that could be saved without changing a value" if wasted else "no byte of that is known to be wasted"
-    return f"{sentence}{of}. They store {size(stored)}; {saved}."
-
-
-def _row(library: Library, model: ModelRow) -> Row:
-    passport = stored_bytes(library, model.result) if model.result else Stored(None, None)
-    checks = library.results(Query(analyzer="check", model=model.model, per_page=1)).rows
-    checked = stored_bytes(library, checks[0].result.id) if checks else Stored(None, None)
-    return Row(model, *(last if last is not None else first for first, last in zip(passport, checked, strict=True)))
-
-
-@lru_cache(_REMEMBERED)
-def stored_bytes(library: Library, identifier: str) -> Stored:
-    """Read the bytes of a model's files from a stored report of check or dtype, which never changes.
-
-    A report of dtype counts float32 tensors whose values all fit a 16-bit format. Validating the whole report would take ten times as long.
-    """
-    try:
-        report = parse_json(library.result(identifier) or b"{}")
-        if "saving_bytes" in report:
-            wasted = int(report["saving_bytes"])
-        else:
-            narrow = [row for row in report["tensors"] if row["dtype"] == "F32" and 1 in (row["representable"][name] for name in _NARROW)]
-            wasted = sum(2 * int(row["parameters"]) for row in narrow)
-        return Stored(int(report["checkpoint"]["bytes"]), wasted)
-    except (ValueError, LookupError, TypeError, AttributeError):  # stored by another version of Mantissa
-        return Stored(None, None)
+    less = f"{size(wasted)} of that could be saved without changing a value" if wasted else "no byte of that is known to be wasted"
+    return f"{sentence}{of}. They store {size(stored)}; {less}."

@@ -9,7 +9,7 @@ from components.forms.fields import QUIET
 from components.forms.form import misspelt, typed
 from components.library import model_id
 from components.library_page.browse import CLICKS, Browse, orders
-from components.library_page.contributing import Adding, Flagging, add_label, flag_reasons, thanks, who_you_are
+from components.library_page.contributing import Adding, Flagging, add_label, confirm_label, flag_reasons, thanks, who_you_are
 from components.library_page.label_details import PIECES, model_labels
 from components.library_page.library_downloads import PANDAS, build_downloads, counted
 from components.library_page.list_tables import KINDS, MODELS
@@ -72,6 +72,12 @@ def build(page: gr.Blocks) -> None:
         if isinstance(flag := asked.get("flag"), str):
             reasons = gr.update(choices=flag_reasons(profile, request))
             return [gr.skip(), model, gr.update(visible=True), _about(flag), reasons, flag, ""]
+        if isinstance(confirmed := asked.get("confirm"), str):
+            try:
+                said = thanks(confirm_label(identity(profile, request), confirmed))
+            except Exception as error:
+                said = failed_status(sentence(error))
+            return [_labels_of(model), model, gr.update(visible=False), gr.skip(), gr.skip(), "", said]
         named = asked.get("model")
         if not isinstance(named, str):
             return [gr.skip()] * 7

@@ -67,7 +67,8 @@ def etag(drawing: str) -> str:
 
 def _trained(row: "ModelRow | None") -> Part:
     if row is not None and row.precision:
-        return Part("trained in", f"{row.precision}, disputed" if row.disputed else row.precision, _LABEL)
+        said = ("disputed",) * row.disputed + ("own label",) * row.own
+        return Part("trained in", ", ".join((row.precision, *said)), _LABEL)
     if row is not None and row.disputed:
         return Part("trained in", "labels disagree", _INFERRED)
     trained = row.trained_in if row is not None else ""

@@ -42,7 +42,9 @@ def test_sigterm_ends_streams_with_a_sentence_refuses_calls_and_publishes(hub: L
     ):
         app = process_of(url)
         _wait_until_restored(url)
-        saved = result(url, "add_label", ["org/name", "bf16", "section 3 of the paper", ""], {"Cookie": "mantissa=contributor"})
+        saved = result(
+            url, "add_label", ["org/name", "bf16", "section 3 of the paper", "We trained in bf16."], {"Cookie": "mantissa=contributor"}
+        )
         assert saved["state"] == "saved here"
         calls = [post(url, "inspect", inspect("org/slow", seed))[1]["event_id"] for seed in range(5)]
         reading = [urllib.request.urlopen(f"{url}/gradio_api/call/inspect/{call}", timeout=120) for call in calls]
@@ -69,7 +71,9 @@ def test_a_label_is_published_at_the_end_though_the_hub_asked_to_wait(hub: Local
     with serve(tmp_path, hub.url, **dataset, MANTISSA_EPHEMERAL="1") as url:
         _wait_until_restored(url)
         hub.fault(Fault("/commit/main$", times=None, status=status, headers={"Retry-After": "86400"}))
-        saved = result(url, "add_label", ["org/name", "bf16", "section 3 of the paper", ""], {"Cookie": "mantissa=contributor"})
+        saved = result(
+            url, "add_label", ["org/name", "bf16", "section 3 of the paper", "We trained in bf16."], {"Cookie": "mantissa=contributor"}
+        )
         assert saved["state"] == "saved here" and "did not answer" not in saved["note"]
         health = urllib.request.urlopen(f"{url}/healthz", timeout=120).read()
         assert health.startswith(b"degraded: The Hub ")

@@ -49,7 +49,7 @@ def _answers(url: str) -> Iterator[Result]:
     yield _result("badge", [_seconds(partial(_get, f"{url}/{badge(model)}")) for model in models], 0.05)
     pages = [f"{url}/{stored(f'{number * 17_771 % ROWS + 1:064x}')}" for number in range(1, 21)]
     yield _result("stored result, its own page", [_seconds(partial(_get, page)) for page in pages], 0.5)
-    asked = [{"model": f"new/model-{number}", "precision": "bf16", "evidence": "section 3"} for number in range(TIMES)]
+    asked = [{"model": f"new/model-{number}", "precision": "bf16", "evidence": "https://example.org/paper"} for number in range(TIMES)]
     yield _result("contributing a label, by the API", [_seconds(partial(_post, url, label)) for label in asked], 1.0)
     for name in ("labels.csv", "results.csv", "models.csv", "labels.parquet"):
         first = _seconds(partial(_get, f"{url}/library/{name}"))

@@ -92,7 +92,7 @@ def test_names_of_tensors_of_a_pair_and_its_stored_result(open_page: OpenPage, a
 
 
 def test_texts_of_labels_and_badges(open_page: OpenPage, app: str) -> None:
-    result(app, "add_label", ["org/base", "bf16", QUOTE, ""], {"Cookie": "mantissa=contributor"})
+    result(app, "add_label", ["org/base", "bf16", "https://example.org/paper", QUOTE], {"Cookie": "mantissa=contributor"})
     page = open_page(f"{app}/library?model=org/base")
     expect(page.locator("#m-labels")).to_contain_text(HOSTILE[0])
     _inert(page)

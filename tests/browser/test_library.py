@@ -20,7 +20,7 @@ from tests.hub import LocalHub
 
 DATASET, TOKEN = "org/library", "hf_" + "canaryCANARY" * 3
 QUOTE = "<img src=x onerror=alert(1)> **we** trained in \u202e=bf16"
-LABELLED = "Labelled bf16-mixed by 1 contributor."
+PROPOSED = "Proposed without a login: bf16-mixed."
 _AT_ONCE = {"MANTISSA_PUBLISH_SECONDS": "1", "HF_HUB_DISABLE_XET": "1"}
 
 
@@ -83,24 +83,26 @@ def _label(page: Page, model: str, precision: str, evidence: str, quote: str = "
     page.locator("#m-add-it").click()
 
 
-def test_a_label_is_on_the_passport_in_the_badge_and_in_the_files(open_page: OpenPage, app: str) -> None:
+def test_a_label_without_a_login_is_a_proposal_on_every_page_and_in_the_files(open_page: OpenPage, app: str) -> None:
     page = _listed(open_page, f"{app}/library")
     expect(page.locator("#m-who")).to_contain_text("You contribute as local:")
+    expect(page.locator("#m-who")).to_contain_text("Your labels are proposals")
     _label(page, "org/name", "bf16-mixed", "https://example.org/paper", QUOTE)
-    expect(page.locator("#m-added")).to_contain_text("Your label is saved here.")
-    expect(page.locator("#m-labels")).to_contain_text(LABELLED)
+    expect(page.locator("#m-added")).to_contain_text("Your proposal is saved here.")
+    expect(page.locator("#m-labels")).to_contain_text(PROPOSED)
     expect(page.locator("#m-labels")).to_contain_text("<img src=x onerror=alert(1)> **we** trained in <U+202E>=bf16")
     assert page.locator("img[src=x]").count() == 0
-    expect(page.locator("#m-list")).to_contain_text("org/name")
+    field(page, "m-search").fill("org/name")
+    expect(page.locator("#m-list tbody tr")).to_have_count(1)
+    expect(page.locator("#m-list")).to_contain_text("proposal")
 
     passport = open_page(f"{app}/?model=org/name")
     tile = passport.locator("#m-result .m-tile", has=passport.get_by_role("heading", name="Trained in"))
-    expect(tile).to_contain_text(LABELLED)
-    expect(tile).to_contain_text("Evidence: example.org")
-    expect(tile).to_contain_text("Inferred from the weights: Cannot tell.")
-    assert b">bf16-mixed<" in _get(f"{app}/badge/org/name.svg")
+    expect(tile).to_contain_text("Known better? Add a label")
+    expect(passport.locator("#m-result")).not_to_contain_text("bf16-mixed")
+    assert b"bf16-mixed" not in _get(f"{app}/badge/org/name.svg")
     labels = pandas.read_csv(io.BytesIO(_get(f"{app}/library/labels.csv")))
-    assert set(labels[labels.model == "org/name"].precision) == {"bf16-mixed"}
+    assert set(labels[labels.proposal].model) >= {"org/name"} and not labels[labels.provenance == "seed"].proposal.any()
 
     def published() -> bool:
         found = pandas.read_csv(io.BytesIO(_get(f"{app}/library/labels.csv")))
@@ -110,41 +112,52 @@ def test_a_label_is_on_the_passport_in_the_badge_and_in_the_files(open_page: Ope
     page.reload()
     expect(page.locator("#m-list table")).to_be_visible()
     page.locator("#m-kind").get_by_text("Labels").click()
-    expect(page.locator("#m-list tbody tr", has_text="org/name").first).to_contain_text("published")
+    row = page.locator("#m-list tbody tr", has_text="org/name").first
+    expect(row).to_contain_text("published")
+    expect(row).to_contain_text("proposal")
 
 
 @pytest.mark.exhaustive
 def test_a_fresh_instance_shows_what_another_published(open_page: OpenPage, app: str, hub: LocalHub, tmp_path: Path) -> None:
     page = _listed(open_page, f"{app}/library")
     _label(page, "org/name", "bf16-mixed", "https://example.org/paper")
-    expect(page.locator("#m-added")).to_contain_text("Your label is saved here.")
+    expect(page.locator("#m-added")).to_contain_text("Your proposal is saved here.")
     with _publishing(tmp_path, hub) as fresh:
-        _until(lambda: b">bf16-mixed<" in _get(f"{fresh}/badge/org/name.svg"))
+        _until(lambda: b'"org/name"' in _get(f"{fresh}/library/models.jsonl"))
         other = open_page(f"{fresh}/library?model=org/name")
-        expect(other.locator("#m-labels")).to_contain_text("Labelled bf16-mixed by")
+        expect(other.locator("#m-labels")).to_contain_text(PROPOSED)
         expect(other.locator("#m-labels")).to_contain_text("published")
         other.close()  # before its app ends, which it would complain about
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
 
 
-def test_two_browsers_disagree_and_a_label_is_flagged(open_page: OpenPage, app: str) -> None:
+def test_two_browsers_propose_and_a_proposal_is_flagged(open_page: OpenPage, app: str) -> None:
     first = _listed(open_page, f"{app}/library")
-    _label(first, "org/other", "bf16", "the model card says bf16")
-    expect(first.locator("#m-labels")).to_contain_text("Labelled bf16 by 1 contributor.")
+    _label(first, "org/other", "bf16", "the model card", "It was trained in bfloat16.")
+    expect(first.locator("#m-labels")).to_contain_text("Proposed without a login: bf16.")
     first.context.clear_cookies()  # by which a visitor without a login is told apart
     second = _listed(open_page, f"{app}/library?model=org/other")
     expect(second.locator("#m-label-model input")).to_have_value("org/other")
-    _label(second, "org/other", "fp16-mixed", "the paper says fp16")
-    expect(second.locator("#m-labels")).to_contain_text("labels disagree")
-    expect(second.locator("#m-labels")).to_contain_text("the model card says bf16")
+    _label(second, "org/other", "fp16-mixed", "the paper", "It was trained with fp16 autocast.")
+    expect(second.locator("#m-labels")).to_contain_text("Proposed without a login: bf16, fp16-mixed.")
+    expect(second.locator("#m-labels")).to_contain_text("“It was trained in bfloat16.” (the model card)")
     second.get_by_role("button", name="Flag the label bf16 by").click()
     expect(second.locator("#m-flagging")).to_contain_text("You are flagging the label of org/other: trained in bf16")
     second.locator("#m-flag-it").click()
     expect(second.locator("#m-flagged")).to_contain_text("Your flag is saved here.")
-    second.locator("#m-filters button").first.click()
-    second.get_by_label("Labels disagree").check()
-    expect(second.locator("#m-list tbody tr")).to_have_count(1)
-    expect(second.locator("#m-list")).to_contain_text("org/other")
+
+
+def test_enter_leaves_what_is_typed_as_the_precision(open_page: OpenPage, offline: str) -> None:
+    page = _listed(open_page, f"{offline}/library")
+    typed = page.locator("#m-label-precision input")
+    typed.click()
+    typed.press_sequentially("bf16")
+    typed.press("Enter")
+    expect(page.get_by_role("option")).to_have_count(0)
+    expect(typed).to_have_value("bf16")
+    page.locator("#m-add-it").click()
+    expect(page.locator("#m-added")).to_contain_text("No model was named")  # not that no precision was chosen
+    expect(typed).to_have_value("bf16")
 
 
 @pytest.mark.exhaustive
@@ -152,7 +165,7 @@ def test_what_is_wrong_with_a_label_is_one_sentence(open_page: OpenPage, app: st
     page = _listed(open_page, f"{app}/library")
     page.locator("#m-add-it").click()
     expect(page.locator("#m-added")).to_contain_text("Choose the precision the model was trained in")
-    _label(page, "org/none", "bf16", "x")
+    _label(page, "org/none", "bf16", "https://example.org/paper")
     expect(page.locator("#m-added")).to_contain_text("not found on the Hub")
     _label(page, "org/name", "bf16", "https://[")
     expect(page.locator("#m-added")).to_contain_text(".")
@@ -191,11 +204,11 @@ def test_lists_are_searched_and_paged(open_page: OpenPage, offline: str) -> None
 
 def test_a_click_on_a_title_sorts_by_it_and_a_second_one_turns_the_order(open_page: OpenPage, offline: str) -> None:
     page = _listed(open_page, f"{offline}/library")
-    expect(page.locator("#m-list th", has_text="Updated")).to_have_attribute("aria-sort", "descending")
+    expect(page.locator("#m-list th", has_text="Could be saved")).to_have_attribute("aria-sort", "descending")
     title, first = page.locator("#m-list th", has_text="Model"), page.locator("#m-list tbody tr td").first
     title.get_by_role("button").click()
     expect(title).to_have_attribute("aria-sort", "ascending")
-    expect(first).to_contain_text("EleutherAI/gpt-j-6b")
+    expect(first).to_contain_text("allenai/led-base-16384")
     title.get_by_role("button").click()
     expect(title).to_have_attribute("aria-sort", "descending")
     expect(first).to_contain_text("stabilityai/")

@@ -168,9 +168,9 @@ def test_what_an_older_analysis_inferred_is_not_repeated() -> None:
 def test_a_label_of_the_library_wins_over_the_inference_that_contradicts_it(library: Library) -> None:
     found = report("org/name")
     assert found.training.verdict == "bf16"
-    library.add_label("org/name", "bf16", "https://example.org", Identity.login("ann"))
+    library.add_label("org/name", "bf16", "https://example.org/paper", Identity.login("ann"))
     assert "Inferred from the weights: bf16, likely." in passport(found) and "wins over" not in passport(found)
-    library.add_label("org/name", "fp32", "https://example.org", Identity.login("ann"))
+    library.add_label("org/name", "fp32", "https://example.org/paper", Identity.login("ann"))
     assert (
         "Inferred from the weights: bf16, likely. The label (fp32) wins over bf16: it reports how the model was trained; the weights only "
         "suggest it." in passport(found)

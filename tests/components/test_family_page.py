@@ -92,7 +92,7 @@ def test_where_it_is_linked(filled: Library, reports: dict[str, ParentsReport]) 
     assert 'href="../library/family/org/first"' in stored and 'href="../library/family/org/second"' in stored
     rows = listed(MODELS, filled.models(Query(text="org/")))
     assert 'href="library/family/org/first"' not in rows and 'href="library/family/org/merge"' not in rows  # candidates only
-    filled.add_label("org/first", "bf16", "section 3", Identity.login("ann"))
+    filled.add_label("org/first", "bf16", "https://example.org/paper", Identity.login("ann"))
     rows = listed(MODELS, filled.models(Query(text="org/")))
     assert 'href="library/family/org/first"' in rows and 'href="library/family/org/merge"' not in rows
     assert 'href="library/family/org/first"' in model_labels(filled, "org/first")

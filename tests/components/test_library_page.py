@@ -93,7 +93,7 @@ def test_the_number_of_results_of_a_model_links_to_them(library: Library) -> Non
 
 def test_the_labels_it_begins_with_have_links(library: Library) -> None:
     rows = library.labels(Query(per_page=500)).rows
-    assert len(rows) == 53 and all(row.label.evidence_link.startswith("https://") and row.label.evidence_quote for row in rows)
+    assert len(rows) == 59 and all(row.label.evidence_link.startswith("https://") and row.label.evidence_quote for row in rows)
     shown = _Elements(model_labels(library, "facebook/opt-13b"))
     assert "https://arxiv.org/abs/2205.01068" in [each.get("href") for each in shown.found]
     assert "arXiv 2205.01068 (OPT)" in shown.text and "“" not in shown.text
@@ -135,23 +135,22 @@ def test_a_model_shows_its_facts_and_both_kinds_of_answers(library: Library) -> 
 
 def test_disagreement_is_shown_with_the_evidence_of_each_side(library: Library) -> None:
     library.add_label("org/name", "bf16", LINK, ANN, "we trained in bf16")
-    library.add_label("org/name", "fp16-mixed", "the model card says fp16", BOB)
+    library.add_label("org/name", "fp16-mixed", "the model card", BOB, quote="Trained with fp16 autocast.")
     flagged = library.add_label("org/name", "bf16", LINK, Identity.login("carl"))
     library.add_flag(flagged.item.id, FLAG_REASONS[0], ANN)
     shown = _Elements(model_labels(library, "org/name"))
-    assert "“the model card" not in shown.text  # a pointer is no quote
     for text in (
         "labels disagree",
         "bf16 2, fp16-mixed 1",
         "“we trained in bf16”",
-        "the model card says fp16",
+        "“Trained with fp16 autocast.” (the model card)",
         "of the organisation",
         "1 flag",
     ):
         assert text in shown.text, text
     assert [each["href"] for each in shown.found if each.get("target") == "_blank"] == [LINK, LINK]
     assert sum(each.get("class") == "m-flag" for each in shown.found) == 3
-    library.add_label("org/name", "bf16", "I looked again", BOB)
+    library.add_label("org/name", "bf16", LINK, BOB)
     shown = _Elements(model_labels(library, "ORG/name"))
     assert "labels disagree" not in shown.text.split("replaced or hidden")[0]
     assert "1 label replaced or hidden" in shown.text
@@ -159,7 +158,7 @@ def test_disagreement_is_shown_with_the_evidence_of_each_side(library: Library) 
 
 @pytest.mark.parametrize("text", [HOSTILE, FORMULA, RIGHT_TO_LEFT, "[x](javascript:alert(1))", "<script>alert(1)</script>", "'\"><b>"])
 def test_whatever_a_label_says_is_text(library: Library, text: str) -> None:
-    saved = library.add_label("org/name", "bf16", text, ANN)
+    saved = library.add_label("org/name", "bf16", LINK, ANN, quote=text)
     for html in (model_labels(library, "org/name"), listed(LABELS, library.labels(Query(text="org/name"))), thanks(saved)):
         shown = _Elements(html)
         assert not {"script", "b onload"} & set(shown.names)
@@ -260,6 +259,5 @@ def test_the_counts_are_the_librarys(library: Library) -> None:
     there = library.counts()
     library.add_label("org/name", "bf16", LINK, ANN)
     shown = _Elements(counted())
-    assert f"{there.current + 1} labels" in shown.text
-    assert "2 contributors" in shown.text
-    assert "0 stored results" in shown.text
+    assert f"the training precision of {there.models + 1} models, each with its evidence" in shown.text
+    assert "the published weight figures of 29 models; no stored results yet" in shown.text

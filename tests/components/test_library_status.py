@@ -39,7 +39,7 @@ def opened(hub: LocalHub, tmp_path: Path) -> Iterator[Callable[..., Library]]:
     hub.add("org/name", {"config.json": b"{}"})
     with Library.open(tmp_path / "writer", DATASET, token=TOKEN, background=False) as writer:
         writer.add_result(report("org/name", id=ID), public=True)
-        writer.add_label("org/name", "bf16", "a quote", Identity.login("ann"))
+        writer.add_label("org/name", "bf16", "https://example.org/paper", Identity.login("ann"))
         writer.publish()
     libraries: list[Library] = []
 
@@ -108,4 +108,4 @@ def test_a_deleted_file_of_the_library_is_said_by_every_address_that_needs_it(
         answer = client.get(address)
         assert answer.status_code == 503 and "deleted or replaced" in answer.text
     with pytest.raises(LibraryUnavailable):
-        library.add_label("org/name", "bf16", "a quote", Identity.login("ann"))
+        library.add_label("org/name", "bf16", "https://example.org/paper", Identity.login("ann"))

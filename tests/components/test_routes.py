@@ -36,6 +36,7 @@ from tests.components.dtype_reports import HOSTILE, hostile_report, report
 
 ID = "a" * 64
 ANN = Identity.login("ann")
+LINK = "https://example.org/paper"
 
 
 async def _told(request: Request) -> PlainTextResponse:
@@ -103,7 +104,7 @@ def test_nobody_sends_more_than_fits(client: TestClient, monkeypatch: pytest.Mon
 
 
 def test_a_badge_comes_with_cache_headers_and_is_not_sent_twice(client: TestClient, library: Library) -> None:
-    library.add_label("org/name", "bf16", "https://example.org", ANN)
+    library.add_label("org/name", "bf16", LINK, ANN)
     answer = client.get("/badge/org/name.svg")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
     assert "max-age" in answer.headers["cache-control"]
@@ -112,7 +113,7 @@ def test_a_badge_comes_with_cache_headers_and_is_not_sent_twice(client: TestClie
     assert "passed through" not in again.text
     same = client.get("/badge/org/name.svg", headers={"If-None-Match": f'"x", W/{answer.headers["etag"]}'})
     assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", answer.headers["etag"])
-    library.add_label("org/name", "fp16", "https://example.org", ANN)
+    library.add_label("org/name", "fp16", LINK, ANN)
     assert client.get("/badge/org/name.svg").headers["etag"] != answer.headers["etag"]
 
 
@@ -139,7 +140,7 @@ def test_a_badge_takes_no_longer_in_a_large_library(client: TestClient, library:
 
     def label(first: int, end: int) -> None:
         for number in range(first, end):
-            library.add_label(f"org/name-{number}", "bf16", "https://example.org", Identity.login(f"user{number}"))
+            library.add_label(f"org/name-{number}", "bf16", LINK, Identity.login(f"user{number}"))
 
     label(0, 20)
     small = fastest()
@@ -194,7 +195,7 @@ def test_text_from_outside_stays_text(client: TestClient, library: Library) -> N
         update={"id": ID, "checkpoint": checkpoint, "request": hostile.request.model_copy(update={"model": "org/name"})}
     )
     assert library.add_result(made, public=True) is not None
-    library.add_label("org/name", "bf16", f'"><script>alert(1)</script>{HOSTILE}', ANN)
+    library.add_label("org/name", "bf16", LINK, ANN, quote=f'"><script>alert(1)</script>{HOSTILE}')
     for query in ("", "?embed=1"):
         page = _Page(client.get(f"/result/{ID}{query}").text)
         assert "img" not in page.names
@@ -203,7 +204,7 @@ def test_text_from_outside_stays_text(client: TestClient, library: Library) -> N
 
 
 def test_the_library_is_there_as_files(client: TestClient, library: Library) -> None:
-    library.add_label("org/name", "bf16", '=HYPERLINK("http://evil")', ANN)
+    library.add_label("org/name", "bf16", LINK, ANN, quote='=HYPERLINK("http://evil")')
     labels = pandas.read_parquet(io.BytesIO(client.get("/library/labels.parquet").content))
     assert list(labels[labels.contributor == "ann"].model) == ["org/name"]
     table = pandas.read_csv(io.BytesIO(client.get("/library/labels.csv").content))
@@ -211,7 +212,7 @@ def test_the_library_is_there_as_files(client: TestClient, library: Library) -> 
     lines = client.get("/library/labels.jsonl").text.splitlines()
     assert len(lines) == len(labels) == len(table)
     assert json.loads(lines[0])["version"] == 1
-    library.add_label("org/other", "fp16", "https://example.org", ANN)
+    library.add_label("org/other", "fp16", LINK, ANN)
     assert len(client.get("/library/labels.jsonl").text.splitlines()) == len(lines) + 1
     for path in ("labels.exe", "secrets.csv", "../app.py", "labels."):
         assert client.get(f"/library/{path}").status_code == 404

@@ -49,7 +49,7 @@ def test_a_backup_a_day_is_made_and_the_oldest_deleted(tmp_path: Path, monkeypat
         library._backups.make()
     with closing(sqlite3.connect(tmp_path / "backups" / today)) as copy:
         assert copy.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        assert copy.execute("SELECT COUNT(*) FROM labels").fetchone() == (54,)
+        assert copy.execute("SELECT COUNT(*) FROM labels").fetchone() == (60,)
     monkeypatch.setattr("components.library.backups.LIBRARY_BACKUPS", 0)
     with Library.open(tmp_path / "none") as library:
         library._backups.make()
@@ -94,9 +94,9 @@ def test_a_damaged_library_comes_back_with_what_is_new_since_the_backup(tmp_path
     backup.write_bytes(good)
     made = restore(tmp_path)
     assert made.backup in backup.name and made.results == 1
-    assert not made.whole or made.labels == 53 + 2 * LABELS  # indices only were damaged
+    assert not made.whole or made.labels == 59 + 2 * LABELS  # indices only were damaged
     with Library.open(tmp_path) as library:
-        assert 53 + 1.5 * LABELS < library.counts().labels == made.labels <= 53 + 2 * LABELS
+        assert 59 + 1.5 * LABELS < library.counts().labels == made.labels <= 59 + 2 * LABELS
         assert all(library.consensus(f"org/m{number}").precision == "bf16" for number in range(LABELS))
         assert library.result("a" * 64) == report("org/m0", id="a" * 64).model_dump_json().encode()
         assert library.flags(flag.label) in ((flag,), ()) and library.local_identity("secret") == local
@@ -174,7 +174,7 @@ def test_a_lost_file_is_said_until_it_is_restored_and_its_backups_stay(tmp_path:
     restore(tmp_path)
     with Library.open(tmp_path) as library:
         library._backups.make()
-        assert library.state().problem == "" and library.counts().labels == 53 + 3 and library.local_identity("secret") == visitor
+        assert library.state().problem == "" and library.counts().labels == 59 + 3 and library.local_identity("secret") == visitor
 
 
 def test_damage_that_a_request_met_is_remembered(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_the_command_restores_the_configured_library(
     monkeypatch.setattr(sys, "argv", ["mantissa", "library", "restore"])
     assert main() == 0
     said = capsys.readouterr()
-    assert said.out.startswith("restored: 53 labels, 0 flags, 0 results, from the backup of 20")
+    assert said.out.startswith("restored: 59 labels, 0 flags, 0 results, from the backup of 20")
     assert "Nothing in the old file can be read" in said.err
     for words in (["restore", "scan"], ["import"]):
         monkeypatch.setattr(sys, "argv", ["mantissa", "library", *words])
@@ -244,11 +244,11 @@ import sys
 from pathlib import Path
 from analyzers.errors import LibraryUnavailable
 from components.library import Identity, Library
-ann = Identity.login("ann")
+ann, LINK = Identity.login("ann"), "https://example.org/paper"
 for folder in sys.argv[1:]:
     with Library.open(Path(folder), "org/library", token="hf_x") as library:
         print(library.consensus("org/name").precision, library.counts().labels, library.state().problem)
-        for add in (lambda: library.add_label("org/name", "fp16", "quote", ann), lambda: library.add_flag("0" * 64, "another model", ann)):
+        for add in (lambda: library.add_label("org/name", "fp16", LINK, ann), lambda: library.add_flag("0" * 64, "another model", ann)):
             try:
                 add()
             except LibraryUnavailable as error:
@@ -275,4 +275,4 @@ for folder in sys.argv[1:]:
     said = ran.stdout.splitlines()
     assert len(said) == 6, ran.stderr
     for shown, *refused in (said[:3], said[3:]):
-        assert shown.startswith("bf16 54 The library is read-only") and all("nothing can be added" in line for line in refused)
+        assert shown.startswith("bf16 60 The library is read-only") and all("nothing can be added" in line for line in refused)

@@ -12,11 +12,12 @@ from components.library.item_checks import now
 WHO = {"login": Identity.login("ann"), "local": Identity.local("secret"), "seed": SEED}
 
 
-def opinion(precision: str, provenance: str = "login", author: bool = False) -> LabelRow:
+def opinion(precision: str, provenance: str = "login", author: bool = False, own: bool = False) -> LabelRow:
     model = "ann/name" if author else "org/name"
     label = Label.of(WHO[provenance], model, precision, "", "section 3", created=now())
     assert label.author == author
-    return LabelRow(label=label, current=True, flags=0, state="saved here", commit="")
+    proposal = provenance == "local" and not own
+    return LabelRow(label=label, current=True, flags=0, proposal=proposal, state="saved here", commit="")
 
 
 def verdict(opinions: list[LabelRow]) -> Consensus:
@@ -40,7 +41,10 @@ def test_nothing_is_known_without_labels() -> None:
         ([opinion("bf16"), opinion("fp16")], None, True, 0),
         ([opinion("bf16"), opinion("fp16", author=True)], "fp16", True, 1),
         ([opinion("bf16", "seed"), *[opinion("fp16", "local")] * 9], "bf16", False, 1),
-        ([opinion("fp16", "local"), opinion("fp16", "local")], "fp16", False, 2),
+        ([opinion("fp16", "local"), opinion("fp16", "local")], None, False, 0),
+        ([opinion("fp16", "local"), opinion("fp16")], "fp16", False, 1),
+        ([opinion("fp16", "local", own=True)], "fp16", False, 1),
+        ([opinion("fp16", "local", own=True), opinion("bf16", "seed")], None, True, 0),
     ],
 )
 def test_what_most_contributors_say(opinions: list[LabelRow], precision: str | None, disputed: bool, contributors: int) -> None:

@@ -19,6 +19,7 @@ from huggingface_hub import DatasetCard
 from analyzers import limits
 from analyzers.errors import CheckpointNotFound, InvalidRequest, LimitExceeded, MantissaError
 from components.library import FLAG_REASONS, Identity, Label, Library, label_rows
+from components.library.dataset_card import MARK
 from components.library.dataset_rows import FIELDS, TABLES
 from components.library.item_checks import timestamp
 from components.library.schema import HIDE, SHOW
@@ -210,8 +211,29 @@ def test_what_a_dataset_lost_is_published_again(hub: LocalHub, opened: Callable[
     assert library.counts().unpublished == 0
     other = opened("empty disk", background=False)
     other.publish()
-    assert other.counts().labels == library.counts().labels == 55 and other.consensus("org/early").precision == "bf16"
+    assert other.counts().labels == library.counts().labels == 61 and other.consensus("org/early").precision == "bf16"
     assert sorted(published(hub)) == sorted(set(published(hub)))
+
+
+def test_the_card_is_kept_current_unless_it_is_somebodys_own(hub: LocalHub, opened: Callable[..., Library]) -> None:
+    def card() -> str:
+        return hub.files(DATASET, kind="dataset")["README.md"].decode()
+
+    library = opened("one", background=False)
+    library.publish()
+    first = card()
+    assert "of 59 models" in first and "no stored results yet" in first and "| gsarti/it5-base-oscar | fp32 |" in first
+    library.add_result(dtype(1), public=True)
+    library.publish()
+    assert "1 stored result in all" in card() and "cc-by-4.0" in card() and MARK in card()
+    commits = len(hub.commits(DATASET, kind="dataset"))
+    library.publish()
+    assert len(hub.commits(DATASET, kind="dataset")) == commits  # the card alone is no reason for a commit
+    mine = card().replace(MARK, "") + "my own words"
+    hub.commit(DATASET, {"README.md": mine.encode()}, kind="dataset")
+    library.add_result(dtype(2), public=True)
+    library.publish()
+    assert card() == mine
 
 
 def test_the_card_has_a_configuration_for_each_table_and_describes_every_column(
@@ -264,7 +286,8 @@ def test_a_hidden_label_stays_hidden_whatever_its_evidence(tmp_path: Path, monke
     with Library.open(tmp_path) as library:
         label = library.add_label("org/name", "bf16", LINK, ANN, quote="as said").item
         library.add_flag(label.id, HIDE, moderator)
-        for link, quote in ((LINK, "as said"), (LINK, "as said again"), ("https://example.org/other", ""), ("only a quote", "")):
+        quoted = ("the paper", "We trained it in bfloat16.")
+        for link, quote in ((LINK, "as said"), (LINK, "as said again"), ("https://example.org/other", ""), quoted):
             with pytest.raises(InvalidRequest, match="stays hidden"):
                 library.add_label("org/Name", "bf16", link, ANN, quote=quote)
         assert library.consensus("org/name").labels == () and len(library.history("org/name")) == 1

@@ -36,7 +36,7 @@ def test_many_processes_at_once_lose_and_double_nothing(tmp_path: Path, count: i
     assert len(done["acknowledged"]) == 6 * count
     with Library.open(tmp_path) as library:
         counts = library.counts()
-        assert (counts.labels, counts.results, counts.models) == (53 + 3 * count + 1, count + 1, 53 + 3 * count + 1)
+        assert (counts.labels, counts.results, counts.models) == (59 + 3 * count + 1, count + 1, 59 + 3 * count + 1)
         for item in set(done["acknowledged"]):
             assert library.label(item) is not None or library.result(item) is not None
         shared = library.consensus("org/shared")
@@ -62,7 +62,7 @@ def test_a_kill_while_publishing_neither_loses_nor_doubles(hub: LocalHub, tmp_pa
                 for part in take(table, Bytes(path, content)):  # type: ignore[arg-type]
                     assert part.refused == 0
                     ids[table] += [item.id for item in part.labels] + [result.id for result, _ in part.results]
-        assert len(ids["labels"]) == len(set(ids["labels"])) == 54, dataset
+        assert len(ids["labels"]) == len(set(ids["labels"])) == 60, dataset
         assert ids["results"] == ["ab" * 32], dataset
 
 

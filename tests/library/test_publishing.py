@@ -62,7 +62,7 @@ def test_everything_published_comes_back_on_an_empty_disk(hub: LocalHub, opened:
     first.add_flag(label.id, FLAG_REASONS[0], BOB, "see the paper")
     first.add_result(dtype(1), "ab" * 32, public=True)
     first.add_result(dtype(2, "sample:tiny-bf16"), public=True)
-    assert first.counts().unpublished == 53 + 4
+    assert first.counts().unpublished == 59 + 4
     first.publish()
     assert first.counts().unpublished == 0
     row = first.label(label.id)
@@ -96,7 +96,7 @@ def test_the_files_load_with_pandas_and_the_card_names_them(hub: LocalHub, opene
             (tmp_path / "loaded" / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "loaded" / path).write_bytes(content)
     labels, results = (pandas.read_parquet(tmp_path / "loaded" / table) for table in ("labels", "results"))
-    assert len(labels) == 54 and set(labels["precision"]) >= {"bf16", "fp8-mixed"}
+    assert len(labels) == 60 and set(labels["precision"]) >= {"bf16", "fp8-mixed"}
     assert list(results["storage"]) == ["F32"] and results["report"][0] == dtype(1).model_dump_json()
 
 
@@ -191,7 +191,7 @@ def test_two_servers_publish_to_one_dataset(hub: LocalHub, opened: Callable[...,
     assert failed == []
     for server in servers:
         server.publish()
-        assert server.counts().labels == 53 + 12 + 1
+        assert server.counts().labels == 59 + 12 + 1
     assert set(published(hub)) >= {label for labels in mine for label in labels} | shared
     for server in servers:
         assert server.counts() == servers[0].counts()
@@ -280,7 +280,7 @@ def test_hostile_rows_are_put_aside_and_counted(hub: LocalHub, opened: Callable[
     library = opened("one")
     library.publish()
     counts = library.counts()
-    assert (counts.labels, counts.flags, counts.results) == (54, 1, 1)
+    assert (counts.labels, counts.flags, counts.results) == (60, 1, 1)
     assert library.result(good.id) == good.model_dump_json().encode()
     assert counts.quarantined >= len(_hostile_labels()) + len(bad_results) + 2 + 5
     assert counts.quarantined == library.state().quarantined
@@ -334,12 +334,12 @@ def test_small_files_are_merged_and_nothing_is_lost(hub: LocalHub, opened: Calla
         one.publish()
     files = hub.files(DATASET, kind="dataset")
     assert sum(path.startswith("labels/") for path in files) <= 4 and sum(path.startswith("results/") for path in files) <= 4
-    assert len(published(hub)) == len(set(published(hub))) == 63 and len(published(hub, "results")) == 5
+    assert len(published(hub)) == len(set(published(hub))) == 69 and len(published(hub, "results")) == 5
     third = opened("third")
     for library in (one, two, third):
         library.publish()
         counts = library.counts()
-        assert (counts.labels, counts.results, counts.unpublished, counts.quarantined) == (63, 5, 0, 0)
+        assert (counts.labels, counts.results, counts.unpublished, counts.quarantined) == (69, 5, 0, 0)
         assert library.result(dtype(3).id) == dtype(3, "org/m3").model_dump_json().encode()
 
 

@@ -80,14 +80,19 @@ def test_models_alike_the_newest_first(tmp_path: Path) -> None:
 def test_a_library_of_an_older_program_gets_them(tmp_path: Path) -> None:
     with Library.open(tmp_path) as library:
         stored(library, "org/first", 1)
-        shapes = library.shapes("org/first")
+        shapes, before = library.shapes("org/first"), library.model("org/first")
+        assert before is not None and before.wasted is not None
     with sqlite3.connect(tmp_path / "library.sqlite3") as older:
         older.execute("DROP INDEX results_shapes")
         older.execute("ALTER TABLE results DROP COLUMN shapes")
+        older.execute("ALTER TABLE results DROP COLUMN bytes")
+        older.execute("ALTER TABLE results DROP COLUMN wasted")
+        older.execute("DELETE FROM meta WHERE name = 'own'")
         older.execute("PRAGMA user_version = 1")
     older.close()
     for _ in range(2):
         with Library.open(tmp_path) as library:
             assert library.shapes("org/first") == shapes != ""
+            assert library.model("org/first") == before and library.counts().measured >= 1
             stored(library, "org/second", 2)
             assert library.alike(shapes, "org/first", 8) == ["org/second"]

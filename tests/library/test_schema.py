@@ -9,7 +9,7 @@ from analyzers import limits
 from analyzers.errors import InvalidRequest, MantissaError
 from components.library import PRECISIONS, Identity, Label
 from components.library.initial_labels import SEED
-from components.library.item_checks import after, checked_link, now, one_line
+from components.library.item_checks import after, checked_link, evidence_of, now, one_line
 from components.library.schema import Flag
 
 ANN = Identity.login("ann", ("google",))
@@ -75,6 +75,43 @@ def test_what_is_no_harmless_link_is_refused(link: str) -> None:
 @pytest.mark.parametrize("link", ["https://arxiv.org/abs/2205.01068", "http://example.org:8080/a?b=c&d=%20#e", "https://[2001:db8::1]/x"])
 def test_links_are_kept_as_they_are(link: str) -> None:
     assert checked_link(link) == link
+
+
+SENTENCE = "All models were trained in bf16."
+
+
+@pytest.mark.parametrize(
+    ("evidence", "quote"),
+    [
+        *(("", ""), ("  \n", ""), ("x", ""), ("", "x"), ("x" * 1_000_000, ""), ("\u200b" * 30, "\u3164" * 30), ("section 3", "")),
+        *(("🙂🙂🙂🙂🙂", SENTENCE), ("section 3", "🙂" * 20), ("section 3", "."), ("section 3", "bf16"), ("3", SENTENCE)),
+        *(('"x" (section 3)', ""), ("", SENTENCE), (f'"{SENTENCE}"', ""), ("=HYPERLINK(1)", ""), ("x" * 1_000, "x" * 1_500)),
+        *(("javascript:alert(1)", SENTENCE), ("JavaScript:alert(1)", ""), ("data:text/html,x", ""), ("file:///etc/passwd", "")),
+        *(("http://example.org/paper", ""), ("https://example.org", ""), ("https://example.org/", ""), ("https://example.org/?q=a", "")),
+        *(("https://example.org/#bf16", ""), ("https://example.org/%20/%2E/", ""), ("https://localhost/paper", ""), ("https:paper", "")),
+        *(("https://127.0.0.1/paper", ""), ("https://[2001:db8::1]/paper", ""), ("https://u:p@example.org/paper", "")),
+        *(("https://org./paper", ""), ("https://", ""), ("https://[", "")),
+    ],
+)
+def test_what_is_no_evidence_is_refused(evidence: str, quote: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        evidence_of(evidence, quote)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("evidence", "quote", "kept"),
+    [
+        ("https://huggingface.co/org/model", "", ("https://huggingface.co/org/model", "")),
+        (" HTTPS://arxiv.org/abs/2205.01068 ", "bf16", ("https://arxiv.org/abs/2205.01068", "bf16")),
+        ("arXiv:2205.01068, p. 3", SENTENCE, ("", f"“{SENTENCE}” (arXiv:2205.01068, p. 3)")),
+        (f'"{SENTENCE}" (section 3)', "", ("", f'"{SENTENCE}" (section 3)')),
+        ("", f"„{SENTENCE}“, section 3", ("", f"„{SENTENCE}“, section 3")),
+        ("论文第三节", "所有模型均使用bf16混合精度训练", ("", "“所有模型均使用bf16混合精度训练” (论文第三节)")),
+    ],
+)
+def test_a_page_or_a_quoted_sentence_is_evidence(evidence: str, quote: str, kept: tuple[str, str]) -> None:
+    assert evidence_of(evidence, quote) == kept == evidence_of(*kept)  # also when a proposal is confirmed with the same evidence
 
 
 def test_a_label_needs_evidence_and_a_known_precision() -> None:

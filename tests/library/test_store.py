@@ -25,6 +25,8 @@ from tests.components.dtype_reports import report
 
 ANN, BOB = Identity.login("ann"), Identity.login("bob", ("org",))
 LINK = "https://example.org/paper"
+FORMULA = '=HYPERLINK("http://evil/trained/in/bf16") is in section 3'
+OUR_LOG = '"precision: 16-mixed" (our own log of the run)'
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def on_disk(folder: Path) -> bytes:
 
 
 def test_it_begins_with_the_documented_models(library: Library) -> None:
-    assert library.counts().labels == library.counts().models == 53
+    assert library.counts().labels == library.counts().models == 59
     found = library.consensus("facebook/OPT-13b")
     assert (found.precision, found.sentence) == ("fp16-mixed", "labelled fp16-mixed by 1 contributor")
     assert found.evidence == "https://arxiv.org/abs/2205.01068" and found.labels[0].label.provenance == "seed"
@@ -64,7 +66,7 @@ def test_the_initial_labels_of_an_older_program_are_replaced(tmp_path: Path, mon
             assert library.consensus("facebook/opt-13b").precision == "fp16"
     for _ in range(2):
         with Library.open(tmp_path) as library:
-            assert (library.counts().labels, library.counts().current) == (54, 53)
+            assert (library.counts().labels, library.counts().current) == (60, 59)
             assert library.consensus("facebook/opt-13b").precision == "fp16-mixed"
 
 
@@ -72,7 +74,7 @@ def test_the_same_label_again_is_the_one_that_is_there(library: Library) -> None
     first = library.add_label("org/name", "bf16", LINK, ANN)
     assert (first.state, first.commit, first.note) == ("saved here", "", "")
     assert library.add_label("org/name", "bf16", LINK, ANN).item == first.item
-    assert library.counts().labels == 54
+    assert library.counts().labels == 60
 
 
 def test_a_later_label_replaces_the_former_and_history_stays(library: Library) -> None:
@@ -90,9 +92,9 @@ def test_a_later_label_replaces_the_former_and_history_stays(library: Library) -
 
 def test_disagreement_is_shown_and_authors_are_marked(library: Library) -> None:
     library.add_label("org/name", "bf16", LINK, ANN)
-    library.add_label("org/name", "fp16-mixed", "our own log", BOB)
+    library.add_label("org/name", "fp16-mixed", OUR_LOG, BOB)
     found = library.consensus("org/name")
-    assert found.disputed and found.precision == "fp16-mixed" and found.evidence == "our own log"
+    assert found.disputed and found.precision == "fp16-mixed" and found.evidence == OUR_LOG
     assert [(vote.precision, vote.contributors, vote.authors) for vote in found.votes] == [("fp16-mixed", 1, 1), ("bf16", 1, 0)]
     assert {row.label.model for row in library.labels(Query(disputed=True)).rows} == {"org/name"}
     assert [row.model for row in library.models(Query(disputed=True)).rows] == ["org/name"]
@@ -101,11 +103,49 @@ def test_disagreement_is_shown_and_authors_are_marked(library: Library) -> None:
 def test_evidence_is_a_link_or_a_quote(library: Library) -> None:
     link = library.add_label("org/a", "bf16", " HTTPS://example.org/P ", ANN, quote="we used\nbf16").item
     assert (link.evidence_link, link.evidence_quote) == ("https://example.org/P", "we used bf16")
-    assert library.add_label("org/b", "bf16", "section 3", ANN).item.evidence_quote == "section 3"
-    for bad in (("", ""), ("  \n", ""), ("no link", "and a quote"), ("x" * 1_000_000, ""), ("https://u:p@example.org", "")):
-        with pytest.raises(InvalidRequest):
-            library.add_label("org/c", "bf16", bad[0], ANN, quote=bad[1])
-    assert library.consensus("org/c").labels == ()
+    for given in (
+        ("section 3", "We trained in bf16."),
+        ("“We trained in bf16.” (section 3)", ""),
+        ("", "“We trained in bf16.” (section 3)"),
+    ):
+        quoted = library.add_label("org/b", "bf16", given[0], ANN, quote=given[1]).item
+        assert (quoted.evidence_link, quoted.evidence_quote) == ("", "“We trained in bf16.” (section 3)")
+    assert library.add_label("org/b", "bf16", "论文第三节", ANN, quote="所有模型均使用bf16混合精度训练。").item.evidence_quote
+
+
+def test_a_label_without_a_login_is_a_proposal_until_a_login_adds_the_same(tmp_path: Path) -> None:
+    visitor = Identity.local("visitor")
+    with Library.open(tmp_path) as library:
+        saved = library.add_label("org/name", "bf16", LINK, visitor)
+        found, row = library.consensus("org/name"), library.model("org/name")
+        assert saved.proposal and (found.precision, found.votes, found.evidence, found.proposed) == (None, (), "", ("bf16",))
+        assert row is not None and (row.precision, row.proposed, row.evidence, row.labels) == ("", "bf16", "", 1)
+        assert [each.proposal for each in library.history("org/name")] == [True] and library.counts().proposals == 1
+        exported = pandas.read_parquet(library.export(tmp_path, "labels", "parquet"))
+        assert exported[exported.proposal].model.tolist() == ["org/name"]
+        library.add_result(dtype(1, mode="exact", request=report().request.model_copy(update={"mode": "exact"})), public=True)
+        training = library.export(tmp_path, "training", "csv")
+        assert "org/name" not in training.read_text(encoding="utf-8")
+        library.add_label("org/name", "bf16", LINK, ANN)
+        library.add_label("facebook/opt-13b", "bf16", LINK, visitor)  # the reference says fp16
+        found, row = library.consensus("org/name"), library.model("facebook/opt-13b")
+        assert (found.precision, found.contributors, found.own, found.disputed) == ("bf16", 1, False, False)
+        assert row is not None and (row.precision, row.proposed, row.disputed) == ("fp16-mixed", "bf16", False)
+        assert "org/name" in library.export(tmp_path, "training", "csv").read_text(encoding="utf-8")
+
+
+def test_an_app_of_ones_own_takes_its_visitor_at_their_word(tmp_path: Path) -> None:
+    visitor = Identity.local("visitor")
+    for options, precision in (({"own": True}, "bf16"), ({}, None), ({"own": True, "dataset": "org/set", "background": False}, None)):
+        with Library.open(tmp_path, **options) as library:
+            saved = library.add_label("org/name", "bf16", LINK, visitor)
+            found, row = library.consensus("org/name"), library.model("org/name")
+            assert (found.precision, found.own, saved.proposal) == (precision, bool(precision), not precision)
+            assert row is not None and (row.precision, row.own) == (precision or "", bool(precision))
+    with Library.open(tmp_path, own=True) as library:
+        with library._database.write() as connection:
+            label_rows.take_labels(connection, [saved.item], "a commit")  # what a dataset has may be anybody's
+        assert library.consensus("org/name").precision is None
 
 
 def test_flags_hide_a_label(library: Library) -> None:
@@ -255,7 +295,7 @@ def test_samples_are_kept(library: Library) -> None:
     assert library.add_result(dtype(1, "sample:tiny-bf16"), public=True) is not None
     assert library.result(f"{1:064x}") is not None
     assert library.counts().unpublished == 0  # there is no dataset
-    assert library.counts().models == 53 and library.models(Query(text="sample:")).total == 0  # it is no model of anybody
+    assert library.counts().models == 59 and library.models(Query(text="sample:")).total == 0  # it is no model of anybody
     assert library.results(Query(text="sample:")).total == 1 and library.model("sample:tiny-bf16") is not None
 
 
@@ -264,7 +304,7 @@ def test_the_oldest_results_go_and_labels_never(library: Library, monkeypatch: p
     for number in range(5):
         library.add_result(dtype(number, f"org/m{number}"), public=True)
     assert [library.result(f"{number:064x}") is not None for number in range(5)] == [False, False, True, True, True]
-    assert library.model("org/m0") is None and library.counts().labels == 53
+    assert library.model("org/m0") is None and library.counts().labels == 59
     monkeypatch.setattr(limits, "LIBRARY_BYTES", 1)
     library.add_result(dtype(9), public=True)
     assert library.counts().results == 1 and library.result(f"{9:064x}") is not None
@@ -279,7 +319,8 @@ def test_lists_say_what_a_plain_loop_says(library: Library) -> None:
     names = ("org/alpha", "org/beta", "Lab/Gamma", "lab/delta")
     for _ in range(120):
         who = Identity.login(rng.choice(("ann", "bob", "cyn")))
-        library.add_label(rng.choice(names), rng.choice(("bf16", "fp16", "fp32")), f"page {rng.randrange(10)} of 100%", who)
+        model, precision, page = rng.choice(names), rng.choice(("bf16", "fp16", "fp32")), rng.randrange(10)
+        library.add_label(model, precision, LINK, who, quote=f"page {page} of 100%")
     everything = [row.label for row in library.labels(Query(current=False, per_page=500)).rows]
     standing = {row.label.id for row in library.labels(Query(per_page=500)).rows}
     groups = {(label.model.lower(), label.contributor, label.provenance) for label in everything}
@@ -311,8 +352,9 @@ def test_lists_say_what_a_plain_loop_says(library: Library) -> None:
         assert {row.label.id for row in found.rows} <= {label.id for label in wanted}
         assert len(found.rows) == len(wanted[start : start + query.per_page])
         if query.sort and query.sort != "flags":
-            values = sorted((getattr(label, query.sort) for label in wanted), reverse=query.descending)
-            assert [getattr(row.label, query.sort) for row in found.rows] == values[start : start + query.per_page]
+            shown = [getattr(row.label, query.sort).lower() for row in found.rows]
+            values = sorted((getattr(label, query.sort).lower() for label in wanted), reverse=query.descending)
+            assert shown == values[start : start + query.per_page]
     with pytest.raises(InvalidRequest, match="can be sorted by"):
         library.labels(Query(sort="record; DROP TABLE labels"))
 
@@ -344,10 +386,10 @@ def test_the_version_changes_with_what_is_added(library: Library) -> None:
 
 
 def test_exports_hold_every_row_and_no_formula(library: Library, tmp_path: Path) -> None:
-    library.add_label("org/name", "bf16", '=HYPERLINK("http://evil")', ANN)
-    library.add_label("org/name", "fp16", "+1 <b>", ANN)
+    library.add_label("org/name", "bf16", FORMULA, ANN)
+    library.add_label("org/name", "fp16", LINK, ANN, quote="+1 <b>")
     library.add_result(dtype(1, "org/a"), public=True)
-    for kind, count in (("labels", 55), ("results", 1), ("models", 55)):
+    for kind, count in (("labels", 61), ("results", 1), ("models", 61)):
         parquet = pandas.read_parquet(library.export(tmp_path, kind, "parquet"))
         table = pandas.read_csv(library.export(tmp_path, kind, "csv"), keep_default_na=False)
         lines = read_lines(library.export(tmp_path, kind, "jsonl"))
@@ -355,7 +397,7 @@ def test_exports_hold_every_row_and_no_formula(library: Library, tmp_path: Path)
         assert list(parquet.columns) == list(table.columns) == list(lines[0])
         assert not table.map(lambda cell: str(cell).startswith(("=", "+", "-", "@"))).any().any()
     quotes = [row["evidence_quote"] for row in read_lines(tmp_path / "mantissa-labels.jsonl")]
-    assert {'=HYPERLINK("http://evil")', "+1 <b>"} <= set(quotes)
+    assert {FORMULA, "+1 <b>"} <= set(quotes)
     with pytest.raises(InvalidRequest):
         library.export(tmp_path, "../secrets", "csv")
 

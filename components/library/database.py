@@ -46,8 +46,11 @@ ORDERS: dict[str, tuple[str, ...]] = {
         *("precision", "contributors", "labels", "results", "updated"),
     ),
 }
+# Orders of names, in which upper and lower case sort as one.
+COLLATED = {"model": "model COLLATE NOCASE", "contributor": "contributor COLLATE NOCASE"}
 _INDICES = [
-    f"CREATE INDEX {table}_by_{order} ON {table} ({order}, number{', current' if table == 'labels' else ''})"
+    f"CREATE INDEX IF NOT EXISTS {table}_in_order_of_{order} "
+    f"ON {table} ({COLLATED.get(order, order)}, number{', current' if table == 'labels' else ''})"
     for table, orders in ORDERS.items()
     for order in orders
 ]

@@ -49,7 +49,7 @@ ORDERS: dict[str, tuple[str, ...]] = {
 # Orders of names, in which upper and lower case sort as one.
 COLLATED = {"model": "model COLLATE NOCASE", "contributor": "contributor COLLATE NOCASE"}
 _INDICES = [
-    f"CREATE INDEX IF NOT EXISTS {table}_in_order_of_{order} "
+    f"CREATE INDEX IF NOT EXISTS {table}_by_{order}{'_in_any_case' if order in COLLATED else ''} "
     f"ON {table} ({COLLATED.get(order, order)}, number{', current' if table == 'labels' else ''})"
     for table, orders in ORDERS.items()
     for order in orders
@@ -157,12 +157,14 @@ class Database:
         with self.write() as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version == 0:
-                for statement in (*_SCHEMA.read_text(encoding="utf-8").strip().rstrip(";").split(";\n"), *_INDICES):
+                for statement in _SCHEMA.read_text(encoding="utf-8").strip().rstrip(";").split(";\n"):
                     connection.execute(statement)
                 if any((self._path.parent / BACKUPS).glob("library-*.sqlite3")):  # an earlier library was lost, see `Backups`
                     connection.execute("INSERT INTO meta VALUES ('lost', '')")
             elif version == 1:
                 add_column(connection)
+            for statement in _INDICES if version <= _SCHEMA_VERSION else ():
+                connection.execute(statement)
             if version < _SCHEMA_VERSION:
                 connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 

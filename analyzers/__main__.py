@@ -4,6 +4,7 @@ Only the answer goes to standard output; progress and errors go to standard erro
 input, unusable checkpoint or a limit, with one line on standard error per model; 130 interrupted; 143 ended by SIGTERM.
 """
 
+import atexit
 import errno
 import os
 import signal
@@ -119,6 +120,8 @@ def main(arguments: Sequence[str] | None = None, tools: Tools = TOOLS) -> int:
     except KeyboardInterrupt as error:
         ended, status = ("terminated", 128 + signal.SIGTERM) if isinstance(error, _Terminated) else ("interrupted", 128 + signal.SIGINT)
         print_line(": ".join([ended, *map(str, error.args)]))
+        # Python would end itself by the signal where it interrupted text that a library executes, as namedtuple does, whatever the status.
+        atexit.register(signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGINT})
         return status
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the flush at exit would complain

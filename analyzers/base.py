@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.coverage import Coverage
@@ -23,6 +23,7 @@ from analyzers.errors import InvalidRequest, LimitExceeded, MissingExtra
 from analyzers.extras import extras_explained
 from analyzers.formatting import parse_bytes, plural, size
 from analyzers.options import Option
+from analyzers.pasted_text import plain_or_same
 from analyzers.records import Record
 from analyzers.terminal import joined, printable
 
@@ -46,8 +47,11 @@ class Request(Record):
     """The input of an analyzer. It validates everything, for page, command line, API and MCP alike."""
 
 
-REFERENCE = "org/name, org/name@revision or sample:NAME (sample:tiny-bf16); on the command line also ./folder"
-Reference = Annotated[str, Field(description=f"A checkpoint: {REFERENCE} or /file.")]
+REFERENCE = "org/name, org/name@revision, its address on the Hub, or sample:NAME (sample:tiny-bf16); on the command line also ./folder"
+# For fields that name a checkpoint, several, or a dataset: what is pasted becomes the id that it means.
+PASTED = AfterValidator(lambda value: tuple(map(plain_or_same, value)) if isinstance(value, tuple) else value and plain_or_same(value))
+PASTED_DATASET = AfterValidator(lambda value: plain_or_same(value, "dataset"))
+Reference = Annotated[str, PASTED, Field(description=f"A checkpoint: {REFERENCE} or /file.")]
 
 
 class WeightsRequest(Request):

@@ -21,9 +21,10 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 
-from analyzers.base import Progress, Report, Request, request_error
+from analyzers.base import PASTED, Progress, Report, Request, request_error
 from analyzers.errors import InvalidRequest
 from analyzers.options import describe, is_list, is_subject, offered, option_of, parse
+from analyzers.pasted_text import on_hub
 from analyzers.terminal import fitted, joined, print_line, printable, printable_json, terminal_width
 
 RequestT = TypeVar("RequestT", bound=Request)
@@ -143,6 +144,8 @@ def given_options(options: argparse.Namespace, names: Iterable[str]) -> dict[str
 def request_of(kind: type[RequestT], options: argparse.Namespace, **fields: Any) -> RequestT:
     """Build the request from these fields and the options that are given. Raises InvalidRequest."""
     given = given_options(options, kind.model_fields) | fields
+    for name in (name for name in given if PASTED in kind.model_fields[name].metadata):
+        given[name] = on_hub(given[name]) if isinstance(given[name], str) else tuple(map(on_hub, given[name]))
     listed = {name: parse(kind, name, value) for name, value in given.items() if isinstance(value, str) and is_list(kind, name)}
     try:
         return kind(**given | listed)

@@ -382,10 +382,10 @@ def _named(model: Any, memory: dict[str, Any], tokenizer: Any) -> Any:
     """Return the reference of ``model`` in a request; a model in memory is registered under its name."""
     if isinstance(model, tuple):
         return tuple(_named(each, memory, tokenizer) for each in model)
-    if isinstance(model, str):
-        return model
-    if isinstance(model, os.PathLike):
-        return str(Path(model).absolute())
+    from analyzers.pasted_text import on_hub
+
+    if isinstance(model, str | os.PathLike):
+        return on_hub(model) if isinstance(model, str) else str(Path(model).absolute())
     if not isinstance(model, Mapping) and not ("torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)):
         from analyzers.errors import InvalidReference
 

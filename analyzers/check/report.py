@@ -1,15 +1,15 @@
 """The request and the report of `check`. Field names are the JSON contract; fields may be added, never renamed."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from analyzers.base import CheckpointFacts, Reference, Report, Request
+from analyzers.base import PASTED, CheckpointFacts, Reference, Report, Request
 from analyzers.coverage import Coverage
 from analyzers.records import Record
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 4
+ANALYSIS_VERSION = 5
 
 Level = Literal["error", "warning", "info"]
 LEVELS: tuple[Level, ...] = ("info", "warning", "error")
@@ -67,7 +67,9 @@ class CheckRequest(Request):
     """Options of a check, which reads all values."""
 
     model: Reference
-    base: str | None = Field(default=None, description="The checkpoint it was trained from (default: none, the model is checked alone).")
+    base: Annotated[str | None, PASTED] = Field(
+        default=None, description="The checkpoint it was trained from (default: none, the model is checked alone)."
+    )
 
     @field_validator("base")
     @classmethod

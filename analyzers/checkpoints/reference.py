@@ -1,9 +1,9 @@
 """Parses references: a Hub repository, a built-in sample or, on the command line, a local path.
 
-    org/name   name   org/name@revision   name@revision   sample:NAME   ./path   /path
+    org/name   name   org/name@revision   name@revision   sample:NAME   ./path   /path   whatever `pasted_text` reads
 
-A path is taken literally, including '@'; a name without ./ is a path if it exists, as in transformers. Everything else is refused with the
-reason.
+A path is taken literally, including '@'; a name without ./ is a path if it exists, as in transformers, unless it is an address on the Hub.
+Everything else is refused with the reason.
 """
 
 import os
@@ -11,15 +11,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from analyzers import limits
+from analyzers import limits, pasted_text
 from analyzers.errors import InvalidReference
 from analyzers.terminal import printable
 
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,249}")
 _SAMPLE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?")
-_ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{0,15}://|(?:www\.)?(?:huggingface\.co|hf\.co)(?:/|$))", re.IGNORECASE)
-_HUB_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([^?#]*)", re.IGNORECASE)
 HUB_TOKEN = re.compile(r"hf_[A-Za-z0-9]{20,}")
 _EXAMPLE = "for example Qwen/Qwen3-0.6B or sample:tiny-bf16"
 
@@ -42,10 +40,11 @@ def quoted(text: str, length: int = 60) -> str:
     return f'"{printable(text[:length])}"' + ("..." if len(text) > length else "")
 
 
-def parse_reference(text: str, local: bool) -> Reference:
-    """Parse a reference; surrounding white space is ignored.
+def parse_reference(text: str, local: bool, kind: pasted_text.Kind = "model") -> Reference:
+    """Parse a reference, or what is pasted for it (`pasted_text`).
 
-    local: whether paths are allowed (command line only). Raises InvalidReference, whose message says what would be valid.
+    local: whether paths are allowed (command line only); kind: what an address must be the address of. Raises InvalidReference, whose
+    message says what would be valid.
     """
     text = text.strip()
     if not text:
@@ -54,7 +53,9 @@ def parse_reference(text: str, local: bool) -> Reference:
         _refuse(text, f"has {len(text):,} characters, more than {limits.REFERENCE_LENGTH}")
     if HUB_TOKEN.search(text):
         raise InvalidReference(f"This looks like an access token, which is a secret and no model id: give a model id, {_EXAMPLE}.")
-    if text.startswith(("./", "/")) or (local and not text.startswith(("sample:", "memory:")) and _exists(text)):
+    local_name = local and not text.startswith(("sample:", "memory:")) and not pasted_text.is_address(text)
+    text = pasted_text.plain(text, kind)
+    if text.startswith(("./", "/")) or (local_name and _exists(text)):
         return _path(text, local)
     if text in (".", "..", "~") or text.startswith(("../", "~/", ".\\", "..\\")):
         if not local:
@@ -64,8 +65,6 @@ def parse_reference(text: str, local: bool) -> Reference:
         return _sample(text)
     if local and text.startswith("memory:"):
         return Reference("memory", text)
-    if _ADDRESS.match(text):
-        _refuse_address(text)
     return _hub(text)
 
 
@@ -131,18 +130,6 @@ def _problem(name: str) -> str | None:
             "is not a model id: give org/name; neither may be empty, start or end with '-' or '.', or hold more than letters, digits, -._"
         )
     return None
-
-
-def _refuse_address(text: str) -> NoReturn:
-    """Refuse an address, naming the id in it. The message does not repeat the address, which may hold a password."""
-    match = _HUB_ADDRESS.match(text)
-    parts = [part for part in match[1].split("/") if part] if match else []
-    if parts and parts[0] in ("datasets", "spaces"):
-        raise InvalidReference(f"This is the address of a {parts[0].removesuffix('s')}: give a model's id, org/name.")
-    candidate = "/".join(parts[:2])
-    if candidate and _problem(candidate) is None:
-        raise InvalidReference(f"This is an address: paste the id, {candidate}, instead.")
-    raise InvalidReference("This is an address: paste the model's id, org/name, instead.")
 
 
 def _refuse(text: str, reason: str) -> NoReturn:

@@ -20,6 +20,7 @@ from analyzers.errors import CheckpointError, HubError, InvalidData, InvalidRefe
 from analyzers.language_models.builtin_text import Pair, builtin_pairs
 from analyzers.language_models.data_rows import ENDINGS, read_rows
 from analyzers.language_models.row_selection import RowSelection, chosen_rows, read_chosen
+from analyzers.pasted_text import is_address
 
 _COLUMNS = ("instruction", "input", "output", "prompt", "completion", "messages")
 _NEEDED = "needed are instruction and output (and optionally input), prompt and completion, or messages"
@@ -87,8 +88,10 @@ def digest(pairs: Iterable[Pair]) -> str:
 
 def _dataset(source: str, access: Access, choices: str) -> Repository:
     try:
-        reference = parse_reference(source.removeprefix("datasets/"), local=False)  # reports use the form with datasets/
-    except InvalidReference:
+        reference = parse_reference(source.removeprefix("datasets/"), local=False, kind="dataset")  # reports use the form with datasets/
+    except InvalidReference as error:
+        if is_address(source):
+            raise InvalidData(str(error)) from None
         reference = None
     local = ""
     if access.local and os.path.exists(source):  # noqa: PTH110 - Path.exists raises if a folder may not be entered

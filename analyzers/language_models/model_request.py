@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.base import REFERENCE, Request
+from analyzers.base import PASTED, PASTED_DATASET, REFERENCE, Request
 from analyzers.errors import InvalidData
 from analyzers.formatting import plural
 from analyzers.options import Option
@@ -23,6 +23,7 @@ SOURCE = "tokens"
 # Types of fields that several requests share.
 DataName = Annotated[
     str,
+    PASTED_DATASET,
     Field(
         min_length=1,
         max_length=limits.REFERENCE_LENGTH,
@@ -47,7 +48,7 @@ class ModelRequest(Request):
 
     token_ids: tuple[tuple[int, ...], ...] = Field(default=(), max_length=limits.CONFLICT_SAMPLES)
     answer_starts: tuple[int, ...] = ()
-    model: str = Field(description=f"A model: {REFERENCE}.")
+    model: Annotated[str, PASTED] = Field(description=f"A model: {REFERENCE}.")
     offload: Annotated[Literal["auto", "never"], Option(site=False)] = Field(
         default="auto", description="auto: if the model does not fit in memory, read its layers one at a time; never: refuse it."
     )

@@ -4,6 +4,7 @@ import re
 
 from analyzers.checkpoints import Checkpoint, read_range
 from analyzers.errors import MantissaError
+from analyzers.pasted_text import split
 
 _CARD = "README.md"
 _BYTES = 1 << 20
@@ -25,4 +26,5 @@ def base_models(checkpoint: Checkpoint, most: int) -> list[str]:
         return []
     header = re.match(r"\s*---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
     named = re.search(r"^base_model:(.*(?:\n[ \t]*-.*)*)", header[1], re.MULTILINE) if header else None
-    return list(dict.fromkeys(_ID.findall(named[1])))[:most] if named else []
+    ids = [text.partition("@")[0] for text in split(named[1])] if named else []
+    return list(dict.fromkeys(filter(_ID.fullmatch, ids)))[:most]

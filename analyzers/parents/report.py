@@ -11,13 +11,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.base import CheckpointFacts, Reference, Report, WeightsRequest
+from analyzers.base import PASTED, CheckpointFacts, Reference, Report, WeightsRequest
 from analyzers.coverage import Coverage
 from analyzers.options import Option
 from analyzers.records import Interval, Record
 
 # Raised whenever the same request would give a different result.
-ANALYSIS_VERSION = 6
+ANALYSIS_VERSION = 7
 
 Source = Literal["named", "card", "library"]
 Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "stack", "unrelated", "undecided"]
@@ -32,7 +32,7 @@ class ParentsRequest(WeightsRequest):
     """Whose weights to explain, and by which checkpoints."""
 
     model: Reference
-    candidates: Annotated[tuple[str, ...], Option(one="candidate")] = Field(
+    candidates: Annotated[tuple[str, ...], PASTED, Option(one="candidate")] = Field(
         default=(),
         description=f"Checkpoints it may come from, up to {limits.CANDIDATES} (default: the base_model of its model card; on the page and "
         "in the API also models of the library with the same tensor shapes).",

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
+from analyzers.base import PASTED_DATASET
 from analyzers.errors import InvalidData
 from analyzers.language_models.model_request import Device, ModelRequest
 from analyzers.options import Option
@@ -78,7 +79,7 @@ class PrecisionRequest(ModelRequest):
         default=DEFAULT,
         description=f"Presets ({', '.join(PRESETS)}), or your own such as mine: dtype=bf16, fp32=residual (default {', '.join(DEFAULT)}).",
     )
-    data: str = Field(
+    data: Annotated[str, PASTED_DATASET] = Field(
         default="builtin",
         min_length=1,
         max_length=limits.REFERENCE_LENGTH,

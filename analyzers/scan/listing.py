@@ -11,6 +11,7 @@ from typing import BinaryIO
 from analyzers import limits
 from analyzers.checkpoints import parse_reference, quoted
 from analyzers.errors import InvalidReference, InvalidRequest, LimitExceeded
+from analyzers.pasted_text import on_hub
 from analyzers.scan.request import DEFAULT_LIMIT
 from analyzers.terminal import printable
 
@@ -98,6 +99,7 @@ def _distinct(lines: Iterator[tuple[int | None, str]]) -> Iterator[Listed]:
         text = line.strip()
         if not text.startswith(("./", "/")):  # a path may contain a number sign
             text = re.split(r"(?:^|\s)#", text, maxsplit=1)[0].strip()
+        text = on_hub(text)
         if text and text not in seen:
             seen.add(text)
             yield _listed(number, text)

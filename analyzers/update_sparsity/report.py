@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from analyzers import limits
-from analyzers.base import REFERENCE, CheckpointFacts, WeightsReport, WeightsRequest
+from analyzers.base import PASTED, REFERENCE, CheckpointFacts, WeightsReport, WeightsRequest
 from analyzers.coverage import Coverage
 from analyzers.options import Option
 from analyzers.records import Interval, Record
@@ -29,8 +29,8 @@ DEFAULT_ETA = 1e-3
 class SparsityRequest(WeightsRequest):
     """Checkpoints to compare, and options of the comparison. Each of ``tuned`` is compared with the base and with the one before it."""
 
-    base: str = Field(description=f"The checkpoint before training: {REFERENCE} or /file.")
-    tuned: Annotated[tuple[str, ...], Option(one="tuned")] = Field(
+    base: Annotated[str, PASTED] = Field(description=f"The checkpoint before training: {REFERENCE} or /file.")
+    tuned: Annotated[tuple[str, ...], PASTED, Option(one="tuned")] = Field(
         min_length=1, description=f"The tuned checkpoints: one to {limits.TRAJECTORY}, in the order of training."
     )
     eta: Annotated[float, Option("Probe: eta, the smallest relative change that counts", info="")] = Field(

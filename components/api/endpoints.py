@@ -14,6 +14,7 @@ from analyzers import ANALYZERS, Analyzer, limits
 from analyzers.base import Progress, Report
 from analyzers.errors import InvalidRequest
 from analyzers.options import describe, offered
+from analyzers.pasted_text import plain_or_same
 from components.api.parameters import REQUIRED, Parameters, named_arguments, parameters, with_parameters
 from components.api.registration import Endpoint, one_sentence, register
 from components.forms.form import validated_json
@@ -145,7 +146,7 @@ def _models(given: Any) -> list[str]:
     """Return the models of a call without duplicates. Raises InvalidRequest."""
     if not isinstance(given, list) or not given or not all(isinstance(each, str) and each.strip() for each in given):
         raise InvalidRequest("models must be a list of model ids, each a text such as org/name.")
-    models = list(dict.fromkeys(given))
+    models = list(dict.fromkeys(map(plain_or_same, given)))
     if len(models) > limits.MODELS:
         raise InvalidRequest(f"One call takes at most {limits.MODELS} models, not {len(models):,}: use the command line.")
     return models

@@ -101,7 +101,7 @@ def finder(kind: str) -> Callable[..., dict[str, Any]]:
         with one_sentence():
             query = validated_json(Query, named_arguments(answer, values, named))
             ours = our_library()
-            _check_filters(ours, query)
+            query = _checked(ours, query)
             matches: dict[str, Any] = getattr(ours, kind)(query).model_dump(mode="json")
             return matches
 
@@ -109,14 +109,13 @@ def finder(kind: str) -> Callable[..., dict[str, Any]]:
     return endpoint
 
 
-def _check_filters(library: Library, query: Query) -> None:
-    """Refuse a filter that no row can match, which would silently find nothing. Raises InvalidRequest."""
-    if query.model:
-        model_id(query.model)
+def _checked(library: Library, query: Query) -> Query:
+    """Return the query with the id of its model. Raises InvalidRequest for a filter that no row can match, which would find nothing."""
     for name, known in (_KNOWN | {"analyzer": tuple(ANALYZERS)}).items():
         value = getattr(query, name)
         if value and value not in known and value not in library.facets("results").get(name, {}):
             raise InvalidRequest(f"{name} must be one of {', '.join(known)}, not {quoted(value)}.")
+    return query.model_copy(update={"model": model_id(query.model)}) if query.model else query
 
 
 def consensus(model: str) -> dict[str, Any]:

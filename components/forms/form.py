@@ -20,6 +20,7 @@ from analyzers import analyzer_of, limits
 from analyzers.base import CheckpointFacts, Request, request_error
 from analyzers.errors import InvalidRequest
 from analyzers.options import choices, is_list, is_subject, offered, option_of, parse
+from analyzers.pasted_text import plain_or_same, split
 
 Query = Sequence[tuple[str, str]]
 Typed = Mapping[str, Any]
@@ -95,11 +96,11 @@ def _value(kind: type[BaseModel], name: str, value: Any) -> Any:
 
 
 def references(texts: str | Sequence[str], most: int) -> list[str]:
-    """Split texts at commas, semicolons and whitespace. Raises InvalidRequest if one is longer than ``most`` references."""
+    """Return the references in texts, as `pasted_text.split` does. Raises InvalidRequest if one is longer than ``most`` references."""
     several = [texts] if isinstance(texts, str) else texts
     if (longest := max(map(len, several), default=0)) > most * (limits.REFERENCE_LENGTH + 2):
         raise InvalidRequest(f"{longest:,} characters are more than {most} model ids have: paste the ids only.")
-    return [name for text in several for name in re.findall(r"[^\s,;]+", text)]
+    return [name for text in several for name in split(text)]
 
 
 def one_model(text: str | None, several: str) -> str:
@@ -161,10 +162,10 @@ def misspelt(query: Query, known: Iterable[str]) -> str:
 def revised(query: Query) -> Query:
     """Merge ``revision`` into ``model`` as ``org/name@revision`` if the query has exactly one of each."""
     revision = dict(query).get("revision", "")[: limits.REFERENCE_LENGTH]
-    models = [text for key, text in query if key == "model"]
+    models = [plain_or_same(text) for key, text in query if key == "model"]
     if not revision or len(models) != 1 or not models[0] or "@" in models[0]:
         return query
-    return [(key, f"{text}@{revision}" if key == "model" else text) for key, text in query if key != "revision"]
+    return [(key, f"{models[0]}@{revision}" if key == "model" else text) for key, text in query if key != "revision"]
 
 
 def pinned(checkpoint: CheckpointFacts) -> str:

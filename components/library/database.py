@@ -46,15 +46,11 @@ ORDERS: dict[str, tuple[str, ...]] = {
         *("precision", "contributors", "labels", "results", "updated", "wasted"),
     ),
 }
-
-
-def column_of(order: str) -> str:
-    """Return the column that a list is sorted by: names of models without regard to case."""
-    return "model_key" if order == "model" else order
-
-
+# Orders of names, in which upper and lower case sort as one.
+COLLATED = {"model": "model COLLATE NOCASE", "contributor": "contributor COLLATE NOCASE"}
 _INDICES = [
-    f"CREATE INDEX {table}_by_{order} ON {table} ({column_of(order)}, number{', current' if table == 'labels' else ''})"
+    f"CREATE INDEX IF NOT EXISTS {table}_by_{order}{'_in_any_case' if order in COLLATED else ''} "
+    f"ON {table} ({COLLATED.get(order, order)}, number{', current' if table == 'labels' else ''})"
     for table, orders in ORDERS.items()
     for order in orders
 ]
@@ -161,7 +157,7 @@ class Database:
         with self.write() as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version == 0:
-                for statement in (*_statements(), *_INDICES):
+                for statement in _statements():
                     connection.execute(statement)
                 if any((self._path.parent / BACKUPS).glob("library-*.sqlite3")):  # an earlier library was lost, see `Backups`
                     connection.execute("INSERT INTO meta VALUES ('lost', '')")
@@ -174,6 +170,8 @@ class Database:
                 for statement in (*_statements(), *_INDICES):  # `Library.open` fills the table again
                     if " models" in statement or "_by_model " in statement:
                         connection.execute(statement)
+            for statement in _INDICES if version <= _SCHEMA_VERSION else ():
+                connection.execute(statement)
             if version < _SCHEMA_VERSION:
                 connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 

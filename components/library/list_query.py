@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 from analyzers.base import request_error
 from analyzers.errors import InvalidRequest
 from analyzers.records import Record
-from components.library.database import column_of
+from components.library.database import COLLATED
 
 Row = TypeVar("Row")
 
@@ -83,7 +83,8 @@ def select(wanted: List, query: Query, columns: str) -> tuple[str, str, list[Any
     clauses, values = _filters(wanted, query)
     where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
     way = "DESC" if query.descending or not query.sort else "ASC"
-    order = f"ORDER BY {column_of(query.sort or wanted.newest)} {way}, number {way}"
+    column = query.sort or wanted.newest
+    order = f"ORDER BY {COLLATED.get(column, column)} {way}, number {way}"
     # The inner query reads only indexes; the wide rows are read for one page.
     numbers = f"SELECT number FROM {wanted.table}{where} {order} LIMIT ? OFFSET ?"  # noqa: S608 - our own names
     page = f"SELECT {columns} FROM {wanted.table} WHERE number IN ({numbers}) {order}"  # noqa: S608

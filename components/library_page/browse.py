@@ -5,6 +5,7 @@ from typing import Any
 import gradio as gr
 
 from analyzers.errors import InvalidRequest, MantissaError
+from analyzers.pasted_text import is_address, plain_or_same
 from components.forms.form import typed
 from components.library import Query
 from components.library_page.label_details import PIECES
@@ -168,7 +169,9 @@ def query_of(number: int, kind: Any, text: Any, *rest: Any) -> tuple[str, Query]
         raise InvalidRequest(f"There is no list of this name: choose one of {', '.join(KINDS)}.")
     sort, descending = orders(named)[named_order(named, typed(order))]
     fields: dict[str, Any] = {name: typed(value) for name, value in zip(_CHOSEN, chosen, strict=True)}
-    fields |= {"text": typed(text).strip(), "contributor": typed(contributor).strip(), "disputed": True if disputed is True else None}
+    wanted = typed(text).strip()
+    wanted = plain_or_same(wanted).partition("@")[0] if is_address(wanted) else wanted
+    fields |= {"text": wanted, "contributor": typed(contributor).strip(), "disputed": True if disputed is True else None}
     return named, Query.of(**fields, sort=sort, descending=descending != (turned is True), page=max(1, number), per_page=PER_PAGE)
 
 

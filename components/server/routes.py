@@ -16,7 +16,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from analyzers import ANALYZERS
@@ -73,6 +73,7 @@ def routes() -> list[Route]:
         Route("/library/{kind}.{form}", export),
         Route(plots, plots_script),
         Route("/gradio.js", component_script),
+        Route("/monitoring/summary", no_summary),
         Route("/card/{name}.png", card),
         Route("/card/org/{name}.png", organisation_card),
         Route("/org/{name}", organisation),
@@ -281,6 +282,11 @@ def component_script(request: Request) -> Response:
 
     source = (Path(gradio.__file__).parent / "templates/frontend/gradio.js").read_text(encoding="utf-8")
     return Response(source, media_type="text/javascript", headers={"Cache-Control": "no-cache", "Access-Control-Allow-Origin": "*"})
+
+
+def no_summary(request: Request) -> Response:
+    """Answer Gradio's panel "Use via API", which asks how often and how fast each endpoint was called: this app does not count that."""
+    return JSONResponse({"functions": {}})
 
 
 @cache

@@ -146,7 +146,7 @@ def _has_public_data(report: Any) -> bool:
     """
     if (name := getattr(report.request, "data", _OUR_TEXT[0])) in _OUR_TEXT:
         return True
-    reference = parse_reference(name, local=False)
+    reference = parse_reference(name, local=False, kind="dataset")
     with closing(open_hub(reference.name, reference.revision, Access(), "datasets")) as dataset:
         return dataset.public
 
@@ -235,13 +235,14 @@ def _known(request: Any, ask: bool) -> dict[str, str]:
     """Map the public names in ``request`` to canonical ids with commits. ask: resolve names without a commit on the Hub."""
     known: dict[str, str] = {}
     for name in dict.fromkeys(_names(request)):
-        reference = parse_reference(name, local=False)
+        of_data = name == getattr(request, "data", None)
+        reference = parse_reference(name, local=False, kind="dataset" if of_data else "model")
         if reference.kind == "sample":
             known[name] = f"sample:{reference.name}@{LocalRepository(sample_folder(reference.name), name).commit}"
         elif reference.revision and _COMMIT.fullmatch(reference.revision):
             known[name] = name
         elif ask:
-            kind: Literal["models", "datasets"] = "datasets" if name == getattr(request, "data", None) else "models"
+            kind: Literal["models", "datasets"] = "datasets" if of_data else "models"
             repository = open_hub(reference.name, reference.revision, Access(), kind)
             repository.close()
             if repository.public:

@@ -41,7 +41,12 @@ def test_the_card_names_candidates(hub: LocalHub, folder: Folder) -> None:
     name = folder.write("x", FIRST)
     (Path(name) / "README.md").write_text("---\nlicense: mit\nbase_model:\n- nobody/here\ntags:\n- other/name\n---\n# A model\n")
     assert "nobody/here, the base_model of the model card, cannot be compared" in refused(name)
-    for written in ("base_model: 'nobody/here'", 'base_model: ["nobody/here"]', "base_model:\n  - nobody/here"):
+    for written in (
+        "base_model: https://huggingface.co/nobody/here/tree/main",
+        "base_model: 'nobody/here'",
+        'base_model: ["nobody/here"]',
+        "base_model:\n  - nobody/here",
+    ):
         (Path(name) / "README.md").write_text(f"---\n{written}\nlicense: mit\n---\n")
         assert "nobody/here, the base_model" in refused(name)
     for broken in ("---\nbase_model: [\n---\n", "---\nbase_model: 3\n---\n", "no header", "---\n- a\n---\n", "\xff"):

@@ -49,7 +49,7 @@ def test_order_comments_blank_lines_and_duplicates(tmp_path: Path, monkeypatch: 
         "🤗",
         "\u2028",
         "sample:",
-        "https://hf.co/org/name",
+        "https://hf.co/datasets/org/name",
     ],
 )
 def test_a_bad_line_is_a_row_with_its_line(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,130 @@
+"""Reads what people paste for a checkpoint: an address on the Hub, a line of code, a command, or an id in quotes.
+
+    https://huggingface.co/org/name/tree/REVISION    hf.co/org/name?library=transformers    hf://org/name@REVISION/config.json
+    AutoModel.from_pretrained("org/name", revision="v1")    hf download org/name    git clone https://huggingface.co/org/name
+
+Each means ``org/name`` or ``org/name@REVISION``; ``main`` is the default and left out. The text is only matched, never opened, and says
+nothing about other hosts: hf.co, huggingface.co and the host of HF_ENDPOINT are the Hub, without a user name or a port.
+"""
+
+import os
+import re
+from typing import Literal
+from urllib.parse import unquote
+
+from analyzers.errors import InvalidReference
+
+Kind = Literal["model", "dataset"]
+
+_LONGEST = 2_000  # Characters of a line of code.
+_QUOTES = "\"'`<>\u2018\u2019\u201c\u201d"
+_KINDS = {"models": "model", "datasets": "dataset", "spaces": "Space", "kernels": "kernel", "buckets": "bucket"}
+# First parts of addresses that are the Hub's own pages, and no organisations.
+_PAGES = {"blog", "chat", "collections", "docs", "join", "learn", "login", "papers", "posts", "pricing", "settings", "tasks"}
+# Parts of an address that precede a revision, as huggingface_hub.utils.parse_hf_uri reads them, and those of pages about one.
+_VIEWS = {"blame", "blob", "commit", "commits", "delete", "edit", "raw", "resolve", "revision", "tree", "upload"}
+_REVISION = re.compile(r"refs/(?:pr/\d+|convert/[\w.-]+)(?=/|$)|[^/]*")
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{0,15}://|git@|(?:www\.)?(?:huggingface\.co|hf\.co)(?:[:/]|$)", re.IGNORECASE)
+_HUB = r"(?:https?://)?(?:(?:www\.)?(?:huggingface\.co|hf\.co){endpoint})/|git@hf\.co:"
+_CALL = re.compile(
+    r"""(?<![\w.])(?:\w+\s*=\s*)?[\w.]*?(?P<function>from_pretrained|load_dataset|snapshot_download|hf_hub_download)\(\s*"""
+    r"""(?:(?:pretrained_model_name_or_path|repo_id|path)\s*=\s*)?(?P<quote>["'])(?P<name>[^"'\s]+)(?P=quote)"""
+    r"""(?P<rest>(?:[^()]|\([^()]*\))*)\)?(?:\.\w+\([^()]*\))*"""
+)
+_DOWNLOAD = re.compile(r"(?:hf|huggingface-cli)\s+download\s+(?P<name>[^\s-]\S*)(?P<rest>(?:(?!\s(?:hf|huggingface-cli|git)\s)[^\n;&|])*)")
+_CLONE = re.compile(
+    r"(?:GIT_LFS_SKIP_SMUDGE=1\s+)?git\s+clone\s+"
+    r"(?:(?:-b\s+|--branch[\s=])(?P<branch>[^\s-]\S*)\s+|(?!-b\s|--branch)-\S+\s+(?:\d+\s+)?)*(?P<name>\S+://\S+|git@\S+)"
+)
+_OPTION = r"""\b{name}(?:\s*=\s*|\s+)["']?([^\s"',)]+)"""
+
+
+def plain(text: str, kind: Kind = "model") -> str:
+    """Return the reference that pasted ``text`` means; any other text without the quotes around it.
+
+    Raises InvalidReference for an address that is not of a ``kind`` on the Hub. Its message repeats nothing of it but an id, since an
+    address may hold a password.
+    """
+    text = text.strip()
+    if text.startswith(("./", "/")) or len(text) > _LONGEST:  # a path, or nothing that could be one
+        return text
+    text = _without_code(text).strip(_QUOTES + " ,;")
+    if re.fullmatch(r"[^/:]+/[^/:]+/", text):
+        return text[:-1]
+    match = re.match(_HUB.format(endpoint=_endpoint()), text, re.IGNORECASE)
+    if match is not None:
+        return _of_address(text[match.end() :], kind, _VIEWS)
+    if text.lower().startswith("hf://"):
+        return _of_address(text[5:], kind, set())
+    if _ADDRESS.match(text):
+        raise InvalidReference(f"This is not an address of a {kind} on the Hub: give its id, org/name.")
+    return text
+
+
+def is_address(text: str) -> bool:
+    """Tell whether ``text`` is an address on the Hub, which is never a path."""
+    return re.match(rf"hf://|{_HUB.format(endpoint=_endpoint())}", text.strip(_QUOTES + " ,;"), re.IGNORECASE) is not None
+
+
+def on_hub(text: str) -> str:
+    """Return ``text`` as `plain_or_same` writes it, for callers that may read paths: with ``@main`` where its address is also a path."""
+    name = plain_or_same(text)
+    return f"{name}@main" if is_address(text) and "@" not in name and os.path.exists(name) else name  # noqa: PTH110 - never raises
+
+
+def plain_or_same(text: str, kind: Kind = "model") -> str:
+    """Return ``text`` as `plain` writes it, or unchanged if it is refused: whoever opens it gives the reason."""
+    try:
+        return plain(text, kind)
+    except InvalidReference:
+        return text
+
+
+def split(text: str) -> list[str]:
+    """Return the references in ``text``, separated by commas, semicolons, brackets and white space, as `plain_or_same` writes them."""
+    return [plain_or_same(word) for word in re.split(r"[\s,;()\[\]]+", _without_code(text)) if word.strip(_QUOTES)]
+
+
+def _endpoint() -> str:
+    """Return the alternative of the pattern of the Hub's addresses for the host of HF_ENDPOINT, "" if it is not set."""
+    endpoint = os.environ.get("HF_ENDPOINT", "").strip().rstrip("/").rpartition("://")[2]
+    return f"|{re.escape(endpoint)}" if endpoint else ""
+
+
+def _without_code(text: str) -> str:
+    """Replace calls and commands that name a repository by the address of that repository."""
+    for pattern in (_CALL, _DOWNLOAD, _CLONE):
+        text = pattern.sub(lambda match: f" {_named_in_code(**match.groupdict())} ", text)
+    return text.strip()
+
+
+def _named_in_code(name: str, rest: str = "", function: str = "", branch: str | None = None, quote: str = "") -> str:
+    revision, kind = (re.search(_OPTION.format(name=option), rest) for option in ("revision", "repo[-_]type"))
+    branch = branch or (revision[1] if revision is not None and revision[1] != "None" else None)
+    at = f"@{branch.replace('/', '%2F')}" if branch else ""
+    if "://" in name or name.startswith("git@"):
+        return name.removesuffix(".git") + at
+    folder = f"{kind[1]}s/" if kind is not None else "datasets/" if function == "load_dataset" else ""
+    return name + at.replace("%2F", "/") if not folder else f"hf://{folder}{name}{at}"
+
+
+def _of_address(address: str, kind: Kind, views: set[str]) -> str:
+    """Return the reference in the part of an address after its host. views: words before a revision; none in hf:// addresses."""
+    path = re.split(r"[?#]", address, maxsplit=1)[0].rstrip(".,;:!)")
+    parts = [part for part in path.split("/") if part]
+    if views and parts[:1] == ["api"]:
+        parts = parts[1:]
+    given = _KINDS[parts.pop(0)] if parts and parts[0] in _KINDS else "model"
+    odd = not address.isprintable() or " " in address or {".", ".."} & set(unquote(path).split("/"))
+    if odd or not parts or (views and parts[0] in _PAGES):
+        raise InvalidReference(f"This is not the address of a {kind}: give its id, org/name.")
+    if given != kind:
+        raise InvalidReference(f"This is the address of a {given}: give the id of a {kind}, org/name.")
+    # gpt2/tree/main, but org/tree and org/tree/tree/main
+    legacy = "@" in parts[0] or (len(parts) > 2 and parts[1] in views | {"discussions"} and parts[2] not in views)
+    words = 1 if legacy else 2
+    name, at, revision = "/".join(parts[:words]).partition("@")
+    after = "/".join([revision, *parts[words:]] if at else parts[words + 1 :] if parts[words : words + 1] and parts[words] in views else [])
+    revision = unquote(_REVISION.match(after)[0])  # type: ignore[index]  # it matches ""
+    name = name.removesuffix(".git")
+    return name if revision == "main" or not (at or revision) else f"{name}@{revision}"

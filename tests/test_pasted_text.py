@@ -1,0 +1,206 @@
+"""What people paste for a model means the model, as the Hub's own client reads it; nothing else passes for one."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from huggingface_hub import HfFileSystem, RepoUrl
+from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzers.check.report import CheckRequest
+from analyzers.checkpoints.reference import Reference, parse_reference
+from analyzers.dtype_detection import DtypeRequest
+from analyzers.errors import InvalidReference
+from analyzers.gradient_conflict.request import ConflictRequest
+from analyzers.parents.report import ParentsRequest
+from analyzers.pasted_text import on_hub, plain, split
+from analyzers.update_sparsity.report import SparsityRequest
+
+_COMMIT = "0123456789abcdef0123456789abcdef01234567"
+_SITE = "https://huggingface.co"
+_ADDRESSES = {
+    "": None,
+    "/": None,
+    "?library=transformers": None,
+    "#model-card": None,
+    "/tree/main": None,
+    "/tree/v1.0": "v1.0",
+    "/tree/main/unet": None,
+    "/blob/v1/model.safetensors": "v1",
+    "/resolve/v1/model.safetensors?download=true": "v1",
+    "/raw/v1/config.json": "v1",
+    f"/commit/{_COMMIT}": _COMMIT,
+    "/commits/v1": "v1",
+    "/tree/refs%2Fpr%2F3": "refs/pr/3",
+    "/blob/refs/pr/3/config.json": "refs/pr/3",
+    "/tree/refs%2Fconvert%2Fparquet": "refs/convert/parquet",
+    "/tree/feature%2Fx": "feature/x",
+    "/discussions/3": None,
+    ".git": None,
+}
+
+
+@pytest.mark.parametrize(
+    "host", [_SITE, "http://huggingface.co", "huggingface.co", "https://hf.co", "hf.co", "HTTPS://HuggingFace.co", "www.hf.co"]
+)
+def test_an_address_means_the_model_and_its_revision(host: str) -> None:
+    for path, revision in _ADDRESSES.items():
+        assert parse_reference(f"{host}/org/name{path}", local=False) == Reference("hub", "org/name", revision), path
+    assert parse_reference(f"{host}/gpt2/tree/v1", local=False) == Reference("hub", "gpt2", "v1")
+    assert parse_reference(f"{host}/org/tree/tree/main", local=False) == Reference("hub", "org/tree")
+
+
+@pytest.mark.parametrize("path", ["", "/tree/v1", "/blob/v1/a.bin", "/resolve/refs%2Fpr%2F3/a.bin", "/tree/main/sub"])
+def test_addresses_name_the_repository_that_the_client_names(path: str) -> None:
+    for kind, folder in (("model", ""), ("dataset", "datasets/")):
+        theirs = RepoUrl(f"{_SITE}/{folder}org/name{path}")
+        ours = parse_reference(f"{_SITE}/{folder}org/name{path}", local=False, kind="dataset" if kind == "dataset" else "model")
+        assert (theirs.repo_type or "model", theirs.repo_id) == (kind, ours.name)
+
+
+class _Anything(HfFileSystem):
+    """The client's file system without a Hub: every repository and revision exists."""
+
+    def _repo_and_revision_exist(self, *_: object) -> tuple[bool, None]:
+        return True, None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "org/name",
+        "org/name@v1",
+        "org/name@v1/a/b.bin",
+        "org/name@refs/pr/3/a",
+        "org/name@refs%2Fpr%2F3/a",
+        "org/name/tree/v1",
+        "models/org/name",
+    ],
+)
+def test_paths_of_the_file_system_mean_what_the_client_reads(path: str) -> None:
+    theirs = _Anything().resolve_path(f"hf://{path}")
+    assert isinstance(theirs, HfFileSystemResolvedRepositoryPath)
+    ours = parse_reference(f"hf://{path}", local=False)
+    assert (ours.name, ours.revision or "main") == (theirs.repo_id, theirs.revision)
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ('"org/name"', "org/name"),
+        ("`org/name`", "org/name"),
+        ("'https://huggingface.co/org/name',", "org/name"),
+        ("<https://hf.co/org/name>", "org/name"),
+        ('from_pretrained("org/name")', "org/name"),
+        ("AutoModel.from_pretrained('org/name', revision=\"abc\")", "org/name@abc"),
+        ("model = AutoModel.from_pretrained('gpt2', dtype=torch.float16, device_map={'': 0}).to('cuda')", "gpt2"),
+        ('X.from_pretrained("a/b", quantization_config=Q(bits=4), revision=None)', "a/b"),
+        ('snapshot_download(repo_id="org/name", revision="refs/pr/3")', "org/name@refs/pr/3"),
+        ("hf download org/name", "org/name"),
+        ("hf download org/name model.safetensors --revision v1 --local-dir x", "org/name@v1"),
+        ("huggingface-cli download org/name --revision=v1", "org/name@v1"),
+        ("git clone https://huggingface.co/org/name", "org/name"),
+        ("GIT_LFS_SKIP_SMUDGE=1 git clone --depth 1 -b v1 https://huggingface.co/org/name.git", "org/name@v1"),
+        ("git clone git@hf.co:org/name", "org/name"),
+        ("sample:tiny-bf16", "sample:tiny-bf16"),
+        ("./runs/`a`", "./runs/`a`"),
+    ],
+)
+def test_code_and_quotes_mean_the_model_in_them(text: str, means: str) -> None:
+    assert plain(text) == means
+    assert parse_reference(text, local=True) == parse_reference(means, local=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (f"{_SITE}/datasets/org/name", "This is the address of a dataset: give the id of a model"),
+        (f"{_SITE}/spaces/org/name", "This is the address of a Space"),
+        ("hf download org/name --repo-type dataset", "This is the address of a dataset"),
+        ("load_dataset('org/name')", "This is the address of a dataset"),
+        (f"{_SITE}/docs/transformers", "not the address of a model"),
+        (f"{_SITE}/models?search=x", "not the address of a model"),
+        (f"{_SITE}/", "not the address of a model"),
+        (f"{_SITE}/org/../name", "not the address of a model"),
+        (f"{_SITE}/org/name/tree/main/%2e%2E/x", "not the address of a model"),
+        (f"{_SITE}/org/name/tree/v1 x", "not the address of a model"),
+        (f"{_SITE}/org/name/tree/v1\x1b[31m", "not the address of a model"),
+        (f"{_SITE}/org/name/tree/..%2F..", "not the address of a model"),
+        (f"{_SITE}/org%2Fname", "is not a model id"),
+        (f"{_SITE}/org/name/tree/a%00b", "no usable revision"),
+        (f"{_SITE}/org/name/tree/a%252Fb", "no usable revision"),
+        ("hf://org/name@", "no usable revision"),
+        ("https://user:secret@huggingface.co/org/name", "not an address of a model on the Hub"),
+        ("https://huggingface.co:443/org/name", "not an address of a model on the Hub"),
+        ("https://huggingface.co./org/name", "not an address of a model on the Hub"),
+        ("https://huggingface.co.example.com/org/name", "not an address of a model on the Hub"),
+        ("https://huggingface.co\\@example.com/org/name", "not an address of a model on the Hub"),
+        ("https://hugg\u0456ngface.co/org/name", "not an address of a model on the Hub"),
+        ("https://example.com/?x=https://huggingface.co/org/name", "not an address of a model on the Hub"),
+        ("https://github.com/org/name", "not an address of a model on the Hub"),
+        ("ftp://huggingface.co/org/name", "not an address of a model on the Hub"),
+        ("git@github.com:org/name", "not an address of a model on the Hub"),
+    ],
+)
+def test_everything_else_is_refused_without_repeating_a_secret(text: str, sentence: str) -> None:
+    with pytest.raises(InvalidReference) as caught:
+        parse_reference(text, local=False)
+    assert sentence in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_the_configured_endpoint_is_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "https://hub.example.com:8443/hf/")
+    for host in ("https://hub.example.com:8443/hf", "hub.example.com:8443/hf", _SITE):
+        assert plain(f"{host}/org/name/tree/v1") == "org/name@v1"
+    for host in ("https://hub.example.com/hf", "https://hubXexample.com:8443/hf"):
+        with pytest.raises(InvalidReference, match="not an address"):
+            parse_reference(f"{host}/org/name", local=False)
+
+
+def test_a_list_of_several_pasted_things() -> None:
+    text = f'["org/a", `org/b`] {_SITE}/org/c, from_pretrained("org/d", revision="x"); gpt2 hf download org/e f.bin hf download org/f'
+    assert split(text) == ["org/a", "org/b", "org/c", "org/d@x", "gpt2", "org/e", "org/f"]
+
+
+def test_a_request_names_the_model_and_not_what_was_pasted() -> None:
+    address = f"{_SITE}/org/name/tree/v1"
+    assert DtypeRequest(model=address).model == "org/name@v1"
+    assert SparsityRequest(base=address, tuned=(address, "'org/b'")).tuned == ("org/name@v1", "org/b")
+    assert CheckRequest(model="org/x", base=address).base == "org/name@v1"
+    assert ConflictRequest(model=address, data=f"{_SITE}/datasets/org/data/viewer").data == "org/data"
+    with pytest.raises(ValueError, match="is named 2 times"):
+        ParentsRequest(model="org/x", candidates=(address, "org/name@v1"))
+    with pytest.raises(ValueError, match="is the model itself"):
+        ParentsRequest(model="org/x", candidates=(f"{_SITE}/org/x",))
+
+
+def test_an_address_is_never_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "org/name").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert parse_reference("org/name", local=True).kind == "local"
+    assert parse_reference(on_hub(f"{_SITE}/org/name"), local=True) == Reference("hub", "org/name", "main")
+    assert on_hub(f"{_SITE}/org/other") == "org/other"
+    assert on_hub("org/name") == "org/name"
+
+
+_WORDS = ["https://", "hf://", "huggingface.co", "hf.co", "org", "tree", "refs%2Fpr%2F1", "datasets", "git clone ", "hf download "]
+_SIGNS = ["/", "@", "..", "?", "from_pretrained(", '"', ")", "\u0456", "%2e", ":", " "]
+
+
+@given(st.lists(st.sampled_from(_WORDS + _SIGNS), max_size=14).map("".join))
+def test_reading_twice_changes_nothing(text: str) -> None:
+    with suppress(InvalidReference):
+        once = plain(text)
+        assert plain(once) == once
+        assert parse_reference(text, local=False) == parse_reference(once, local=False)
+
+
+@pytest.mark.parametrize(
+    "part", ["a", "from_pretrained(", "(from_pretrained('a'(", "-b 1 ", "git clone ", "git clone -b 1 ", "hf download a ", "a=b ", "a."]
+)
+def test_no_text_takes_exponential_time(part: str) -> None:
+    assert split("git clone " + part * (32_000 // len(part)))

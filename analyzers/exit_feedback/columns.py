@@ -134,9 +134,9 @@ ENERGY = Table(
     (
         Column("method", "Gradient"),
         Column("head", "Along, at the head", _along),
-        Column("head_rest", "Orthogonal", _orthogonal, "head"),
+        Column("head_rest", "Orthogonal, at the head", _orthogonal, "head"),
         Column("before_norm", "Along, before the norm", _along),
-        Column("before_norm_rest", "Orthogonal", _orthogonal, "before_norm"),
+        Column("before_norm_rest", "Orthogonal, before the norm", _orthogonal, "before_norm"),
     ),
 )
 

@@ -55,7 +55,7 @@ def _variants() -> dict[str, Any]:
         list(ABOUT),
         value=list(DEFAULT),
         label="Variants",
-        info="Each runs forward and backward and is compared with fp32. Hover over a name for its meaning.",
+        info="Each runs forward and backward and is compared with fp32. Point at a name, or tap it, for its meaning.",
         elem_id="m-variants",
     )
     build_tooltips(ABOUT)

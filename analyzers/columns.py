@@ -37,7 +37,10 @@ class Column:
         """Return the value for files and for sorting; None if it, or a field on the path to it, is missing or None."""
         if callable(self.value):
             return self.value(row)
-        for name in (self.value or self.key).split("."):
+        path = self.value or self.key
+        if isinstance(row, dict) and path in row:  # a key that is a model's or a variant's name, or a number, may have a point
+            return row[path]
+        for name in path.split("."):
             if row is not None:
                 row = row.get(name) if isinstance(row, dict) else getattr(row, name)
         return row

@@ -36,7 +36,7 @@ class ExitRequest(ModelRequest):
         Option(
             "Signals",
             "Each replaces the gradient that backpropagation sends into the model; svd and true_rows are ceilings. "
-            "Hover over a name for its meaning.",
+            "Point at a name, or tap it, for its meaning.",
         ),
     ] = Field(default=METHODS, description=f"Names of the signals to measure (default all: {', '.join(METHODS)}).")
     data: DataName = "builtin"

@@ -282,7 +282,7 @@ BATCHES = Table(
         _CONFLICT,
         _COSINE,
         Column("whole_conflict_rate", "Whole gradients: conflict", share),
-        Column("whole_mean_cosine", "Mean cosine", magnitude),
+        Column("whole_mean_cosine", "Whole gradients: mean cosine", magnitude),
     ),
 )
 

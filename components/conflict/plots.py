@@ -158,9 +158,9 @@ def _with_intervals(
     return line(name, x, shown, style, hover, details, **bars)
 
 
-# Colours from conflict to agreement, transparent at 0. They change fastest near 0, since most cosines are small.
+# Colours from conflict to agreement, grey at 0. They change fastest near 0, since most cosines are small.
 DIVERGING = (
-    (0.0, "rgb(200,98,10)"), (0.25, "rgba(200,98,10,0.85)"), (0.45, "rgba(200,98,10,0.4)"), (0.5, "rgba(124,130,141,0.05)"),
+    (0.0, "rgb(200,98,10)"), (0.25, "rgba(200,98,10,0.85)"), (0.45, "rgba(200,98,10,0.4)"), (0.5, "rgba(124,130,141,0.28)"),
     (0.55, "rgba(59,111,224,0.4)"), (0.75, "rgba(59,111,224,0.85)"), (1.0, "rgb(59,111,224)"),
 )  # fmt: skip
 # Most characters of a label next to an axis on a narrow screen.

@@ -39,7 +39,7 @@ def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> go
     low_y, high_y = _decades(sizes)
     size, norm = (numbers.power(round(math.log10(limit)), 10) for limit in PUBLISHED)
     if placed:
-        figure.add_trace(_here(placed, bool(rows) or len(reports) > 1, (low_x, high_x)))
+        figure.add_trace(_here(placed, bool(rows) or len(reports) > 1, (low_x, high_x), high_y))
     figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=PUBLISHED.abs_max, y1=PUBLISHED.abs_max, line=LIMIT)
     figure.add_shape(type="line", yref="paper", y0=0, y1=1, x0=PUBLISHED.norm_max, x1=PUBLISHED.norm_max, line=LIMIT)
     # above the figure, where it covers no model
@@ -92,8 +92,8 @@ def _labelled(precision: str, style: int) -> go.Scatter:
     return line(f"trained in {precision}", x, y, style, "", details, mode="markers", marker=marker, hovertemplate=_HOVER, cliponaxis=True)
 
 
-def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool, span: tuple[float, float]) -> go.Scatter:
-    """Draw the highlighted models. span: ends of the horizontal axis, in decades."""
+def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool, span: tuple[float, float], top: float) -> go.Scatter:
+    """Draw the highlighted models. span: ends of the horizontal axis, in decades; top: end of the vertical one."""
     extremes = [report.extremes for _, report in placed]
     names = [text(report.checkpoint.ref) for _, report in placed]
     details = [
@@ -110,11 +110,16 @@ def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool, span: tuple[
         name="these models" if several else plain_text.shown(names[0], 34),  # already escaped
         mode="markers+text",
         text=_marks(placed) if several else ["this model"],
-        textposition=[f"top {_side(report, span)}" for _, report in placed],
+        textposition=[f"{_height(report, top)} {_side(report, span)}" for _, report in placed],
         textfont={"size": 13, "weight": 600},
         marker={"symbol": "star", "size": 17, "color": COLOURS[3], "line": {"width": 1.5, "color": GREY}},
         hovertemplate=_HOVER,
     )
+
+
+def _height(report: DtypeReport, top: float) -> str:
+    """Return where the text is at a report's mark: above it, or below one near the top."""
+    return "bottom" if top - math.log10(report.extremes.abs_max or 1) < 1 else "top"
 
 
 def _side(report: DtypeReport, span: tuple[float, float]) -> str:

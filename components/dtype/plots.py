@@ -147,14 +147,16 @@ def movable(report: DtypeReport) -> go.Figure:
     for index, (name, shares) in enumerate(curves.items()):
         details = [[numbers.share(each)] for each in shares]
         figure.add_trace(line(name, found.steps, [100 * each for each in shares], index, "step %{x:g}<br>moved: %{customdata[0]}", details))
-    for number, (rate, name) in enumerate(_RATES.items()):
-        figure.add_shape(type="line", yref="paper", x0=rate, x1=rate, y0=0, y1=1, line=LIMIT)
-        place = {"x": math.log10(rate), "xanchor": "left", "xshift": 4, "yref": "paper", "y": 1 - 0.08 * number, "yanchor": "top"}
+    # above the curves, the largest first: a name points left, where the lines of smaller rates end below it
+    for number, (rate, name) in enumerate(reversed(_RATES.items())):
+        top = 1 - 0.08 * number
+        figure.add_shape(type="line", yref="paper", x0=rate, x1=rate, y0=0, y1=top, line=LIMIT)
+        place = {"x": math.log10(rate), "xanchor": "right", "xshift": -4, "yref": "paper", "y": top, "yanchor": "top"}
         label(figure, f"{name} {step_name(rate)}", **place)
     axis = log_axis(math.log10(found.steps[0]), math.log10(found.steps[-1]))
     ticks = {"tickvals": [10.0**exponent for exponent in range(-8, -1)], "ticktext": [numbers.power(e, 10) for e in range(-8, -1)]}
     figure.update_xaxes(title="update size (about the learning rate)", **axis | ticks)
-    figure.update_yaxes(title="% of the weights that move", range=[-2, 118], tickvals=[0, 25, 50, 75, 100])
+    figure.update_yaxes(title="% of the weights that move", range=[-2, 138], tickvals=[0, 25, 50, 75, 100])
     legend(figure, toggle=True)
     return figure
 

@@ -34,9 +34,9 @@ def ancestry(report: "ParentsReport") -> "Figure":
             stroke = {"color": color, "width": width, "dash": "solid" if proven else "dash"}
             figure.add_scatter(x=[0.06, 0.94], y=[y, middle], mode="lines", line=stroke, hoverinfo="skip")
             amount = f"{numbers.share(weight)} of the layers," if report.verdict == "stack" else f"{weight:.3f}"
-            shift = 16 if y <= middle else -16
-            label = f"{amount} {'proven' if proven else 'inferred'}"
-            figure.add_annotation(x=0.72, y=y + 0.72 * (middle - y), text=label, showarrow=False, bgcolor="rgba(0,0,0,0.01)", yshift=shift)
+            # beside the line, on the side that it leads away from
+            place = {"x": 0.5, "xanchor": "left", "y": (y + middle) / 2, "yshift": 12 if y <= middle else -12}
+            figure.add_annotation(text=f"{amount} {'proven' if proven else 'inferred'}", showarrow=False, **place)
         marker = {"size": 13, "color": color, "symbol": "circle" if weight is not None else "circle-open"}
         hover = f"{text(row.ref)}<br>{said}<extra></extra>"
         figure.add_scatter(x=[0.04], y=[y], mode="markers", marker=marker, hovertemplate=hover)

@@ -150,7 +150,9 @@ def mark_rows(
     return figure
 
 
-COLOUR_BAR: dict[str, Any] = {"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 8, "len": 1, "outlinewidth": 0, "ypad": 4}
+COLOUR_BAR: dict[str, Any] = {"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 8, "len": 1, "outlinewidth": 0, "ypad": 7}
+# Shares, from none to all: grey to blue, with as much contrast to the text of a cell on the light card as on the dark one.
+SHARES = ((0.0, "rgba(124,130,141,0.25)"), (0.5, "rgba(59,111,224,0.4)"), (1.0, "rgba(59,111,224,0.75)"))
 # Maximum side of a square of cells in pixels, unless cells would be smaller than `_SMALLEST`.
 _SIDE = 360
 _LARGEST, _SMALLEST = 90, 2

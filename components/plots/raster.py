@@ -1,6 +1,7 @@
 """Draws a figure with Pillow, without a browser, for previews: bars, lines, markers and heat maps on linear and log axes."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -136,7 +137,7 @@ def _cells(canvas: "ImageDraw", trace: Any, across: _Axis, up: _Axis) -> None:
     known = [value for row in trace.z for value in row if value is not None]
     low = trace.zmin if trace.zmin is not None else min(known, default=0.0)
     high = trace.zmax if trace.zmax is not None else max(known, default=1.0)
-    scale = [[position, colour] for position, colour in trace.colorscale] if trace.colorscale else "Viridis"
+    scale = [[position, _on_white(colour)] for position, colour in trace.colorscale] if trace.colorscale else "Viridis"
     palette = sample_colorscale(scale, _PALETTE + 1)
     lefts = _edges([across.at(x) for x in trace.x], len(trace.z[0]))
     tops = _edges([up.at(y) for y in trace.y], len(trace.z))
@@ -148,6 +149,12 @@ def _cells(canvas: "ImageDraw", trace: Any, across: _Axis, up: _Axis) -> None:
                 (x0, x1), (y0, y1) = sorted((left, right)), sorted((top, bottom))
                 gap = min(1.0, (x1 - x0) / 4, (y1 - y0) / 4)
                 canvas.rectangle((x0 + gap, y0 + gap, x1 - gap, y1 - gap), colour)
+
+
+def _on_white(colour: str) -> str:
+    """Return an rgb or rgba colour as it is on a white card."""
+    *parts, alpha = [*map(float, re.findall(r"[\d.]+", colour)), 1.0][:4]
+    return f"rgb({', '.join(f'{255 + alpha * (part - 255):.0f}' for part in parts)})"
 
 
 def _edges(positions: list[float], cells: int) -> list[float]:

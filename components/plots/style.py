@@ -12,17 +12,17 @@ from components.text import numbers, plain_text
 COLOURS = ("#3b6fe0", "#c8620a", "#0a8f6a", "#b8478f", "#8060d8", "#7c828d", "#0e8ea3", "#8a7a10", "#a0614f")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "solid", "dash", "dot")
-LIMIT = {"color": "#b42318", "dash": "dash", "width": 1.2}
+LIMIT = {"color": "#d0453a", "dash": "dash", "width": 1.2}
 GREY = "#7c828d"
 # The style sheet fills annotations with the card's colour, so that no line crosses a label. Plotly draws a background only if one is set.
 _LABEL = {"showarrow": False, "font": {"size": 11}, "bgcolor": "rgba(0,0,0,0.01)", "borderpad": 1}
-# Pixels from the axis to the legend below the axis title.
-_LEGEND = 54
+# Pixels of a line of the legend.
+_LINE = 20
 
 
 def layout(height: int) -> dict[str, object]:
     """Return the layout of a figure ``height`` pixels high, without zooming or dragging."""
-    axis = {"fixedrange": True, "zeroline": False, "ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"}
+    axis = {"fixedrange": True, "zeroline": False, "ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)", "tickfont": {"size": 11}}
     return {
         "height": height,
         "margin": {"l": 56, "r": 12, "t": 12, "b": 48},
@@ -34,7 +34,7 @@ def layout(height: int) -> dict[str, object]:
         "showlegend": False,
         "hoverlabel": {"align": "left"},
         "xaxis": axis | {"showgrid": False},
-        "yaxis": axis | {"gridcolor": GREY, "gridwidth": 1, "tickfont": {"size": 11}},
+        "yaxis": axis | {"gridcolor": GREY, "gridwidth": 1},
     }
 
 
@@ -44,22 +44,21 @@ def log_axis(low: float, high: float) -> dict[str, object]:
     By default, Plotly labels up to nine ticks per decade, in two sizes: "D2" limits them to 1, 2 and 5, "~g" writes those in full.
     """
     decades = high - low
-    ticks = {"nticks": 6} if decades < 0.7 else {"dtick": "D2", "tickformat": "~g"} if decades < 2 else {"dtick": math.ceil(decades / 6)}
+    ticks = {"nticks": 6} if decades < 0.7 else {"dtick": "D2", "tickformat": "~g"} if decades < 2 else {"dtick": math.ceil(decades / 4)}
     return {"type": "log", "range": [low, high], "exponentformat": "power", "tickangle": 0, **ticks}
 
 
 def legend(figure: go.Figure, toggle: bool = False) -> None:
-    """Add a legend and space for it below the axis if there are several traces. toggle: whether a click hides or shows a trace."""
+    """Add a legend at the bottom if there are several traces. toggle: whether a click hides or shows a trace.
+
+    Plotly reserves the lines that it needs on this screen, below the axis and its title.
+    """
     if (count := len(figure.data)) < 2:
         return
-    more = 28 if count < 3 else 22 * count  # on a narrow screen each entry has its own line
-    below = {"orientation": "h", "x": 0, "y": -_LEGEND / (figure.layout.height - 60), "yanchor": "top"}
-    figure.update_layout(
-        showlegend=True,
-        legend=below | {"itemclick": "toggle" if toggle else False, "itemdoubleclick": False},
-        height=figure.layout.height + more,
-        margin_b=figure.layout.margin.b + more,
-    )
+    below = {"orientation": "h", "x": 0, "yref": "container", "y": 0, "yanchor": "bottom"}
+    clicks = {"itemclick": "toggle" if toggle else False, "itemdoubleclick": False}
+    figure.update_layout(showlegend=True, legend=below | clicks, height=figure.layout.height + _LINE * math.ceil(count / 2))
+    figure.update_xaxes(automargin=True)
 
 
 def label(figure: go.Figure, name: str, **place: object) -> None:

@@ -58,7 +58,7 @@ def _variants() -> dict[str, Any]:
         [(words, name) for name, words in IN_WORDS.items()],
         value=list(DEFAULT),
         label="Variants",
-        info="Each runs forward and backward and is compared with fp32.",
+        info="Each runs forward and backward and is compared with fp32. Point at a name, or tap it, for its meaning.",
         elem_id="m-variants",
     )
     build_tooltips(ABOUT)

@@ -39,18 +39,32 @@ def _errors(report: PrecisionReport, kind: str, ends: tuple[str, ...]) -> go.Fig
     for name, variant in report.variants.items():
         rows = {row.layer: row for row in variant.tensors if row.kind == kind and row.layer is not None}
         rows |= {layers + ends.index(row.kind): row for row in variant.tensors if row.kind in ends}
-        by_depth = sorted(rows.items())
+        by_depth = sorted((_at(place, layers), row) for place, row in rows.items())
         values, details = [percent(row) for _, row in by_depth], [_said(row, layers) for _, row in by_depth]
         series.append(Series(name, [place for place, _ in by_depth], values, details))
     hover = "%{customdata[0]}<br>%{customdata[1]}%{customdata[2]}"
     figure = log_figure(360, "y", series, "relative error (rms), %", hover, "lines+markers")
     every = max(1, -(-layers // 8))
     inside = [layer for layer in range(0, layers, every) if layers - layer >= every]  # a later label would overlap that of the logits
-    ticks = [-1, *inside, *range(layers, layers + len(ends))]
+    places = [-1, *inside, *range(layers, layers + len(ends))]
     named = {-1: "emb.", layers: "logits", layers + 1: "loss"}
-    shown = [named.get(tick, str(tick)) for tick in ticks]
-    figure.update_xaxes(title="layer", tickvals=ticks, ticktext=shown, range=[-1.3, layers + len(ends) - 0.7])
+    ticks = [_at(place, layers) for place in places]
+    shown = [named.get(place, str(place)) for place in places]
+    figure.update_xaxes(title="layer", tickvals=ticks, ticktext=shown, range=_ends(layers, layers + len(ends) - 1))
     return figure
+
+
+def _at(place: int, layers: int) -> float:
+    """Return the position of a layer; what comes before and after the layers is so far apart that names fit on a narrow screen."""
+    apart = max(1.0, layers / 5)
+    return -apart if place < 0 else place if place < layers else layers - 1 + apart * (place - layers + 1)
+
+
+def _ends(layers: int, last: int) -> list[float]:
+    """Return the ends of the axis of layers, of which ``last`` is the last place."""
+    first, end = _at(-1, layers), _at(last, layers)
+    beyond = (end - first) / 16
+    return [first - beyond, end + beyond]
 
 
 def _said(row: TensorError, layers: int) -> list[str]:
@@ -88,8 +102,8 @@ def headroom(report: PrecisionReport) -> go.Figure:
             ]
             for row, value in zip(rows, largest, strict=True)
         ]
-        figure.add_trace(line(name, [row.layer for row in rows], levels, index, hover, details))
-    ends = [-1.4, layers + 0.4]
+        figure.add_trace(line(name, [_at(row.layer, layers) for row in rows], levels, index, hover, details))
+    ends = _ends(layers, layers)
     figure.add_trace(go.Scatter(x=ends, y=[BF16] * 2, yaxis="y2", mode="lines", line=LIMIT, hoverinfo="skip", showlegend=False))
     level(figure, FP16, "fp16 limit, 65504")
     right = {"xref": "paper", "x": 1, "xanchor": "right"}
@@ -102,7 +116,8 @@ def headroom(report: PrecisionReport) -> go.Figure:
     above = {"anchor": "x", "domain": _ABOVE, "range": [BF16 - 3, BF16 + 1], "tickvals": [128], "ticktext": [numbers.power(128)]}
     figure.update_layout(yaxis2=above | {"fixedrange": True, "showgrid": False, "zeroline": False, "tickfont": {"size": 11}})
     places = [-1, *range(0, layers, max(1, -(-layers // 8))), layers]
-    figure.update_xaxes(title="layer", range=ends, tickvals=places, ticktext=[short_layer(place, layers) for place in places])
+    names = [short_layer(place, layers) for place in places]
+    figure.update_xaxes(title="layer", range=ends, tickvals=[_at(place, layers) for place in places], ticktext=names)
     return figure
 
 

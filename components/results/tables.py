@@ -16,7 +16,7 @@ _FEW = 7
 
 
 def listed(declared: Table, report: Any, rows: Iterable[Any] | None = None, caption: str | None = None) -> str:
-    """Render a table as HTML; "" if it has no rows. On a narrow screen the cells of a row are stacked.
+    """Render a table as HTML; "" if it has no rows. On a narrow screen a table of words has the cells of a row below each other.
 
     rows: the rows to show, by default all; caption: by default the table's title.
     """
@@ -60,6 +60,7 @@ class Sortable:
             show_label=False,
             show_search="search",
             max_height=520,
+            pinned_columns=1,
             buttons=[],
             elem_id=self._name,
             elem_classes="m-rows",

@@ -10,7 +10,7 @@ from analyzers.tensor_words import layer_name
 from analyzers.update_sparsity.magnitudes import Bin, UlpBin
 from analyzers.update_sparsity.published import published
 from analyzers.update_sparsity.report import LayerRow, SparsityReport
-from components.plots.marks import COLOUR_BAR, error_bars, line, only_value, percent, say_only
+from components.plots.marks import COLOUR_BAR, SHARES, error_bars, line, only_value, percent, say_only
 from components.plots.style import COLOURS, GREY, LIMIT, MARKERS, exactly, layout, legend, log_axis, text, threshold
 from components.sparsity.text import short
 from components.text import numbers
@@ -39,7 +39,7 @@ def heat_map(report: SparsityReport) -> go.Figure:
         z=[[percent(share) for share in row] for row in shares],
         zmin=100 * low,
         zmax=100 * high,
-        colorscale="Viridis",
+        colorscale=[(1 - share, colour) for share, colour in reversed(SHARES)],  # strong is what changed
         xgap=1 if len(columns) <= _LABELLED else 0,
         ygap=1,
         hoverongaps=False,
@@ -142,7 +142,7 @@ def among_published(report: SparsityReport) -> go.Figure:
         bars = error_bars([here], [low], [high], COLOURS[3])
         figure.add_trace(line(_HERE, [here], [_HERE], 3, hover, details, mode="markers", marker=marker, error_x=bars))
         figure.add_shape(type="line", yref="paper", x0=here, x1=here, y0=0, y1=1, line=LIMIT, layer="below")
-    figure.update_xaxes(title="sparsity in bf16, %", range=[-2, 102], nticks=6)
+    figure.update_xaxes(title="sparsity in bf16, %", range=[-5, 102], nticks=6)
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=[_HERE, *algorithms[::-1]], automargin=True, ticks="")
     figure.update_layout(margin={"l": 20, "r": 16, "t": 8, "b": 48})
     return figure
@@ -150,33 +150,32 @@ def among_published(report: SparsityReport) -> go.Figure:
 
 # Names and log2 of the smallest and the largest relative spacing of bf16 values.
 THRESHOLDS = ((-8, "smallest relative bf16 ULP"), (-7, "largest relative bf16 ULP"))
-# Most bar labels on a narrow screen.
-_NAMED = 6
+# Pixels of a bar.
+_BAR = 22
 # Range of the relative updates drawn, in binades: no update exceeds twice the value's size.
 _LEAST, _MOST = -40.0, 1.0
 
 
 def ulps(report: SparsityReport) -> go.Figure:
-    """Draw a histogram of the distance between pairs in bf16 ULPs, on a logarithmic axis; most are 0."""
+    """Draw a histogram of the distance between pairs in bf16 ULPs, a row for each, on a logarithmic axis; most are 0."""
     bins = [each for each in report.ulp_histogram if each.count]
     shares = [100 * share for share in report.ulp_shares()]
     bars = go.Bar(
-        x=list(range(len(bins))),
-        y=shares,
+        x=shares,
+        y=list(range(len(bins))),
+        orientation="h",
         marker={"color": COLOURS[0]},
         customdata=[[_steps(each), f"{each.count:,}", exactly(share / 100)] for each, share in zip(bins, shares, strict=True)],
         hovertemplate="%{customdata[0]} apart<br>%{customdata[1]} values read, %{customdata[2]}<extra></extra>",
     )
-    figure = go.Figure([bars], layout(340))
-    figure.update_layout(margin_r=32)  # space for half of the last label
-    every = math.ceil(len(bins) / _NAMED) or 1
-    last = len(bins) - 1
-    named = [place for place in range(0, last, every) if last - place >= every] + [last] * (last >= 0)
-    ticks = [f"{bins[i].low:,}" + ("" if bins[i].low == bins[i].high else "+") for i in named]
-    if bins and bins[-1].flipped:
-        ticks[-1] = "sign flips"
-    figure.update_xaxes(title="bf16 ULPs between base and tuned", tickangle=0, tickvals=named, ticktext=ticks)
-    figure.update_yaxes(title="% of the values", **log_axis(math.floor(math.log10(min(shares, default=1e-2)) - 0.2), 2.3))
+    figure = go.Figure([bars], layout(80 + _BAR * len(bins)))
+    names = [
+        "sign flips" if each.flipped else f"{each.low:,}" if each.low == each.high else f"{each.low:,} to {each.high:,}" for each in bins
+    ]
+    low = math.floor(math.log10(min(shares, default=1e-2)) - 0.2)
+    figure.update_xaxes(title="% of the values", showgrid=True, gridcolor=GREY, **log_axis(low, 2.0))
+    figure.update_yaxes(tickvals=list(range(len(bins))), ticktext=names, range=[len(bins) - 0.4, -0.6], showgrid=False, automargin=True)
+    figure.update_layout(margin_r=20)  # space for half of the last label
     return figure
 
 

@@ -34,7 +34,7 @@ def among_published(report: SparsityReport) -> str:
     rows = sorted([*rows, *([this_pair] if report.sparsity is not None else [])], key=lambda row: row[0])
     marked = frozenset(index for index, row in enumerate(rows) if row is this_pair)
     texts = [(tuned, numbers.share(sparsity), base, algorithm, data) for sparsity, tuned, base, algorithm, data in rows]
-    others = table(("Tuned", "Sparsity in bf16", "From", "Algorithm", "Data"), texts, frozenset({1}), marked=marked, stacked=True)
+    others = table(("Tuned", "Sparsity in bf16", "From", "Algorithm", "Data"), texts, frozenset({1}), marked=marked)
     link = f'<a href="{SOURCE}" rel="noopener noreferrer" target="_blank">Zhu et al., The Path Not Taken, arXiv 2511.08567, Table 1</a>'
     return f'{others}<p class="m-say m-below">Source of the others: {link}. OURS: the authors\' own runs.</p>'
 

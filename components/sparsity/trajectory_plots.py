@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from analyzers.update_sparsity.report import SparsityReport
-from components.plots.marks import COLOUR_BAR, line, side_of
+from components.plots.marks import COLOUR_BAR, SHARES, line, side_of
 from components.plots.style import exactly, layout, legend, text
 from components.sparsity.text import short, tuned_names
 
@@ -74,7 +74,7 @@ def overlap(report: SparsityReport) -> go.Figure:
     figure.update_yaxes(**base["yaxis"] | {"showgrid": False, "tickvals": _ticks(count)})
     bar = COLOUR_BAR | {"y": 1 + _NAME / max(1, side), "nticks": 6}
     figure.update_annotations(font_size=12)
-    figure.update_layout(coloraxis={"colorscale": "Viridis", "cmin": 0, "cmax": 100, "colorbar": bar})
+    figure.update_layout(coloraxis={"colorscale": SHARES, "cmin": 0, "cmax": 100, "colorbar": bar})
     return figure
 
 

@@ -7,6 +7,8 @@ from components.text.render import macros
 
 _PIECES = macros("text/templates/pieces.html")
 _LONGEST_CELL = 1_000
+# Share of numeric columns from which a table is one of numbers.
+_NUMERIC = 0.3
 
 
 def head(title: str, facts: str) -> str:
@@ -35,9 +37,10 @@ def table(
 ) -> str:
     """Render a table of plain text; ``numeric`` columns are right-aligned, ``marked`` rows are highlighted. Names are not truncated.
 
-    On a narrow screen the table scrolls; a ``stacked`` table lists the cells of a row vertically, each with its title. A
-    ``dense`` one is set in smaller type.
+    On a narrow screen the table scrolls, and its first column stays; a ``stacked`` table of words lists the cells of a row vertically,
+    each with its title. A ``dense`` one is set in smaller type.
     """
+    stacked = stacked and len(numeric) < _NUMERIC * len(titles)  # numbers are compared down a column
     return str(_PIECES.table(titles, rows, numeric, caption, marked, stacked, dense))
 
 

@@ -86,13 +86,13 @@
     // A figure drawn in a hidden tab does not know its width: it asks again when the tab is shown.
     for (const wait of [0, 80, 400]) setTimeout(() => window.dispatchEvent(new Event("resize")), wait);
   }, true);
-  // Tooltips for the names of variants and signals.
+  // Tooltips for the names of variants and signals; a touch screen has none, and shows the meaning below the name.
   document.addEventListener("pointerover", (event) => {
     const place = event.target.closest?.("label, li, td, [role=gridcell]");
     if (!place || place.title) return;
     const name = (place.querySelector("span:first-child:not(:only-child)") ?? place).textContent.trim();
     const term = [...document.querySelectorAll(".m-names dt")].find((each) => [name, place.textContent.trim()].includes(each.textContent));
-    if (term) place.title = term.nextElementSibling.textContent;
+    if (term) place.title = place.dataset.meaning = term.nextElementSibling.textContent;
   });
   // Inspect and Stop take each other's place, and hand on the focus of those who use the keyboard.
   let focused = null;

@@ -87,13 +87,6 @@ ANALYZERS = {
             aliases=("inspect",),
         ),
         Analyzer(
-            name="compare",
-            question="what checkpoints are to each other: the same in another form, a fine-tune, a merge, a stack of layers, or unrelated",
-            package="analyzers.compare",
-            title="Compare",
-            short="Compare",
-        ),
-        Analyzer(
             name="sparsity",
             question="what a fine-tune changed at bf16 resolution, where, and by how much",
             package="analyzers.update_sparsity",
@@ -110,6 +103,13 @@ ANALYZERS = {
             shown_by="compare",
         ),
         Analyzer(
+            name="compare",
+            question="what checkpoints are to each other: the same in another form, a fine-tune, a merge, a stack of layers, or unrelated",
+            package="analyzers.compare",
+            title="Compare",
+            short="Compare",
+        ),
+        Analyzer(
             name="check",
             question="whether an upload is what it claims to be, what is wrong with it, and how many bytes it wastes",
             package="analyzers.check",
@@ -117,19 +117,19 @@ ANALYZERS = {
             short="Check",
         ),
         Analyzer(
-            name="conflict",
-            question="whether samples pull the same neuron in opposite directions, and whether one dominates",
-            package="analyzers.gradient_conflict",
-            title="Gradient conflict",
-            short="Conflict",
-            runs_model=True,
-        ),
-        Analyzer(
             name="precision",
             question="how rounding error grows through a model, for each way of running it",
             package="analyzers.precision_variants",
             title="Rounding error",
             short="Rounding",
+            runs_model=True,
+        ),
+        Analyzer(
+            name="conflict",
+            question="whether samples pull the same neuron in opposite directions, and whether one dominates",
+            package="analyzers.gradient_conflict",
+            title="Gradient conflict",
+            short="Conflict",
             runs_model=True,
         ),
         Analyzer(

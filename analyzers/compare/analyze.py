@@ -136,12 +136,13 @@ class _Comparison:
         return kind(**{name: getattr(self._request, name) for name in WeightsRequest.model_fields} | {"mode": mode} | fields)
 
     def _ask(self, analysis: Iterator[Any]) -> Generator[Progress, None, Any]:
+        before = self._nbytes
         with closing(analysis) as steps:  # type: ignore[type-var]
             for step in steps:
                 if isinstance(step, Report):
                     self._nbytes += vars(step)["bytes_read"]
                     return step
-                yield step
+                yield step.model_copy(update={"done": before + step.done, "total": before + step.total})
         raise AssertionError("an analysis ends with its report")
 
 

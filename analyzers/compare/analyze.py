@@ -16,9 +16,8 @@ from analyzers.parents.verdict import related
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity import analyze as analyze_sparsity
 
-# Share of values that a combination must reproduce exactly before the direction of a merge counts as shown.
-_EXACT = 0.5
-_SHOWN = 3  # rank of verdicts on stacks and exact merges
+# Rank of stacks and exact merges, whose direction the weights show; and the residual, in multiples of rounding, of other complete merges.
+_SHOWN, _ROUNDED = 3, 2.0
 
 
 def analyze(request: CompareRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | CompareReport]:
@@ -70,7 +69,9 @@ class _Comparison:
         unrelated = len(self._pinned) == 2 and report.verdict in ("unrelated", "undecided")
         if several and report.verdict != "same-weights" and not unrelated:
             reverse = yield from self._parents(self._pinned[_nearest(report)], "quick")
-            if _says(reverse) > _says(report):
+            # A checkpoint in the middle of a run is nearly a combination of the others, which does not make it a merge.
+            between = report.verdict == "derived" and reverse.verdict == "merge"
+            if _says(reverse) > _says(report) and not between:
                 subject, report = self._pinned[_nearest(report)], reverse
         if report.mode != mode:
             report = yield from self._parents(subject, mode)
@@ -159,12 +160,14 @@ def _nearest(report: ParentsReport) -> tuple[str, str]:
 def _says(report: ParentsReport) -> tuple[int, float]:
     """Return how much a verdict says, so that the larger one has the direction: first its kind, then the share or size that supports it."""
     verdict, fit = report.verdict, report.fit
-    if verdict == "merge":
-        exact = (fit.exact_share or 0.0) if fit and not fit.sparse else 1.0
-        return (_SHOWN, exact) if exact > _EXACT else (2 if _all_positive(report) else 1, 0.0)
+    if verdict == "merge" and fit is not None and fit.sparse is None:
+        if fit.weights_by == "exact-values":
+            return _SHOWN, fit.exact_share or 0.0
+        explained = (fit.residual or 1.0) <= _ROUNDED * (fit.rounding or 0.0) and all(each.weight > 0 for each in fit.parents)
+        return (_SHOWN - 1 if explained else 1), 0.0
     if verdict == "stack":  # of two models made of the same layers, the larger one repeats some
         return _SHOWN, float(report.checkpoint.parameters)
-    return {"same-weights": 5, "quantized-copy": 4, "derived": 1}.get(verdict, 0), 0.0
+    return {"same-weights": 5, "quantized-copy": 4, "merge": 1, "derived": 1}.get(verdict, 0), 0.0
 
 
 def _direction(report: ParentsReport, several: bool) -> Literal["shown", "assumed"] | None:
@@ -175,7 +178,3 @@ def _direction(report: ParentsReport, several: bool) -> Literal["shown", "assume
     stacked = report.verdict == "stack" and (len(report.parents) > 1 or len(set(sources)) < len(sources))
     merged = report.verdict == "merge" and _says(report)[0] == _SHOWN
     return "shown" if stacked or merged or report.verdict == "quantized-copy" else "assumed" if several else None
-
-
-def _all_positive(report: ParentsReport) -> bool:
-    return report.fit is not None and all(each.weight > 0 for each in report.fit.parents)

@@ -33,7 +33,7 @@ def _of_part(name: str, table: Table) -> Table:
         table,
         key=f"{name}_{table.key}",
         rows=rows,
-        columns=(lambda report: columns(part(report))) if callable(columns) else columns,
+        columns=(lambda report: columns(part(report)) if part(report) is not None else ()) if callable(columns) else columns,
     )
 
 

@@ -114,6 +114,10 @@ class CompareReport(Report):
         """Return the answers of the reports that this one is composed of."""
         return [said for part in self.parts() if (said := part.headline()) not in self.headline()]
 
+    def tables(self) -> "dict[str, pandas.DataFrame]":
+        """Return the tables of both reports, under their names, after a summary."""
+        return {key: table for key, table in super().tables().items() if self.sparsity is not None or not key.startswith("sparsity_")}
+
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
         """Return `tables` with a row for every tensor."""
         if self.sparsity is None:

@@ -51,6 +51,8 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
         said = [f"{said[0].partition(_ANCESTOR)[0]}, or both come from a common ancestor: {changed}"]
     elif changed:
         said.append(f"{changed[:1].upper()}{changed[1:]}")
+    if parents.verdict == "merge" and direction != "shown":
+        said.append("Checkpoints of one training run can look like this.")
     if direction == "assumed":
         said.append(f"{_UNORDERED}: the order is the one given.")
     elif parents.verdict == "derived":

@@ -1,7 +1,6 @@
 """What models are to each other: models of known descent in every order, and inputs that cannot be compared."""
 
 import json
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from analyzers.compare import CompareReport, CompareRequest, analyze
 from analyzers.errors import MantissaError
 from tests.dtype_detection.checkpoints import write_sharded
 from tests.hub import LocalHub
-from tests.parents.checkpoints import BF16, F32, Folder, int8, merged, model, stacked, tuned
+from tests.parents.checkpoints import BF16, F32, Folder, Tensors, int8, merged, model, stacked, tuned
 
 FIRST, SECOND = model(10), model(11)
 CHILD = tuned(FIRST, 0.01)
@@ -60,7 +59,7 @@ def test_the_same_weights_in_another_form(folder: Folder) -> None:
         assert report.relation.changed_share == 0 and "came first" not in report.headline()
 
 
-@pytest.mark.parametrize("mode", ["quick", "exact"])
+@pytest.mark.parametrize("mode", ["quick", pytest.param("exact", marks=pytest.mark.exhaustive)])
 def test_a_fine_tune_has_its_share_of_changed_weights_and_no_direction_of_its_own(folder: Folder, mode: Any) -> None:
     base, child = folder.write("base", FIRST), folder.write("child", CHILD)
     moved = sum(int((FIRST[name] != CHILD[name]).sum()) for name in FIRST)
@@ -104,13 +103,29 @@ def test_what_the_last_model_is_not_related_to_does_not_hide_a_relation(folder: 
     assert f"No relation to {other} was found." in report.relation.sentence
 
 
-def test_a_merge_is_found_wherever_it_stands(folder: Folder) -> None:
+@pytest.mark.parametrize("place", [0, *(pytest.param(place, marks=pytest.mark.exhaustive) for place in (1, 2))])
+def test_a_merge_is_found_wherever_it_stands(folder: Folder, place: int) -> None:
     first, second = folder.write("first", FIRST), folder.write("second", SECOND)
     merge = folder.write("merge", merged((0.7, 0.3), FIRST, SECOND))
-    for models in permutations((first, second, merge)):
-        relation = compared(*models).relation
-        assert (relation.kind, relation.model, set(relation.sources)) == ("merge", merge, {first, second}), models
-        assert relation.direction == "shown" and relation.sentence.startswith(f"{merge} is a merge: 0.700 x {first} + 0.300 x {second}")
+    models = [first, second]
+    models.insert(place, merge)
+    relation = compared(*models).relation
+    assert (relation.kind, relation.model, set(relation.sources)) == ("merge", merge, {first, second})
+    assert relation.direction == "shown" and relation.sentence.startswith(f"{merge} is a merge: 0.700 x {first} + 0.300 x {second}")
+
+
+def test_the_middle_of_a_run_of_few_changes_is_no_merge(folder: Folder) -> None:
+    """Its values are those of the start or of the end, as in a merge of sparse updates."""
+    generator = torch.Generator().manual_seed(4)
+
+    def step(base: Tensors) -> Tensors:
+        return {name: torch.where(torch.rand(x.shape, generator=generator) < 0.004, (1.05 * x).to(BF16), x) for name, x in base.items()}
+
+    middle = step(FIRST)
+    names = [folder.write(name, tensors) for name, tensors in (("start", FIRST), ("middle", middle), ("end", step(middle)))]
+    report = compared(*names)
+    assert (report.relation.kind, report.relation.model, report.relation.direction) == ("derived", names[2], "assumed")
+    assert report.sparsity is not None and [side.ref for side in report.sparsity.tuned] == names[1:]
 
 
 def test_a_quantized_copy_is_found_in_either_order(folder: Folder) -> None:
@@ -128,9 +143,14 @@ def test_a_stack_of_layers_is_found_in_either_order(folder: Folder) -> None:
         assert relation.sentence.startswith(f"{stack} is made of layers of {first}")
 
 
+@pytest.mark.exhaustive
 def test_eight_models_are_a_trajectory_of_those_that_are_related(folder: Folder) -> None:
-    steps = [folder.write(f"step-{i}", tuned(FIRST, 0.01 * i, seed=1) if i else FIRST) for i in range(7)]
+    run = [FIRST]
+    for number in range(6):
+        run.append(tuned(run[-1], 0.01, seed=number))
+    steps = [folder.write(f"step-{number}", tensors) for number, tensors in enumerate(run)]
     report = compared(folder.write("other", SECOND), *steps)
+    assert report.relation.kind == "derived" and report.relation.model == steps[-1]
     assert report.sparsity is not None and report.sparsity.base.ref == steps[0]
     assert [side.ref for side in report.sparsity.tuned] == steps[1:] and len(report.sparsity.trajectory) == 6
 

@@ -158,6 +158,7 @@ LIGHT = (
     "analyzers.dtype_detection",
     "analyzers.update_sparsity",
     "analyzers.parents",
+    "analyzers.compare",
     "analyzers.scan",
     "components.library",
     "mantissa",

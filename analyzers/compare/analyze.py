@@ -53,7 +53,7 @@ class _Comparison:
                 check_side(side, name, bool(request.include))
                 commit = parse_reference(text, self._access.local).kind == "hub"
                 if (side.ref, side.commit) in self._pinned:
-                    raise InvalidRequest(f"{name}, {side.ref}, is the same checkpoint as one before it: name different checkpoints.")
+                    raise InvalidRequest(f"{name}, {side.ref}, is the same checkpoint as one before it: name different models.")
                 self._pinned[side.ref, side.commit] = f"{side.ref}@{side.commit}" if commit else text
             self._facts = [side.facts() for side in sides]
             self._named = canonical_names(request.models, sides)

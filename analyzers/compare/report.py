@@ -46,7 +46,7 @@ class CompareRequest(WeightsRequest):
             raise ValueError(f"at most {limits.CANDIDATES} models are compared, not {len(models):,}")
         name, times = Counter(models).most_common(1)[0] if models else ("", 0)
         if times > 1:
-            raise ValueError(f"{name[:200]!r} is named {times} times: name different checkpoints")
+            raise ValueError(f"{name[:200]!r} is named {times} times: name different models")
         return models
 
 

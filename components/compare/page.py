@@ -127,9 +127,9 @@ EXAMPLES = {
 PAGE = AnalysisPage(
     name="compare",
     question="What are these models to each other?",
-    about="Name two models or more, the older one first if you know: Mantissa reads the same sample of each (64 MB, a few seconds, "
-    "whatever their size) and reports whether they are the same weights in another form, a fine-tune, a merge, a stack of layers or "
-    "unrelated, and what changed. A model alone is compared with the base_model of its card and with library models of the same shapes.",
+    about="Name two models or more, the older one first if you know. Mantissa samples their weights (up to three times 64 MB of each, "
+    "whatever their size) and says whether they are the same in another form, a fine-tune, a merge, a stack of layers or unrelated. One "
+    "alone is compared with the base_model of its card.",
     examples=EXAMPLES,
     fields=build_fields,
     result=RESULT,

@@ -158,7 +158,7 @@ def test_eight_models_are_a_trajectory_of_those_that_are_related(folder: Folder)
 def test_what_cannot_be_compared_is_one_sentence(folder: Folder) -> None:
     first, other = folder.write("first", FIRST), folder.write("other", {"a.b": torch.ones(7, 5)})
     assert "There is nothing to compare" in refused(first, other)
-    assert "is named 2 times: name different checkpoints" in refused(first, first)
+    assert "is named 2 times: name different models" in refused(first, first)
     assert refused(first, f"{folder.folder}/nothing").startswith("Model 2: ")
     broken = folder.write("broken", FIRST)
     file = Path(broken) / "model.safetensors"

@@ -23,6 +23,7 @@ class Analyzer:
     components: the package, by default ``components.name``, with the modules ``form`` (as typed, as a link, as a command, for programs, the
     ``COST`` of a run), ``page``, ``result`` (the layout of the page and of documents) and ``methods``.
     runs_model: it runs the model; else it reads weights. many: a call may name several models, by the endpoint ``NAME_many``.
+    shown_by: the analyzer whose page answers this question too; this one has none of its own, and its address leads there.
     aliases: former names of the endpoint.
     """
 
@@ -35,6 +36,7 @@ class Analyzer:
     components: str = ""
     runs_model: bool = False
     many: bool = False
+    shown_by: str = ""
     aliases: tuple[str, ...] = ()
 
     @property
@@ -90,6 +92,7 @@ ANALYZERS = {
             package="analyzers.update_sparsity",
             title="Fine-tune diff",
             short="Diff",
+            shown_by="compare",
         ),
         Analyzer(
             name="parents",
@@ -97,6 +100,14 @@ ANALYZERS = {
             package="analyzers.parents",
             title="Parents",
             short="Parents",
+            shown_by="compare",
+        ),
+        Analyzer(
+            name="compare",
+            question="what checkpoints are to each other: the same in another form, a fine-tune, a merge, a stack of layers, or unrelated",
+            package="analyzers.compare",
+            title="Compare",
+            short="Compare",
         ),
         Analyzer(
             name="check",
@@ -106,19 +117,19 @@ ANALYZERS = {
             short="Check",
         ),
         Analyzer(
-            name="conflict",
-            question="whether samples pull the same neuron in opposite directions, and whether one dominates",
-            package="analyzers.gradient_conflict",
-            title="Gradient conflict",
-            short="Conflict",
-            runs_model=True,
-        ),
-        Analyzer(
             name="precision",
             question="how rounding error grows through a model, for each way of running it",
             package="analyzers.precision_variants",
             title="Rounding error",
             short="Rounding",
+            runs_model=True,
+        ),
+        Analyzer(
+            name="conflict",
+            question="whether samples pull the same neuron in opposite directions, and whether one dominates",
+            package="analyzers.gradient_conflict",
+            title="Gradient conflict",
+            short="Conflict",
             runs_model=True,
         ),
         Analyzer(
@@ -131,6 +142,11 @@ ANALYZERS = {
         ),
     )
 }
+
+
+def with_pages() -> list[Analyzer]:
+    """Return the analyzers that have a page of their own."""
+    return [each for each in ANALYZERS.values() if not each.shown_by]
 
 
 def analyzer_of(request: Any) -> Analyzer:

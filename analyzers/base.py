@@ -186,6 +186,10 @@ class Report(Record):
         """Return the checkpoints described, for the first columns of tables of several reports; by default the field ``checkpoint``."""
         return {"model": vars(self)["checkpoint"].ref}
 
+    def parts(self) -> "Sequence[Report]":
+        """Return the reports that this one is composed of, each complete in itself; none by default."""
+        return ()
+
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """Return the report's tables by name, as the analyzer's `columns.TABLES` declares them. ``summary`` has one row."""
         return {table.key: table.frame(self) for table in self._module("columns").TABLES}

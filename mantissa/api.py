@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from analyzers.base import Progress, Report
     from analyzers.check import CheckReport
+    from analyzers.compare import CompareReport
     from analyzers.dtype_detection import DtypeReport
     from analyzers.exit_feedback import ExitReport
     from analyzers.gradient_conflict import ConflictReport
@@ -87,6 +88,24 @@ def parents(
     `analyzers.parents.ParentsRequest`, those of `dtype`. Other parameters and errors as in `dtype`.
     """
     return _ask("parents", {"model": model, "candidates": candidates}, options, stream, progress, token)
+
+
+@overload
+def compare(
+    *models: "Weights", stream: Literal[True], progress: bool = ..., token: str | bool = ..., **options: Any
+) -> "Iterator[Progress | CompareReport]": ...
+@overload
+def compare(
+    *models: "Weights", stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
+) -> "CompareReport": ...
+def compare(*models: "Weights", stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any) -> Any:
+    """Determine what models are to each other: the same weights, a fine-tune, a merge, a stack of layers, or unrelated; and what changed.
+
+    models: each like the model of `dtype`, a base first; the report contains those of `parents` and `sparsity`. One alone is compared with
+    the models that its card names. options: fields of `analyzers.compare.CompareRequest`, those of `sparsity`. Other parameters and errors
+    as in `dtype`.
+    """
+    return _ask("compare", {"models": models}, options, stream, progress, token)
 
 
 @overload

@@ -100,6 +100,8 @@ _FOR_CHECK = {
     "update_sparsity",
 }
 RUNNERS["check"] = _FOR_TOOLS | _FOR_CHECK
+# Compare is composed of the reports of two others.
+RUNNERS["compare"] = _FOR_TOOLS | {"columns", "coverage", "options", "parents", "update_sparsity"}
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it reaches up, and only inside functions.
@@ -160,6 +162,7 @@ LIGHT = (
     "analyzers.dtype_detection",
     "analyzers.update_sparsity",
     "analyzers.parents",
+    "analyzers.compare",
     "analyzers.scan",
     "components.library",
     "mantissa",

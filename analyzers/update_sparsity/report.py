@@ -11,7 +11,7 @@ an infinity only itself. It is changed by the *probe* when |tuned - base| > eta 
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from analyzers import limits
 from analyzers.base import PASTED, REFERENCE, CheckpointFacts, WeightsReport, WeightsRequest
@@ -26,6 +26,25 @@ ANALYSIS_VERSION = 6
 DEFAULT_ETA = 1e-3
 
 
+def _in_range(eta: float) -> float:
+    if not 0 < eta < 1:
+        raise ValueError(f"eta must lie between 0 and 1, both excluded, not {eta:g}: a usual value is 1e-3")
+    return eta
+
+
+Eta = Annotated[
+    float,
+    AfterValidator(_in_range),
+    Option("Probe: eta, the smallest relative change that counts", info=""),
+    Field(description="Threshold of the probe: a weight changed if |v - w| > eta max(|w|, |v|); between 0 and 1."),
+]
+Spectral = Annotated[
+    bool,
+    Option("Also decompose matrices (singular values, subspaces; reads them whole, takes longer)", info=""),
+    Field(description="Also compare singular values and subspaces of matrices, which takes minutes and needs torch."),
+]
+
+
 class SparsityRequest(WeightsRequest):
     """Checkpoints to compare, and options of the comparison. Each of ``tuned`` is compared with the base and with the one before it."""
 
@@ -33,12 +52,8 @@ class SparsityRequest(WeightsRequest):
     tuned: Annotated[tuple[str, ...], PASTED, Option(one="tuned")] = Field(
         min_length=1, description=f"The tuned checkpoints: one to {limits.TRAJECTORY}, in the order of training."
     )
-    eta: Annotated[float, Option("Probe: eta, the smallest relative change that counts", info="")] = Field(
-        default=DEFAULT_ETA, description="Threshold of the probe: a weight changed if |v - w| > eta max(|w|, |v|); between 0 and 1."
-    )
-    spectral: Annotated[bool, Option("Also decompose matrices (singular values, subspaces; reads them whole, takes longer)", info="")] = (
-        Field(default=False, description="Also compare singular values and subspaces of matrices, which takes minutes and needs torch.")
-    )
+    eta: Eta = DEFAULT_ETA
+    spectral: Spectral = False
 
     @field_validator("tuned")
     @classmethod
@@ -46,13 +61,6 @@ class SparsityRequest(WeightsRequest):
         if len(tuned) > limits.TRAJECTORY:
             raise ValueError(f"at most {limits.TRAJECTORY} checkpoints are compared with a base, not {len(tuned):,}")
         return tuned
-
-    @field_validator("eta")
-    @classmethod
-    def _eta_in_range(cls, eta: float) -> float:
-        if not 0 < eta < 1:
-            raise ValueError(f"eta must lie between 0 and 1, both excluded, not {eta:g}: a usual value is 1e-3")
-        return eta
 
 
 class Probe(Record):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import gradio as gr
 
-from analyzers import ANALYZERS
+from analyzers import ANALYZERS, with_pages
 from components.text.render import macros
 
 _PARTS = macros("appearance/templates/navigation.html")
@@ -22,9 +22,13 @@ def navigation(home: str = "./", current: str = "") -> str:
     home: the address of the first page with a slash at its end, relative so that it works under any proxy prefix; current: the title of
     this page, which is highlighted.
     """
-    pages = [(each.title, each.short, each.address) for each in ANALYZERS.values()]
-    pages += [(name, name, address) for name, (address, _) in OTHERS.items()]
-    return str(_PARTS.navigation(pages, home, current))
+    pages = with_pages()
+    groups = {
+        "Read the weights": [(each.title, each.short, each.address) for each in pages if not each.runs_model],
+        "Run the model": [(each.title, each.short, each.address) for each in pages if each.runs_model],
+        "Look up": [(name, name, address) for name, (address, _) in OTHERS.items()],
+    }
+    return str(_PARTS.navigation(groups, home, current))
 
 
 def build_navigation(current: str) -> None:
@@ -39,7 +43,7 @@ def title(question: str, about: str, methods: str = "") -> str:
 
 def questions(current: str) -> str:
     """Render a link with a picture to every page except ``current``, as HTML."""
-    linked = [(each.title, each.component("page").PAGE.question, each.address or "./", _picture(each.name)) for each in ANALYZERS.values()]
+    linked = [(each.title, each.component("page").PAGE.question, each.address or "./", _picture(each.name)) for each in with_pages()]
     linked += [
         (name, about, address, (_TEMPLATES / f"{address}.svg").read_text(encoding="utf-8")) for name, (address, about) in OTHERS.items()
     ]

@@ -30,7 +30,7 @@ BUILTIN, DATASET, RANDOM = "builtin", "dataset", "random"
 # Longer texts are omitted from links: browsers and proxies truncate long URLs.
 LINKED_CHARACTERS = 4_000
 # Keys of addresses that are not fields of a request: one of several values, a commit, the result alone.
-_ADDED = ("candidate", "variant", "revision", "embed")
+_ADDED = ("model", "candidate", "variant", "revision", "embed")
 # One value and one character more than any request takes, so that excess values are rejected rather than truncated.
 _MOST, _LONGEST = max(limits.TRAJECTORY, limits.CANDIDATES) + 1, limits.REFERENCE_LENGTH + 1
 _Request = TypeVar("_Request", bound=BaseModel)
@@ -143,6 +143,11 @@ def listed(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
+def as_models(query: Query, *keys: str) -> Query:
+    """Rename the keys that name checkpoints, in this order, to ``model``, as a page that takes several models expects."""
+    return [("model", text) for key in keys for name, text in query if name == key] + [each for each in query if each[0] not in keys]
+
+
 def last_texts(query: Query) -> dict[str, str]:
     """Return the last value of each query key, truncated to the field's limit."""
     return {key: text[: limits.FILTER_LENGTH + 1] for key, text in dict(query).items()}
@@ -183,7 +188,7 @@ def as_read(report: Any, found: bool = False) -> Any:
     for field, facts in (("model", "checkpoint"), ("base", "base")):
         if getattr(report, facts, None) is not None:
             names[field] = pinned(getattr(report, facts))
-    for field in ("tuned", "candidates"):
+    for field in ("models", "tuned", "candidates"):
         if found or getattr(request, field, None):
             names[field] = tuple(map(pinned, getattr(report, field, ())))
     if getattr(request, "data", BUILTIN) not in (BUILTIN, RANDOM):

@@ -53,6 +53,8 @@ def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
     if "checkpoint" in report:
         yield report["checkpoint"]
         yield from report.get("candidates", ())
+    if report.get("analyzer") == "compare":  # the report of parents in it names all of them, the descendant first
+        yield from _checkpoints(report["parents"])
     yield from reversed(report.get("tuned", ()) if report.get("analyzer") == "sparsity" else ())
     if report.get("base"):
         yield report["base"]

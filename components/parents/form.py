@@ -1,8 +1,13 @@
 """Turns the parents form into a request."""
 
+from collections.abc import Generator
+
 from analyzers import limits
+from analyzers.base import Progress
+from analyzers.checkpoints import Access
 from analyzers.parents.report import ParentsRequest
-from components.forms.form import Cost, Query, Typed, one_model, queried, references, typed, validated
+from components.forms.form import Cost, Query, Typed, as_models, one_model, queried, references, revised, typed, validated
+from components.parents.suggestions import suggested
 
 ABOUT = (
     f"Which models the weights of a checkpoint come from, as JSON: for each of up to {limits.CANDIDATES} candidates (none: those that its "
@@ -23,3 +28,15 @@ def filled(query: Query) -> Typed:
     """Return the values that a query fills in: each ``candidate``, or ``candidates`` as in the API, adds one."""
     known = queried(query, ParentsRequest)
     return known | {"candidates": " ".join(known["candidates"])}
+
+
+def complete(request: ParentsRequest, access: Access) -> Generator[Progress, None, ParentsRequest]:
+    """Add candidates from the library to ``request`` if it names none."""
+    if request.candidates:
+        return request
+    return request.model_copy(update={"suggested": tuple((yield from suggested(request.model, access, request.subfolder)))})
+
+
+def moved(query: Query) -> Query:
+    """Return the query of the page Compare with the same checkpoints: the candidates, then the model."""
+    return as_models(revised(query), "candidate", "candidates", "model")

@@ -44,22 +44,27 @@ def headline(report: ParentsReport, links: bool = True) -> str:
         f"{numbers.plural(len(report.candidates), 'candidate')}; {numbers.plural(report.values_compared, 'value')} compared. "
         f"Read {numbers.size(report.bytes_read)} in {numbers.duration(report.timing.seconds)}"
     )
-    best = report.candidates[0]
     return card(
         "Parents",
         model_head(model_name(report), report.checkpoint, facts),
         answered(report, report.headline(), links),
         about_sample(report.checkpoint.ref, shows=True),
-        tiles(
-            report,
-            links,
-            ("parents", _equal(best)),
-            ("parents", _distance(best)),
-            ("parents-fit", _explained(report)),
-            ("parents-fit", _exact(report)),
-        ),
+        measures(report, links),
         notes(report.notes),
         str(_PIECES.families(families(report))) if links else "",
+    )
+
+
+def measures(report: ParentsReport, links: bool) -> str:
+    """Render the tiles."""
+    best = report.candidates[0]
+    return tiles(
+        report,
+        links,
+        ("parents", _equal(best)),
+        ("parents", _distance(best)),
+        ("parents-fit", _explained(report)),
+        ("parents-fit", _exact(report)),
     )
 
 

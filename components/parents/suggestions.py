@@ -10,7 +10,6 @@ from analyzers.base import Progress
 from analyzers.checkpoints import Access, parse_reference
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.errors import MantissaError
-from analyzers.parents.report import ParentsRequest
 from components.forms.fields import QUIET
 from components.forms.form import references, typed
 from components.library.same_shapes import fingerprint
@@ -27,14 +26,6 @@ _CLICKS = """element.addEventListener('click', (event) => {
   const {candidates} = event.target.closest('[data-candidates]')?.dataset ?? {};
   if (candidates) trigger('click', {candidates});
 })"""
-
-
-def complete(request: ParentsRequest, access: Access) -> Generator[Progress, None, ParentsRequest]:
-    """Add candidates from the library to ``request`` if it names none."""
-    if request.candidates or stored_results.library() is None:
-        return request
-    candidates = yield from suggested(request.model, access, request.subfolder)
-    return request.model_copy(update={"suggested": tuple(candidates)})
 
 
 def suggested(model: str, access: Access, subfolder: str | None = None) -> Generator[Progress, None, list[str]]:

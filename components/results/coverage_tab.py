@@ -24,7 +24,7 @@ CAPTION = (
 
 def coverages(report: Report) -> list[Coverage]:
     """Return the accounts of all checkpoints of a report; empty if it has none."""
-    return list(getattr(report, "coverage", ()))
+    return list(getattr(report, "coverage", ())) or list(report.accounts())
 
 
 def accounts(report: Report) -> str:

@@ -5,7 +5,7 @@ The same layout is shown on a page (`result_tabs`) and written into a self-conta
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from analyzers.base import Report
 from components.results import self_contained_page
@@ -67,6 +67,26 @@ class Tab(Generic[_Report]):
     def shows(self, report: _Report) -> bool:
         """Return whether the tab is shown for ``report``."""
         return self.when is None or self.when(report)
+
+    def of(self, part: Callable[[Any], _Report | None]) -> "Tab[Any]":
+        """Return this tab for a report that contains such a report, ``part(report)``; hidden where that is None."""
+
+        def inner(function: Callable[[_Report], Any]) -> Callable[[Any], Any]:
+            return lambda report: function(cast(_Report, part(report)))
+
+        def moved(each: Part[_Report]) -> Part[Any]:
+            match each:
+                case Caption():
+                    words = each.words if isinstance(each.words, str) else inner(each.words)
+                    return Caption(words, inner(each.legend) if each.legend else None)
+                case Piece():
+                    return Piece(inner(each.html), each.folded)
+                case Plot():
+                    return Plot(each.label, inner(each.draw), inner(each.when) if each.when else None)
+                case Rows():
+                    return Rows(each.table.of(part))
+
+        return Tab(self.name, [moved(each) for each in self.parts], lambda report: part(report) is not None and inner(self.shows)(report))
 
 
 class Verdict(NamedTuple):

@@ -1,6 +1,7 @@
 """Draws the tables of reports on the page and in documents; sortable ones are sorted and searched by exact values."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyzers.columns import Column, Table
@@ -43,6 +44,10 @@ class Sortable:
         self._name = name
         self._columns = declared.shown(None, "page")
         self._titles = [column.title for column in self._columns]
+
+    def of(self, part: Callable[[Any], Any]) -> "Sortable":
+        """Return this table for a report that contains such a report, ``part(report)``."""
+        return Sortable(replace(self._declared, rows=lambda report: self._declared.rows(part(report))), self._name)
 
     def build(self) -> "gr.Dataframe":
         """Lay out an empty table. Call inside a page."""

@@ -1,13 +1,12 @@
 """Builds the page of an analyzer: the question, its fields, and the result."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from analyzers import ANALYZERS
-from analyzers.checkpoints import Access
 from analyzers.errors import MantissaError
 from analyzers.options import offered
 from components.appearance.navigation import build_navigation, questions, title
@@ -21,7 +20,7 @@ from components.running.progress import Meter
 from components.running.pull_requests import wire_copy
 
 # Fields that name checkpoints: an invalid address changes only these.
-_SUBJECTS = ("model", "base", "tuned", "candidates")
+_SUBJECTS = ("model", "models", "base")
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,6 @@ class AnalysisPage:
     checkpoint. own: the key of the visitor's own text, if there is one; missing: the sentence for a link that omits that text, because it
     was too long. below: HTML below the form until the first run, above the questions of the other pages; gallery: HTML below those
     questions, made for each visitor. runs: the class that runs the form. check: validates the form before it is filled in.
-    complete: adds what the app knows to a request, before it is computed.
     """
 
     name: str
@@ -50,7 +48,6 @@ class AnalysisPage:
     gallery: Callable[[], str] | None = None
     runs: type[PageRuns] = PageRuns
     check: Callable[[Typed], Any] | None = None
-    complete: Callable[[Any, Access], Generator[Any, None, Any]] | None = None
 
     def build(self, page: gr.Blocks) -> None:
         """Lay out the page and wire it. Call inside ``page``."""
@@ -79,7 +76,7 @@ class AnalysisPage:
         """Return what an address fills in. One with a misspelt key fills the fields but starts nothing."""
         form = self.form.filled(query)
         unknown = misspelt(query, offered(ANALYZERS[self.name].request_model(), "site"))
-        if not any(text for key, text in query if key in ("model", "base", "tuned")):
+        if not any(text for key, text in query if key in ("model", "base")):
             return Prefilled(form, failed_status(unknown) if unknown else None, ())
         if self.own and dict(query).get(self.own) == "":
             return Prefilled(form, failed_status(self.missing))

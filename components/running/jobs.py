@@ -89,9 +89,9 @@ def _queue(request: Request) -> JobQueue:
 
 
 def _work(request: Request, access: Access) -> Generator[Any, None, None]:
-    """Analyze ``request`` after the analyzer's page has completed it."""
+    """Analyze ``request`` after the analyzer's form has completed it."""
     analyzer = analyzer_of(request)
-    if (complete := analyzer.component("page").PAGE.complete) is not None:
+    if (complete := getattr(analyzer.component("form"), "complete", None)) is not None:
         request = yield from complete(request, access)
     if analyzer.runs_model:
         yield from zero_gpu.run(request, access)

@@ -21,7 +21,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 import uvicorn
 
-from analyzers import ANALYZERS, limits
+from analyzers import limits, with_pages
 from analyzers.errors import MantissaError
 from analyzers.terminal import print_line
 from components.api import endpoints, mcp_tools
@@ -63,7 +63,7 @@ def build() -> Pages:
     app: Pages
     with Pages(title="Mantissa", analytics_enabled=False, delete_cache=_DELETE_CACHE) as app:
         app.max_threads, app.state_session_capacity = THREADS, limits.SESSIONS
-        first, *others = ANALYZERS.values()
+        first, *others = with_pages()
         first.component("page").PAGE.build(app)
         endpoints.add_endpoints(app)
         library_api.add_endpoints(app)

@@ -3,7 +3,7 @@
 /badge/ORG/NAME.svg[?show=trained,passed,fp16,checked]     /result/ID[.png, .json, .zip, .html]     /r/CODE, a short link to it
 /library/{labels,results,models}.{parquet,csv,jsonl}     /library/training.csv     /library/family/ORG/NAME
 /org/NAME[?sort=COLUMN]     /card/ID.png     /card/org/NAME.png     /assets/NAME
-/methods[/ANALYZER]     /dtype, which is the first page
+/methods[/ANALYZER]     /dtype, which is the first page     /sparsity and /parents, which lead to /compare
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from collections import OrderedDict
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -80,12 +81,20 @@ def routes() -> list[Route]:
         Route("/assets/{name}", asset),
         *operations(),
         *(Route(f"/{each.name}", page_alias) for each in ANALYZERS.values() if each.address != each.name),
+        *(Route(f"/{each.name}", moved_page) for each in ANALYZERS.values() if each.shown_by),
     ]
 
 
 def page_alias(request: Request) -> Response:
     """Redirect from an analyzer's name to its page if that is the app's first page, keeping the query."""
     return RedirectResponse(f"./?{request.url.query}" if request.url.query else "./")
+
+
+def moved_page(request: Request) -> Response:
+    """Redirect from the former page of an analyzer to the one that answers its question now, with the same checkpoints and options."""
+    analyzer = ANALYZERS[request.url.path.rpartition("/")[2]]
+    query = analyzer.component("form").moved(request.query_params.multi_items())
+    return RedirectResponse(f"./{analyzer.shown_by}{f'?{urlencode(query)}' if query else ''}")
 
 
 def badge(request: Request) -> Response:

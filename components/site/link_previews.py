@@ -97,7 +97,7 @@ def page_at(path: str) -> tuple[str, str, str]:
             return address, title, f"{about}."
     for analyzer in ANALYZERS.values():
         if path in (analyzer.address, analyzer.name):
-            page = analyzer.component("page").PAGE
+            page = ANALYZERS[analyzer.shown_by or analyzer.name].component("page").PAGE
             return analyzer.name, page.question, page.about
     raise KeyError(path)
 

@@ -85,7 +85,7 @@ def resolve(request: Request, ask: bool = True) -> Pinned:
     fields: dict[str, Any] = {
         name: value for name in ("model", "base", "data") if (value := hub.get(getattr(request, name, ""))) is not None
     }
-    for several in ("tuned", "candidates"):
+    for several in ("models", "tuned", "candidates"):
         if hasattr(request, several):
             fields[several] = tuple(hub.get(name, name) for name in getattr(request, several))
     return Pinned(request.model_copy(update=fields), key)
@@ -126,13 +126,14 @@ def is_sample(request: Request) -> bool:
 
 
 def store(report: Report, access: Access = _ANYBODY) -> None:
-    """Store ``report``, which was read with ``access``, if everything in it is public. Never raises: the visitor gets the report anyway."""
+    """Store ``report`` and its parts, read with ``access``, if everything in it is public. Never raises: the visitor gets it anyway."""
     ours = library()
     if ours is None:
         return
     try:
         public = all(facts.public for facts in checkpoints(report)) and (access.token is None or _has_public_data(report))
-        ours.add_result(report, key_of(report), public=public)
+        for each in (report, *report.parts()):
+            ours.add_result(each, key_of(each), public=public)
     except MantissaError as error:
         _log.warning("a result could not be stored: %s", error)
     except Exception as error:
@@ -212,7 +213,9 @@ def _key(request: Any, named: Sequence[str]) -> str:
     if getattr(request, "pairs", None) or getattr(request, "text", None) is not None or len(named) != len(_names(request)):
         return ""
     analyzer = analyzer_of(request)
-    asked = request.model_dump(mode="json", exclude_defaults=True, exclude={"device", "model", "base", "tuned", "candidates", "data"})
+    asked = request.model_dump(
+        mode="json", exclude_defaults=True, exclude={"device", "model", "models", "base", "tuned", "candidates", "data"}
+    )
     if hasattr(request, "candidates"):  # a report lists the best candidate first, whatever the order of the request
         named = [named[0], *sorted(named[1:])]
     return content_id(analyzer.name, analyzer.analysis_version(), asked | {"named": list(named)})
@@ -225,8 +228,8 @@ def _names(request: Any) -> list[str]:
 
 
 def _subject_first(source: Any, subject: str) -> list[Any]:
-    """Return the subject, the candidates, the tuned checkpoints and the base, as far as a request or a report has them."""
-    several = (*getattr(source, "candidates", ()), *getattr(source, "tuned", ()))
+    """Return the subject, the models, the candidates, the tuned checkpoints and the base, as far as a request or a report has them."""
+    several = (*getattr(source, "models", ()), *getattr(source, "candidates", ()), *getattr(source, "tuned", ()))
     found = (getattr(source, subject, None), *several, getattr(source, "base", None))
     return [each for each in found if each is not None]
 

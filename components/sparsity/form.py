@@ -3,7 +3,7 @@
 from analyzers import limits
 from analyzers.errors import InvalidRequest
 from analyzers.update_sparsity.report import SparsityRequest
-from components.forms.form import Cost, Query, Typed, queried, references, typed, validated
+from components.forms.form import Cost, Query, Typed, as_models, queried, references, typed, validated
 
 ABOUT = (
     f"What changed from a base checkpoint to a tuned one, or to each of up to {limits.TRAJECTORY} in the order of the training, as JSON: "
@@ -25,3 +25,8 @@ def request(form: Typed) -> SparsityRequest:
 def filled(query: Query) -> Typed:
     """Return the values that a query fills in: each ``tuned`` adds a checkpoint."""
     return queried(query, SparsityRequest)
+
+
+def moved(query: Query) -> Query:
+    """Return the query of the page Compare with the same checkpoints: the base, then the tuned ones."""
+    return as_models(query, "base", "tuned")

@@ -34,16 +34,15 @@ def headline(report: SparsityReport, links: bool = True) -> str:
         "Update sparsity",
         _head(report),
         answered(report, report.headline(), links),
-        tiles(
-            report,
-            links,
-            ("sparsity", _changed(report)),
-            ("swallowed", _swallowed(report)),
-            ("amounts", _size(report)),
-        ),
+        measures(report, links),
         about_sample(report.tuned[-1].ref, shows=True),
         _left_out(report),
     )
+
+
+def measures(report: SparsityReport, links: bool) -> str:
+    """Render the tiles."""
+    return tiles(report, links, ("sparsity", _changed(report)), ("swallowed", _swallowed(report)), ("amounts", _size(report)))
 
 
 def _head(report: SparsityReport) -> str:

@@ -10,7 +10,7 @@ from tests.browser.conftest import ARGUMENTS, CHROMIUM, NOWHERE, ROOT, serve
 # File -> the address of its page.
 PICTURES = {
     "passport.png": "/?model=sample:tiny-bf16-as-fp32",
-    "sparsity.png": "/sparsity?base=sample:tiny-bf16&tuned=sample:tiny-tuned",
+    "compare.png": "/compare?model=sample:tiny-bf16&model=sample:tiny-tuned",
     "conflict.png": "/conflict?model=sample:tiny-bf16",
     "precision.png": "/precision?model=sample:tiny-bf16",
 }

@@ -7,7 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Page, expect
 
-from analyzers import ANALYZERS
+from analyzers import with_pages
 from tests.browser.conftest import OpenPage
 
 
@@ -25,7 +25,7 @@ def serious(page: Page) -> list[Any]:
 
 # Forms are made of the same parts, the most of them on these.
 _SOME = ("", "conflict", "library", "methods/dtype")
-_ADDRESSES = ("", *(each.address for each in ANALYZERS.values() if each.address), "library", "methods", "methods/dtype")
+_ADDRESSES = ("", *(each.address for each in with_pages() if each.address), "library", "methods", "methods/dtype")
 
 
 @pytest.mark.parametrize(

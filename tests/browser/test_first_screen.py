@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from analyzers import ANALYZERS
+from analyzers import with_pages
 from tests.browser.conftest import OpenPage
 from tests.browser.visitor_steps import stop, within_the_screen
 
@@ -24,7 +24,7 @@ def test_it_shows_a_finished_example_that_says_so_and_what_every_page_answers(
         box = example.locator(".m-answer").bounding_box()
         assert box is not None and box["y"] + box["height"] < 700
     others = page.get_by_role("navigation", name="Other questions")
-    for each in [*ANALYZERS.values()][1:]:
+    for each in with_pages()[1:]:
         link = others.get_by_role("link", name=each.title)
         expect(link.locator("svg")).to_be_visible()
         assert link.get_attribute("href") == each.address

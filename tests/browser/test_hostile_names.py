@@ -111,7 +111,7 @@ def test_a_toast_shows_text(open_page: OpenPage, app: str) -> None:
     _inert(page)
 
 
-PATHS = ("", "sparsity", "conflict", "precision", "exit", "library", "methods", "result/x", "badge/org/base.svg", "config")
+PATHS = ("", "compare", "conflict", "precision", "exit", "library", "methods", "result/x", "badge/org/base.svg", "config")
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -17,13 +17,13 @@ _SHIFTS = """() => new Promise((done) => {
 _FIRST_CONTENT = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"
 
 
-_LAST = {"": "#m-inspect", "sparsity": "#m-add", "library": "#m-list table", "methods": "h2"}
+_LAST = {"": "#m-inspect", "compare": "#m-add", "library": "#m-list table", "methods": "h2"}
 
 
 @pytest.mark.parametrize(
     ("address", "width"),
     [
-        pytest.param(address, width, marks=() if (width == 390) == (address in ("sparsity", "methods")) else pytest.mark.exhaustive)
+        pytest.param(address, width, marks=() if (width == 390) == (address in ("compare", "methods")) else pytest.mark.exhaustive)
         for address in _LAST
         for width in (1280, 390)
     ],

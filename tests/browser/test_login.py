@@ -15,7 +15,7 @@ import pytest
 from gradio_client.exceptions import AppError
 from playwright.sync_api import BrowserContext, Page, expect
 
-from analyzers import ANALYZERS
+from analyzers import with_pages
 from analyzers.language_models.samples import sample_folder
 from tests.browser.conftest import ROOT, OpenPage, program, serve
 from tests.browser.visitor_steps import downloaded, json_of, open_tab
@@ -90,7 +90,7 @@ def page(chromium: BrowserContext, site: Site) -> Iterator[Page]:
 
 # Forms are made of the same parts, the most of them on these.
 _SOME = ("", "library", "conflict", "?view=api")
-_ADDRESSES = (*(each.address for each in ANALYZERS.values()), "library", "?view=api", "org/EleutherAI", "methods")
+_ADDRESSES = (*(each.address for each in with_pages()), "library", "?view=api", "org/EleutherAI", "methods")
 
 
 @pytest.mark.parametrize(

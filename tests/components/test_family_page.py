@@ -70,7 +70,7 @@ def test_the_page(filled: Library) -> None:
         assert 'href="../../../library/family/org/merge"' in page and "not related" in page and "proven" in page
         assert 'property="og:image" content="https://app.example/card/library.png"' in page
         empty = client.get("/library/family/org/nobody").text
-        assert "No result stored here names org/nobody as a parent" in empty and "parents?model=org/nobody" in empty
+        assert "No result stored here names org/nobody as a parent" in empty and "compare?model=org/nobody" in empty
         for bad in ("a/b/c", "%3Cimg%20src=x%3E", "org/name@main", "../etc", "sample:<b>"):
             answer = client.get(f"/library/family/{bad}")
             assert answer.status_code == 404 and "<img src=x" not in answer.text and "<b>" not in answer.text, bad

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers import ANALYZERS, limits
+from analyzers import ANALYZERS, limits, with_pages
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.errors import InvalidRequest
 from analyzers.options import offered
@@ -112,6 +112,7 @@ def test_a_revision_becomes_part_of_its_model() -> None:
         ("precision", "model=org%2Fname&variants=bf16%2Cfp16&data=random&sequences=3"),
         ("parents", "model=org%2Fname&candidate=org%2Fa&candidate=org%2Fb&mode=exact"),
         ("parents", "model=org%2Fname&mode=quick"),
+        ("compare", "model=org%2Fbase&model=org%2Fone&model=org%2Ftwo&mode=exact&eta=0.01&spectral=1"),
         ("check", "model=org%2Fname&base=org%2Fbase"),
         ("check", f"model=org%2Fname%40{'a' * 40}"),
         ("exit", "model=sample%3Atiny-bf16&methods=parallel%2Cspan&data=org%2Fdata&samples=4"),
@@ -125,7 +126,7 @@ def test_the_address_of_a_run_that_has_begun_asks_for_the_same(analyzer: str, qu
     assert form.request(form.filled(parse_qsl(address.split("?")[1]))) == asked
 
 
-@pytest.mark.parametrize("name", ANALYZERS)
+@pytest.mark.parametrize("name", [each.name for each in with_pages()])
 def test_a_page_opens_with_every_option_at_its_default(name: str) -> None:
     analyzer = ANALYZERS[name]
     kind, page = analyzer.request_model(), analyzer.component("page").PAGE
@@ -135,9 +136,9 @@ def test_a_page_opens_with_every_option_at_its_default(name: str) -> None:
             return page.fields(list(page.examples))
 
     fields = asyncio.run(build())
-    subjects: dict[str, Any] = {"base": "a/b", "tuned": ["c/d"]} if name == "sparsity" else {"model": "a/b"}
+    subjects: dict[str, Any] = {"models": ["a/b", "c/d"]} if name == "compare" else {"model": "a/b"}
     opened = fields.read({widget: widget.value for widget in fields.widgets.values()})
     assert page.form.request(opened | subjects) == page.form.request(subjects) == kind(**subjects)
-    assert set(offered(kind, "site")) - {"tuned"} <= fields.widgets.keys()
+    assert set(offered(kind, "site")) - {"models"} <= fields.widgets.keys()
     for asked in page.examples.values():
-        assert fields.fill(asked).keys() <= set(fields.outputs()) and asked.keys() - {"tuned"} <= fields.widgets.keys()
+        assert fields.fill(asked).keys() <= set(fields.outputs()) and asked.keys() - {"models"} <= fields.widgets.keys()

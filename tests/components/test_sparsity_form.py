@@ -13,8 +13,9 @@ from analyzers.errors import InvalidRequest
 from analyzers.update_sparsity.report import SparsityRequest
 from components.forms.form import as_read, command, permalink
 from components.sparsity.form import filled, request
-from components.sparsity.page import MOST
 from tests.components.sparsity_reports import COMMIT, sparsity_report, trajectory
+
+MOST = 12
 
 
 def test_each_picker_may_name_several_in_order_and_empty_ones_count_for_nothing() -> None:

@@ -5,13 +5,14 @@ import re
 import pytest
 
 from analyzers import ANALYZERS
+from components.appearance.navigation import with_pages
 from components.examples.finished import finished_example, stored
 from components.forms.form import as_read
 from tests.components.html_text import text_of
 
 from .build import computed, example_request
 
-NAMES = [name for name, analyzer in ANALYZERS.items() if not analyzer.home]
+NAMES = [analyzer.name for analyzer in with_pages() if not analyzer.home]
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 
 
@@ -33,7 +34,7 @@ def test_a_page_begins_with_its_example_and_at_least_three_ids_to_try(name: str)
     address = page.result.permalink(report.request)
     assert f'href="{name}{address.replace("&", "&amp;")}"' in page.below()
     assert form.request(next(iter(page.examples.values()))) == report.request
-    named = {str(typed.get("model") or typed.get("base")) for typed in page.examples.values()}
+    named = {str(typed.get("models") or typed.get("model")) for typed in page.examples.values()}
     assert len(named) >= 3
 
 

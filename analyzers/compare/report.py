@@ -1,0 +1,126 @@
+"""Defines the request and the report of compare. Field names are the JSON contract; fields may be added, never renamed."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from analyzers import limits
+from analyzers.base import REFERENCE, CheckpointFacts, Report, WeightsRequest
+from analyzers.coverage import Coverage
+from analyzers.options import Option
+from analyzers.parents import ParentsReport
+from analyzers.parents.report import ANALYSIS_VERSION as PARENTS_VERSION
+from analyzers.parents.report import Candidate, Verdict
+from analyzers.records import Record
+from analyzers.update_sparsity import SparsityReport
+from analyzers.update_sparsity.report import ANALYSIS_VERSION as SPARSITY_VERSION
+from analyzers.update_sparsity.report import DEFAULT_ETA, Eta, Spectral
+
+if TYPE_CHECKING:
+    import pandas
+
+# Raised with the versions of the analyses that this one is composed of; its own is the first digit.
+ANALYSIS_VERSION = 10_000 + 100 * PARENTS_VERSION + SPARSITY_VERSION
+
+
+class CompareRequest(WeightsRequest):
+    """Checkpoints to compare, and options of the two analyses."""
+
+    models: Annotated[tuple[str, ...], Option(one="model")] = Field(
+        min_length=1,
+        description=f"The checkpoints, up to {limits.CANDIDATES}, each {REFERENCE} or /file; the last is explained by the others, a base "
+        "comes first. One alone is compared with the base_model of its model card (on the page and in the API also with models of the "
+        "library).",
+    )
+    eta: Eta = DEFAULT_ETA
+    spectral: Spectral = False
+    # Models that the caller's library suggests: compared with a single model together with those of its card.
+    suggested: tuple[str, ...] = Field(default=(), max_length=limits.CANDIDATES)
+
+    @field_validator("models")
+    @classmethod
+    def _few_and_different(cls, models: tuple[str, ...]) -> tuple[str, ...]:
+        if len(models) > limits.CANDIDATES:
+            raise ValueError(f"at most {limits.CANDIDATES} models are compared, not {len(models):,}")
+        name, times = Counter(models).most_common(1)[0] if models else ("", 0)
+        if times > 1:
+            raise ValueError(f"{name[:200]!r} is named {times} times: name different models")
+        return models
+
+
+class Relation(Record):
+    """What the models are to each other.
+
+    kind: the verdict of parents on ``model``, the descendant if there is one. sources: the models that the verdict names. direction:
+    "shown" by the weights, or "assumed", in the order of the request, because weights do not show which model came first; null if the
+    relation has none. changed_share: of the weights that differ in bf16 between the base and the last model of ``sparsity``. sentence: the
+    headline.
+    """
+
+    kind: Verdict
+    model: str
+    sources: tuple[str, ...]
+    direction: Literal["shown", "assumed"] | None
+    changed_share: float | None
+    sentence: str
+
+
+class CompareReport(Report):
+    """The report on what ``models`` are to each other.
+
+    models: as named in the request. parents: the model that is explained, by the others; sparsity: what changed on the way to it, null if
+    the models are not related. bytes_read: by all passes, those included that only decide which model to explain. notes: the limits of the
+    answer.
+    """
+
+    covers: ClassVar[Literal["read", "compared"]] = "compared"
+
+    analyzer: Literal["compare"] = "compare"
+    schema_version: int = 1
+    request: CompareRequest
+    models: tuple[CheckpointFacts, ...]
+    relation: Relation
+    parents: ParentsReport
+    sparsity: SparsityReport | None
+    mode: Literal["quick", "exact"]
+    bytes_read: int
+    notes: tuple[str, ...]
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The models that the analysis found itself, on the card or in the library."""
+        return tuple(row for row in self.parents.candidates if row.source != "named")
+
+    def subject(self) -> dict[str, str]:
+        """Return all models that were compared, those named first."""
+        return {"models": ", ".join([*(each.ref for each in self.models), *(each.ref for each in self.candidates)])}
+
+    def parts(self) -> Sequence[Report]:
+        """Return the reports that this one is composed of."""
+        return [self.parents, *([self.sparsity] if self.sparsity is not None else [])]
+
+    def accounts(self) -> Sequence[Coverage]:
+        """Return the coverage of each checkpoint, the smaller one where both reports have it."""
+        smallest: dict[str, Coverage] = {}
+        for each in (account for part in self.parts() for account in part.accounts()):
+            known = smallest.get(each.ref)
+            if known is None or (each.share is not None and (known.share is None or each.share < known.share)):
+                smallest[each.ref] = each
+        return list(smallest.values())
+
+    def more_findings(self) -> list[str]:
+        """Return the answers of the reports that this one is composed of."""
+        return [said for part in self.parts() if (said := part.headline()) not in self.headline()]
+
+    def tables(self) -> "dict[str, pandas.DataFrame]":
+        """Return the tables of both reports, under their names, after a summary."""
+        return {key: table for key, table in super().tables().items() if self.sparsity is not None or not key.startswith("sparsity_")}
+
+    def full_tables(self) -> "dict[str, pandas.DataFrame]":
+        """Return `tables` with a row for every tensor."""
+        if self.sparsity is None:
+            return self.tables()
+        whole = self.sparsity.model_copy(update={"tensors": tuple(self.sparsity.full_rows())})
+        return self.model_copy(update={"sparsity": whole}).tables()

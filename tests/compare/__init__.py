@@ -1,0 +1,1 @@
+"""Compare: what checkpoints are to each other."""

@@ -1,0 +1,198 @@
+"""What models are to each other: models of known descent in every order, and inputs that cannot be compared."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import save_file
+
+import mantissa
+from analyzers.__main__ import main
+from analyzers.base import Progress, request_error
+from analyzers.checkpoints import Access
+from analyzers.compare import CompareReport, CompareRequest, analyze
+from analyzers.errors import MantissaError
+from tests.dtype_detection.checkpoints import write_sharded
+from tests.hub import LocalHub
+from tests.parents.checkpoints import BF16, F32, Folder, Tensors, int8, merged, model, stacked, tuned
+
+FIRST, SECOND = model(10), model(11)
+CHILD = tuned(FIRST, 0.01)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def compared(*models: str, **options: Any) -> CompareReport:
+    *steps, report = analyze(CompareRequest(models=models, **options), Access(local=True))
+    assert isinstance(report, CompareReport)
+    done = [step.done for step in steps if isinstance(step, Progress)]
+    assert len(done) == len(steps) and done == sorted(done) and report.bytes_read >= done[-1]
+    assert CompareReport.model_validate_json(report.model_dump_json()) == report
+    assert report.headline().startswith(report.relation.sentence) and all(frame.columns.size for frame in report.tables().values())
+    return report
+
+
+def refused(*models: str) -> str:
+    try:
+        with pytest.raises(MantissaError) as caught:
+            compared(*models)
+        said = str(caught.value)
+    except ValidationError as error:
+        said = str(request_error(error))
+    assert said.isprintable() and said.endswith(".") and len(said) < 600
+    return said
+
+
+def test_the_same_weights_in_another_form(folder: Folder) -> None:
+    first, wide = folder.write("first", FIRST), folder.write("wide", {name: tensor.to(F32) for name, tensor in FIRST.items()})
+    parts = str(write_sharded(folder.folder / "parts", FIRST, 3))
+    for models in ((first, wide), (wide, first), (first, parts)):
+        report = compared(*models)
+        assert report.relation.kind == "same-weights" and report.relation.direction is None
+        assert report.relation.sentence.startswith(f"{models[1]} has the same weights as {models[0]}: every value")
+        assert report.relation.changed_share == 0 and "came first" not in report.headline()
+
+
+@pytest.mark.parametrize("mode", ["quick", pytest.param("exact", marks=pytest.mark.exhaustive)])
+def test_a_fine_tune_has_its_share_of_changed_weights_and_no_direction_of_its_own(folder: Folder, mode: Any) -> None:
+    base, child = folder.write("base", FIRST), folder.write("child", CHILD)
+    moved = sum(int((FIRST[name] != CHILD[name]).sum()) for name in FIRST)
+    for models in ((base, child), (child, base)):
+        report = compared(*models, mode=mode)
+        relation, counted = report.relation, report.sparsity
+        assert relation.kind == "derived" and (relation.model, relation.sources) == (models[1], (models[0],))
+        assert (
+            counted is not None
+            and counted.num_changed == moved
+            and relation.changed_share == pytest.approx(moved / counted.total_parameters)
+        )
+        assert relation.direction == "assumed" and "or both come from a common ancestor" in relation.sentence
+        assert "the order is the one given" in relation.sentence and report.parents.mode == counted.mode == mode
+
+
+def test_a_sample_gives_an_interval(folder: Folder) -> None:
+    report = compared(folder.write("base", FIRST), folder.write("child", CHILD), budget=200_000)
+    assert report.sparsity is not None and report.sparsity.interval is not None
+    assert "about " in report.relation.sentence and "(95% interval: " in report.relation.sentence
+
+
+def test_a_part_is_said_to_be_a_part(folder: Folder) -> None:
+    more = CHILD | {"model.extra.weight": torch.ones(512, 512, dtype=BF16)}
+    report = compared(folder.write("base", FIRST), folder.write("child", more))
+    assert "of the weights compared changed" in report.relation.sentence and not report.whole
+    assert report.headline().endswith(report.reach()) and report.reach()
+
+
+def test_unrelated_models_of_the_same_shapes(folder: Folder) -> None:
+    names = [folder.write(name, tensors) for name, tensors in (("one", FIRST), ("other", SECOND), ("third", model(12)))]
+    report = compared(*names[:2])
+    assert report.relation.sentence == f"{names[1]} is not related to {names[0]}, weight by weight." and report.sparsity is None
+    assert "This says nothing about how those are related" in compared(*names).relation.sentence
+
+
+def test_what_the_last_model_is_not_related_to_does_not_hide_a_relation(folder: Folder) -> None:
+    base, child, other = folder.write("base", FIRST), folder.write("child", CHILD), folder.write("other", SECOND)
+    report = compared(base, child, other)
+    assert report.relation.kind == "derived" and {report.relation.model, *report.relation.sources} == {base, child}
+    assert f"No relation to {other} was found." in report.relation.sentence
+
+
+@pytest.mark.parametrize("place", [0, *(pytest.param(place, marks=pytest.mark.exhaustive) for place in (1, 2))])
+def test_a_merge_is_found_wherever_it_stands(folder: Folder, place: int) -> None:
+    first, second = folder.write("first", FIRST), folder.write("second", SECOND)
+    merge = folder.write("merge", merged((0.7, 0.3), FIRST, SECOND))
+    models = [first, second]
+    models.insert(place, merge)
+    relation = compared(*models).relation
+    assert (relation.kind, relation.model, set(relation.sources)) == ("merge", merge, {first, second})
+    assert relation.direction == "shown" and relation.sentence.startswith(f"{merge} is a merge: 0.700 x {first} + 0.300 x {second}")
+
+
+def test_the_middle_of_a_run_of_few_changes_is_no_merge(folder: Folder) -> None:
+    """Its values are those of the start or of the end, as in a merge of sparse updates."""
+    generator = torch.Generator().manual_seed(4)
+
+    def step(base: Tensors) -> Tensors:
+        return {name: torch.where(torch.rand(x.shape, generator=generator) < 0.004, (1.05 * x).to(BF16), x) for name, x in base.items()}
+
+    middle = step(FIRST)
+    names = [folder.write(name, tensors) for name, tensors in (("start", FIRST), ("middle", middle), ("end", step(middle)))]
+    report = compared(*names)
+    assert (report.relation.kind, report.relation.model, report.relation.direction) == ("derived", names[2], "assumed")
+    assert report.sparsity is not None and [side.ref for side in report.sparsity.tuned] == names[1:]
+
+
+def test_a_quantized_copy_is_found_in_either_order(folder: Folder) -> None:
+    first, copy = folder.write("first", FIRST), folder.write("copy", int8(FIRST))
+    for models in ((first, copy), (copy, first)):
+        relation = compared(*models).relation
+        assert (relation.kind, relation.model, relation.direction) == ("quantized-copy", copy, "shown")
+
+
+def test_a_stack_of_layers_is_found_in_either_order(folder: Folder) -> None:
+    first, stack = folder.write("first", FIRST), folder.write("stack", stacked((FIRST, 0, 3), (FIRST, 1, 4)))
+    for models in ((first, stack), (stack, first)):
+        relation = compared(*models).relation
+        assert (relation.kind, relation.model, relation.direction) == ("stack", stack, "shown")
+        assert relation.sentence.startswith(f"{stack} is made of layers of {first}")
+
+
+@pytest.mark.exhaustive
+def test_eight_models_are_a_trajectory_of_those_that_are_related(folder: Folder) -> None:
+    run = [FIRST]
+    for number in range(6):
+        run.append(tuned(run[-1], 0.01, seed=number))
+    steps = [folder.write(f"step-{number}", tensors) for number, tensors in enumerate(run)]
+    report = compared(folder.write("other", SECOND), *steps)
+    assert report.relation.kind == "derived" and report.relation.model == steps[-1]
+    assert report.sparsity is not None and report.sparsity.base.ref == steps[0]
+    assert [side.ref for side in report.sparsity.tuned] == steps[1:] and len(report.sparsity.trajectory) == 6
+
+
+def test_what_cannot_be_compared_is_one_sentence(folder: Folder) -> None:
+    first, other = folder.write("first", FIRST), folder.write("other", {"a.b": torch.ones(7, 5)})
+    assert "There is nothing to compare" in refused(first, other)
+    assert "is named 2 times: name different models" in refused(first, first)
+    assert refused(first, f"{folder.folder}/nothing").startswith("Model 2: ")
+    broken = folder.write("broken", FIRST)
+    file = Path(broken) / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    assert refused(broken, first).startswith("Model 1: ")
+    adapter = folder.folder / "adapter"
+    adapter.mkdir()
+    save_file(
+        {"base_model.model.x.lora_A.weight": torch.ones(4, 8), "base_model.model.x.lora_B.weight": torch.ones(8, 4)},
+        adapter / "adapter_model.safetensors",
+    )
+    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4}))
+    assert "adapter" in refused(first, str(adapter))
+
+
+def test_one_checkpoint_under_two_names_is_refused(hub: LocalHub, folder: Folder) -> None:
+    hub.add("org/x", {path.name: path for path in Path(folder.write("x", FIRST)).iterdir()})
+    assert refused("org/x", "org/x@main").startswith("Model 2, org/x, is the same checkpoint as one before it")
+
+
+def test_one_model_is_compared_with_those_of_its_card(hub: LocalHub, folder: Folder) -> None:
+    hub.add("org/base", {path.name: path for path in Path(folder.write("base", FIRST)).iterdir()})
+    files = {path.name: path for path in Path(folder.write("child", CHILD)).iterdir()}
+    hub.add("org/child", files | {"README.md": b"---\nbase_model: org/base\n---\n"})
+    report = compared("org/child")
+    assert (report.relation.model, report.relation.sources, report.relation.direction) == ("org/child", ("org/base",), None)
+    assert report.subject() == {"models": "org/child, org/base"} and "the order is the one given" not in report.headline()
+
+
+def test_the_command_and_the_function_give_the_same_report(capsys: pytest.CaptureFixture[str]) -> None:
+    models = "sample:tiny-bf16", "sample:tiny-tuned"
+    assert main(["compare", *models, "--exact", "--json"]) == 0
+    report = CompareReport.model_validate_json(capsys.readouterr().out)
+    found = mantissa.compare(*models, mode="exact")
+    assert found.id == report.id and found.relation == report.relation and mantissa.read_report(found.model_dump_json()) == found
+    assert main(["compare", *models[::-1], "--exact", "--json"]) == 0 and json.loads(capsys.readouterr().out)["id"] != report.id
+    assert main(["compare", *models]) == 0 and report.relation.sentence in capsys.readouterr().out.splitlines()

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from analyzers import ANALYZERS
-from components.appearance.navigation import with_pages
+from analyzers import ANALYZERS, with_pages
 from components.examples.finished import finished_example, stored
 from components.forms.form import as_read
 from tests.components.html_text import text_of

@@ -17,7 +17,7 @@ from analyzers.errors import InvalidReference
 Kind = Literal["model", "dataset"]
 
 _LONGEST = 2_000  # Characters of a line of code.
-_QUOTES = "\"'`<>\u2018\u2019\u201c\u201d"
+_QUOTES = "\"'`\u2018\u2019\u201c\u201d"
 _KINDS = {"models": "model", "datasets": "dataset", "spaces": "Space", "kernels": "kernel", "buckets": "bucket"}
 # First parts of addresses that are the Hub's own pages, and no organisations.
 _PAGES = {"blog", "chat", "collections", "docs", "join", "learn", "login", "papers", "posts", "pricing", "settings", "tasks"}
@@ -48,7 +48,7 @@ def plain(text: str, kind: Kind = "model") -> str:
     text = text.strip()
     if text.startswith(("./", "/")) or len(text) > _LONGEST:  # a path, or nothing that could be one
         return text
-    text = _without_code(text).strip(_QUOTES + " ,;")
+    text = _bare(_without_code(text))
     if re.fullmatch(r"[^/:]+/[^/:]+/", text):
         return text[:-1]
     match = re.match(_HUB.format(endpoint=_endpoint()), text, re.IGNORECASE)
@@ -63,7 +63,7 @@ def plain(text: str, kind: Kind = "model") -> str:
 
 def is_address(text: str) -> bool:
     """Tell whether ``text`` is an address on the Hub, which is never a path."""
-    return re.match(rf"hf://|{_HUB.format(endpoint=_endpoint())}", text.strip(_QUOTES + " ,;"), re.IGNORECASE) is not None
+    return re.match(rf"hf://|{_HUB.format(endpoint=_endpoint())}", _bare(text), re.IGNORECASE) is not None
 
 
 def on_hub(text: str) -> str:
@@ -83,6 +83,12 @@ def plain_or_same(text: str, kind: Kind = "model") -> str:
 def split(text: str) -> list[str]:
     """Return the references in ``text``, separated by commas, semicolons, brackets and white space, as `plain_or_same` writes them."""
     return [plain_or_same(word) for word in re.split(r"[\s,;()\[\]]+", _without_code(text)) if word.strip(_QUOTES)]
+
+
+def _bare(text: str) -> str:
+    """Return ``text`` without quotes, separators and the brackets of an address around it."""
+    text = text.strip(_QUOTES + " ,;")
+    return text[1:-1] if re.fullmatch(r"<\S+://\S+>", text) else text
 
 
 def _endpoint() -> str:

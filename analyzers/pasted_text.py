@@ -9,6 +9,7 @@ nothing about other hosts: hf.co, huggingface.co and the host of HF_ENDPOINT are
 
 import os
 import re
+import string
 from typing import Literal
 from urllib.parse import unquote
 
@@ -23,6 +24,7 @@ _KINDS = {"models": "model", "datasets": "dataset", "spaces": "Space", "kernels"
 _PAGES = {"blog", "chat", "collections", "docs", "join", "learn", "login", "papers", "posts", "pricing", "settings", "tasks"}
 # Parts of an address that precede a revision, as huggingface_hub.utils.parse_hf_uri reads them, and those of pages about one.
 _VIEWS = {"blame", "blob", "commit", "commits", "delete", "edit", "raw", "resolve", "revision", "tree", "upload"}
+_ID = r"[\w.-]+/[\w.-]+"
 _REVISION = re.compile(r"refs/(?:pr/\d+|convert/[\w.-]+)(?=/|$)|[^/]*")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{0,15}://|git@|(?:www\.)?(?:huggingface\.co|hf\.co)(?:[:/]|$)", re.IGNORECASE)
 _HUB = r"(?:https?://)?(?:(?:www\.)?(?:huggingface\.co|hf\.co){endpoint})/|git@hf\.co:"
@@ -49,8 +51,6 @@ def plain(text: str, kind: Kind = "model") -> str:
     if text.startswith(("./", "/")) or len(text) > _LONGEST:  # a path, or nothing that could be one
         return text
     text = _bare(_without_code(text))
-    if re.fullmatch(r"[^/:]+/[^/:]+/", text):
-        return text[:-1]
     match = re.match(_HUB.format(endpoint=_endpoint()), text, re.IGNORECASE)
     if match is not None:
         return _of_address(text[match.end() :], kind, _VIEWS)
@@ -58,7 +58,7 @@ def plain(text: str, kind: Kind = "model") -> str:
         return _of_address(text[5:], kind, set())
     if _ADDRESS.match(text):
         raise InvalidReference(f"This is not an address of a {kind} on the Hub: give its id, org/name.")
-    return text
+    return text[:-1] if re.fullmatch(rf"{_ID}/", text) else text
 
 
 def is_address(text: str) -> bool:
@@ -87,7 +87,7 @@ def split(text: str) -> list[str]:
 
 def _bare(text: str) -> str:
     """Return ``text`` without quotes, separators and the brackets of an address around it."""
-    text = text.strip(_QUOTES + " ,;")
+    text = text.strip(_QUOTES + string.whitespace + ",;")
     return text[1:-1] if re.fullmatch(r"<\S+://\S+>", text) else text
 
 
@@ -133,4 +133,7 @@ def _of_address(address: str, kind: Kind, views: set[str]) -> str:
     after = "/".join([revision, *parts[words:]] if at else parts[words + 1 :] if parts[words : words + 1] and parts[words] in views else [])
     revision = unquote(_REVISION.match(after)[0])  # type: ignore[index]  # it matches ""
     name = name.removesuffix(".git")
-    return name if revision == "main" or not (at or revision) else f"{name}@{revision}"
+    reference = name if revision == "main" or not (at or revision) else f"{name}@{revision}"
+    if not re.fullmatch(rf"{_ID}|[\w.-]+", name, re.ASCII) or _ADDRESS.match(reference):  # nothing that would be read in another way
+        raise InvalidReference(f"This is not the address of a {kind}: give its id, org/name.")
+    return reference

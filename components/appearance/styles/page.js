@@ -30,7 +30,10 @@
     running = true;
   };
   speak("");
-  window.addEventListener("popstate", () => { if (at !== location.pathname + location.search) location.reload(); });
+  // Only here: the library changes its address itself.
+  window.addEventListener("popstate", () => {
+    if (document.querySelector("#m-status") && at !== location.pathname + location.search) location.reload();
+  });
   const inspect = () => {
     const go = button("#m-inspect");
     if (go) { go.focus({ preventScroll: true }); begin(false); go.click(); }

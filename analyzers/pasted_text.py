@@ -9,6 +9,7 @@ nothing about other hosts: hf.co, huggingface.co and the host of HF_ENDPOINT are
 
 import os
 import re
+import string
 from typing import Literal
 from urllib.parse import unquote
 
@@ -17,12 +18,13 @@ from analyzers.errors import InvalidReference
 Kind = Literal["model", "dataset"]
 
 _LONGEST = 2_000  # Characters of a line of code.
-_QUOTES = "\"'`<>\u2018\u2019\u201c\u201d"
+_QUOTES = "\"'`\u2018\u2019\u201c\u201d"
 _KINDS = {"models": "model", "datasets": "dataset", "spaces": "Space", "kernels": "kernel", "buckets": "bucket"}
 # First parts of addresses that are the Hub's own pages, and no organisations.
 _PAGES = {"blog", "chat", "collections", "docs", "join", "learn", "login", "papers", "posts", "pricing", "settings", "tasks"}
 # Parts of an address that precede a revision, as huggingface_hub.utils.parse_hf_uri reads them, and those of pages about one.
 _VIEWS = {"blame", "blob", "commit", "commits", "delete", "edit", "raw", "resolve", "revision", "tree", "upload"}
+_ID = r"[\w.-]+/[\w.-]+"
 _REVISION = re.compile(r"refs/(?:pr/\d+|convert/[\w.-]+)(?=/|$)|[^/]*")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{0,15}://|git@|(?:www\.)?(?:huggingface\.co|hf\.co)(?:[:/]|$)", re.IGNORECASE)
 _HUB = r"(?:https?://)?(?:(?:www\.)?(?:huggingface\.co|hf\.co){endpoint})/|git@hf\.co:"
@@ -48,9 +50,7 @@ def plain(text: str, kind: Kind = "model") -> str:
     text = text.strip()
     if text.startswith(("./", "/")) or len(text) > _LONGEST:  # a path, or nothing that could be one
         return text
-    text = _without_code(text).strip(_QUOTES + " ,;")
-    if re.fullmatch(r"[^/:]+/[^/:]+/", text):
-        return text[:-1]
+    text = _bare(_without_code(text))
     match = re.match(_HUB.format(endpoint=_endpoint()), text, re.IGNORECASE)
     if match is not None:
         return _of_address(text[match.end() :], kind, _VIEWS)
@@ -58,12 +58,12 @@ def plain(text: str, kind: Kind = "model") -> str:
         return _of_address(text[5:], kind, set())
     if _ADDRESS.match(text):
         raise InvalidReference(f"This is not an address of a {kind} on the Hub: give its id, org/name.")
-    return text
+    return text[:-1] if re.fullmatch(rf"{_ID}/", text) else text
 
 
 def is_address(text: str) -> bool:
     """Tell whether ``text`` is an address on the Hub, which is never a path."""
-    return re.match(rf"hf://|{_HUB.format(endpoint=_endpoint())}", text.strip(_QUOTES + " ,;"), re.IGNORECASE) is not None
+    return re.match(rf"hf://|{_HUB.format(endpoint=_endpoint())}", _bare(text), re.IGNORECASE) is not None
 
 
 def on_hub(text: str) -> str:
@@ -83,6 +83,12 @@ def plain_or_same(text: str, kind: Kind = "model") -> str:
 def split(text: str) -> list[str]:
     """Return the references in ``text``, separated by commas, semicolons, brackets and white space, as `plain_or_same` writes them."""
     return [plain_or_same(word) for word in re.split(r"[\s,;()\[\]]+", _without_code(text)) if word.strip(_QUOTES)]
+
+
+def _bare(text: str) -> str:
+    """Return ``text`` without quotes, separators and the brackets of an address around it."""
+    text = text.strip(_QUOTES + string.whitespace + ",;")
+    return text[1:-1] if re.fullmatch(r"<\S+://\S+>", text) else text
 
 
 def _endpoint() -> str:
@@ -127,4 +133,7 @@ def _of_address(address: str, kind: Kind, views: set[str]) -> str:
     after = "/".join([revision, *parts[words:]] if at else parts[words + 1 :] if parts[words : words + 1] and parts[words] in views else [])
     revision = unquote(_REVISION.match(after)[0])  # type: ignore[index]  # it matches ""
     name = name.removesuffix(".git")
-    return name if revision == "main" or not (at or revision) else f"{name}@{revision}"
+    reference = name if revision == "main" or not (at or revision) else f"{name}@{revision}"
+    if not re.fullmatch(rf"{_ID}|[\w.-]+", name, re.ASCII) or _ADDRESS.match(reference):  # nothing that would be read in another way
+        raise InvalidReference(f"This is not the address of a {kind}: give its id, org/name.")
+    return reference

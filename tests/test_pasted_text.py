@@ -128,7 +128,10 @@ def test_code_and_quotes_mean_the_model_in_them(text: str, means: str) -> None:
         (f"{_SITE}/org/name/tree/v1 x", "not the address of a model"),
         (f"{_SITE}/org/name/tree/v1\x1b[31m", "not the address of a model"),
         (f"{_SITE}/org/name/tree/..%2F..", "not the address of a model"),
-        (f"{_SITE}/org%2Fname", "is not a model id"),
+        (f"{_SITE}/org%2Fname", "not the address of a model"),
+        (f"{_SITE}/hf.co/name", "not the address of a model"),
+        (f"{_SITE}/sample:tiny-bf16", "not the address of a model"),
+        ("hf://git@hf.co:org/name", "not the address of a model"),
         (f"{_SITE}/org/name/tree/a%00b", "no usable revision"),
         (f"{_SITE}/org/name/tree/a%252Fb", "no usable revision"),
         ("hf://org/name@", "no usable revision"),
@@ -194,9 +197,9 @@ _SIGNS = ["/", "@", "..", "?", "from_pretrained(", '"', ")", "\u0456", "%2e", ":
 @given(st.lists(st.sampled_from(_WORDS + _SIGNS), max_size=14).map("".join))
 def test_reading_twice_changes_nothing(text: str) -> None:
     with suppress(InvalidReference):
+        reference = parse_reference(text, local=False)
         once = plain(text)
-        assert plain(once) == once
-        assert parse_reference(text, local=False) == parse_reference(once, local=False)
+        assert (plain(once), parse_reference(once, local=False)) == (once, reference)
 
 
 @pytest.mark.parametrize(

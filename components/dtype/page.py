@@ -143,8 +143,8 @@ def _build_options() -> dict[str, Any]:
 PAGE = AnalysisPage(
     name="dtype",
     question="What precision was this model trained in?",
-    about="Paste a Hub model id, or several: Mantissa reads a sample of the bytes (64 MB, a few seconds, whatever the size) and reports "
-    "what they prove and what they suggest.",
+    about="Paste a Hub model id or address, or several: Mantissa reads a sample of the bytes (64 MB, a few seconds, whatever the size) and "
+    "reports what they prove and what they suggest.",
     examples=EXAMPLES,
     fields=partial(build_model_fields, DtypeRequest, "Inspect", blocks=[_build_options], label=_LABEL),
     result=RESULT,

@@ -34,14 +34,14 @@ WELL_KNOWN = (
 )
 
 
-def choices(found: list[str] | None = None, before: str = "") -> list[str]:
-    """List search results, then samples, then well-known models: constant length, no duplicates.
+def choices(found: list[str] | None = None, before: str = "", wanted: str = "") -> list[str]:
+    """List search results, then samples and well-known models, those that contain ``wanted`` first: constant length, no duplicates.
 
-    before: the text before the reference being typed; each choice is appended to it.
+    before: the text before the reference being typed; each choice is appended to it. page.js hides those that do not match a single text.
     """
-    samples = [f"sample:{name}" for name in SAMPLES]
-    listed = dict.fromkeys([*(found or ())[: len(WELL_KNOWN)], *samples, *WELL_KNOWN])
-    return [before + name for name in list(listed)[: len(samples) + len(WELL_KNOWN)]]
+    known = [*(f"sample:{name}" for name in SAMPLES), *WELL_KNOWN]
+    listed = dict.fromkeys([*(found or ())[: len(WELL_KNOWN)], *sorted(known, key=lambda name: wanted.lower() not in name.lower())])
+    return [before + name for name in list(listed)[: len(known)]]
 
 
 class Suggestions:
@@ -61,7 +61,7 @@ class Suggestions:
             return choices(), ""
         typed = re.fullmatch(r"(.*[\s,;])?([^\s,;]*)", text.strip(), re.DOTALL)
         before, wanted = (typed[1] or "", typed[2]) if typed else ("", "")
-        fixed = choices(before=before)
+        fixed = choices(before=before, wanted=wanted)
         if len(wanted) < _SHORTEST or wanted.startswith(("sample", "http", "/", ".")):
             return fixed, ""
         if time.monotonic() < self._silent_until:
@@ -75,7 +75,7 @@ class Suggestions:
             return fixed, UNREACHABLE
         finally:
             self._free.release()
-        return choices(models, before), ""
+        return choices(models, before, wanted), ""
 
 
 def build_picker(label: str, name: str) -> gr.Dropdown:

@@ -19,6 +19,10 @@ READING = (("mode", "budget"), ("include", "exclude"), ("subfolder", "seed"))
 _NARROW, _CHOICE = 140, 200
 # Filled by page.js when Enter is pressed while an analysis runs.
 _BUSY = '<p id="m-busy" role="status"></p>'
+# Shown by page.css above the result of an example.
+_CHOSEN = (
+    '<p class="m-stored m-chosen"><span class="m-tag m-label">Example</span> Not your model: enter its id above for its own result.</p>'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ def build_buttons(name: str) -> tuple[gr.Button, gr.Button]:
 
 def build_status() -> tuple[gr.HTML, gr.Button]:
     """Lay out the status line for progress, errors and notes on a result, and the button that recomputes a stored result."""
+    gr.HTML(_CHOSEN, elem_classes="m-plain")
     status = gr.HTML(elem_id="m-status", elem_classes="m-plain")
     again = gr.Button("Compute again", visible=False, size="sm", elem_id="m-again", elem_classes="m-small")
     return status, again

@@ -238,6 +238,12 @@ def test_suggestions_continue_a_list_of_models() -> None:
     assert all(choice.startswith("a/b, ") for choice in found[0])
 
 
+def test_what_matches_is_suggested_first() -> None:
+    assert choices(wanted="LLAMA")[0] == "meta-llama/Llama-2-7b-hf"
+    assert choices(wanted="tiny-s")[:4] == [f"sample:tiny-step-{number}" for number in (1, 2, 3, 4)]
+    assert sorted(choices(wanted="tiny-s")) == sorted(choices())
+
+
 def test_an_unreachable_hub_is_said_and_left_alone_for_a_while() -> None:
     calls: list[str] = []
 
@@ -246,8 +252,8 @@ def test_an_unreachable_hub_is_said_and_left_alone_for_a_while() -> None:
         raise HubUnreachable("The Hub does not answer.")
 
     suggestions = Suggestions(search)
-    assert suggestions.find("llama") == (choices(), UNREACHABLE)
-    assert suggestions.find("llama-2") == (choices(), UNREACHABLE)
+    assert suggestions.find("llama") == (choices(wanted="llama"), UNREACHABLE)
+    assert suggestions.find("llama-2") == (choices(wanted="llama-2"), UNREACHABLE)
     assert calls == ["llama"]
 
 

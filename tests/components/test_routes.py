@@ -265,6 +265,10 @@ def test_a_library_that_fails_is_a_sentence(client: TestClient, library: Library
     assert (answer.status_code, answer.text) == (503, "The library is on a disk that is full.")
 
 
+def test_the_panel_of_the_api_learns_that_calls_are_not_counted(client: TestClient) -> None:
+    assert client.get("/monitoring/summary").json() == {"functions": {}}
+
+
 def test_scripts_and_styles_are_compressed_once_and_kept(client: TestClient) -> None:
     folder = Path(gradio.__file__).parent / "templates/frontend/assets"
     for suffix, kind in ((".js", "text/javascript"), (".css", "text/css"), (".woff2", "font/woff2")):

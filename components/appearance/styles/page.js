@@ -5,17 +5,38 @@
   const asked = document.querySelector("gradio-app[data-query]")?.dataset.query ?? location.search;
   if (new URLSearchParams(asked).get("embed") === "1") document.documentElement.classList.add("m-embed");
   let chosen = false;
+  let typing = false;
   let stopped = 0;
   const button = (id) => [...document.querySelectorAll(id)].find((found) => found.offsetParent !== null);
   const say = (text) => { const place = document.querySelector("#m-busy"); if (place) place.textContent = text; };
-  // The address is that of the run from its start, and of its result as soon as it is shown.
+  // The history has one entry for each result, and one for the empty page: a run replaces what came to nothing. The address is that of the
+  // run from its start, and of its result as soon as it is shown.
+  let at = location.pathname + location.search;
+  let running = false;
+  let next = null;
   const speak = (address) => {
+    if (document.querySelector("gradio-app[data-query]") || document.documentElement.classList.contains("m-embed")) return;
     const url = new URL(address, location.href);
-    if (url.href !== location.href && !document.querySelector("gradio-app[data-query]") && !document.documentElement.classList.contains("m-embed"))
-      history.replaceState(history.state, "", url);
+    const [how, state] = next ?? ["replaceState", history.state];
+    if (url.href !== location.href) history[how](state, "", url);
+    else if (next) history.replaceState(state, "", url);
+    next = null;
+    at = location.pathname + location.search;
+    document.documentElement.classList.toggle("m-of-example", Boolean(history.state?.example));
   };
+  const failed = () => document.querySelector("#m-status .m-error");
+  const begin = (example) => {
+    next = [running || failed() ? "replaceState" : "pushState", { example }];
+    running = true;
+  };
+  speak("");
+  // Only here: the library changes its address itself.
+  window.addEventListener("popstate", () => {
+    if (document.querySelector("#m-status") && at !== location.pathname + location.search) location.reload();
+  });
   const inspect = () => {
-    if (button("#m-inspect")) { speak(location.pathname); button("#m-inspect").click(); }
+    const go = button("#m-inspect");
+    if (go) { go.focus({ preventScroll: true }); begin(false); go.click(); }
     else if (button("#m-stop")) say("An analysis is running. Stop it first (Escape), then press Enter again.");
   };
   document.addEventListener("keydown", (event) => {
@@ -48,6 +69,19 @@
       if (input !== document.activeElement && picker.querySelector(".options")) input.dispatchEvent(new FocusEvent("blur"));
     }, 100);
   });
+  // Gradio's dropdown shows all suggestions when new ones come, and filters them when a key is pressed: so one is.
+  const filter = () => {
+    const input = document.activeElement;
+    // Of several models only the last is sought, and the dropdown compares the whole text.
+    const picker = typing && !chosen && !/[\s,;]/.test(input.value) && input.closest(".m-picker");
+    const others = (option) => !option.ariaLabel?.toLowerCase().includes(input.value.toLowerCase());
+    if (picker && [...picker.querySelectorAll("[role=option]")].some(others))
+      input.dispatchEvent(new KeyboardEvent("keydown", { key: "Shift", bubbles: true }));
+  };
+  document.addEventListener("input", (event) => {
+    typing = Boolean(event.target.closest?.(".m-picker"));
+    setTimeout(filter, 0);
+  });
   document.addEventListener("paste", (event) => {
     const input = event.target;
     if (!input.closest?.(".m-picker")) return;
@@ -74,14 +108,16 @@
       if (Date.now() - stopped < 2000) { event.stopImmediatePropagation(); event.preventDefault(); return; }
       stopped = Date.now();
       document.body.dataset.stopped = stopped;
+      speak(location.pathname);
     }
     if (event.target.closest?.("#m-inspect, #m-again, .m-chips")) {
       stopped = 0;
+      origin = event.target.closest(".m-chips button");
       document.body.dataset.started = Date.now();
     }
     if (event.target.closest?.("#m-inspect, #m-stop, .m-chips")) say("");
     // Not of the click that an address makes by itself.
-    if (event.isTrusted && event.target.closest?.("#m-inspect, .m-chips button")) speak(location.pathname);
+    if (event.isTrusted && event.target.closest?.("#m-inspect, .m-chips button")) begin(origin !== null);
     if (!event.target.closest?.("[role=tab]")) return;
     // A figure drawn in a hidden tab does not know its width: it asks again when the tab is shown.
     for (const wait of [0, 80, 400]) setTimeout(() => window.dispatchEvent(new Event("resize")), wait);
@@ -94,21 +130,42 @@
     const term = [...document.querySelectorAll(".m-names dt")].find((each) => [name, place.textContent.trim()].includes(each.textContent));
     if (term) place.title = place.dataset.meaning = term.nextElementSibling.textContent;
   });
-  // Inspect and Stop take each other's place, and hand on the focus of those who use the keyboard.
-  let focused = null;
+  // A control that starts a run is hidden or disabled meanwhile: Stop has the focus instead, and the control again at the end.
+  let last = null;
+  let origin = null;
+  const usable = (control) => control?.isConnected && control.offsetParent !== null && !control.disabled;
+  const refocus = () => {
+    if (usable(last) || !last?.matches("#m-inspect, #m-stop, #m-again, .m-chips button")) return;
+    if (![document.body, last].includes(document.activeElement)) return;
+    (button("#m-stop") ?? (usable(origin) ? origin : button("#m-inspect")))?.focus({ preventScroll: true });
+  };
+  document.addEventListener("focusin", (event) => {
+    typing &&= event.target === last;
+    last = event.target;
+  });
+  // A table is a stop of the Tab key only while it scrolls.
+  const tabStops = () => {
+    for (const table of document.querySelectorAll(".m-scroll"))
+      table.tabIndex = table.scrollWidth > table.clientWidth || table.scrollHeight > table.clientHeight ? 0 : -1;
+  };
+  window.addEventListener("resize", tabStops);
   let spoken = null;
-  document.addEventListener("focusin", (event) => { focused = event.target.id; });
+  let settled = 0;
   new MutationObserver(() => {
+    filter();
+    settled ||= setTimeout(() => { settled = 0; refocus(); tabStops(); }, 50);
     const result = document.querySelector("#m-status [data-address]");
-    if (result && result !== spoken) speak(result.dataset.address);
+    if (result && result !== spoken) {
+      running = Boolean(result.querySelector("progress"));
+      // The first progress may arrive after Stop was pressed.
+      if (!running || !stopped) speak(result.dataset.address);
+    }
     spoken = result;
+    if (next && failed()) speak(location.pathname);
     // Gradio ties a read-only field's label to its copy button; a screen reader needs it on the field.
     for (const field of document.querySelectorAll(".m-share :is(input, textarea):not([aria-label])"))
       field.setAttribute("aria-label", field.closest("label")?.querySelector("[data-testid=block-info]")?.textContent.trim() ?? "");
     // The search field of a sortable table has a title alone, which is no label.
     for (const field of document.querySelectorAll(".m-rows .search-input:not([aria-label])")) field.setAttribute("aria-label", field.title);
-    if (document.activeElement !== document.body || !["m-inspect", "m-stop"].includes(focused)) return;
-    const other = button(focused === "m-inspect" ? "#m-stop" : "#m-inspect");
-    if (other && !button(`#${focused}`)) other.focus();
   }).observe(document, { childList: true, subtree: true, attributes: true, attributeFilter: ["class", "style"] });
 })();

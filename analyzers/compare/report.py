@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 ANALYSIS_VERSION = 10_000 + 100 * PARENTS_VERSION + SPARSITY_VERSION
 
 
+def distinct_names(sides: Sequence[CheckpointFacts | Candidate]) -> list[str]:
+    """Return the reference of each checkpoint, with its abbreviated commit where several have the same."""
+    times = Counter(side.ref for side in sides)
+    return [side.ref if times[side.ref] == 1 else f"{side.ref}@{side.commit[:7]}" for side in sides]
+
+
 class CompareRequest(WeightsRequest):
     """Checkpoints to compare, and options of the two analyses."""
 
@@ -95,7 +101,7 @@ class CompareReport(Report):
 
     def subject(self) -> dict[str, str]:
         """Return all models that were compared, those named first."""
-        return {"models": ", ".join([*(each.ref for each in self.models), *(each.ref for each in self.candidates)])}
+        return {"models": ", ".join(distinct_names([*self.models, *self.candidates]))}
 
     def parts(self) -> Sequence[Report]:
         """Return the reports that this one is composed of."""

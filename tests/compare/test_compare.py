@@ -179,6 +179,20 @@ def test_one_checkpoint_under_two_names_is_refused(hub: LocalHub, folder: Folder
     assert refused("org/x", "org/x@main").startswith("Model 2, org/x, is the same checkpoint as one before it")
 
 
+def test_two_revisions_of_a_repository_have_their_commits(hub: LocalHub, folder: Folder) -> None:
+    first = hub.add("org/x", {path.name: path for path in Path(folder.write("x", FIRST)).iterdir()})
+    second = hub.commit("org/x", {path.name: path for path in Path(folder.write("y", CHILD)).iterdir()})
+    report = compared(f"org/x@{first}", f"org/x@{second}")
+    assert report.relation.sentence.startswith(f"org/x@{second[:7]} is derived from org/x@{first[:7]}, or both")
+    assert f"from org/x@{first[:7]} to org/x@{second[:7]}" in report.headline()
+    assert report.subject() == {"models": f"org/x@{first[:7]}, org/x@{second[:7]}"}
+
+
+def test_models_in_memory(folder: Folder) -> None:
+    report = mantissa.compare(FIRST, CHILD)
+    assert report.relation.kind == "derived" and report.relation.sources == (report.models[0].ref,)
+
+
 def test_one_model_is_compared_with_those_of_its_card(hub: LocalHub, folder: Folder) -> None:
     hub.add("org/base", {path.name: path for path in Path(folder.write("base", FIRST)).iterdir()})
     files = {path.name: path for path in Path(folder.write("child", CHILD)).iterdir()}

@@ -108,9 +108,10 @@ class CompareReport(Report):
         return [self.parents, *([self.sparsity] if self.sparsity is not None else [])]
 
     def accounts(self) -> Sequence[Coverage]:
-        """Return the coverage of each checkpoint, the smaller one where both reports have it."""
+        """Return the coverage of each checkpoint by the reports that the sentence rests on, the smaller one where both have it."""
         smallest: dict[str, Coverage] = {}
-        for each in (account for part in self.parts() for account in part.accounts()):
+        parts = self.parts() if self.relation.kind == "derived" else [self.parents]
+        for each in (account for part in parts for account in part.accounts()):
             known = smallest.get(each.ref)
             if known is None or (each.share is not None and (known.share is None or each.share < known.share)):
                 smallest[each.ref] = each

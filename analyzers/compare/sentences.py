@@ -34,7 +34,7 @@ def next_step(report: "CompareReport") -> NextStep:
     """Advise what the closer of the two reports advises."""
     parents, sparsity = report.parents, report.sparsity
     if parents.verdict in ("unrelated", "undecided"):
-        more = ", or read everything in exact mode" if parents.verdict == "undecided" and report.mode == "quick" else ""
+        more = ", or read everything in exact mode" if parents.values_compared and parents.unseen is not None else ""
         model = parents.checkpoint.ref
         return NextStep(f"Compare {model} with other models of the same architecture{more}.", "dtype", model)
     return sparsity.next_step() if sparsity is not None and parents.verdict == "derived" else parents.next_step()
@@ -57,7 +57,7 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
         said.append("Checkpoints of one training run can look like this.")
     if direction == "assumed":
         said.append(f"{_UNORDERED}: the order is the one given.")
-    elif parents.verdict == "derived":
+    elif direction is None and parents.verdict in ("derived", "merge", "stack"):
         said.append(f"{_UNORDERED}.")
     akin = [row.ref for row in others if related(row)]
     apart = [row.ref for row in others if row.compared and not related(row)]

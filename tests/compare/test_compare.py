@@ -17,7 +17,7 @@ from analyzers.compare import CompareReport, CompareRequest, analyze
 from analyzers.errors import MantissaError
 from tests.dtype_detection.checkpoints import write_sharded
 from tests.hub import LocalHub
-from tests.parents.checkpoints import BF16, F32, Folder, Tensors, int8, merged, model, stacked, tuned
+from tests.parents.checkpoints import BF16, F32, Folder, Tensors, int8, merged, model, slerp, stacked, tuned
 
 FIRST, SECOND = model(10), model(11)
 CHILD = tuned(FIRST, 0.01)
@@ -114,6 +114,14 @@ def test_a_merge_is_found_wherever_it_stands(folder: Folder, place: int) -> None
     assert relation.direction == "shown" and relation.sentence.startswith(f"{merge} is a merge: 0.700 x {first} + 0.300 x {second}")
 
 
+@pytest.mark.exhaustive
+def test_a_spherical_merge_is_found_wherever_it_stands(folder: Folder) -> None:
+    wide = [{name: tensor.to(F32) for name, tensor in tensors.items()} for tensors in (FIRST, SECOND)]
+    merge = folder.write("merge", {name: tensor.to(BF16) for name, tensor in slerp(0.3, *wide).items()})
+    relation = compared(folder.write("first", FIRST), merge, folder.write("second", SECOND)).relation
+    assert (relation.kind, relation.model, relation.direction) == ("merge", merge, "shown") and "training run" not in relation.sentence
+
+
 def test_the_middle_of_a_run_of_few_changes_is_no_merge(folder: Folder) -> None:
     """Its values are those of the start or of the end, as in a merge of sparse updates."""
     generator = torch.Generator().manual_seed(4)
@@ -141,6 +149,16 @@ def test_a_stack_of_layers_is_found_in_either_order(folder: Folder) -> None:
         relation = compared(*models).relation
         assert (relation.kind, relation.model, relation.direction) == ("stack", stack, "shown")
         assert relation.sentence.startswith(f"{stack} is made of layers of {first}")
+
+
+def test_a_stack_of_two_models_covers_both_and_a_pruned_model_has_no_order(folder: Folder) -> None:
+    first, stack = folder.write("first", FIRST), folder.write("stack", stacked((FIRST, 0, 3), (SECOND, 1, 4)))
+    report = compared(stack, first, folder.write("second", SECOND))
+    assert (report.relation.kind, report.relation.model) == ("stack", stack) and not report.reach()
+    pruned = folder.write("pruned", stacked((FIRST, 0, 1), (FIRST, 2, 4)))
+    relation = compared(pruned, first).relation
+    assert relation.model == pruned and relation.direction is None
+    assert relation.sentence.endswith("Weights do not show which of them came first.")
 
 
 @pytest.mark.exhaustive

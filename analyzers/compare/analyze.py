@@ -99,7 +99,7 @@ class _Comparison:
         """Compose the report."""
         request = self._request
         found = [row for row in parents.candidates if row.source != "named"]
-        direction = _direction(parents, len(self._pinned) > 1)
+        direction = _direction(parents, self._is_last(parents))
         named = [(each.ref, each.commit) for each in self._facts] + [(each.ref, each.commit) for each in found]
         options = request.model_copy(update={"models": (), "suggested": ()}).resolved("cpu")
         several = [*notes, *parents.notes, *(sparsity.notes if sparsity else ())]
@@ -124,6 +124,10 @@ class _Comparison:
             timing=Timing.since(start, self._nbytes, sum(part.timing.reading_seconds for part in (parents, sparsity) if part)),
             environment=environment("cpu", ("numpy", "numba", "scipy", "torch", "huggingface_hub", "pydantic")),
         )
+
+    def _is_last(self, parents: ParentsReport) -> bool:
+        side = parents.checkpoint
+        return len(self._pinned) > 1 and (side.ref, side.commit) == [*self._pinned][-1]
 
     def _parents(self, subject: str, mode: str) -> Generator[Progress, None, ParentsReport]:
         others = tuple(name for name in self._pinned.values() if name != subject)
@@ -170,11 +174,11 @@ def _says(report: ParentsReport) -> tuple[int, float]:
     return {"same-weights": 5, "quantized-copy": 4, "merge": 1, "derived": 1}.get(verdict, 0), 0.0
 
 
-def _direction(report: ParentsReport, several: bool) -> Literal["shown", "assumed"] | None:
-    """Return whether the weights show which model came first; None for a relation without direction. several: the request has an order."""
+def _direction(report: ParentsReport, last: bool) -> Literal["shown", "assumed"] | None:
+    """Return whether the weights show which model came first; None if nothing does. last: the report explains the last of several."""
     if report.verdict in ("same-weights", "unrelated", "undecided"):
         return None
     sources = [(row.ref, row.source) for row in report.layer_map]
     stacked = report.verdict == "stack" and (len(report.parents) > 1 or len(set(sources)) < len(sources))
-    merged = report.verdict == "merge" and _says(report)[0] == _SHOWN
-    return "shown" if stacked or merged or report.verdict == "quantized-copy" else "assumed" if several else None
+    merged = report.verdict == "merge" and _says(report)[0] > 1
+    return "shown" if stacked or merged or report.verdict == "quantized-copy" else "assumed" if last else None

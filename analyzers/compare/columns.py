@@ -14,7 +14,8 @@ from analyzers.update_sparsity import columns as sparsity
 def _summary(report: CompareReport) -> Iterator[dict[str, Any]]:
     yield {
         **report.subject(),
-        **report.relation.model_dump(exclude={"sources"}),
+        **report.relation.model_dump(exclude={"sources", "sentence"}),
+        "statement": report.relation.sentence,
         "sources": ", ".join(report.relation.sources),
         "mode": report.mode,
         "coverage": report.covered_share,

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 ANALYSIS_VERSION = 10_000 + 100 * PARENTS_VERSION + SPARSITY_VERSION
 
 
+def distinct_names(sides: Sequence[CheckpointFacts | Candidate]) -> list[str]:
+    """Return the reference of each checkpoint, with its abbreviated commit where several have the same."""
+    times = Counter(side.ref for side in sides)
+    return [side.ref if times[side.ref] == 1 else f"{side.ref}@{side.commit[:7]}" for side in sides]
+
+
 class CompareRequest(WeightsRequest):
     """Checkpoints to compare, and options of the two analyses."""
 
@@ -95,16 +101,17 @@ class CompareReport(Report):
 
     def subject(self) -> dict[str, str]:
         """Return all models that were compared, those named first."""
-        return {"models": ", ".join([*(each.ref for each in self.models), *(each.ref for each in self.candidates)])}
+        return {"models": ", ".join(distinct_names([*self.models, *self.candidates]))}
 
     def parts(self) -> Sequence[Report]:
         """Return the reports that this one is composed of."""
         return [self.parents, *([self.sparsity] if self.sparsity is not None else [])]
 
     def accounts(self) -> Sequence[Coverage]:
-        """Return the coverage of each checkpoint, the smaller one where both reports have it."""
+        """Return the coverage of each checkpoint by the reports that the sentence rests on, the smaller one where both have it."""
         smallest: dict[str, Coverage] = {}
-        for each in (account for part in self.parts() for account in part.accounts()):
+        parts = self.parts() if self.relation.kind == "derived" else [self.parents]
+        for each in (account for part in parts for account in part.accounts()):
             known = smallest.get(each.ref)
             if known is None or (each.share is not None and (known.share is None or each.share < known.share)):
                 smallest[each.ref] = each

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from analyzers.base import NextStep
+from analyzers.compare.report import distinct_names
 from analyzers.formatting import listed, share
 from analyzers.parents.verdict import related
 
@@ -33,7 +34,7 @@ def next_step(report: "CompareReport") -> NextStep:
     """Advise what the closer of the two reports advises."""
     parents, sparsity = report.parents, report.sparsity
     if parents.verdict in ("unrelated", "undecided"):
-        more = ", or read everything in exact mode" if parents.verdict == "undecided" and report.mode == "quick" else ""
+        more = ", or read everything in exact mode" if parents.values_compared and parents.unseen is not None else ""
         model = parents.checkpoint.ref
         return NextStep(f"Compare {model} with other models of the same architecture{more}.", "dtype", model)
     return sparsity.next_step() if sparsity is not None and parents.verdict == "derived" else parents.next_step()
@@ -41,11 +42,12 @@ def next_step(report: "CompareReport") -> NextStep:
 
 def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direction: str | None) -> str:
     """Say what the models are to each other, and claim no more than the two reports do."""
-    model, others = parents.checkpoint.ref, [row for row in parents.candidates if row.ref not in parents.parents]
+    best, others = parents.candidates[0], [row for row in parents.candidates if row.ref not in parents.parents]
+    model, named, *_ = distinct_names([parents.checkpoint, *parents.candidates])
     if parents.verdict == "unrelated":
         more = " This says nothing about how those are related to each other." if len(others) > 1 else ""
         return f"{model} is not related to {listed([row.ref for row in others])}, weight by weight.{more}"
-    said = [_with_subject(model, parents.headline().removesuffix(parents.reach()).rstrip())]
+    said = [_with_subject(model, parents.headline().removesuffix(parents.reach()).rstrip().replace(best.ref, named))]
     changed = changes(sparsity) if sparsity is not None and parents.verdict == "derived" else ""
     if changed and _ANCESTOR in said[0]:
         said = [f"{said[0].partition(_ANCESTOR)[0]}, or both come from a common ancestor: {changed}"]
@@ -55,7 +57,7 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
         said.append("Checkpoints of one training run can look like this.")
     if direction == "assumed":
         said.append(f"{_UNORDERED}: the order is the one given.")
-    elif parents.verdict == "derived":
+    elif direction is None and parents.verdict in ("derived", "merge", "stack"):
         said.append(f"{_UNORDERED}.")
     akin = [row.ref for row in others if related(row)]
     apart = [row.ref for row in others if row.compared and not related(row)]
@@ -68,7 +70,8 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
 
 def changes(report: "SparsityReport") -> str:
     """Say what fraction of the weights changed from the base to the last model."""
-    way, counted = f"from {report.base.ref} to {report.tuned[-1].ref}", report.update_fraction
+    first, *_, last = distinct_names([report.base, *report.tuned])
+    way, counted = f"from {first} to {last}", report.update_fraction
     if counted is None:
         return ""
     if report.num_changed in (0, report.values_compared):  # of a sample, such a share would be more than it shows
@@ -84,4 +87,4 @@ def _with_subject(model: str, statement: str) -> str:
     for beginning, predicate in _WITH_SUBJECT.items():
         if statement.startswith(beginning):
             return f"{model} {predicate}{statement.removeprefix(beginning)}"
-    return f"{model}: {statement[:1].lower()}{statement[1:]}"
+    return f"{model}: {statement}"

@@ -17,7 +17,7 @@ from analyzers.compare import CompareReport, CompareRequest, analyze
 from analyzers.errors import MantissaError
 from tests.dtype_detection.checkpoints import write_sharded
 from tests.hub import LocalHub
-from tests.parents.checkpoints import BF16, F32, Folder, Tensors, int8, merged, model, stacked, tuned
+from tests.parents.checkpoints import BF16, F32, Folder, Tensors, int8, merged, model, slerp, stacked, tuned
 
 FIRST, SECOND = model(10), model(11)
 CHILD = tuned(FIRST, 0.01)
@@ -114,6 +114,14 @@ def test_a_merge_is_found_wherever_it_stands(folder: Folder, place: int) -> None
     assert relation.direction == "shown" and relation.sentence.startswith(f"{merge} is a merge: 0.700 x {first} + 0.300 x {second}")
 
 
+@pytest.mark.exhaustive
+def test_a_spherical_merge_is_found_wherever_it_stands(folder: Folder) -> None:
+    wide = [{name: tensor.to(F32) for name, tensor in tensors.items()} for tensors in (FIRST, SECOND)]
+    merge = folder.write("merge", {name: tensor.to(BF16) for name, tensor in slerp(0.3, *wide).items()})
+    relation = compared(folder.write("first", FIRST), merge, folder.write("second", SECOND)).relation
+    assert (relation.kind, relation.model, relation.direction) == ("merge", merge, "shown") and "training run" not in relation.sentence
+
+
 def test_the_middle_of_a_run_of_few_changes_is_no_merge(folder: Folder) -> None:
     """Its values are those of the start or of the end, as in a merge of sparse updates."""
     generator = torch.Generator().manual_seed(4)
@@ -141,6 +149,16 @@ def test_a_stack_of_layers_is_found_in_either_order(folder: Folder) -> None:
         relation = compared(*models).relation
         assert (relation.kind, relation.model, relation.direction) == ("stack", stack, "shown")
         assert relation.sentence.startswith(f"{stack} is made of layers of {first}")
+
+
+def test_a_stack_of_two_models_covers_both_and_a_pruned_model_has_no_order(folder: Folder) -> None:
+    first, stack = folder.write("first", FIRST), folder.write("stack", stacked((FIRST, 0, 3), (SECOND, 1, 4)))
+    report = compared(stack, first, folder.write("second", SECOND))
+    assert (report.relation.kind, report.relation.model) == ("stack", stack) and not report.reach()
+    pruned = folder.write("pruned", stacked((FIRST, 0, 1), (FIRST, 2, 4)))
+    relation = compared(pruned, first).relation
+    assert relation.model == pruned and relation.direction is None
+    assert relation.sentence.endswith("Weights do not show which of them came first.")
 
 
 @pytest.mark.exhaustive
@@ -177,6 +195,20 @@ def test_what_cannot_be_compared_is_one_sentence(folder: Folder) -> None:
 def test_one_checkpoint_under_two_names_is_refused(hub: LocalHub, folder: Folder) -> None:
     hub.add("org/x", {path.name: path for path in Path(folder.write("x", FIRST)).iterdir()})
     assert refused("org/x", "org/x@main").startswith("Model 2, org/x, is the same checkpoint as one before it")
+
+
+def test_two_revisions_of_a_repository_have_their_commits(hub: LocalHub, folder: Folder) -> None:
+    first = hub.add("org/x", {path.name: path for path in Path(folder.write("x", FIRST)).iterdir()})
+    second = hub.commit("org/x", {path.name: path for path in Path(folder.write("y", CHILD)).iterdir()})
+    report = compared(f"org/x@{first}", f"org/x@{second}")
+    assert report.relation.sentence.startswith(f"org/x@{second[:7]} is derived from org/x@{first[:7]}, or both")
+    assert f"from org/x@{first[:7]} to org/x@{second[:7]}" in report.headline()
+    assert report.subject() == {"models": f"org/x@{first[:7]}, org/x@{second[:7]}"}
+
+
+def test_models_in_memory(folder: Folder) -> None:
+    report = mantissa.compare(FIRST, CHILD)
+    assert report.relation.kind == "derived" and report.relation.sources == (report.models[0].ref,)
 
 
 def test_one_model_is_compared_with_those_of_its_card(hub: LocalHub, folder: Folder) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from analyzers.base import Report, Request
 from analyzers.checkpoints import Access
+from analyzers.compare import CompareRequest
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.errors import AccessDenied, CheckpointNotFound, HiddenRepository, MantissaError, TokenRefused
 from analyzers.gradient_conflict import ConflictRequest
@@ -94,6 +95,7 @@ REQUESTS: dict[str, Request] = {
     "dtype": DtypeRequest(model="org/gated"),
     "private": DtypeRequest(model="org/private"),
     "sparsity": SparsityRequest(base="org/name", tuned=("org/gated",)),
+    "compare": CompareRequest(models=("org/name", "org/private")),
     "parents": ParentsRequest(model="org/name", candidates=("org/private",)),
     "conflict": ConflictRequest(model="org/gated", samples=2, max_length=16),
     "private data": ConflictRequest(model="sample:tiny-bf16", data="org/pairs", samples=2, max_length=16),

@@ -59,10 +59,13 @@ _TOKENS = {
 }
 
 
-# Gradio reads its configuration, with all other CSS, only after its first paint, which would shift without these rules.
+# Gradio reads its configuration, with all other CSS, only after its first paint, which would shift without these rules: on a phone an
+# address that asks for a result shows no examples and options before it, since they come after it.
 EARLY_STYLE = (
     "<style>.nav-holder { display: none !important; } .wrap.full { position: fixed !important; inset: 0; } "
-    ".gradio-container > .main { max-width: 1120px !important; margin: 0 auto !important; }</style>"
+    ".gradio-container > .main { max-width: 1120px !important; margin: 0 auto !important; } "
+    "@media (max-width: 500px) { .m-asked .column:not(:has(> .m-box, > #m-status .m-status)) "
+    "> :is(.m-chips, .m-options:not(.m-fields)) { display: none !important; } }</style>"
 )
 
 

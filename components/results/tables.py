@@ -65,7 +65,6 @@ class Sortable:
             show_label=False,
             show_search="search",
             max_height=520,
-            pinned_columns=1,
             buttons=[],
             elem_id=self._name,
             elem_classes="m-rows",

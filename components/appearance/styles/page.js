@@ -4,6 +4,7 @@
   // embed=1: the result alone. Said here, before anything is drawn.
   const asked = document.querySelector("gradio-app[data-query]")?.dataset.query ?? location.search;
   if (new URLSearchParams(asked).get("embed") === "1") document.documentElement.classList.add("m-embed");
+  if (["model", "base"].some((key) => new URLSearchParams(asked).get(key))) document.documentElement.classList.add("m-asked");
   let chosen = false;
   let typing = false;
   let stopped = 0;

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from analyzers.base import NextStep
 from analyzers.exit_feedback.measurements import CostRow, Exact, Head, Inputs, Method, OverSeeds
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, RANDOM
+from analyzers.formatting import magnitude
 from analyzers.language_models.model_request import sample_notes
 from analyzers.terminal import percent, plural
 
@@ -145,7 +146,7 @@ def cost_statement(rows: Sequence[CostRow]) -> str:
     exact, best = fastest(rows, (EXACT,)), fastest(rows, practical)
     if best.seconds >= exact.seconds:
         return "No practical signal is faster here."
-    return f"{best.method} is {exact.seconds / best.seconds:.2g} times faster than the fastest exact run."
+    return f"{best.method} is {magnitude(exact.seconds / best.seconds)} times faster than the fastest exact run."
 
 
 def _energy_share(value: float | None) -> str:

@@ -7,7 +7,7 @@ from analyzers.base import NextStep
 from analyzers.exit_feedback.columns import cosine, energy_share, spread
 from analyzers.exit_feedback.measurements import CostRow, Exact, Head, Inputs, Method, OverSeeds
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, RANDOM
-from analyzers.formatting import fixed, listed
+from analyzers.formatting import listed, magnitude
 from analyzers.language_models.model_request import sample_notes
 from analyzers.terminal import percent, plural
 
@@ -151,4 +151,4 @@ def cost_statement(rows: Sequence[CostRow]) -> str:
     exact, best = fastest(rows, (EXACT,)), fastest(rows, practical)
     if best.seconds >= exact.seconds:
         return "No practical signal is faster here."
-    return f"{best.method} is {fixed(exact.seconds / best.seconds, 1)} times faster than the fastest exact run."
+    return f"{best.method} is {magnitude(exact.seconds / best.seconds)} times faster than the fastest exact run."

@@ -45,7 +45,7 @@ def _has_result(page: Page) -> None:
 
 
 def test_neither_has_a_result_nor_its_stored_page(open_page: OpenPage, offline: str) -> None:
-    page = open_page(f"{offline}/?model=sample:tiny-bf16-as-fp32")
+    page = open_page(f"{offline}/?model=sample:tiny-bf16-as-fp32", expected="404 (Not Found)")
     _has_result(page)
     assert serious(page) == []
     page.get_by_role("tab", name="Tensors").click()

@@ -1,5 +1,6 @@
 """Makes link previews: title, description and picture that other sites show for a page, in place of Gradio's own."""
 
+import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -19,6 +20,7 @@ from components.site.identity import space_hosts
 from components.text.plain_text import html, shown
 from components.text.render import macros
 
+_log = logging.getLogger("mantissa")
 _PARTS = macros("site/templates/result.html")
 _TITLE, _DESCRIPTION = 100, 300
 # Gradio's title and previews in the head of its pages.
@@ -28,7 +30,7 @@ _FIELDS = 100
 _KNOWN = 256
 # Newest results of a model among which one that answers a query is sought.
 _ROWS = 20
-_NAMES = {"model", "base", "tuned", "candidates"}
+_NAMES = {"model", "models", "base", "tuned", "candidates"}
 # A result on a part of a checkpoint answers only a query for that part.
 _FILTERS = {"include", "exclude", "subfolder"}
 # A page is sent within this time, whether or not the Hub answers: without an answer, its preview is that of the page.
@@ -122,9 +124,11 @@ def _newest(analyzer: str, query: str) -> Preview | None:
         names, key = _references(request), stored_results.resolve(request, ask=False).key
         asked = request.model_dump(mode="json", exclude_defaults=True, exclude={*_NAMES, "device"})
         options = dict.fromkeys(_FILTERS & type(request).model_fields.keys()) | asked
-        rows = ours.results(Query.of(analyzer=analyzer, model=_name(names[0]), per_page=_ROWS)).rows
+        # Which of several models is the subject, only the result says.
+        subjects = names if getattr(request, "models", ()) else names[:1]
+        rows = [row for each in subjects for row in ours.results(Query.of(analyzer=analyzer, model=_name(each), per_page=_ROWS)).rows]
         for row in sorted(rows, key=lambda row: not key or row.result.key != key):  # the same request on the same commits comes first
-            if not _is_about(row.result, names, bool(getattr(request, "base", None))):
+            if not _is_about(row.result, names, subjects, bool(getattr(request, "base", None))):
                 continue
             found = _read(ours, row.result.id, ours.version())
             if found is not None and found[0].items() >= options.items():
@@ -132,12 +136,14 @@ def _newest(analyzer: str, query: str) -> Preview | None:
                 return found[1] if public else None
     except (MantissaError, ValueError, TimeoutError):
         pass
+    except Exception as error:  # a preview must not cost its page
+        _log.error("no preview was made: %s", type(error).__name__)
     return None
 
 
 def _references(request: Any) -> list[Reference]:
     """Return the checkpoints that a request names, in the order of `Result.models`: the subject first, a base last."""
-    several = (*getattr(request, "candidates", ()), *reversed(getattr(request, "tuned", ())))
+    several = (*getattr(request, "models", ()), *getattr(request, "candidates", ()), *reversed(getattr(request, "tuned", ())))
     names = (getattr(request, "model", None), *several, getattr(request, "base", None))
     return [parse_reference(name, local=False) for name in names if name is not None]
 
@@ -146,12 +152,13 @@ def _name(reference: Reference) -> str:
     return f"sample:{reference.name}" if reference.kind == "sample" else reference.name
 
 
-def _is_about(result: Result, names: list[Reference], compared: bool) -> bool:
-    """Return whether a result is about these checkpoints, the first as its subject; compared: and the last as its base."""
+def _is_about(result: Result, names: list[Reference], subjects: list[Reference], compared: bool) -> bool:
+    """Return whether a result is about these checkpoints, one of ``subjects`` as its subject; compared: and the last as its base."""
     commits = {name.lower(): commit for name, commit in zip(result.models, result.commits, strict=True)}
-    ends = [(0, 0), (-1, -1)] if compared else [(0, 0)]
-    return all(result.models[mine].lower() == _name(names[asked]).lower() for mine, asked in ends) and all(
-        commits.get(_name(each).lower()) in ({each.revision} if each.revision else commits.values()) for each in names
+    return (
+        result.models[0].lower() in {_name(each).lower() for each in subjects}
+        and (not compared or result.models[-1].lower() == _name(names[-1]).lower())
+        and all(commits.get(_name(each).lower()) in ({each.revision} if each.revision else commits.values()) for each in names)
     )
 
 

@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from analyzers import ANALYZERS, parents
+from analyzers import ANALYZERS, compare, parents
 from analyzers.base import Report
 from components.forms.form import as_read
 from components.library import Library
@@ -104,6 +104,16 @@ def test_parents_have_a_card_with_and_without_candidates(library: Library) -> No
     assert title("parents", "model=sample:tiny-bf16") == title("parents", "")
 
 
+def test_models_that_were_compared_have_a_card_in_any_order(library: Library) -> None:
+    *_, made = compare.analyze(compare.CompareRequest(models=("sample:tiny-bf16", "sample:tiny-tuned")))
+    assert isinstance(made, Report)
+    add(library, made, ID)
+    for query in ("model=sample:tiny-bf16&model=sample:tiny-tuned", "model=sample:tiny-tuned&model=sample:tiny-bf16"):
+        assert title("compare", query) == "Comparison: sample:tiny-bf16, sample:tiny-tuned", query
+    for query in ("model=sample:tiny-bf16&model=sample:tiny-fp32", "model=sample:tiny-bf16&model=sample:tiny-tuned&model=sample:tiny-fp32"):
+        assert title("compare", query) == title("compare", ""), query
+
+
 def test_an_intermediate_checkpoint_is_no_base(library: Library) -> None:
     between = comparison(tuned=(facts("org/name"), facts("org/tuned")))
     add(library, between, ID)
@@ -111,7 +121,7 @@ def test_an_intermediate_checkpoint_is_no_base(library: Library) -> None:
     assert title("sparsity", "base=org/name&tuned=org/tuned") == title("sparsity", "")
 
 
-@pytest.mark.parametrize("path", ["", "sparsity", "parents", "check", "conflict", "precision", "exit"])
+@pytest.mark.parametrize("path", ["", "compare", "sparsity", "parents", "check", "conflict", "precision", "exit"])
 def test_a_hostile_query_shows_the_page(library: Library, path: str) -> None:
     add(library, report("org/name"), ID)
     page = link_previews.of_page(path, "")

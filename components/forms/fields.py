@@ -21,7 +21,7 @@ _NARROW, _CHOICE = 140, 200
 _BUSY = '<p id="m-busy" role="status"></p>'
 # Shown by page.css above the result of an example.
 _CHOSEN = (
-    '<p class="m-stored m-chosen"><span class="m-tag m-label">Example</span> Not your model: enter its id above for its own result.</p>'
+    '<p class="m-chosen"><span class="m-tag m-label">Example</span> Not your model: enter its id above for its own result.</p>'
 )
 
 

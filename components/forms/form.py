@@ -158,7 +158,7 @@ def misspelt(query: Query, known: Iterable[str]) -> str:
 
     Other keys are ignored: sites add their own to links, such as utm_source.
     """
-    names = [*known, *_ADDED]
+    names = dict.fromkeys([*known, *_ADDED])
     near = {key: difflib.get_close_matches(key, names, 2) for key in dict(query).keys() - set(names)}
     hints = ", ".join(f"{key} (did you mean {' or '.join(found)}?)" for key, found in sorted(near.items()) if found)
     return f"Unknown in the address: {hints}." if hints else ""

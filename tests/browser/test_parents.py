@@ -30,7 +30,7 @@ def test_a_suggested_candidate_becomes_a_parent(open_page: OpenPage, offline: st
     expect(field(page, "m-candidates")).to_have_value(re.compile(PARENT))
     page.get_by_role("button", name="Compare").click()
     shown(page, MODEL)
-    expect(page.locator(".m-answer")).to_contain_text(f"Derived from {PARENT}")
+    expect(page.locator("#m-result .m-answer")).to_contain_text(f"Derived from {PARENT}")
     expect(drawn_in(page, "Ancestry").get_by_text("1.000 proven")).to_be_visible()
     expect(drawn_in(page, "Weights")).to_have_count(1)
     expect(page.get_by_role("cell", name="outside")).to_be_visible()

@@ -37,9 +37,9 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     page.get_by_role("button", name=PAIR).click()
     _compared(page, TUNED)
     _picked(page, base=BASE, tuned_1=TUNED)
-    expect(page.locator(".m-answer")).to_contain_text(re.compile(r"^\d\d\.\d%"))
-    number = page.locator(".m-answer").inner_text()
-    expect(page.locator(".m-tile")).to_have_count(3)
+    expect(page.locator("#m-result .m-answer")).to_contain_text(re.compile(r"^\d\d\.\d%"))
+    number = page.locator("#m-result .m-answer").inner_text()
+    expect(page.locator("#m-result .m-tile")).to_have_count(3)
     expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)
     expect(drawn_in(page, "How much").get_by_text("smallest relative bf16 ULP, 2⁻⁸")).to_be_visible()
     expect(page.locator("#m-result table:visible").first).to_contain_text("Relative, changed")
@@ -90,7 +90,7 @@ def test_a_permalink_fills_pickers_and_options_and_runs(open_page: OpenPage, off
     page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&mode=exact&include=mlp&eta=0.005"))
     _compared(page, TUNED)
     expect(page.locator(".m-head")).to_contain_text("122,880 of 205,376 parameters compared")
-    expect(page.locator(".m-tiles")).to_contain_text("more than 0.005 of the larger one")
+    expect(page.locator("#m-result .m-tiles")).to_contain_text("more than 0.005 of the larger one")
     _picked(page, tuned_2=TUNED)
     page.get_by_role("button", name="Options").click()
     expect(page.get_by_label("Exact: every byte")).to_be_checked()
@@ -124,7 +124,7 @@ def test_stop_stops_a_comparison(open_page: OpenPage, online: str) -> None:
 def test_a_narrow_dark_screen_holds_everything(open_page: OpenPage, offline: str) -> None:
     page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&budget=100kB"), width=390, dark=True)
     _compared(page, TUNED)
-    expect(page.locator(".m-answer")).to_contain_text("95% interval")
+    expect(page.locator("#m-result .m-answer")).to_contain_text("95% interval")
     fits(page, ("How much", "Over time", "Published", "Tensors", "Matching", "Share"), dark=True)
 
 

@@ -78,7 +78,7 @@ def test_what_is_typed_is_run_or_refused_in_one_sentence(open_page: OpenPage, of
     expect(page.locator("#m-topk")).to_be_hidden()
     field(page, "m-samples").press("Enter")
     shown(page, MODEL)
-    expect(page.locator(".m-head")).to_contain_text("2 samples of pairs given")
+    expect(page.locator("#m-result .m-head")).to_contain_text("2 samples of pairs given")
     expect(page.get_by_role("tab", name="Activation")).to_have_count(0)
 
 

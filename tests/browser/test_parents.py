@@ -16,7 +16,7 @@ QUERY = f"model={quote(MODEL, safe='')}&candidate={quote(PARENT, safe='')}&mode=
 
 def _passport(page: Page, offline: str, name: str) -> None:
     page.goto(f"{offline}/?model={name}")
-    expect(page.locator(".m-head h2").first).to_have_text(name, timeout=120_000)
+    expect(page.locator("#m-result .m-head h2").first).to_have_text(name, timeout=120_000)
 
 
 def test_a_suggested_candidate_becomes_a_parent(open_page: OpenPage, offline: str) -> None:

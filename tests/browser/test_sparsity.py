@@ -89,7 +89,7 @@ def test_a_trajectory_is_put_together_compared_and_taken_apart_again(open_page: 
 def test_a_permalink_fills_pickers_and_options_and_runs(open_page: OpenPage, offline: str) -> None:
     page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&mode=exact&include=mlp&eta=0.005"))
     _compared(page, TUNED)
-    expect(page.locator(".m-head")).to_contain_text("122,880 of 205,376 parameters compared")
+    expect(page.locator("#m-result .m-head")).to_contain_text("122,880 of 205,376 parameters compared")
     expect(page.locator("#m-result .m-tiles")).to_contain_text("more than 0.005 of the larger one")
     _picked(page, tuned_2=TUNED)
     page.get_by_role("button", name="Options").click()

@@ -22,9 +22,11 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Gradient conflict").click()
     page.get_by_role("button", name="tiny-bf16", exact=True).click()
     shown(page, MODEL)
-    expect(page.locator(".m-answer")).to_contain_text(re.compile(r" conflict in \d\d(\.\d)?% of all combinations \(95% interval "))
-    number = page.locator(".m-answer").inner_text()
-    expect(page.locator(".m-tile")).to_have_count(4)
+    expect(page.locator("#m-result .m-answer")).to_contain_text(
+        re.compile(r" conflict in \d\d(\.\d)?% of all combinations \(95% interval ")
+    )
+    number = page.locator("#m-result .m-answer").inner_text()
+    expect(page.locator("#m-result .m-tile")).to_have_count(4)
     expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)
     expect(page.locator("#m-layers-table").get_by_role("gridcell", name="gate", exact=True).first).to_be_visible()
     heat_map = drawn_in(page, "Samples").first
@@ -55,7 +57,7 @@ def test_a_link_with_pairs_and_a_top_k_ffn_runs_on_a_narrow_dark_screen(open_pag
     unfold(page)
     expect(page.locator("#m-pairs textarea")).to_have_value(re.compile("Say three"))
     expect(field(page, "m-topk")).to_have_value("0.25")
-    expect(page.locator(".m-tiles")).to_contain_text("Tokens keep 25% of the neurons")
+    expect(page.locator("#m-result .m-tiles")).to_contain_text("Tokens keep 25% of the neurons")
     expect(page.locator(".legendtext:visible").first).to_have_text("top-k FFN")
     fits(page, TABS, dark=True)
     assert page.locator("img[src=x]").count() == 0 and "\u202e" not in page.locator("#m-result").inner_text()
@@ -76,7 +78,7 @@ def test_what_is_typed_is_run_or_refused_in_one_sentence(open_page: OpenPage, of
     expect(page.locator("#m-topk")).to_be_hidden()
     field(page, "m-samples").press("Enter")
     shown(page, MODEL)
-    expect(page.locator(".m-head")).to_contain_text("2 samples of pairs given")
+    expect(page.locator("#m-result .m-head")).to_contain_text("2 samples of pairs given")
     expect(page.get_by_role("tab", name="Activation")).to_have_count(0)
 
 

@@ -39,8 +39,8 @@ def test_one_click_shows_an_answer(open_page: OpenPage, offline: str) -> None:
         expect(field(page, name)).to_have_attribute("placeholder", said)
     page.get_by_role("button", name="tiny-bf16, no sweep").click()
     shown(page, MODEL)
-    expect(page.locator(".m-reading")).to_contain_text(re.compile("mean cosine of random codes .*frozen model is .*0"))
-    expect(page.locator(".m-tile")).to_have_count(4)
+    expect(page.locator("#m-result .m-reading")).to_contain_text(re.compile("mean cosine of random codes .*frozen model is .*0"))
+    expect(page.locator("#m-result .m-tile")).to_have_count(4)
     expect(page.get_by_text(re.compile("Mean cosine of random codes on a frozen model is within noise of 0"))).to_be_visible()
     expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)
     expect(page.locator("#m-result table:visible").first).to_contain_text("true_rows")
@@ -83,7 +83,7 @@ def test_a_link_shows_a_full_page_that_can_be_taken_along(open_page: OpenPage, o
     fits_when_narrow(page, ("Sweep", "Energy", "Cost", "Share"))
     alone = taken_along(page, tmp_path)
     expect(alone.locator(".js-plotly-plot")).to_have_count(8)
-    expect(alone.locator(".m-answer")).to_have_text(page.locator(".m-answer").inner_text(), use_inner_text=True)
+    expect(alone.locator(".m-answer")).to_have_text(page.locator("#m-result .m-answer").inner_text(), use_inner_text=True)
 
 
 def _in_order() -> list[tuple[str, object]]:

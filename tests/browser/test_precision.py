@@ -38,10 +38,10 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     expect(page.locator("#m-status")).to_contain_text("Done.")
     unfold(page)
     expect(page.locator("#m-sequences :is(input, textarea)")).to_have_value("2")
-    expect(page.locator(".m-reading")).to_contain_text(
+    expect(page.locator("#m-result .m-reading")).to_contain_text(
         re.compile(r"Keeping the residual stream .*in fp32 \(bf16_fp32_residual\) reduces the worst layer.s error")
     )
-    expect(page.locator(".m-tile")).to_have_count(4)
+    expect(page.locator("#m-result .m-tile")).to_have_count(4)
     expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)
     expect(page.locator("#m-result table:visible").first).to_contain_text("bf16_max_precision")
     levels = drawn_in(page, "Headroom")
@@ -60,7 +60,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     assert list(report["variants"]) == ["bf16", "bf16_fp32_lm_head", "bf16_fp32_residual", "bf16_max_precision", "fp16"]
     alone = taken_along(page, tmp_path)
     expect(alone.locator(".js-plotly-plot")).to_have_count(5)
-    expect(alone.locator(".m-answer")).to_have_text(page.locator(".m-answer").inner_text(), use_inner_text=True)
+    expect(alone.locator(".m-answer")).to_have_text(page.locator("#m-result .m-answer").inner_text(), use_inner_text=True)
 
 
 @pytest.mark.exhaustive
@@ -68,8 +68,8 @@ def test_a_permalink_fills_the_form_and_what_overflows_is_named(open_page: OpenP
     own = quote("mine: dtype=bf16, fp32=norms")
     page = open_page(f"{offline}/precision?model=sample:tiny-overflow&sequences=1&sequence_length=16&variants=fp16&variant={own}&inside=1")
     shown(page, "sample:")
-    expect(page.locator(".m-reading")).to_contain_text("fp16 overflows first in layer 1 (mlp.up_proj)")
-    expect(page.locator(".m-tiles")).to_contain_text("First in layer 1: mlp.up_proj.weight")
+    expect(page.locator("#m-result .m-reading")).to_contain_text("fp16 overflows first in layer 1 (mlp.up_proj)")
+    expect(page.locator("#m-result .m-tiles")).to_contain_text("First in layer 1: mlp.up_proj.weight")
     unfold(page)
     expect(page.get_by_label("Everything in fp16, with a loss scale", exact=True)).to_be_checked()
     expect(page.get_by_label("Everything in bf16", exact=True)).not_to_be_checked()

@@ -23,7 +23,7 @@ def unfold(page: Page) -> None:
 
 def shown(page: Page, model: str) -> None:
     """Wait for the result of ``model``, with a figure. The first run of a model loads torch, which takes a while."""
-    expect(page.locator(".m-head h2")).to_contain_text(model, timeout=120_000)
+    expect(page.locator("#m-result .m-head h2")).to_contain_text(model, timeout=120_000)
     expect(page.locator("#m-result .js-plotly-plot:visible .main-svg").first).to_be_visible()
 
 

@@ -69,7 +69,7 @@ def test_neither_has_an_error(open_page: OpenPage, offline: str) -> None:
 @pytest.mark.parametrize(
     "address",
     [
-        "?model=sample:tiny-overflow&quantize=all",
+        "?model=sample:tiny-overflow&quantize=fp8,int4",
         "sparsity?base=sample:tiny-bf16&tuned=sample:tiny-step-1,sample:tiny-step-2",
         "parents?model=sample:tiny-tuned&candidates=sample:tiny-bf16,sample:tiny-fp32",
         "check?model=sample:tiny-overflow",
@@ -84,6 +84,7 @@ def test_neither_has_any_tab_of_a_result(open_page: OpenPage, offline: str, addr
     for tab in page.get_by_role("tab").all():
         tab.click()
         expect(tab).to_have_attribute("aria-selected", "true")
+        expect(page.locator(".m-figure .empty:visible")).to_have_count(0)  # until a figure is drawn
         for folded in page.locator("details:visible").all():
             folded.evaluate("each => each.open = true")
         assert serious(page) == [], tab.inner_text()

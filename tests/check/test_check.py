@@ -167,7 +167,7 @@ def test_fp64_that_holds_less_is_waste(
     model = write(tmp_path / "in", values, {**CONFIG, "dtype": "double"})
     (found,) = check(capsys, model)["findings"]
     saving = (8 - width) * (128 + 256 + 256) * 64
-    assert (found["rule"], found["saving_bytes"]) == ("upcast", saving) and f"with values that {narrow} holds" in found["detail"]
+    assert (found["rule"], found["saving_bytes"]) == ("upcast", saving) and f"values that fit {narrow} bit for bit" in found["detail"]
     report = exact(model)
     assert f"The fp64 file holds only {narrow} values" in report.headline()
     (store, *_) = suggestions(report)

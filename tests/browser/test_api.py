@@ -149,7 +149,7 @@ def test_a_report_is_stored_and_read_back_as_it_was(client: Client) -> None:
         ("/stored_result", {"id": "../../etc/passwd"}, "no stored result"),
         ("/add_label", {"model": "org/name", "precision": "bf16"}, "A label needs evidence"),
         ("/add_label", {"model": "/etc/passwd", "precision": "bf16", "evidence": "x"}, "command line only"),
-        ("/add_label", {"model": "org/name", "precision": "evil", "evidence": "https://example.org"}, "precision must be"),
+        ("/add_label", {"model": "org/name", "precision": "evil", "evidence": "https://a.org/b"}, "precision must be"),
         (
             "/add_label",
             {"model": "org/name", "precision": "bf16", "evidence": "https://user:pw@example.org"},

@@ -156,7 +156,7 @@ def test_enter_leaves_what_is_typed_as_the_precision(open_page: OpenPage, offlin
     expect(page.get_by_role("option")).to_have_count(0)
     expect(typed).to_have_value("bf16")
     page.locator("#m-add-it").click()
-    expect(page.locator("#m-added")).to_contain_text("No model was named")  # not that no precision was chosen
+    expect(page.locator("#m-added")).to_contain_text("A label needs evidence")  # not that no precision was chosen
     expect(typed).to_have_value("bf16")
 
 

@@ -28,7 +28,7 @@ def test_the_commands_fill_a_dataset(hub: LocalHub, tmp_path: Path) -> None:
         hub.add(name, files)
     hub.user(TOKEN, "you", writes=["you/mantissa-library"])
     here = [line.replace("hf_...", TOKEN) for line in LINES if not NOT_HERE.match(line)]
-    assert len(here) == 7 and "git archive --prefix=space/ HEAD | tar x" in here
+    assert len(here) == 6 and "git archive --prefix=space/ HEAD | tar x" in here
     git = subprocess.run(["git", "rev-parse", "--absolute-git-dir"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     own = {"PATH": path, "PYTHONPATH": str(ROOT), "GIT_DIR": git, "MANTISSA_DATA": str(tmp_path / "data")}

@@ -12,7 +12,7 @@ _PARAMETERS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _BYTE_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_POWER = re.compile(r"(?<![\w.])(2|10)\^(-?\d+)")
+_POWER = re.compile(r"(?<![\w.])(2|10)\^(-?\d+(?:,\d{3})*)")
 _EXPONENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-])0*(\d+)(?!\w)")
 NOTHING = "–"
 
@@ -108,7 +108,7 @@ def power(exponent: int, base: int = 2) -> str:
 
 def powers(text: str) -> str:
     """Normalize the numbers in a trusted sentence: ``2^-18`` becomes 2⁻¹⁸, ``3.727e+05`` 3.727e5, ``fp8_e4m3`` fp8 e4m3."""
-    text = _POWER.sub(lambda found: found[1] + found[2].translate(_SUPERSCRIPTS), text)
+    text = _POWER.sub(lambda found: found[1] + found[2].replace(",", "").translate(_SUPERSCRIPTS), text)
     text = _EXPONENT.sub(lambda found: f"{found[1]}e{'-' if found[2] == '-' else ''}{found[3]}", text)
     return re.sub(r"\bfp8_(e4m3|e5m2)\b", r"fp8 \1", text)
 

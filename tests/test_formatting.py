@@ -99,6 +99,7 @@ def test_plural_and_power() -> None:
     assert numbers.plural(1234, "tensor") == "1,234 tensors"
     assert numbers.power(-14) == "2⁻¹⁴"
     assert numbers.power(-9, 10) == "10⁻⁹"
+    assert numbers.powers("1 in 10^7,856, at 2^-24, 100 times") == "1 in 10⁷⁸⁵⁶, at 2⁻²⁴, 100 times"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ def add_options(parser: Parser) -> None:
     """Add the command's options."""
     parser.describe(
         "What are these checkpoints to each other: the same in another form, a fine-tune, a merge, a stack of layers, or unrelated?",
-        ("Qwen/Qwen3-0.6B-Base Qwen/Qwen3-0.6B", "a base model and its fine-tune, with the share of changed weights"),
         ("org/first org/second org/merge", "which one is a merge of the others, and with which weights"),
         ("sample:tiny-bf16 sample:tiny-step-1 sample:tiny-tuned --exact", "a trajectory, in this order"),
     )

@@ -80,7 +80,7 @@ METHODS = Table(
         Column("method", "Signal", width=150),
         *_COSINES,
         Column("before_norm", "Before the norm", cosine, "before_norm.cosine.mean", only="people"),
-        Column("inner_ratio", "Norm ratio", magnitude, "before_norm.norm_ratio", only="people"),
+        Column("inner_ratio", "Norm ratio, before the norm", magnitude, "before_norm.norm_ratio", only="people"),
         Column("settings", "Settings", cell=lambda row: settings(row["settings"]), only="people"),
     ),
     files=("method", "at", *_files("cosine"), *(name for name in Alignment.model_fields if name not in ("cosine", "histogram")),

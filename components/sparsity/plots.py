@@ -169,7 +169,9 @@ def ulps(report: SparsityReport) -> go.Figure:
         hovertemplate="%{customdata[0]} apart<br>%{customdata[1]} values read, %{customdata[2]}<extra></extra>",
     )
     figure = go.Figure([bars], layout(80 + _BAR * len(bins)))
-    names = ["sign flips" if each.flipped else f"{each.low:,}" if each.low == each.high else f"{each.low:,} to {each.high:,}" for each in bins]
+    names = [
+        "sign flips" if each.flipped else f"{each.low:,}" if each.low == each.high else f"{each.low:,} to {each.high:,}" for each in bins
+    ]
     low = math.floor(math.log10(min(shares, default=1e-2)) - 0.2)
     figure.update_xaxes(title="% of the values", showgrid=True, gridcolor=GREY, **log_axis(low, 2.0))
     figure.update_yaxes(tickvals=list(range(len(bins))), ticktext=names, range=[len(bins) - 0.4, -0.6], showgrid=False, automargin=True)

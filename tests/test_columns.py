@@ -14,6 +14,8 @@ from analyzers.records import Interval
 from analyzers.tables import write_csv
 from components.results.layout import Piece
 from components.results.tables import Sortable, listed
+from tests.components.conflict_reports import conflict_report
+from tests.components.exit_reports import exit_report
 from tests.components.html_text import rows_of, text_of
 from tests.toy import ENTRY, ToyReport, ToyRequest, analyze, columns
 from tests.toy.result import RESULT
@@ -87,3 +89,24 @@ def test_a_column_says_what_is_unknown_and_where_it_is_shown() -> None:
     assert value["headers"] == ["Name", "95% interval", "Long"]
     name, low, long = value["data"][0]
     assert (name, low, len(long)) == ("<U+001B>[31m", None, 160)
+
+
+def test_a_key_may_have_a_point() -> None:
+    row = {"0.15": 1, "interval": {"low": 2}}
+    assert (Column("0.15", "Loss").value_of(row), Column("low", value="interval.low").value_of(row)) == (1, 2)
+
+
+def test_a_table_of_numbers_keeps_its_columns_on_a_phone_and_one_of_words_has_cards() -> None:
+    numbers, words = Column("layer", "Layer", count), Column("name", "Name")
+    for columns_of, stacked in (((numbers, words), False), ((words, replace(words, title="Where"), replace(words, title="Why")), True)):
+        page = listed(Table("", lambda report: [{"layer": 0, "name": "a"}], columns_of), None)
+        assert ("m-stacked" in page, "data-title" in page) == (stacked, stacked)
+
+
+def test_no_two_columns_of_a_table_have_the_same_title() -> None:
+    reports = (conflict_report(), exit_report())
+    for found in reports:
+        for name, table in vars(import_module(f"{ANALYZERS[found.analyzer].package}.columns")).items():
+            if isinstance(table, Table) and table.columns:
+                titles = [column.title for column in table.shown(found, "page")]
+                assert len(titles) == len(set(titles)), name

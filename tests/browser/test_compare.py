@@ -41,7 +41,7 @@ def _picked(page: Page, *names: str) -> None:
 
 def _compared(page: Page, tuned: str) -> None:
     shown(page, tuned)
-    expect(page.locator(".m-answer")).to_contain_text(f"{tuned} is derived from")
+    expect(page.locator("#m-result .m-answer")).to_contain_text(f"{tuned} is derived from")
 
 
 @pytest.mark.exhaustive
@@ -51,8 +51,8 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     page.get_by_role("button", name=PAIR).click()
     _compared(page, TUNED)
     _picked(page, BASE, TUNED)
-    answer = page.locator(".m-answer").inner_text()
-    expect(page.locator(".m-headline ~ .m-tiles .m-tile")).to_have_count(3)
+    answer = page.locator("#m-result .m-answer").inner_text()
+    expect(page.locator("#m-result .m-headline ~ .m-tiles .m-tile")).to_have_count(3)
     expect(page.locator("#m-result .js-plotly-plot:visible").get_by_text("1.000 proven")).to_be_visible()
     expect(drawn_in(page, "Where")).to_have_count(2)
     expect(drawn_in(page, "How much").get_by_text("smallest relative bf16 ULP, 2⁻⁸")).to_be_visible()
@@ -89,7 +89,7 @@ def test_a_trajectory_is_put_together_compared_and_taken_apart_again(open_page: 
     page.keyboard.press("Enter")
     _compared(page, TUNED)
     page.get_by_role("button", name=PAIR).click()
-    expect(page.locator(".m-head h2")).to_have_text(f"{BASE}, {TUNED}", timeout=120_000)
+    expect(page.locator("#m-result .m-head h2")).to_have_text(f"{BASE}, {TUNED}", timeout=120_000)
     expect(page.get_by_role("tab", name="Over time")).to_have_count(0)
     expect(page.locator("#m-result [role=tab][aria-selected=true]")).to_have_count(1)
     page.get_by_role("button", name="Swap").click()
@@ -102,7 +102,7 @@ def test_a_link_to_the_former_page_fills_pickers_and_options_and_runs(open_page:
     page = open_page(f"{offline}/sparsity?base={quote(BASE)}{names}&mode=exact&include=mlp&eta=0.005")
     _compared(page, TUNED)
     _picked(page, BASE, "sample:tiny-step-1", TUNED)
-    expect(page.locator(".m-tiles").first).to_contain_text("more than 0.005 of the larger one")
+    expect(page.locator("#m-result .m-tiles").first).to_contain_text("more than 0.005 of the larger one")
     page.get_by_role("button", name="Options").click()
     expect(page.get_by_label("Exact: every byte")).to_be_checked()
     expect(page.get_by_label("Only tensors whose name matches")).to_have_value("mlp")
@@ -136,7 +136,7 @@ def test_stop_stops_a_comparison(open_page: OpenPage, online: str) -> None:
 def test_its_link_shows_the_stored_result(open_page: OpenPage, offline: str, width: int, dark: bool) -> None:
     page = open_page(f"{offline}/compare?{_query(BASE, 'sample:tiny-step-1', TUNED)}&mode=quick&budget=100000", width, dark)
     _compared(page, TUNED)
-    expect(page.locator(".m-answer")).to_contain_text("95% interval")
+    expect(page.locator("#m-result .m-answer")).to_contain_text("95% interval")
     page.reload()
     _compared(page, TUNED)
     expect(page.locator(".m-stored")).to_contain_text("not computed again")
@@ -150,7 +150,7 @@ def test_its_link_shows_the_stored_result(open_page: OpenPage, offline: str, wid
 
 def test_a_suggested_model_becomes_a_parent(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={BASE}")
-    expect(page.locator(".m-head h2").first).to_have_text(BASE, timeout=120_000)
+    expect(page.locator("#m-result .m-head h2").first).to_have_text(BASE, timeout=120_000)
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Compare").click()
     field(page, "m-model-2").fill(TUNED)
     field(page, "m-model-2").press("Tab")

@@ -1,6 +1,7 @@
 """A page shows its first content soon, and what arrives after it moves nothing that a visitor may already be reading or about to click."""
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenPage
 
@@ -32,6 +33,28 @@ def test_a_page_does_not_move_while_it_loads(open_page: OpenPage, offline: str, 
     page = open_page(f"{offline}/{address}", width)
     page.wait_for_selector(_LAST[address])
     assert page.evaluate(_SHIFTS) < _MOST
+
+
+def test_a_result_comes_before_examples_and_options_on_a_phone_and_moves_nothing(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/?model=sample:tiny-overflow", 390)
+    result, chips = page.locator("#m-result"), page.locator(".m-chips")
+    expect(result.get_by_role("tab", name="Evidence")).to_be_visible()
+    expect(chips).to_be_visible()
+    assert page.evaluate(_SHIFTS) < _MOST
+    (above, below) = (place.bounding_box() for place in (result, chips))
+    assert above is not None and below is not None and above["y"] + above["height"] <= below["y"]
+    page.get_by_role("tab", name="Tensors").click()
+    name = page.locator("#m-tensors [role=gridcell].first-column").first
+    expect(name).to_be_visible()
+    before = name.bounding_box()
+    page.locator("#m-tensors .virtual-table-viewport").evaluate("(table) => table.scrollLeft = 150")
+    assert name.bounding_box() == before
+
+
+def test_the_tabs_of_a_result_are_on_the_first_screen(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/?model=sample:tiny-overflow")
+    box = page.locator("#m-result").get_by_role("tab", name="Evidence").bounding_box()
+    assert box is not None and box["y"] + box["height"] < 900
 
 
 @pytest.mark.exhaustive

@@ -45,8 +45,12 @@ def drawn_in(page: Page, name: str) -> Locator:
 
 
 def within_the_screen(page: Page, tables: bool = False) -> None:
-    """Wait until nothing is wider than the screen: figures are resized after they are drawn. tables: nor wider than their cards."""
-    scrolling = "html, .m-scroll" if tables else "html"
+    """Wait until nothing is wider than the screen: figures are resized after they are drawn. tables: nor wider than their cards,
+    except those of numbers on a phone, which scroll.
+    """
+    size = page.viewport_size
+    scrolls = ":has(.m-stacked)" if size is not None and size["width"] <= 500 else ""
+    scrolling = f"html, .m-scroll{scrolls}" if tables else "html"
     for _ in range(300):  # wait_for_function needs eval, which stored pages forbid
         if not page.evaluate(f"[...document.querySelectorAll('{scrolling}')].some((e) => e.scrollWidth > e.clientWidth + 1)"):
             return

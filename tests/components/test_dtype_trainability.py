@@ -56,7 +56,16 @@ def test_the_curve_is_the_reports(folder: Path) -> None:
     assert list(curves["mlp"].y) == pytest.approx([100 - 100 * frozen for frozen in found.movable.roles["mlp"]])
 
 
-def test_suggestions_have_commands_that_exist_and_more_than_three_are_folded(folder: Path) -> None:
+def test_names_of_rates_are_above_every_curve_and_cross_no_line(folder: Path) -> None:
+    layout = movable(report(folder)).layout
+    low, high = layout.yaxis.range
+    assert all(note.y - 0.08 > (100 - low) / (high - low) for note in layout.annotations)
+    by_rate = sorted(layout.shapes, key=lambda line: line.x0)
+    assert [line.y1 for line in by_rate] == sorted(line.y1 for line in by_rate)
+    assert {note.xanchor for note in layout.annotations} == {"right"}
+
+
+def test_suggestions_have_commands_that_exist_and_are_one_line_that_opens(folder: Path) -> None:
     from analyzers.__main__ import build_parser
 
     upcast = write(folder.parent / "up cast", {"a.weight": normal(64, 64).to(torch.bfloat16).to(torch.float32)})
@@ -67,8 +76,8 @@ def test_suggestions_have_commands_that_exist_and_more_than_three_are_folded(fol
             program, command, *words = shlex.split(each.command)
             assert program == "mantissa" and found.checkpoint.ref in words
             build_parser({command}).parse_args([command, *words])
-        shown, _, folded = RESULT.headline(found, False).partition("More you could do")
-        assert shown.count("<code>mantissa") == min(3, len(said)) > 0 and folded.count("<code>mantissa") == max(0, len(said) - 3)
+        shown, _, folded = RESULT.headline(found, False).partition(f"<summary>What you could do ({len(said)})</summary>")
+        assert "<code>mantissa" not in shown and folded.count("<code>mantissa") == len(said) > 0
     assert len(suggestions(many)) > 3
     assert suggestions(report("sample:tiny-overflow"))[0].command == "mantissa precision sample:tiny-overflow --variants bf16,fp16"
 

@@ -51,6 +51,11 @@ def test_the_name_of_a_model_beside_an_edge_stays_within_the_figure(norm_max: fl
     assert among_models([_at(2.4, norm_max)]).data[-1].textposition == (f"top {side}",)
 
 
+@pytest.mark.parametrize(("abs_max", "side"), [(2.4, "top"), (3.7e5, "bottom")])
+def test_the_name_of_a_model_near_the_top_is_below_it(abs_max: float, side: str) -> None:
+    assert among_models([_at(abs_max, 1e4)]).data[-1].textposition == (f"{side} center",)
+
+
 def test_several_models_have_the_numbers_of_their_rows_and_points_together_share_a_mark() -> None:
     here = among_models([_at(2.4, 37.5), _at(500.0, 1e5), _at(2.41, 37.6)], [1, 2, 4]).data[-1]
     assert list(here.text) == ["1, 4", "2", ""]

@@ -15,6 +15,21 @@ from tests.components.precision_reports import hostile_precision_report, overflo
 ALL = (plots.forward, plots.backward, plots.headroom, plots.parameters, plots.logprobs, plots.inside, plots.inside_backward)
 
 
+@pytest.mark.parametrize("layers", [2, 12, 32, 126])
+@pytest.mark.parametrize("draw", [plots.forward, plots.headroom])
+def test_names_before_and_after_the_layers_keep_their_distance(draw: Any, layers: int) -> None:
+    found = precision_report()
+    head = found.reference.headroom[-1].model_copy(update={"layer": layers})
+    axis = draw(
+        found.model_copy(update={"reference": found.reference.model_copy(update={"layers": layers, "headroom": (head,)})})
+    ).layout.xaxis
+    low, high = axis.range
+    places = [240 * (tick - low) / (high - low) for tick in axis.tickvals]  # pixels on a narrow screen
+    names = zip(axis.ticktext, axis.ticktext[1:], strict=False)
+    for (name, after), here, there in zip(names, places, places[1:], strict=False):
+        assert there - here > 5.5 * (len(name) + len(after)) / 2, (name, after)
+
+
 def _row(report: PrecisionReport, variant: str, kind: str, layer: int | None) -> Any:
     return next(row for row in report.variants[variant].tensors if (row.kind, row.layer) == (kind, layer))
 

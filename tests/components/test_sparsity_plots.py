@@ -3,9 +3,13 @@
 import json
 import math
 
+import plotly.graph_objects as go
 import pytest
+from PIL import Image, ImageDraw, ImageFont
 
 from analyzers.update_sparsity.published import published
+from components.plots import raster
+from components.plots.marks import SHARES
 from components.sparsity import plots, trajectory_plots
 from tests.components.sparsity_reports import hostile_sparsity_report, sampled_report, sparsity_report, trajectory
 
@@ -80,21 +84,31 @@ def test_relative_updates_mark_both_steps_of_bf16_and_stack_what_bf16_does_not_s
 
 def test_steps_of_bf16_are_named_and_empty_ones_left_out() -> None:
     figure = plots.ulps(sparsity_report())
-    assert list(figure.layout.xaxis.ticktext) == ["0", "1", "2", "4+", "8+"]
+    assert list(figure.layout.yaxis.ticktext) == ["0", "1", "2", "4 to 7", "8 to 15"]
     assert [said[0] for said in figure.data[0].customdata] == ["0 ULPs", "1 ULP", "2 ULPs", "4 to 7 ULPs", "8 to 15 ULPs"]
-    assert sum(figure.data[0].y) == pytest.approx(100)
-    assert figure.layout.yaxis.type == "log"
+    assert sum(figure.data[0].x) == pytest.approx(100)
+    assert figure.layout.xaxis.type == "log"
 
 
-def test_sign_flips_are_named_and_the_last_bar_always_has_a_tick() -> None:
+def test_sign_flips_are_named_and_every_bar_has_a_name() -> None:
     ends = [(0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, 31), (32, 63), (64, 127), (128, 255), (16_384, 32_767)]
     bins = [{"low": low, "high": high, "count": 5} for low, high in ends]
     for count in range(1, len(bins) + 1):
         figure = plots.ulps(sparsity_report(ulp_histogram=bins[-count:]))
-        assert figure.layout.xaxis.tickvals[-1] == count - 1 and len(figure.layout.xaxis.tickvals) <= 7
-        assert figure.layout.xaxis.ticktext[-1] == "sign flips"
+        assert figure.layout.yaxis.tickvals == figure.data[0].y == tuple(range(count))
+        assert figure.layout.yaxis.ticktext[-1] == "sign flips"
         assert figure.data[0].customdata[-1][0] == "16,384 to 32,767 ULPs (the sign flipped)"
-    assert "sign" not in "".join(plots.ulps(sparsity_report()).layout.xaxis.ticktext)
+    assert "sign" not in "".join(plots.ulps(sparsity_report()).layout.yaxis.ticktext)
+
+
+def test_what_changed_is_strong_and_what_did_not_is_grey_on_the_page_and_in_previews() -> None:
+    (cells,) = plots.heat_map(sparsity_report()).data
+    assert [colour for _, colour in cells.colorscale] == [colour for _, colour in reversed(SHARES)]
+    figure = go.Figure(go.Heatmap(x=[0, 1], y=[0, 1], z=[[0, 100], [0, 100]], zmin=0, zmax=100, colorscale=cells.colorscale))
+    image = Image.new("RGB", (600, 400), "white")
+    raster.draw(ImageDraw.Draw(image, "RGBA"), figure, raster.Box(0, 0, 600, 400), ImageFont.load_default(12))
+    colours = {colour for _, colour in image.getcolors(10_000) or ()}
+    assert {(108, 147, 232), (222, 224, 226)} <= colours
 
 
 def test_a_trajectory_is_drawn_against_the_base_and_step_by_step_with_roles_on_request() -> None:

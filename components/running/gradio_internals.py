@@ -4,14 +4,14 @@ requirements.txt pins the exact version of Gradio for this file: after an upgrad
 
 Figures are processor time of one core, with 1,133 components and Gradio's own way measured in the same run.
 
-* `Pages.add_page`: 1.1 s instead of 2.4 s to build the pages, since Gradio creates a web application each time the context of a page is left.
+* `Pages.add_page`: 1.1 s instead of 2.4 s to build the pages: Gradio creates a web application each time the context of a page is left.
 * `Pages.process_api`: Gradio prints the traceback of any error that is not a silent `gr.Error`, and its message may quote the inputs.
 * `Pages.space_id`: with a Space's id, pages request a header from the Hub and fonts from Google, which the content policy blocks.
-* `Components`: 0.3 ms and 0.2 MB instead of 77 ms and 1.7 MB for each session and each call without one, since Gradio describes every component
+* `Components`: 0.3 ms and 0.2 MB instead of 77 ms and 1.7 MB for each session and each call without one: Gradio describes every component
   of every page again, for deep links, which this app does not offer.
-* `Pages.postprocess_data`: 0.4 ms instead of 18 ms of the event loop for each step of a run's progress, six a second, since Gradio builds and
+* `Pages.postprocess_data`: 0.4 ms instead of 18 ms of the event loop for each step of a run's progress, six a second: Gradio builds and
   describes all 63 outputs again, of which one has changed.
-* `Pages.queue`: 0.5 % instead of 4.6 % of a core in an idle app, since Gradio polls for calls to start 1,000 times a second.
+* `Pages.queue`: 0.5 % instead of 4.6 % of a core in an idle app: Gradio polls for calls to start 1,000 times a second.
 * `mounted`: mounting omits settings that launching makes.
 * `waiting`: Gradio limits the total length of all queues, so that one kind of job could exclude every other call.
 * `has_session`, `session_of`: Gradio answers 200 for an unknown session or call, then aborts the response.

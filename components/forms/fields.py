@@ -20,9 +20,7 @@ _NARROW, _CHOICE = 140, 200
 # Filled by page.js when Enter is pressed while an analysis runs.
 _BUSY = '<p id="m-busy" role="status"></p>'
 # Shown by page.css above the result of an example.
-_CHOSEN = (
-    '<p class="m-chosen"><span class="m-tag m-label">Example</span> Not your model: enter its id above for its own result.</p>'
-)
+_CHOSEN = '<p class="m-chosen"><span class="m-tag m-label">Example</span> Not your model: enter its id above for its own result.</p>'
 
 
 @dataclass(frozen=True, slots=True)

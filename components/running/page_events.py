@@ -123,6 +123,8 @@ def wire_address(page: gr.Blocks, key: str, prefill: Callable[[Query], Prefilled
 
     def fill(query: str | None, request: gr.Request) -> Updates:
         asked = _pairs(query) if query else request.query_params.multi_items()
+        if not asked:  # an example may have been chosen already
+            return {runs.status: gr.skip()}
         form, status, only = prefill(asked)
         filled: Updates = {runs.status: gr.skip() if status is None else status, **fields.fill(form, only)}
         return {**filled, **runs.show_stored(form)} if dict(asked).get(key) and status == "" else filled

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from analyzers.check.report import CheckRequest
 from analyzers.checkpoints.reference import Reference, parse_reference
+from analyzers.compare import CompareRequest
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.errors import InvalidReference
 from analyzers.gradient_conflict.request import ConflictRequest
@@ -173,6 +174,7 @@ def test_a_request_names_the_model_and_not_what_was_pasted() -> None:
     address = f"{_SITE}/org/name/tree/v1"
     assert DtypeRequest(model=address).model == "org/name@v1"
     assert SparsityRequest(base=address, tuned=(address, "'org/b'")).tuned == ("org/name@v1", "org/b")
+    assert CompareRequest(models=(address, "'org/b'")).models == ("org/name@v1", "org/b")
     assert CheckRequest(model="org/x", base=address).base == "org/name@v1"
     assert ConflictRequest(model=address, data=f"{_SITE}/datasets/org/data/viewer").data == "org/data"
     with pytest.raises(ValueError, match="is named 2 times"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from analyzers import limits
-from analyzers.base import REFERENCE, CheckpointFacts, Report, WeightsRequest
+from analyzers.base import PASTED, REFERENCE, CheckpointFacts, Report, WeightsRequest
 from analyzers.coverage import Coverage
 from analyzers.options import Option
 from analyzers.parents import ParentsReport
@@ -34,7 +34,7 @@ def distinct_names(sides: Sequence[CheckpointFacts | Candidate]) -> list[str]:
 class CompareRequest(WeightsRequest):
     """Checkpoints to compare, and options of the two analyses."""
 
-    models: Annotated[tuple[str, ...], Option(one="model")] = Field(
+    models: Annotated[tuple[str, ...], PASTED, Option(one="model")] = Field(
         min_length=1,
         description=f"The checkpoints, up to {limits.CANDIDATES}, each {REFERENCE} or /file; the last is explained by the others, a base "
         "comes first. One alone is compared with the base_model of its model card (on the page and in the API also with models of the "

@@ -305,8 +305,9 @@ def test_nothing_of_a_malformed_call_is_in_the_log(offline: str, offline_folder:
         for name in ("consensus", "inspect", "add_label"):
             _sent(f"{offline}/gradio_api/run/{name}", {"data": data})
             _answered(f"{offline}/gradio_api/call/{name}", _sent(f"{offline}/gradio_api/call/{name}", {"data": data}))
-        for number in (0, 1, 40, 99_999):
+        for number in range(50):  # some of the pages' own functions fail at what no page sends
             _sent(f"{offline}/gradio_api/run/predict", {"fn_index": number, "data": data, "session_hash": CANARY})
+        for number in (0, 1, 40, 99_999):
             _sent(f"{offline}/gradio_api/queue/join", {"fn_index": number, "data": data, "session_hash": CANARY})
 
     with ThreadPoolExecutor() as visitors:

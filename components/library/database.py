@@ -165,10 +165,10 @@ class Database:
                 same_shapes.add_column(connection)
             if version in (1, 2):
                 savings.add_columns(connection)
-                for old in ("TABLE models", "INDEX labels_by_model", "INDEX results_by_model"):
+                for old in ("TABLE IF EXISTS models", "INDEX IF EXISTS labels_by_model", "INDEX IF EXISTS results_by_model"):
                     connection.execute(f"DROP {old}")
-                for statement in (*_statements(), *_INDICES):  # `Library.open` fills the table again
-                    if " models" in statement or "_by_model " in statement:
+                for statement in _statements():  # `Library.open` fills the table again
+                    if " models" in statement:
                         connection.execute(statement)
             for statement in _INDICES if version <= _SCHEMA_VERSION else ():
                 connection.execute(statement)

@@ -44,8 +44,8 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     expect(page.locator(".js-plotly-plot:visible")).to_contain_text("fp16 smallest normal 2⁻¹⁴")
     for format, start in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
         with page.expect_download() as saved:
-            page.get_by_role("button", name=f"Save as {format}: Size of the weights").click()
-        assert saved.value.suggested_filename == f"Size of the weights.{format.lower()}"
+            page.get_by_role("button", name=f"Save as {format}: Weight magnitudes").click()
+        assert saved.value.suggested_filename == f"Weight magnitudes.{format.lower()}"
         assert saved.value.path().read_bytes().startswith(start)
     open_tab(page, "Layers")
     expect(page.locator(".js-plotly-plot:visible").get_by_text("fp16 largest 65504")).to_be_visible()

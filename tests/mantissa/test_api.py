@@ -199,7 +199,7 @@ def test_a_report_draws_itself() -> None:
     assert 'report.plot("Largest magnitude by layer")' in unescape(frame)
     for name in ("colour", "a"):
         with pytest.raises(
-            InvalidRequest, match=r'^This report has no figure .*: choose one of "Size of the weights", "Weights that a step can move", '
+            InvalidRequest, match=r'^This report has no figure .*: choose one of "Weight magnitudes", "Weights that a step can move", '
         ):
             report.plot(name)
 

@@ -8,7 +8,7 @@ import gradio as gr
 
 from analyzers.base import Report
 from components.forms.fields import QUIET
-from components.results.copy_offer import CopyBox
+from components.results.copy_box import CopyBox
 from components.results.layout import Caption, Layout, Part, Piece, Plot, Rows, Tab
 from components.results.self_contained_page import saving
 from components.results.share import Share, Source

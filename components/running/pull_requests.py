@@ -13,6 +13,7 @@ from analyzers.errors import AccessDenied, LimitExceeded
 from analyzers.formatting import size
 from components.forms.fields import QUIET, Controls
 from components.library.pull_request import Opened, shrink_and_open
+from components.results.copy_box import why_not
 from components.results.copy_offer import CopyOffer
 from components.results.downloads import GONE
 from components.results.result_tabs import Result
@@ -40,8 +41,8 @@ def open_copy(offer: CopyOffer) -> Generator[Any, None, None]:
     who = caller.get()
     if not isinstance(who.access.token, str):
         raise AccessDenied(_LOG_IN)
-    if offer.why_not:
-        raise LimitExceeded(f"{offer.why_not} {offer.command}")
+    if why_not(offer):
+        raise LimitExceeded(f"{why_not(offer)} {offer.command}")
     slot = yield from COPIES.slot(who)
     started = time.monotonic()
     model = offer.checkpoint

@@ -18,7 +18,8 @@ from analyzers.dtype_detection import DtypeRequest
 from analyzers.errors import AccessDenied, HubUnreachable, InvalidRequest, LimitExceeded, UnsupportedWeights
 from analyzers.language_models.samples import sample_folder
 from components.dtype.result import copy_offer
-from components.results.copy_offer import CopyBox, CopyOffer
+from components.results.copy_box import CopyBox, why_not
+from components.results.copy_offer import CopyOffer
 from components.running import jobs
 from components.running.pull_requests import open_copy
 from components.running.queue_limits import COPIES, Caller, caller, reading
@@ -74,7 +75,7 @@ def leftovers() -> list[Path]:
 
 def test_offered_where_a_smaller_copy_loses_nothing(models: LocalHub) -> None:
     offer = offered("org/wide", mode="exact")
-    assert offer.checkpoint.bytes == 821_504 and offer.after == 410_752 and offer.why_not == ""
+    assert offer.checkpoint.bytes == 821_504 and offer.after == 410_752 and why_not(offer) == ""
     assert "would replace the weight file of org/wide: 822 kB of tensors become 411 kB or less (50% saved)" in offer.said
     assert "Every value was read, and bf16 holds all of them bit for bit." in offer.said
     sampled = offered("org/wide", budget=100_000)
@@ -90,15 +91,15 @@ def test_not_offered_anywhere_else(models: LocalHub) -> None:
 
 def test_the_command_where_the_page_cannot(models: LocalHub, ann: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     offer, gated = offered("org/wide"), offered("org/gated")
-    assert "public models only" in gated.why_not and offer.command == "mantissa shrink org/wide --out FOLDER --pull-request"
+    assert "public models only" in why_not(gated) and offer.command == "mantissa shrink org/wide --out FOLDER --pull-request"
     with pytest.raises(LimitExceeded, match=r"public models only.*mantissa shrink org/gated"):
         list(open_copy(gated))
     monkeypatch.setattr(limits, "PULL_REQUEST_BYTES", 800_000)
-    assert "at most 800 kB (MANTISSA_PULL_REQUEST_BYTES)" in offer.why_not
+    assert "at most 800 kB (MANTISSA_PULL_REQUEST_BYTES)" in why_not(offer)
     monkeypatch.setenv("OAUTH_SCOPES", "openid profile gated-repos read-repos")
-    assert "This app opens no pull requests" in offer.why_not
+    assert "This app opens no pull requests" in why_not(offer)
     monkeypatch.delenv("SPACE_ID")
-    assert "This app opens no pull requests" in offer.why_not
+    assert "This app opens no pull requests" in why_not(offer)
 
     async def build() -> CopyBox:  # while an event loop runs: elsewhere Gradio leaves one open
         with gr.Blocks():

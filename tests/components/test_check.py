@@ -68,7 +68,7 @@ def test_a_smaller_copy_is_offered_where_it_loses_nothing(wide: CheckReport, tun
     on_hub = {"checkpoint": wide.checkpoint.model_copy(update={"ref": "org/wide"})}
     offer = copy_offer(wide.model_copy(update=on_hub))
     assert offer is not None and offer.after == wide.checkpoint.bytes // 2
-    assert "Every value was read: 38 tensors of fp32 or fp64 with values that bf16 holds bit for bit" in offer.said
+    assert "Every value was read: 38 fp32 or fp64 tensors hold values that fit bf16 bit for bit" in offer.said
     assert copy_offer(wide) is None, "a sample has no repository"
     assert copy_offer(tuned.model_copy(update=on_hub)) is None, "it is stored in bf16"
 

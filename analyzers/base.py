@@ -383,7 +383,7 @@ def request_error(error: ValidationError) -> InvalidRequest:
         name = (f"entry {part + 1}" if isinstance(part, int) else part) + (f" of {name}" if name else "")
     if name and first["type"] in _MUST_BE:
         return InvalidRequest(f"{name} must be {_MUST_BE[first['type']].format(**first.get('ctx', {}))}{_instead_of(first['input'])}.")
-    if name and first["type"] == "string_too_short" and not first["input"]:
+    if name and first["type"] in ("string_too_short", "too_short") and first["input"] == "":
         return InvalidRequest(f"{name} is empty: give it a value, or omit it.")
     message = first["msg"].removeprefix("Value error, ")
     if name and not (first["type"] == "value_error" and name in re.findall(r"\w+", message)):

@@ -17,7 +17,7 @@ def test_values_are_exact_and_what_is_read_is_short() -> None:
     columns = {name: index for index, name in enumerate(table["headers"])}
     exact, read = table["data"][0], table["metadata"]["display_value"][0]
     assert (exact[columns["Smallest > 0"]], read[columns["Smallest > 0"]]) == (3e-7, "3.00e-7")
-    assert (exact[columns["Norm"]], read[columns["Norm"]]) == (12.25, "12.2")
+    assert (exact[columns["Norm"]], read[columns["Norm"]]) == (12.25, "12.3")
     styles = table["metadata"]["styling"][0]
     assert [name for name in columns if "right" in styles[columns[name]]] == [
         "Largest", "Norm", "Zeros", "Fossil rows", "Smallest > 0", "Smallest", "NaN", "Infinite",

@@ -20,6 +20,7 @@ from analyzers.language_models.samples import sample_folder
 from tests.browser.conftest import ROOT, OpenPage, program, serve
 from tests.browser.visitor_steps import downloaded, json_of, open_tab
 from tests.hub import Fault, LocalHub
+from tests.library.test_operator_messages import wait_until
 
 TOKEN = "hf_oauth_" + "canaryCANARY" * 3
 OWN_TOKEN = "hf_" + "otherOTHER" * 4
@@ -160,7 +161,7 @@ def test_ann_opens_a_pull_request_with_a_smaller_copy(site: Site, page: Page) ->
     go.click()
     expect(said.get_by_role("link")).to_have_attribute("href", f"{site.hub.url}/org/wide/discussions/1")
     assert site.hub.pull_requests("org/wide") == 1 and TOKEN not in page.content()
-    assert not [path for path in site.folder.rglob("copy") if path.is_dir()]
+    wait_until(lambda: not [path for path in site.folder.rglob("copy") if path.is_dir()])
     _no_trace(site)
 
 

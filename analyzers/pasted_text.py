@@ -63,7 +63,7 @@ def plain(text: str, kind: Kind = "model") -> str:
 
 def is_address(text: str) -> bool:
     """Tell whether ``text`` is an address on the Hub, which is never a path."""
-    return re.match(rf"hf://|{_HUB.format(endpoint=_endpoint())}", _bare(text), re.IGNORECASE) is not None
+    return len(text) <= _LONGEST and re.match(rf"hf://|{_HUB.format(endpoint=_endpoint())}", _bare(text), re.IGNORECASE) is not None
 
 
 def on_hub(text: str) -> str:
@@ -88,7 +88,7 @@ def split(text: str) -> list[str]:
 def _bare(text: str) -> str:
     """Return ``text`` without quotes, separators and the brackets of an address around it."""
     text = text.strip(_QUOTES + string.whitespace + ",;")
-    return text[1:-1] if re.fullmatch(r"<\S+://\S+>", text) else text
+    return text[1:-1] if text[:1] == "<" and text[-1:] == ">" and "://" in text else text
 
 
 def _endpoint() -> str:

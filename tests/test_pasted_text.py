@@ -16,7 +16,7 @@ from analyzers.dtype_detection import DtypeRequest
 from analyzers.errors import InvalidReference
 from analyzers.gradient_conflict.request import ConflictRequest
 from analyzers.parents.report import ParentsRequest
-from analyzers.pasted_text import on_hub, plain, split
+from analyzers.pasted_text import is_address, on_hub, plain, split
 from analyzers.update_sparsity.report import SparsityRequest
 
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -209,3 +209,7 @@ def test_reading_twice_changes_nothing(text: str) -> None:
 )
 def test_no_text_takes_exponential_time(part: str) -> None:
     assert split("git clone " + part * (32_000 // len(part)))
+
+
+def test_a_long_text_is_no_address_at_once() -> None:
+    assert not is_address("<" + "://" * 300_000) and is_address("<https://huggingface.co/org/name>")

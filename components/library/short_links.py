@@ -20,13 +20,16 @@ def code_of(connection: sqlite3.Connection, result_id: str) -> str:
 
 
 def find(connection: sqlite3.Connection, code: str) -> str | None:
-    """Return the id of the oldest result whose id begins with ``code``; None if there is none, or ``code`` is not a code."""
+    """Return the id of the result whose id begins with ``code``, of several the one that was stored here first; None for anything else.
+
+    A row of the dataset may claim any time at which its result was made.
+    """
     code = code[: _LONGEST + 1].lower().translate(_READ_AS)
     if not _CODE.fullmatch(code):
         return None
     first = sum(_DIGITS.index(digit) << (_BITS - 5 * (place + 1)) for place, digit in enumerate(code))
     last = first | (1 << (_BITS - 5 * len(code))) - 1
-    # The plus makes SQLite seek the ids in their index, instead of reading all results in the order of their times.
-    asked = "SELECT id FROM results WHERE id BETWEEN ? AND ? ORDER BY +created, +number LIMIT 1"
+    # The plus makes SQLite seek the ids in their index, instead of reading all results in their order.
+    asked = "SELECT id FROM results WHERE id BETWEEN ? AND ? ORDER BY +number LIMIT 1"
     row = connection.execute(asked, (f"{first:0{_HEX}x}", f"{last:0{_HEX}x}")).fetchone()
     return None if row is None else str(row[0])

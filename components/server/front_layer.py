@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, parse_qsl
 from weakref import WeakValueDictionary
 
 import gradio as gr
@@ -39,7 +39,8 @@ _POLICY = (
     "font-src 'self' data:; worker-src 'self' blob:; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors "
 )
 # Labels are added with a login: only the Hub may frame pages other than embeds, or another site could hijack a click.
-_OWN_FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://hf.co https://*.hf.space"
+_OWN_FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://hf.co"
+_FIELDS = 1_000  # most fields in the query of a page that others may frame
 _ANY_FRAME = "*"
 _BODY_BYTES_PER_SECOND = 100_000
 # Level of gzip: the first page shrinks from 517 to 59 kB in 3 ms; at level 9 to 53 kB in 8 ms.
@@ -174,12 +175,21 @@ def _add_headers(scope: Scope, path: str, start: Message) -> None:
     if start["status"] in (408, 413, 503):  # must not wait for the rest of the body
         headers["Connection"] = "close"
     if "Content-Security-Policy" not in headers:
-        embedded = path != "/library" and b"embed=1" in scope["query_string"].split(b"&")
+        embedded = path != "/library" and _is_embed(scope["query_string"])
         headers["Content-Security-Policy"] = _POLICY + (_ANY_FRAME if embedded else _OWN_FRAMES)
     if headers.get("content-type", "").startswith("text/html") and COOKIE not in Request(scope).cookies:
         safe = "; Secure" if scope["scheme"] == "https" else ""
         cookie = f"{COOKIE}={new_secret()}; HttpOnly; SameSite=Lax; Path=/; Max-Age=31536000{safe}"
         headers.append("Set-Cookie", cookie)
+
+
+def _is_embed(query: bytes) -> bool:
+    """Return whether a page asked for by ``query`` leaves out all that acts with a login, by the same rule as page.js."""
+    try:
+        fields = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=_FIELDS)
+    except ValueError:
+        return False
+    return [value for name, value in fields if name == "embed"] == ["1"]
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -239,6 +239,22 @@ def test_a_file_that_cannot_be_written_is_a_sentence(client: TestClient, library
     assert client.get(f"/library/{name}").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("query", "anybody"),
+    [("embed=1", True), ("model=a&embed=1", True), ("%65mbed=%31", True)]
+    + [
+        (query, False)
+        for query in ("", "embed=0&embed=1", "embed=1&embed=0", "embed=1&embed=1", "embed=11", "embed=", "Embed=1", "&" * 9_000)
+    ],
+)
+def test_only_a_page_that_the_script_makes_an_embed_may_be_framed(client: TestClient, query: str, anybody: bool) -> None:
+    """embed=1 once, as page.js reads it, which leaves out the buttons that act with the visitor's login."""
+    policy = client.get(f"/version?{query}").headers["content-security-policy"]
+    assert policy.endswith(
+        "frame-ancestors *" if anybody else "frame-ancestors 'self' https://huggingface.co https://*.huggingface.co https://hf.co"
+    )
+
+
 def test_a_browser_is_told_apart_and_the_page_that_writes_cannot_be_framed(client: TestClient) -> None:
     answer = client.get("/library")
     secret = answer.cookies[COOKIE]

@@ -49,6 +49,13 @@ def test_ids_that_begin_alike_get_longer_codes_and_the_older_one_stays_what_it_w
     assert sorted(map(len, before.values()))[1] > 10
 
 
+def test_a_later_result_that_claims_to_be_older_takes_no_code(library: Library) -> None:
+    first, later = "a" * 64, "a" * 13 + "0" * 51
+    code = library.short_code(add(library, first, "2026-11-02T00:00:00.000000Z"))
+    add(library, later, "2020-01-01T00:00:00.000000Z")
+    assert library.of_short_code(code) == first and len(library.short_code(later)) > 10
+
+
 @pytest.mark.parametrize(
     "code", ["", "0" * 9, "0" * 10, "0" * 51, "u" * 10, "0" * 52, "0" * 100_000, "' OR 1=1 --", "%", "*" * 10, "é" * 10]
 )

@@ -1,9 +1,9 @@
 // Enter runs. In the picker Enter means what is typed, unless the arrow keys went to a suggestion first:
 // Gradio's dropdown would take the first suggestion, and "gpt2" would become somebody else's model.
 (() => {
-  // embed=1: the result alone. Said here, before anything is drawn.
+  // embed=1, once: the result alone, which any site may frame (the same rule as in front_layer.py). Said here, before anything is drawn.
   const asked = document.querySelector("gradio-app[data-query]")?.dataset.query ?? location.search;
-  if (new URLSearchParams(asked).get("embed") === "1") document.documentElement.classList.add("m-embed");
+  if (new URLSearchParams(asked).getAll("embed").join("&") === "1") document.documentElement.classList.add("m-embed");
   if (["model", "base"].some((key) => new URLSearchParams(asked).get(key))) document.documentElement.classList.add("m-asked");
   let chosen = false;
   let typing = false;

@@ -29,9 +29,8 @@ def open_library(background: bool = True) -> Library:
     """
     token = (os.environ.get("MANTISSA_TOKEN") or os.environ.get("HF_TOKEN") or "").strip() or None
     dataset = os.environ.get("MANTISSA_DATASET", "").strip()
-    return Library.open(
-        _folder(), dataset, token=token, ephemeral=_is_ephemeral(), own=not os.environ.get("SPACE_ID"), background=background
-    )
+    own = _is_own() if background else None  # a command may run with other settings than the app
+    return Library.open(_folder(), dataset, token=token, ephemeral=_is_ephemeral(), own=own, background=background)
 
 
 def restore_library() -> Restored:
@@ -53,3 +52,9 @@ def _is_ephemeral() -> bool:
     if given := os.environ.get("MANTISSA_EPHEMERAL"):
         return given != "0"
     return bool(os.environ.get("SPACE_ID")) and not os.path.ismount("/data")
+
+
+def _is_own() -> bool:
+    """Return whether only this machine reaches the app: not on a Space, listening at loopback, and behind no proxy."""
+    is_served = any(os.environ.get(name) for name in ("SPACE_ID", "FORWARDED_ALLOW_IPS", "GRADIO_ROOT_PATH"))
+    return not is_served and os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1").strip("[]") in ("127.0.0.1", "localhost", "::1")

@@ -90,7 +90,8 @@ class Database:
             raise LibraryUnavailable(
                 "The library was written by a later version of Mantissa: update Mantissa, or set MANTISSA_DATA to another folder."
                 if version > _SCHEMA_VERSION
-                else f"The library was written by an earlier version of Mantissa and must be updated, but not here: {READ_ONLY}"
+                else "The library was written by an earlier version of Mantissa and cannot be shown: it must be updated first, and its "
+                "folder or file cannot be written. Make them writable, or set MANTISSA_DATA to another folder."
             )
         self._opened = self._on_disk()
 

@@ -134,8 +134,10 @@ def checked_time(created: str) -> str:
 def page_link(link: str) -> str:
     """Check that a link leads to a page: https, the public name of a host, and a path; return it. Raises InvalidRequest."""
     parts = urlsplit(checked_link(link))
+    if parts.scheme != "https":
+        raise InvalidRequest(f"The link {quoted(link)} begins with http: use https.")
     host, path = parts.hostname or "", unquote(parts.path)
-    if parts.scheme != "https" or not _PUBLIC_HOST.fullmatch(host) or not _letters(path):
+    if not _PUBLIC_HOST.fullmatch(host) or not _letters(path):
         raise InvalidRequest(f"The link {quoted(link)} does not lead to a page with evidence: give {EVIDENCE}.")
     return link
 
@@ -154,10 +156,14 @@ def evidence_of(evidence: str, quote: str) -> tuple[str, str]:
     source = one_line(given, limits.EVIDENCE_QUOTE_LENGTH, "evidence")
     text = f"“{said}” ({source})" if source and said else source or said
     if not (source and said):
-        said = max(_QUOTED.findall(text), key=_letters, default="")
+        said = max(_QUOTED.findall(text), key=_letters, default=said)
         source = text.replace(said, "")
-    if _letters(said) < _SENTENCE or _letters(source) < _SOURCE:
+    if _letters(said) < _SENTENCE:
         raise InvalidRequest(f"A label needs evidence: give {EVIDENCE}.")
+    if _letters(source) < _SOURCE:
+        raise InvalidRequest(
+            f"Where the quoted sentence stands is missing: add it, with {_SOURCE} letters or digits at least, such as (paper, section 3)."
+        )
     return "", one_line(text, limits.EVIDENCE_QUOTE_LENGTH, "evidence")
 
 

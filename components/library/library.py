@@ -54,14 +54,14 @@ class Library:
         *,
         token: str | None = None,
         ephemeral: bool | None = None,
-        own: bool = False,
+        own: bool | None = False,
         background: bool = True,
     ) -> Self:
         """Open the library in ``folder``, created and seeded if necessary.
 
         dataset: the id of its dataset repository, "" for none; token: may write the dataset. ephemeral: the disk does not survive a
         restart, so a label is published before it is acknowledged, and no backups are made. own: the app belongs to its only visitor, whose
-        labels count without a login; elsewhere they are proposals. background: restore, publish and back up in
+        labels count without a login; elsewhere they are proposals; None: as before. background: restore, publish and back up in
         threads, until `close`. A folder that may not be written is opened read-only. Raises LibraryUnavailable, and InvalidRequest for an
         invalid id.
         """
@@ -365,10 +365,11 @@ def _state(commit: str) -> State:
     return "published" if commit else "saved here"
 
 
-def _seed(database: Database, own: bool) -> None:
+def _seed(database: Database, own: bool | None) -> None:
     """Add the secret of this library and the initial labels, unless they exist; count all labels again if others count now."""
     with database.write() as connection:
-        if connection.execute("SELECT value FROM meta WHERE name = 'own'").fetchone() != (value := f"{own:d}",):
+        former = connection.execute("SELECT value FROM meta WHERE name = 'own'").fetchone()
+        if own is not None and former != (value := f"{own:d}",):
             connection.execute("INSERT OR REPLACE INTO meta VALUES ('own', ?)", (value,))
             model_rows.refresh_all(connection)
         connection.execute("INSERT INTO meta VALUES ('salt', ?) ON CONFLICT DO NOTHING", (secrets.token_hex(32),))

@@ -9,9 +9,10 @@
 import asyncio
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
@@ -23,12 +24,14 @@ from starlette.routing import Route
 from analyzers import ANALYZERS
 from analyzers.base import Report
 from analyzers.checkpoints import parse_reference
-from analyzers.errors import InvalidReference
+from analyzers.errors import InvalidReference, LibraryUnavailable
 from components.library import FILES, Result
 from components.library_page.organisation import card_of, no_models_page, organisation_page
 from components.results.downloads import File, file_of
+from components.running.resource_exhaustion import is_exhausted
 from components.server.assets import asset, plots_script
 from components.server.health import operations
+from components.server.log import log_unexpected
 from components.site import addresses, badges, link_previews, share_card, stored_results
 from components.site.library_files import TYPES, Exports
 from components.site.methods_page import GENERAL, methods_page
@@ -57,6 +60,7 @@ _drawing = asyncio.Lock()
 _NOT_STORED = "There is no stored result with this id."
 _NO_PICTURE = "There is no such picture here."
 exports = Exports()
+_Drawn = TypeVar("_Drawn")
 
 
 def routes() -> list[Route]:
@@ -140,7 +144,7 @@ def _missing_page() -> Response:
 async def _page(identifier: str, made: str, embed: str) -> str | None:
     """Return the page of a stored report, which never changes; None if only its JSON can be served.
 
-    That is so if another version of Mantissa stored it.
+    That is so if another version of Mantissa stored it, or if it holds what no analysis writes.
     """
     key = identifier, made, embed
     if key not in _rendered:
@@ -155,11 +159,22 @@ async def _page(identifier: str, made: str, embed: str) -> str | None:
 
 
 def _render(identifier: str, made: str, embed: str) -> str | None:
-    if (report := _report(identifier)) is None:
+    def page(report: Report) -> str:
+        return result_page(report, made, f"../plotly-{plots_version()}.js", bool(embed), _ORIGIN)
+
+    return _drawn(identifier, small_frame if embed == _SMALL else page)
+
+
+def _drawn(identifier: str, draw: Callable[[Report], _Drawn]) -> _Drawn | None:
+    """Return what ``draw`` makes of a stored report; None if there is none, or only its JSON can be served (see `_page`)."""
+    report = _report(identifier)
+    try:
+        return draw(report) if report is not None else None
+    except Exception as error:  # a report from a dataset may hold numbers that no analysis writes
+        if isinstance(error, LibraryUnavailable) or is_exhausted(error):
+            raise
+        log_unexpected(error)
         return None
-    if embed == _SMALL:
-        return small_frame(report)
-    return result_page(report, made, f"../plotly-{plots_version()}.js", bool(embed), _ORIGIN)
 
 
 def _report(identifier: str) -> Report | None:
@@ -232,9 +247,8 @@ def _picture(content: bytes) -> Response:
 
 @lru_cache(_RENDERED)
 def _card(identifier: str) -> bytes | None:
-    """Draw the picture of a stored report; None if there is none, or another version of Mantissa stored it."""
-    report = _report(identifier)
-    return share_card.of_report(report) if report is not None else None
+    """Draw the picture of a stored report; None if there is none (see `_drawn`)."""
+    return _drawn(identifier, share_card.of_report)
 
 
 def result_json(request: Request) -> Response:
@@ -271,8 +285,7 @@ def _missing() -> Response:
 
 
 def _file(identifier: str, ending: str) -> File | None:
-    report = _report(identifier)
-    return file_of(report, ending) if report is not None else None
+    return _drawn(identifier, lambda report: file_of(report, ending))
 
 
 def export(request: Request) -> Response:

@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from analyzers import ANALYZERS, limits
+from analyzers import ANALYZERS, check, limits
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.labelled_models import examples
 from analyzers.errors import LibraryUnavailable
@@ -186,6 +186,17 @@ def test_what_is_not_stored_is_said(client: TestClient, identifier: str) -> None
     assert answer.status_code == 404
     assert "<script>alert" not in answer.text
     assert {client.get(f"/result/{identifier}.{ending}").status_code for ending in ("json", "zip", "html")} == {404}
+
+
+def test_a_report_that_cannot_be_drawn_has_its_json_only(client: TestClient, library: Library) -> None:
+    *_, wide = check.analyze(check.CheckRequest(model="sample:tiny-bf16-as-fp32"))
+    assert isinstance(wide, check.CheckReport)
+    forged = wide.model_copy(update={"id": ID, "checkpoint": wide.checkpoint.model_copy(update={"bytes": 0})})
+    assert library.add_result(forged, public=True) is not None
+    paths = [f"/result/{ID}{part}" for part in ("", "?embed=1", "?embed=small", ".png", ".zip", ".html")]
+    answers = {path: client.get(path).status_code for path in (*paths, f"/card/{ID}.png")}
+    assert set(answers.values()) <= {200, 404} and answers[f"/result/{ID}"] == 404, answers
+    assert client.get(f"/result/{ID}.json").content == forged.model_dump_json().encode()
 
 
 def test_text_from_outside_stays_text(client: TestClient, library: Library) -> None:

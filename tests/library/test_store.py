@@ -2,9 +2,11 @@
 
 import csv
 import json
+import os
 import random
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from analyzers import limits
 from analyzers.base import Report
 from analyzers.dtype_detection.labelled_models import examples
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
-from components.library import DECISIONS, FLAG_REASONS, Flag, Identity, Label, Library, Query, database, label_rows
+from components.library import DECISIONS, FLAG_REASONS, Flag, Identity, Label, Library, Query, database, label_rows, open_library
 from components.library.database import mount_kind
 from components.library.initial_labels import SEED
 from components.library.item_checks import now
@@ -146,6 +148,28 @@ def test_an_app_of_ones_own_takes_its_visitor_at_their_word(tmp_path: Path) -> N
         with library._database.write() as connection:
             label_rows.take_labels(connection, [saved.item], "a commit")  # what a dataset has may be anybody's
         assert library.consensus("org/name").precision is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "own"),
+    [
+        *(({}, True), ({"GRADIO_SERVER_NAME": "localhost"}, True), ({"GRADIO_SERVER_NAME": "[::1]", "FORWARDED_ALLOW_IPS": ""}, True)),
+        *(({"GRADIO_SERVER_NAME": "0.0.0.0"}, False), ({"GRADIO_SERVER_NAME": ""}, False), ({"SPACE_ID": "org/app"}, False)),
+        *(({"FORWARDED_ALLOW_IPS": "127.0.0.1"}, False), ({"GRADIO_ROOT_PATH": "/mantissa"}, False)),
+    ],
+)
+def test_only_an_app_that_serves_nobody_else_is_ones_own(
+    settings: dict[str, str], own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unset = ("GRADIO_SERVER_NAME", "FORWARDED_ALLOW_IPS", "GRADIO_ROOT_PATH", "SPACE_ID", "MANTISSA_DATASET")
+    for name, value in {**dict.fromkeys(unset), "MANTISSA_DATA": str(tmp_path), **settings}.items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    with open_library() as library:
+        assert library.state().own is own
+        for name in unset:
+            monkeypatch.delenv(name, raising=False)
+        open_library(background=False).close()  # a command beside the app
+        assert library.state().own is own
 
 
 def test_flags_hide_a_label(library: Library) -> None:
@@ -467,6 +491,17 @@ def test_a_folder_that_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> Non
         Library.open(tmp_path / "damaged")
     with pytest.raises(MantissaError):
         Library.open(tmp_path / "x", dataset="../../etc")
+
+
+def test_a_read_only_library_of_an_earlier_version_is_not_said_to_be_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Library.open(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / "library.sqlite3")) as older:
+        older.execute("PRAGMA user_version = 1")
+        older.commit()
+    monkeypatch.setattr(os, "access", lambda *given: False)  # root may write everywhere
+    with pytest.raises(LibraryUnavailable) as caught:
+        Library.open(tmp_path)
+    assert "cannot be shown: it must be updated first" in str(caught.value) and "it is shown" not in str(caught.value)
 
 
 def test_a_closed_library_says_so(tmp_path: Path) -> None:

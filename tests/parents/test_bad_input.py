@@ -54,6 +54,16 @@ def test_the_card_names_candidates(hub: LocalHub, folder: Folder) -> None:
         assert "names no base_model" in refused(name)
 
 
+def test_only_the_start_of_a_long_card_is_read(hub: LocalHub, folder: Folder) -> None:
+    name = folder.write("x", FIRST)
+    card = Path(name) / "README.md"
+    card.write_text("---\nbase_model: nobody/here\n---\n" + "word " * 300_000)
+    assert "nobody/here, the base_model" in refused(name)
+    for long in (f"---\nbase_model: {'a/b, ' * 200_000}\n---\n", "---" + "\n" * 1_000_000):
+        card.write_text(long)
+        assert "names no base_model" in refused(name)
+
+
 def test_private_candidates_read_like_none(hub: LocalHub, folder: Folder) -> None:
     files = {path.name: path for path in Path(folder.write("x", FIRST)).iterdir()}
     hub.add("org/x", files)

@@ -109,7 +109,9 @@ def test_a_merge_is_found_wherever_it_stands(folder: Folder, place: int) -> None
     merge = folder.write("merge", merged((0.7, 0.3), FIRST, SECOND))
     models = [first, second]
     models.insert(place, merge)
-    relation = compared(*models).relation
+    report = compared(*models)
+    relation = report.relation
+    assert "fine-tune" not in report.text()
     assert (relation.kind, relation.model, set(relation.sources)) == ("merge", merge, {first, second})
     assert relation.direction == "shown" and relation.sentence.startswith(f"{merge} is a merge: 0.700 x {first} + 0.300 x {second}")
 
@@ -248,3 +250,7 @@ def test_candidates_too_similar_to_tell_apart_are_named_together() -> None:
     assert "rank 1" not in said and "too similar to tell apart, and sample:tiny-step-3 is closest." in said
     assert "sample:tiny-bf16, sample:tiny-step-1, sample:tiny-step-2 and sample:tiny-step-3" in report.relation.sentence
     assert "related too" not in said
+
+
+def test_one_changed_tensor_is_spoken_of_in_the_singular() -> None:
+    assert ", 1 was changed, " in compared("sample:tiny-bf16", "sample:tiny-overflow").relation.sentence

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from analyzers.base import Progress, Report, Timing, WeightsRequest, content_id, environment
 from analyzers.checkpoints import Access, canonical_names, check_side, open_sides, parse_reference
 from analyzers.compare.report import ANALYSIS_VERSION, CompareReport, CompareRequest, Relation
-from analyzers.compare.sentences import sentence
+from analyzers.compare.sentences import changes, sentence
 from analyzers.errors import InvalidRequest, LimitExceeded, UnsupportedWeights
 from analyzers.parents import ParentsReport, ParentsRequest
 from analyzers.parents import analyze as analyze_parents
@@ -51,10 +51,9 @@ class _Comparison:
         try:
             for side, name, text in zip(sides, names, request.models, strict=True):
                 check_side(side, name, bool(request.include))
-                commit = parse_reference(text, self._access.local).kind == "hub"
                 if (side.ref, side.commit) in self._pinned:
                     raise InvalidRequest(f"{name}, {side.ref}, is the same checkpoint as one before it: name different models.")
-                self._pinned[side.ref, side.commit] = f"{side.ref}@{side.commit}" if commit else text
+                self._pinned[side.ref, side.commit] = self._reference(side.ref, side.commit, text)
             self._facts = [side.facts() for side in sides]
             self._named = canonical_names(request.models, sides)
         finally:
@@ -86,13 +85,16 @@ class _Comparison:
         if parents.verdict == "derived":  # related models in the order given: a trajectory
             same = {(row.ref, row.commit) for row in parents.candidates if related(row)} | {*before}
             before = [key for key in self._pinned if key in same] or before
-        base, *tuned = [self._pinned.get(key, "@".join(key)) for key in (*before, (subject.ref, subject.commit))]
+        base, *tuned = [self._pinned.get(key) or self._reference(*key) for key in (*before, (subject.ref, subject.commit))]
         request = self._options(SparsityRequest, self._request.mode, base=base, tuned=tuple(tuned))
         request = request.model_copy(update={"eta": self._request.eta, "spectral": self._request.spectral})
         try:
             report = yield from self._ask(analyze_sparsity(request, self._access, largest=self._largest))
         except (InvalidRequest, UnsupportedWeights, LimitExceeded) as error:
             return None, [f"What changed was not counted: {error}"]
+        changed = changes(report)
+        if changed and parents.verdict != "derived":  # its statement is about a fine-tune
+            report = report.model_copy(update={"statement": f"{changed[:1].upper()}{changed[1:]}"})
         return report, []
 
     def report(self, parents: ParentsReport, sparsity: SparsityReport | None, notes: Sequence[str], start: float) -> CompareReport:
@@ -124,6 +126,11 @@ class _Comparison:
             timing=Timing.since(start, self._nbytes, sum(part.timing.reading_seconds for part in (parents, sparsity) if part)),
             environment=environment("cpu", ("numpy", "numba", "scipy", "torch", "huggingface_hub", "pydantic")),
         )
+
+    def _reference(self, ref: str, commit: str, text: str = "") -> str:
+        """Return the reference, ``text`` or else ``ref``, with its commit where that can be named."""
+        text = text or ref
+        return f"{ref}@{commit}" if parse_reference(text, self._access.local).kind == "hub" else text
 
     def _is_last(self, parents: ParentsReport) -> bool:
         side = parents.checkpoint

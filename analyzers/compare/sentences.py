@@ -47,7 +47,13 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
     if parents.verdict == "unrelated":
         more = " This says nothing about how those are related to each other." if len(others) > 1 else ""
         return f"{model} is not related to {listed([row.ref for row in others])}, weight by weight.{more}"
+    alike = too_similar(parents)
     said = [_with_subject(model, parents.headline().removesuffix(parents.reach()).rstrip().replace(best.ref, named))]
+    if alike:
+        distances = {row.ref: row.distance for row in parents.candidates if row.ref in alike and row.distance is not None}
+        closest = f", and {min(distances, key=distances.__getitem__)} is closest" if distances else ""
+        one = f"{model} is derived from one of {listed(sorted(alike))}, or from a common ancestor"
+        said = [f"{one}; they are too similar to tell apart{closest}."]
     changed = changes(sparsity) if sparsity is not None and parents.verdict == "derived" else ""
     if changed and _ANCESTOR in said[0]:
         said = [f"{said[0].partition(_ANCESTOR)[0]}, or both come from a common ancestor: {changed}"]
@@ -59,13 +65,22 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
         said.append(f"{_UNORDERED}: the order is the one given.")
     elif direction is None and parents.verdict in ("derived", "merge", "stack"):
         said.append(f"{_UNORDERED}.")
-    akin = [row.ref for row in others if related(row)]
+    akin = [row.ref for row in others if related(row) and row.ref not in alike]
     apart = [row.ref for row in others if row.compared and not related(row)]
     if akin:
         said.append(f"{listed(akin)} {'is' if len(akin) == 1 else 'are'} related too.")
     if apart and parents.verdict != "undecided":
         said.append(f"No relation to {listed(apart)} was found.")
     return " ".join(said)
+
+
+def too_similar(parents: "ParentsReport") -> tuple[str, ...]:
+    """Return the candidates that cannot be told apart, if the statement names one of them as the origin and says how it differs."""
+    best, statement = parents.candidates[0], parents.statement
+    if parents.verdict != "derived" or parents.fit is None or not (" by an update of rank " in statement or _ANCESTOR in statement):
+        return ()
+    groups = [(row.ref, *row.alike) for row in parents.fit.parents if row.alike]
+    return next((refs for refs in groups if best.ref in refs), ())
 
 
 def changes(report: "SparsityReport") -> str:

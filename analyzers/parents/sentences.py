@@ -28,7 +28,10 @@ def next_step(report: "ParentsReport") -> NextStep:
     more = ", or read everything in exact mode" if report.values_compared and report.request.mode != "exact" else ""
     relaid = any(row.form not in ("", "as stored") for row in report.conversion)
     use = "the one whose layout your program loads" if relaid else "either of the two"
-    if report.unseen is None:
+    rounded = {row.to for row in report.conversion if row.relation == "rounded" and row.to}
+    if rounded:
+        same = f"Keep the one that was not rounded to {listed(sorted(rounded))}: values of the other lost digits."
+    elif report.unseen is None:
         same = f"Use {use}: {named} holds the same weights."
     else:
         same = f"Compare all values in exact mode before you use one for the other{_bound(report)}."

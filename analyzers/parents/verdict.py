@@ -233,7 +233,7 @@ def _damage(facts: Facts, best: Candidate) -> str:
     if len(faithful) < 2:
         return f"Derived from {best.ref}, but for {plural(len(odd), 'tensor')}: {', '.join(named)}{more}."
     changed = len(rows) - len(faithful) - len(odd)
-    trained = f", {changed:,} were changed" if changed else ""
+    trained = f", {changed:,} {'was' if changed == 1 else 'were'} changed" if changed else ""
     return (
         f"{len(faithful):,} of {plural(len(rows), 'tensor')} are those of {best.ref}{trained}, and {plural(len(odd), 'holds', 'hold')} "
         f"other values, {differ:,} of {values:,}: {', '.join(named)}{more}."

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from analyzers.compare.report import CompareReport
-from analyzers.parents.markdown import markdown
+from components.compare.verdicts import verdicts
 from components.forms.form import command, permalink
 from components.parents.result import RESULT as PARENTS
 from components.parents.result import families
@@ -74,5 +74,5 @@ RESULT: Layout[CompareReport] = Layout(
     command,
     (*_tabs(PARENTS.tabs, "parents", _resemblance), *_tabs(SPARSITY.tabs, "sparsity", _changes), COVERAGE),
     related=lambda report: families(report.parents),
-    markdown=lambda report: markdown(report.parents),
+    verdicts=verdicts,
 )

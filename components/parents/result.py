@@ -10,6 +10,7 @@ from analyzers.parents.verdict import beyond_chance
 from components.forms.form import command, permalink
 from components.parents import plots
 from components.parents.tables import CONVERSIONS, layer_map
+from components.parents.verdicts import verdicts
 from components.results.coverage_tab import COVERAGE
 from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import listed
@@ -148,4 +149,5 @@ RESULT: Layout[ParentsReport] = Layout(
     ),
     related=families,
     markdown=markdown,
+    verdicts=verdicts,
 )

@@ -16,6 +16,12 @@ def discussion(layout: Layout[Report], report: Report, link: str, command: str) 
 
 
 def _answer(layout: Layout[Report], report: Report) -> list[str]:
-    lines = [f"### {layout.title} of {md.plain(' → '.join(report.subject().values()))}", "", md.plain(layout.summary(report))]
+    lines = [
+        f"### {layout.title} of {md.plain(' → '.join(report.subject().values()))}",
+        "",
+        md.plain(layout.summary(report)),
+        "",
+        md.plain(f"What now: {report.next_step().advice}"),
+    ]
     rows = [(verdict.question, verdict.answer, verdict.how) for verdict in layout.verdicts(report)]
     return [*lines, "", *md.table(("question", "answer", "evidence"), rows)] if rows else lines

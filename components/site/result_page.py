@@ -43,7 +43,7 @@ def small_frame(report: Any) -> str:
     layout = addresses.layout(report.analyzer)
     shown = [("", tile(each.question, each.answer, tag(each.kind, each.how), "")) for each in layout.verdicts(report)]
     headline = layout.headline(report, False)
-    if shown:
+    if shown and hasattr(report, "checkpoint"):
         said = answered(report, layout.summary(report), False)
         headline = card(layout.title, model_head(layout.name(report), report.checkpoint, layout.title), said, tiles(report, False, *shown))
     page = report_page(layout.title, [layout.name(report)], [headline])

@@ -109,7 +109,9 @@ def test_a_merge_is_found_wherever_it_stands(folder: Folder, place: int) -> None
     merge = folder.write("merge", merged((0.7, 0.3), FIRST, SECOND))
     models = [first, second]
     models.insert(place, merge)
-    relation = compared(*models).relation
+    report = compared(*models)
+    relation = report.relation
+    assert "fine-tune" not in report.text()
     assert (relation.kind, relation.model, set(relation.sources)) == ("merge", merge, {first, second})
     assert relation.direction == "shown" and relation.sentence.startswith(f"{merge} is a merge: 0.700 x {first} + 0.300 x {second}")
 
@@ -228,3 +230,27 @@ def test_the_command_and_the_function_give_the_same_report(capsys: pytest.Captur
     assert found.id == report.id and found.relation == report.relation and mantissa.read_report(found.model_dump_json()) == found
     assert main(["compare", *models[::-1], "--exact", "--json"]) == 0 and json.loads(capsys.readouterr().out)["id"] != report.id
     assert main(["compare", *models]) == 0 and report.relation.sentence in capsys.readouterr().out.splitlines()
+
+
+def test_a_copy_is_not_called_a_fine_tune_and_a_rounded_one_not_as_good_as_the_other() -> None:
+    report = compared("sample:tiny-bf16-as-fp32", "sample:tiny-bf16-as-fp16")
+    assert "fine-tune" not in report.text() and "of the weights changed at bf16 resolution" in report.text()
+    assert "Keep the one that was not rounded to fp16" in report.next_step().advice and "either" not in report.text()
+    assert compared("sample:tiny-bf16", "sample:tiny-bf16-as-fp32").next_step().advice.startswith("Use either of the two")
+
+
+def test_a_candidate_that_is_a_sample_is_read_again_without_a_commit() -> None:
+    report = compared("sample:tiny-tuned", suggested=("sample:tiny-bf16",))
+    assert report.candidates and report.sparsity is not None and not any("revision" in note for note in report.notes)
+
+
+def test_candidates_too_similar_to_tell_apart_are_named_together() -> None:
+    report = compared("sample:tiny-bf16", *(f"sample:tiny-step-{step}" for step in range(1, 5)))
+    said = "\n".join(report.answer_lines())
+    assert "rank 1" not in said and "too similar to tell apart, and sample:tiny-step-3 is closest." in said
+    assert "sample:tiny-bf16, sample:tiny-step-1, sample:tiny-step-2 and sample:tiny-step-3" in report.relation.sentence
+    assert "related too" not in said
+
+
+def test_one_changed_tensor_is_spoken_of_in_the_singular() -> None:
+    assert ", 1 was changed, " in compared("sample:tiny-bf16", "sample:tiny-overflow").relation.sentence

@@ -24,7 +24,7 @@ from components.library import Library
 from components.results.discussion import discussion
 from components.results.downloads import file_of
 from components.server import front_layer
-from components.site import addresses, link_previews
+from components.site import addresses, link_previews, result_page
 from tests.components.dtype_reports import COMMIT, HOSTILE, hostile_report, report
 from tests.components.sparsity_reports import facts, sparsity_report
 from tests.components.test_routes import ID, client
@@ -112,6 +112,22 @@ def test_models_that_were_compared_have_a_card_in_any_order(library: Library) ->
         assert title("compare", query) == "Comparison: sample:tiny-bf16, sample:tiny-tuned", query
     for query in ("model=sample:tiny-bf16&model=sample:tiny-fp32", "model=sample:tiny-bf16&model=sample:tiny-tuned&model=sample:tiny-fp32"):
         assert title("compare", query) == title("compare", ""), query
+
+
+def test_a_comparison_is_shared_by_its_own_answer_and_tiles() -> None:
+    *_, made = compare.analyze(compare.CompareRequest(models=("sample:tiny-bf16", "sample:tiny-tuned")))
+    assert isinstance(made, compare.CompareReport)
+    layout = addresses.layout("compare")
+    text = discussion(layout, made, "https://example.org/r/0123456789", "mantissa compare")
+    assert (
+        text.startswith("### Comparison of sample:tiny-bf16, sample:tiny-tuned\n") and "What now: " in text and len(text.splitlines()) < 20
+    )
+    tiles = {each.question: (each.answer, each.how) for each in layout.verdicts(made)}
+    assert list(tiles) == ["Relation", "Changed at bf16 resolution", "Compared", "Direction"]
+    assert tiles["Relation"][1] == ("proof" if made.parents.evidence[0].proof else "inference") and tiles["Direction"][1] == "assumed"
+    uncounted = made.model_copy(update={"relation": made.relation.model_copy(update={"changed_share": None})})
+    assert layout.verdicts(uncounted)[1].answer == "Not counted"
+    assert "Relation" in result_page.small_frame(made.parents) and "Comparison" in result_page.small_frame(made)
 
 
 def test_an_intermediate_checkpoint_is_no_base(library: Library) -> None:

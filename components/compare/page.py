@@ -131,7 +131,7 @@ PAGE = AnalysisPage(
     question="What are these models to each other?",
     about="Enter two models or more, the older one first if you know. Mantissa samples their weights (up to three times 64 MB of each, "
     "whatever their size) and says whether they are the same in another form, a fine-tune, a merge, a stack of layers or unrelated. One "
-    "alone is compared with the base_model of its card.",
+    "alone is compared with the base_model of its card, and with models of the library whose tensors have the same shapes.",
     examples=EXAMPLES,
     fields=build_fields,
     result=RESULT,

@@ -55,7 +55,7 @@ def _errors(report: PrecisionReport, kind: str, ends: tuple[str, ...]) -> go.Fig
 
 
 def _at(place: int, layers: int) -> float:
-    """Return the position of a layer; what comes before and after the layers is so far apart that names fit on a narrow screen."""
+    """Return the position of a layer. The embedding and the head are set apart, so that their names fit on a narrow screen."""
     apart = max(1.0, layers / 4)
     return -apart if place < 0 else place if place < layers else layers - 1 + apart * (place - layers + 1)
 

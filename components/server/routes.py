@@ -57,7 +57,7 @@ _rendered: OrderedDict[tuple[str, str, str], str | None] = OrderedDict()
 _rendering = asyncio.Lock()
 # Files take longer than pages, and no page waits for them.
 _drawing = asyncio.Lock()
-_NOT_STORED = "There is no stored result with this id."
+_NOT_STORED = "There is no stored result with this id that can be shown."
 _NO_PICTURE = "There is no such picture here."
 exports = Exports()
 _Drawn = TypeVar("_Drawn")

@@ -14,7 +14,8 @@ from components.text.render import macros
 
 _PARTS = macros("site/templates/result.html")
 _MISSING = (
-    "There is no stored result with this id: it was never stored, or was deleted to make room for newer ones. "
+    "There is no stored result with this id that can be shown: it was never stored, was deleted to make room for newer ones, or was made "
+    "by another version of Mantissa. "
     "Open the model's own page to compute it again."
 )
 

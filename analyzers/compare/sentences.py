@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from analyzers.base import NextStep
 from analyzers.compare.report import distinct_names
 from analyzers.formatting import listed, share
-from analyzers.parents.verdict import related
+from analyzers.parents.facts import related
 
 if TYPE_CHECKING:
     from analyzers.compare.report import CompareReport

@@ -34,6 +34,7 @@ from analyzers.parents.combination import Fitted
 from analyzers.parents.conversion import Examination
 from analyzers.parents.count import Chance, Counter, is_matrix
 from analyzers.parents.difference_rank import Differences, measure
+from analyzers.parents.facts import RELATED_LAYER, Facts, proven, related
 from analyzers.parents.proof import Monotone, is_step_function
 from analyzers.parents.report import (
     ANALYSIS_VERSION,
@@ -46,12 +47,11 @@ from analyzers.parents.report import (
     Parent,
     ParentsReport,
     ParentsRequest,
-    Verdict,
 )
 from analyzers.parents.report_rows import candidate_row, fit_rows
 from analyzers.parents.sentences import Compared, notes
 from analyzers.parents.stacked_layers import Stack, exact_stack, fitted_stack
-from analyzers.parents.verdict import RELATED_LAYER, Facts, is_odd, judge, related
+from analyzers.parents.verdict import is_odd, judge, named_candidates
 
 # Most candidates that are fitted together; if there are more, the best in a small sample are chosen.
 FITTED = 8
@@ -141,7 +141,7 @@ class _Search:
         yield from self._examine(best)
         alone = self._fit is None or len(self._fit.parents) < 2
         row = self._rows[best]
-        if alone and best in self._numbers and related(row) and (row.cosine or 0.0) > _RELATED and row.equal_share != 1:
+        if alone and best in self._numbers and related(row) and (row.cosine_without or 0.0) > _RELATED and row.equal_share != 1:
             yield from self._decompose(best)
 
     def _stream(self, numbers: Sequence[int], mode: str, budget: int, note: str) -> Generator[Progress, None, _Read]:
@@ -204,7 +204,7 @@ class _Search:
         alone = self._fit is None or len(self._fit.parents) < 2
         self._much = equal >= _MUCH * number or stepwise
         row = self._rows[best]
-        if not self._much and not (alone and related(row) and (row.cosine or 0.0) > _RELATED):
+        if not self._much and not (alone and related(row) and (row.cosine_without or 0.0) > _RELATED):
             return
         self._examination = examination
         names, readers = [self._names[i] for i in (0, best)], [self._readers[i] for i in (0, best)]
@@ -222,10 +222,7 @@ class _Search:
         for step in measure(differences, sides, ["Model", *(self._names[number] for number in self._read.numbers)]):
             self._nbytes, self._requests = before + step.bytes_read, requests + step.requests
             yield self._progress(before + differences.nbytes, "decomposing the difference")
-        found = differences.found()
-        if found is not None:
-            rank, rows, low, tensors = found
-            self._difference = Difference(ref=self._sides[best].ref, rank=rank, rows=rows, low_rank=low, tensors=tensors)
+        self._difference = differences.found(self._sides[best].ref)
 
     def _progress(self, total: int, note: str) -> Progress:
         return Progress(done=self._nbytes, total=max(total, self._nbytes), unit="bytes", note=note)
@@ -271,7 +268,7 @@ class _Search:
             fit=fit,
             layer_map=tuple(self._layer_map(order[0], stack)),
             difference=self._difference,
-            parents=self._stacked_from(stack) if stack else _named_by(verdict, candidates, parents),
+            parents=self._stacked_from(stack) if stack else named_candidates(verdict, facts),
             notes=(*self._notes, *notes(self._sides, self._names, candidates, found, verdict, self._plan.exact)),
             blocks=unseen[0] if unseen else None,
             unseen=unseen[1] if unseen else None,
@@ -382,17 +379,13 @@ class _Search:
 
 
 def _rank(row: Candidate) -> tuple[float, float, float, str]:
-    """Sort the most similar first: by agreement of signs, which structure does not affect, as far as it differs, then by values."""
+    """Sort related candidates first, the closest before others, then the others by agreement of signs, which structure does not affect."""
     if row.cosine is None:
         return (2.0, 0.0, 0.0, row.ref)
-    return (-round(row.agreement or 0.0, 2), -round(row.cosine, 6), -(row.equal_share or 0.0), row.ref)
-
-
-def _named_by(verdict: Verdict, candidates: Sequence[Candidate], parents: Sequence[Parent]) -> tuple[str, ...]:
-    """Return the candidates that a verdict names."""
-    if verdict in ("unrelated", "undecided"):
-        return ()
-    return tuple(each.ref for each in parents) if verdict == "merge" else (candidates[0].ref,)
+    distance = row.distance_without
+    if distance is not None and (related(row) or proven(row)):
+        return (0.0, distance, -(row.equal_share or 0.0), row.ref)
+    return (1.0, -round(row.agreement or 0.0, 2), -row.cosine, row.ref)
 
 
 def _nothing_shared(sides: Sequence[Checkpoint]) -> str:

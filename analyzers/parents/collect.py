@@ -7,7 +7,7 @@ import numpy as np
 from analyzers.checkpoints import Alignment, Plan, Span
 from analyzers.numerics import student_t
 from analyzers.numerics.intervals import Interval, ShareBlocks, share_interval
-from analyzers.parents.count import GROUPS, PAIR_SUMS, SHORT_RUN, SQUARES, Counted, is_matrix
+from analyzers.parents.count import GROUPS, OUTLIERS, OUTLYING, PAIR_SUMS, PRODUCTS, SHORT_RUN, SQUARES, Counted, is_matrix
 from analyzers.parents.proof import Monotone, monotone
 from analyzers.parents.rounding import THROUGH, Floats, Ints
 
@@ -37,7 +37,7 @@ class Collector:
         spans = sorted(self._counted, key=lambda span: (numbers[span.tensor.name], span.start))
         if spans and not self._plan.exact:
             strata, lengths = ([self._plan.strata[span.tensor.name] for span in spans], [span.count for span in spans])
-            blocks = np.stack([self._counted[span].pairs[:, :5] for span in spans])
+            blocks = with_outliers(np.stack([self._counted[span].pairs for span in spans]))[:, :, :5]
             sums.sample = Sample(np.array(strata), np.array(lengths), blocks, self._plan.population)
         for span in spans:
             counted, tensor, weight = self._counted[span], span.tensor, weights[self._plan.strata[span.tensor.name]]
@@ -53,6 +53,7 @@ class Collector:
             moments = sums.moments.setdefault(tensor.name, empty.copy())
             moments += counted.pairs
             sums.rounding += weight * counted.rounding
+            sums.outliers += counted.outliers
             if counted.pairs.any():
                 cell = sums.cells.setdefault((tensor.layer, tensor.role), empty.copy())
                 cell += pairs
@@ -128,9 +129,9 @@ class Sums:
 
     pairs: (m, PAIR_SUMS), of the whole, each value read weighted by its stratum; cells: (layer, role) -> the same sums. matrices, others,
     broken: (m, 1 + len(THROUGH)) number of values read in matrices, in other tensors, and not finite, and how many of them are equal as
-    cast; rounding: see `Counted`. tensors: name of a group's base -> the same counts of all its values, then of those equal as stored;
-    moments: name of a group's base -> (m, PAIR_SUMS) of its values in matrices. grams: layer -> (GROUPS, 1 + k, 1 + k); kept: layer -> (1 +
-    k, n); sample: the blocks, if not everything was read.
+    cast; rounding, outliers: see `Counted`. tensors: name of a group's base -> the same counts of all its values, then of those equal as
+    stored; moments: name of a group's base -> (m, PAIR_SUMS) of its values in matrices. grams: layer -> (GROUPS, 1 + k, 1 + k); kept:
+    layer -> (1 + k, n); sample: the blocks, if not everything was read.
     """
 
     pairs: Floats
@@ -138,6 +139,7 @@ class Sums:
     others: Ints
     broken: Ints
     rounding: float = 0.0
+    outliers: int = 0
     tensors: dict[str, Ints] = field(default_factory=dict)
     moments: dict[str, Floats] = field(default_factory=dict)
     cells: dict[tuple[Layer, str], Floats] = field(default_factory=dict)
@@ -177,6 +179,10 @@ class Sums:
     def lost(self, candidate: int) -> int:
         """Count the values read that are equal after a cast but not as stored."""
         return int(sum(counts[candidate, 0] - counts[candidate, -1] for counts in self.tensors.values()))
+
+    def outlying(self, candidate: int) -> int:
+        """Count the values read that are outliers."""
+        return int(sum(moments[candidate, OUTLYING] for moments in self.moments.values()))
 
     def steps(self, candidate: int, dtype: str) -> Monotone | None:
         """Test X as a function of the candidate, on some of the sampled values."""
@@ -229,6 +235,19 @@ def shared(pairs: Floats) -> float | None:
 def agreement_null(pairs: Floats) -> float | None:
     """Compute the standard deviation of the agreement if the products of signs were independent."""
     return _normalised(np.sqrt(pairs[10]), pairs[7:10])
+
+
+def with_outliers(pairs: Floats) -> Floats:
+    """Return rows of `PAIR_SUMS`, (..., PAIR_SUMS), in which products include those of outliers."""
+    whole = pairs.copy()
+    whole[..., PRODUCTS] += pairs[..., OUTLIERS]
+    return whole
+
+
+def outliers_carry(pairs: Floats) -> float:
+    """Return the share of |X - P|^2 that outliers carry, from a row of `PAIR_SUMS`."""
+    far, rest = (max(0.0, float(pairs[columns] @ (1, -2, 1, 0))) for columns in (OUTLIERS, PRODUCTS))
+    return far / (far + rest) if far else 0.0
 
 
 def _normalised(value: float, sums: Floats) -> float | None:

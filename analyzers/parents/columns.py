@@ -24,9 +24,17 @@ def between(low: float, high: float) -> str:
 EVIDENCE = Table(
     "evidence",
     lambda report: report.evidence,
-    (Column("proof", "Kind", cell=lambda row: "Proof" if row.proof else "Inference"), Column("text", "Evidence")),
+    (Column("kind", "Kind", cell=lambda row: row.kind.capitalize()), Column("text", "Evidence")),
     files=Evidence.model_fields,
 )
+
+
+def _without_outliers(row: Any) -> str:
+    """Write distance and cosine without outliers that dominate them."""
+    few = row.outliers
+    return NOTHING if few is None else f"{share(few.distance)}, cosine {magnitude(few.cosine)}"
+
+
 # In the order of the report: the most similar candidate first.
 CANDIDATES = Table(
     "candidates",
@@ -36,6 +44,7 @@ CANDIDATES = Table(
         Column("compared", "Values compared", count),
         *formatted(share, equal_share="Equal in bf16", equal_by_chance="By chance", distance="|X - P| / |P|"),
         *formatted(magnitude, cosine="Cosine", cosine_null="± by chance"),
+        Column("outliers", "Without outliers", cell=_without_outliers, value=lambda row: row.distance_without if row.outliers else None),
         Column("vectors_equal", "Norms and biases equal", share),
     ),
     files=Candidate.model_fields,
@@ -44,7 +53,7 @@ PARENTS = Table(
     "parents",
     lambda report: report.fit.parents if report.fit else (),
     lambda report: (
-        Column("ref", "Parent", cell=lambda row: " or ".join((row.ref, *row.alike))),
+        Column("ref", "Candidate", cell=lambda row: " or ".join((row.ref, *row.alike))),
         Column("weight", "Weight", weight),
         Column("low", _interval(report), weight, cell=lambda row: between(row.low, row.high)),
     ),

@@ -171,7 +171,7 @@ class Fitted:
             several = needed if len(needed) > 1 else self.chosen
             (together, layers), single = self._exactness(several), self._exactness([self.best])[0]
             if together is not None and single is not None:
-                proven = together.share > single.share + _PROVES or 1 - together.share < _LEAVES * (1 - single.share)
+                proven = proves_more(together.share, single.share)
                 largest = np.abs([each.weights for each in layers.values()]).max(axis=0)
                 several = [i for i, weight in zip(several, largest, strict=True) if weight > SMALLEST]
                 return several if proven and len(several) > 1 else [self.best]
@@ -187,6 +187,11 @@ class Fitted:
         if len(siblings) < 2 or gram[0, 1 + self.best] < _SIBLINGS * np.sqrt(gram[0, 0] * gram[1 + self.best, 1 + self.best]):
             return None
         return sparse_merge(self._some(), siblings[:MOST_CANDIDATES], self._dtype)
+
+    @property
+    def alone(self) -> float:
+        """The largest share of kept values that equal a single candidate's."""
+        return max(map(self._equal, self.chosen), default=0.0)
 
     def _equal(self, i: int) -> float:
         """Return the share of kept values that equal candidate ``i``'s."""
@@ -235,6 +240,11 @@ class Fitted:
         """Return (1 + m, n) some kept values of all layers, of X and every candidate."""
         step = max(1, sum(values.shape[1] for values in self._kept.values()) // _OVERALL)
         return np.concatenate([values[:, ::step] for values in self._kept.values()], axis=1).astype(np.float64)
+
+
+def proves_more(together: float, alone: float) -> bool:
+    """Return whether an exact combination of several parents explains many more values than a single candidate does."""
+    return together > alone + _PROVES or 1 - together < _LEAVES * (1 - alone)
 
 
 def _spread(values: Floats, most: int) -> Floats:

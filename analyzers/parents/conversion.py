@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Alignment, Checkpoint, Chunk, Group, Reader, Span, Step, Tensor, quoted, stream
 from analyzers.formatting import magnitude, plural
 from analyzers.numerics.conversions import values_of
-from analyzers.parents.count import is_matrix
+from analyzers.parents.collect import cosine, outliers_carry
+from analyzers.parents.count import OUTLYING, is_matrix
 from analyzers.parents.proof import is_step_function, monotone
 from analyzers.parents.report import Conversion, Relation
 from analyzers.parents.rounding import THROUGH, Floats, Ints
@@ -23,8 +24,10 @@ _PRECISION = {"BF16": 1, "F16": 2, "F32": 3, "F64": 4}  # Their order: a cast be
 _ROUNDING, _FACTOR = 0.01, 0.002
 # Largest distance of the factor from 1 on a coarser grid, and the residual that rounding to the coarsest grid, two bits, may leave.
 _OFF_GRID, _COARSE = 0.1, 0.6
-# Least cosine of a trained matrix with its source.
-_TRAINED = 0.9
+# Least cosine of a trained matrix with its source, largest of lost rows; and share of a squared distance by which outliers dominate it.
+_TRAINED, _LOST, _DOMINATE = 0.9, 0.5, 0.9
+# Largest residual of X = c P in a vector, in units of its range: values of a norm are so similar that any other norm is nearly c P.
+_OF_RANGE = 0.02
 # Most tensors whose values are searched for in other tensors, and most tensors that are read again.
 _SEARCHED, _EXAMINED = 400, 2_000
 _KEPT = 1 << 14  # values of each tensor that are tested for a step function
@@ -35,12 +38,14 @@ _ALIKE = 0.98
 class TensorOrigin:
     """The result of reading a tensor X and its source P again. moments: n, X.X, X.P, P.P over values that are finite on both sides.
 
-    rows: equal rows from the first on; equal_rows: all equal rows; broken: values that are finite in P only; low, high: extremes of X.
+    rows: equal rows from the first on; equal_rows: all equal rows; equal_square: sum of squares of equal values; broken: values that are
+    finite in P only; low, high: extremes of X.
     """
 
     moments: Floats = field(default_factory=lambda: np.zeros(4))
     rows: int = 0
     equal_rows: int = 0
+    equal_square: float = 0.0
     all_rows: int = 0
     broken: int = 0
     zeros: int = 0
@@ -70,6 +75,12 @@ class Examination:
     def pieces(self) -> list[Group]:
         """Groups in which the candidate has a tensor and values were read."""
         return [g for g in self._alignment.groups if g.tuned[self._column] is not None and self._counts.get(g.base.name, [0])[0]]
+
+    @property
+    def _converted(self) -> bool:
+        """Whether most values are the source's."""
+        equal, number = self.equal_values
+        return 2 * equal >= number
 
     @property
     def equal_values(self) -> tuple[int, int]:
@@ -142,22 +153,27 @@ class Examination:
         _, xx, xp, pp = found.moments.tolist()
         if found.broken:
             return "non-finite", None, exceptions, f"{plural(found.broken, 'value')} NaN or infinite"
+        if not is_matrix(group.base.shape, group.base.role) and found.low == found.high in (0, 1) and not self._converted:
+            return "differs", None, exceptions, f"every value is {found.low:g}, as before training"
         if found.low == found.high == 0:
             return "zeroed", None, exceptions, "all zeros"
         if found.low == found.high:
             return "constant", None, exceptions, f"every value is {magnitude(found.low)}"
         if group.base.name in self._swapped:
             return "swapped", None, exceptions, f"the values of {quoted(self._swapped[group.base.name])}"
-        if 0 < found.rows < found.all_rows and found.equal_rows <= found.rows + found.all_rows // 50:
+        if _is_truncated(found):
             return "truncated", None, exceptions, f"only the first {found.rows:,} of {plural(found.all_rows, 'row')} are the source's"
         factor = xp / pp if pp else 0.0
         residual = np.sqrt(max(0.0, xx - factor * xp) / xx) if xx else 1.0
-        if abs(factor - 1) > _FACTOR and residual < _ROUNDING:
+        matrix = is_matrix(group.base.shape, group.base.role)
+        spread = found.high - found.low
+        in_range = residual * np.sqrt(xx / max(1.0, found.moments[0])) < _OF_RANGE * spread
+        if abs(factor - 1) > _FACTOR and residual < _ROUNDING and (matrix or in_range):
             return "scaled", None, exceptions, f"times {factor:.6g}"
         if 0 < found.zero_rows < found.all_rows:
             return "truncated", None, exceptions, f"{found.zero_rows:,} of {plural(found.all_rows, 'row')} are zero"
         steps = monotone(np.concatenate(found.kept, axis=1), group.base.counted_as) if found.kept else None
-        if is_matrix(group.base.shape, group.base.role) and steps and is_step_function(steps):
+        if matrix and steps and is_step_function(steps):
             if abs(factor - 1) > _OFF_GRID or residual > _COARSE:
                 return "scaled", None, exceptions, f"rounded to a grid, and times {factor:.6g}"
             return "on-grid", None, 0, "a step function of the source, as rounding to a coarser grid makes"
@@ -165,9 +181,16 @@ class Examination:
             return "differs", None, exceptions, f"{plural(exceptions, 'value')} became zero, the others are the same"
         return "differs", None, exceptions, ""
 
+    def outliers(self, group: Group) -> int:
+        """Return the number of outliers if they carry most of the squared distance from the source, else 0."""
+        moments = self._moments[group.base.name]
+        return int(moments[OUTLYING]) if outliers_carry(moments) >= _DOMINATE else 0
+
     def _cosine(self, group: Group) -> float | None:
-        """Return the cosine of a piece with its source, over all values that were read."""
+        """Return the cosine of a piece with its source, over all values that were read, without outliers that dominate it."""
         found = self._found.get(group.base.name)
+        if self.outliers(group):
+            return cosine(self._moments[group.base.name])
         xx, xp, pp = found.moments[1:].tolist() if found is not None else self._moments[group.base.name][[2, 3, 4]].tolist()
         return float(np.clip(xp / np.sqrt(xx * pp), -1, 1)) if xx > 0 and pp > 0 else None
 
@@ -199,7 +222,8 @@ class Examination:
                 values=sum(self._counts[group.base.name][0] for group in each),
                 exceptions=sum(judged[group.base.name][2] for group in each),
                 cosine=None if relation in ("equal", "rounded") else min(filter(None, map(self._cosine, each)), default=None),
-                note=note,
+                outliers=(outliers := sum(map(self.outliers, each)) if relation == "differs" else 0),
+                note=note or (f"{plural(outliers, 'outlier')}" if outliers else ""),
             )
 
 
@@ -229,12 +253,22 @@ def _look(span: Span, chunks: Iterator[Chunk]) -> TensorOrigin:
             found.kept.append(np.stack((x, p))[:, : _KEPT - kept][:, finite[: _KEPT - kept]])
             kept += x.size
         x, p = np.where(finite, x, 0.0), np.where(finite, p, 0.0)
+        found.equal_square += float(np.square(x[x == p]).sum())
         with np.errstate(over="ignore"):
             found.moments += (finite.sum(), x @ x, x @ p, p @ p)
         _count_rows(found, x == p, row)
         if x.size % row == 0 and row > 1:
             found.zero_rows += int(((x.reshape(-1, row) == 0).all(axis=1) & (p.reshape(-1, row) != 0).any(axis=1)).sum())
     return found
+
+
+def _is_truncated(found: TensorOrigin) -> bool:
+    """Return whether only the first rows are the source's, and the others do not resemble it, as trained rows would."""
+    rest, equal = found.all_rows - found.rows, found.equal_rows - found.rows
+    if not found.rows or not rest or equal > min(found.all_rows // 50, (rest - 1) // 2):
+        return False
+    xx, xp, pp = (max(0.0, float(each) - found.equal_square) for each in found.moments[1:])
+    return bool(xp <= _LOST * np.sqrt(xx * pp))
 
 
 def _count_rows(found: TensorOrigin, same: NDArray[np.bool_], row: int) -> None:

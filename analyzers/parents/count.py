@@ -25,15 +25,17 @@ GROUPS = 32
 RUN = 128
 SHORT_RUN = 32
 # Sums per candidate: number of values, of values equal in bf16, X.X, X.P, P.P, zeros in X only, sum of (x p)^2; for centred signs
-# (`signs`): S.S, S.T without structure (`without_structure`), T.T, sum of (s t)^2 without structure, S.T; numbers equal as cast
-# (`THROUGH`).
-PAIR_SUMS = 12 + len(THROUGH)
-SQUARES = [6, 10]
+# (`signs`): S.S, S.T without structure (`without_structure`), T.T, sum of (s t)^2 without structure, S.T; number, X.X, X.P, P.P and
+# sum of (x p)^2 of outliers (`_outlying`), which the same sums before leave out; numbers equal as cast (`THROUGH`).
+PAIR_SUMS = 17 + len(THROUGH)
+OUTLYING, PRODUCTS, OUTLIERS = 12, [2, 3, 4, 6], [13, 14, 15, 16]
+SQUARES = [6, 10, 16]
 _PATTERNS = 1 << 16
 _PIECE = 4 * BLOCK  # values at a time: in float64, with copies, in each of many threads
 # Approximate number of values whose signs are compared: removing their structure costs ten times as much as everything else.
 _CLEANED = 1 << 23
 _BEYOND = 1e6  # no weight is this large: a few broken values must not dominate a cosine
+_OUTLYING = 16  # a difference larger than this many typical values is no update of a weight
 # A value that makes up more than this share of both sides is common, so that equal positions prove nothing. 0 is always common.
 _COMMON = 1 / 256
 # Rows are smooth if each resembles the next by this much, as in tables of positions: their equality is neither coincidence nor proof.
@@ -47,7 +49,7 @@ class Counted:
     pairs: (m, PAIR_SUMS); others: (m, 1 + len(THROUGH)) number of values in vectors and constant blocks, and how many are equal as cast;
     broken: the same counts of values that are not finite, or larger than any weight, on either side; exact: (m,) number of all these values
     that are equal as stored. grams: group -> Gram matrix of X and the candidates; rounding: average contribution of rounding X to |X|^2;
-    kept: rows of X and the candidates.
+    kept: rows of X and the candidates; outliers: number of values that the Gram matrices and ``rounding`` leave out.
     """
 
     pairs: Floats
@@ -56,6 +58,7 @@ class Counted:
     exact: Ints
     grams: dict[int, Floats] = field(default_factory=dict)
     rounding: float = 0.0
+    outliers: int = 0
     kept: list[NDArray[Any]] = field(default_factory=list)
 
 
@@ -167,32 +170,42 @@ class Counter:
         first = number // (_PIECE // BLOCK)
         chosen = not smooth and (first == 0 or first % self._stride == 0)
         cleaned = [without_structure(each, width) for each in directions] if chosen else []
+        outlying = _outlying(values)
         for row, i in enumerate(holders, 1):
             both = usable[0] & usable[row]
             x, p = (values[0], values[row]) if both.all() else (values[0, both], values[row, both])
             cast = equal_as_cast(x, p, (dtypes[0], dtypes[row]))
             equal = ((in_bf16[0] == in_bf16[row]) & both).sum()
-            products, zeroed = x * p, ((x == 0) & (p != 0)).sum()
-            counted.pairs[i] += (x.size, equal, x @ x, products.sum(), p @ p, zeroed, products @ products, 0, 0, 0, 0, 0, *cast)
+            zeroed, far = ((x == 0) & (p != 0)).sum(), outlying[row - 1][both]
+            counted.pairs[i] += (x.size, equal, 0, 0, 0, zeroed, *[0] * 5, 0, far.sum(), *[0] * 4, *cast)
+            parts = [(PRODUCTS, x[~far], p[~far]), (OUTLIERS, x[far], p[far])] if far.any() else [(PRODUCTS, x, p)]
+            for columns, a, b in parts:
+                products = a * b
+                counted.pairs[i, columns] += (a @ a, products.sum(), b @ b, products @ products)
             if cleaned:
                 (s, rest), (t, other) = cleaned[0], cleaned[row]
                 products = rest * other
                 counted.pairs[i, 7:12] += (s @ (s * (t != 0)), products.sum(), t @ (t * (s != 0)), products @ products, s @ t)
-        self._fit(counted, values[:, usable.all(axis=0)], holders, dtypes, number)
+        shared = usable.all(axis=0)
+        self._fit(counted, values[:, shared], np.any(outlying[:, shared], axis=0), holders, dtypes, number)
         patterns = (in_bf16.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
         return np.concatenate([patterns, np.full((1, values.shape[1]), smooth, np.uint16)])
 
-    def _fit(self, counted: Counted, values: Floats, holders: Sequence[int], dtypes: Sequence[str], number: int) -> None:
-        """Add Gram matrices of ``values``, positions at which all sides have values, and keep a part of them."""
+    def _fit(
+        self, counted: Counted, values: Floats, outlying: NDArray[np.bool_], holders: Sequence[int], dtypes: Sequence[str], number: int
+    ) -> None:
+        """Add Gram matrices of ``values``, positions at which all sides have values, without outliers, and keep a part of all values."""
         rows = [0, *(1 + i for i in holders)]
         if not self._sides or len(rows) == 1 or not values.size:
             return
-        padded = np.pad(values, ((0, 0), (0, -values.shape[1] % BLOCK)))  # zeros add nothing
+        fitted = np.where(outlying, 0.0, values)
+        padded = np.pad(fitted, ((0, 0), (0, -values.shape[1] % BLOCK)))  # zeros add nothing
         blocks = padded.reshape(len(values), -1, BLOCK).transpose(1, 0, 2)
         for block, gram in enumerate(blocks @ blocks.transpose(0, 2, 1), number):
             full = counted.grams.setdefault(block % GROUPS, np.zeros((self._sides, self._sides)))
             full[np.ix_(rows, rows)] += gram
-        counted.rounding += rounding_error(values[0], dtypes[0])
+        counted.rounding += rounding_error(fitted[0], dtypes[0])
+        counted.outliers += int(outlying.sum())
         if self._run and number % self._every == 0:
             length = max(min(self._run, values.shape[1]) // SHORT_RUN, 1) * SHORT_RUN
             kept = np.zeros((self._sides, min(length, values.shape[1])), np.float64 if "F64" in dtypes else np.float32)
@@ -261,6 +274,19 @@ def _count_exact(counted: Counted, values: Floats, usable: NDArray[np.bool_], ho
             same |= np.isnan(x) & np.isnan(p)
             counted.broken[i] += (broken.sum(), *[int(same[broken].sum())] * len(THROUGH))
         counted.exact[i] += int(same.sum())
+
+
+def _outlying(values: Floats) -> NDArray[np.bool_]:
+    """Return (m, n) where a candidate differs from X by more than `_OUTLYING` typical values, for (1 + m, n) ``values``.
+
+    The typical value of a side is the geometric mean of those that are not 0, which a few outliers hardly change; that of the larger side
+    counts.
+    """
+    present = values != 0
+    exponents = np.frexp(values)[1].sum(axis=1, where=present) / np.maximum(present.sum(axis=1), 1)
+    typical = np.exp2(np.maximum(exponents[0], exponents[1:]))
+    found: NDArray[np.bool_] = np.abs(values[1:] - values[0]) > _OUTLYING * typical[:, None]
+    return found
 
 
 def _constant(x: Floats) -> NDArray[np.bool_]:

@@ -22,7 +22,7 @@ def markdown(report: ParentsReport) -> list[str]:
     named = [each for each in report.candidates if each.ref in report.parents] or report.candidates[:1]
     rows += [("parent" if each.ref in report.parents else "candidate", each.ref, each.commit, share(each.equal_share)) for each in named]
     lines += md.table(("", "checkpoint", "commit", "equal in bf16"), rows, frozenset({3}))
-    read = "Every value was read." if report.mode == "exact" else "A sample was read, at the same places on all sides."
+    read = "Every value was read." if report.unseen is None else "A sample was read, at the same places on all sides."
     lines += ["", f"{read} Report `{report.id}`.", *_coverage(report)]
     if report.verdict == "stack":
         lines += ["", *(f"* {md.plain(run.text)}" for run in layer_runs(report.layer_map)[:_ROWS])]

@@ -17,7 +17,7 @@ from analyzers.options import Option
 from analyzers.records import Interval, Record
 
 # Raised whenever the same request would give a different result.
-ANALYSIS_VERSION = 7
+ANALYSIS_VERSION = 8
 
 Source = Literal["named", "card", "library"]
 Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "stack", "unrelated", "undecided"]
@@ -57,6 +57,18 @@ class ParentsRequest(WeightsRequest):
         return self
 
 
+class Outliers(Record):
+    """The values that differ by more than sixteen typical values, where they carry at least 90% of |X - P|^2.
+
+    values: number of those read; carried: share of |X - P|^2 that they carry; distance, cosine: of all other values.
+    """
+
+    values: int
+    carried: float
+    distance: float | None
+    cosine: float | None
+
+
 class Candidate(Record):
     """A candidate P, the best first. All but ``ref`` to ``parameters`` is null where nothing of it has the shape of the model's matrices.
 
@@ -68,7 +80,7 @@ class Candidate(Record):
     their structure; shared: with that. telling: values that can tell whether equal
     ones are a coincidence: not zero or common on both sides, nor in smooth rows; telling_equal: share of these that are equal in bf16;
     telling_by_chance: what chance gives. equal_interval, cosine_interval: 95%, in quick mode. vectors_equal: share of values of norms and
-    biases that are equal in bf16. zeroed: share of values that are zero in X only.
+    biases that are equal in bf16. zeroed: share of values that are zero in X only. outliers: set if they dominate the distance.
     """
 
     ref: str
@@ -92,6 +104,17 @@ class Candidate(Record):
     telling_by_chance: float | None = None
     equal_interval: Interval | None = None
     cosine_interval: tuple[float, float] | None = None
+    outliers: Outliers | None = None
+
+    @property
+    def distance_without(self) -> float | None:
+        """The distance without outliers that dominate it."""
+        return self.outliers.distance if self.outliers else self.distance
+
+    @property
+    def cosine_without(self) -> float | None:
+        """The cosine without outliers that dominate it."""
+        return self.outliers.cosine if self.outliers else self.cosine
 
 
 class Parent(Record):
@@ -153,9 +176,11 @@ class Fit(Record):
     residual that rounding to X's dtype alone would leave. condition: condition number of the normalised problem, 1 for orthogonal parents;
     null if it has no unique solution. exact_share: share of values that equal the combination, rounded to X's dtype, at the best weights
     (overall, or of each layer: ``exact_per_layer``); exact_by_chance: share expected for unrelated values of the same distributions;
-    exact_values: number of values tested. arithmetic: "fp32", or "stored" if each product was rounded to X's dtype too. spherical: the
-    interpolation t of a SLERP that the weights agree with. sparse: set if X is a merge of sparse updates; the weights are then averages.
-    exceptions: layers (null: outside the layers) that deviate from the combination if most layers are exactly the combination.
+    exact_alone: largest share of exact values of a single candidate; exact_values: number of values tested. arithmetic: "fp32", or "stored"
+    if each product was rounded to X's dtype too. spherical: the interpolation t of a SLERP that the weights agree with. sparse: set if X is
+    a merge of sparse updates; the weights are then averages. exceptions: layers (null: outside the layers) that deviate from the
+    combination if most layers are exactly the combination. outliers:
+    values that differ from a candidate by more than sixteen typical values, left out of least squares and residuals.
     """
 
     parents: tuple[Parent, ...]
@@ -166,12 +191,14 @@ class Fit(Record):
     exact_share: float | None
     exact_by_chance: float | None
     exact_values: int
+    exact_alone: float | None = None
     exact_per_layer: bool
     exact_weights: tuple[float, ...]
     arithmetic: Literal["fp32", "stored"]
     spherical: float | None
     sparse: SparseMerge | None = None
     exceptions: tuple[int | None, ...] = ()
+    outliers: int = 0
     layers: tuple[LayerFit, ...]
 
 
@@ -190,14 +217,15 @@ class MovedLayer(Record):
 class Difference(Record):
     """The difference X - P for the best candidate, in the first rows of some matrices.
 
-    rank: number of singular values above the rounding noise.
-
-    rows: the highest possible rank. low_rank: whether the update has a far lower rank than that, as a merged LoRA has.
+    rank: number of singular values above the rounding noise. rows: the highest rank of a difference in as many rows and columns. left: what
+    that rank leaves of the values that differ, squared, in multiples of what rounding leaves. low_rank: whether the rank is far lower than
+    possible and leaves no more than rounding does, as a merged LoRA has: an update of full rank leaves more.
     """
 
     ref: str
     rank: int
     rows: int
+    left: float | None = None
     low_rank: bool
     tensors: tuple[str, ...]
 
@@ -209,7 +237,8 @@ class Conversion(Record):
     stored", "transposed", "rotary rows", "fused", ...). relation: equal bit for bit; rounded, to the format ``to``; on-grid, a step
     function of the source, as quantization makes; scaled, times a factor; zeroed, constant, truncated (only the first rows are the
     source's), swapped (the values of another tensor), non-finite, differs: damage, or training; unmatched: nothing to compare with. values:
-    compared; exceptions: values that deviate from the relation; cosine: with the source, if values differ; note: what is wrong, in words.
+    compared; exceptions: values that deviate from the relation; cosine: with the source, if values differ, without outliers; outliers: the
+    number of values that differ by more than sixteen typical ones, if these carry most of the squared distance; note: what is wrong.
     """
 
     name: str
@@ -220,20 +249,25 @@ class Conversion(Record):
     values: int
     exceptions: int
     cosine: float | None = None
+    outliers: int = 0
     note: str = ""
 
 
 class Evidence(Record):
-    """A reason for the verdict. proof: the evidence is bits that no unrelated weights would have; otherwise it is inferred."""
+    """A reason for the verdict. kind: a "proof" is bits that no unrelated weights would have, a "measurement" a figure, and an "inference"
+    what may follow from figures. proof: whether it is a proof.
+    """
 
     proof: bool
+    kind: Literal["proof", "measurement", "inference"]
     text: str
 
 
 class ParentsReport(Report):
     """The report on which of ``candidates`` the weights of ``checkpoint`` come from.
 
-    values_compared: values of matrices, the most that any candidate shares. parents: the candidates that the verdict names. layer_map:
+    values_compared: values of matrices, the most that any candidate shares. parents: the candidates that the verdict names: of a derived
+    model the closest one, then those too similar to tell apart from it. layer_map:
     layers that moved, or every layer of a stack. statement: the headline in one sentence. notes: the limits of the answer. coverage: of the
     model, as compared with the best candidate, and of each candidate, in the order of the request. conversion: the origin of each tensor,
     damaged ones first, if the best candidate's values are a part of the model's. If a sample was read: blocks, the number of its blocks,

@@ -5,17 +5,31 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzers.checkpoints import Alignment, Checkpoint
-from analyzers.parents.collect import Sums, agreement, agreement_null, cosine, cosine_null, distance, matrix_parameters, shared
+from analyzers.parents.collect import (
+    Sums,
+    agreement,
+    agreement_null,
+    cosine,
+    cosine_null,
+    distance,
+    matrix_parameters,
+    outliers_carry,
+    shared,
+    with_outliers,
+)
 from analyzers.parents.combination import Fitted
 from analyzers.parents.count import Chance
-from analyzers.parents.report import Candidate, Fit, LayerFit, Parent, Source, SparseMerge, SparseUpdate
+from analyzers.parents.report import Candidate, Fit, LayerFit, Outliers, Parent, Source, SparseMerge, SparseUpdate
 from analyzers.parents.sparse_merge import Sparse
 from analyzers.records import Interval
+
+_DOMINATE = 0.9  # share of a squared distance; if outliers carry this much, distance and cosine are also given without them
 
 
 def candidate_row(side: Checkpoint, source: Source, sums: Sums, column: int, alignment: Alignment, chance: Chance) -> Candidate:
     """Build the row of candidate ``column`` of ``sums``. chance: equal values expected by chance."""
-    pairs, compared, (others, *same) = sums.pairs[column], int(sums.matrices[column, 0]), sums.others[column].tolist()
+    rest, compared, (others, *same) = sums.pairs[column], int(sums.matrices[column, 0]), sums.others[column].tolist()
+    pairs, carried = with_outliers(rest), outliers_carry(rest)
     weight, sample = float(pairs[0]), sums.sample
     telling, equal, by_chance = chance.telling
     return Candidate(
@@ -40,6 +54,9 @@ def candidate_row(side: Checkpoint, source: Source, sums: Sums, column: int, ali
         telling_by_chance=by_chance / telling if telling else None,
         vectors_equal=max(same) / others if others else None,
         zeroed=float(pairs[5]) / weight if compared else None,
+        outliers=Outliers(values=sums.outlying(column), carried=carried, distance=distance(rest), cosine=cosine(rest))
+        if carried >= _DOMINATE
+        else None,
     )
 
 
@@ -77,12 +94,14 @@ def fit_rows(fitted: Fitted, sums: Sums, refs: Sequence[str]) -> Fit:
         exact_share=exact.share if exact else None,
         exact_by_chance=exact.by_chance if exact else None,
         exact_values=exact.values if exact else 0,
+        exact_alone=fitted.alone if exact else None,
         exact_per_layer=exact is not None and exact.per_layer,
         exact_weights=exact.weights if exact else (),
         arithmetic="stored" if exact and exact.stored else "fp32",
         spherical=fitted.spherical if fitted.sparse is None else None,
         sparse=_sparse_row(fitted.sparse, refs) if fitted.sparse is not None else None,
         exceptions=tuple(fitted.exceptions),
+        outliers=sums.outliers,
         layers=tuple(layers),
     )
 

@@ -25,7 +25,7 @@ def headline(report: "ParentsReport") -> str:
 def next_step(report: "ParentsReport") -> NextStep:
     """Advise what to do after the verdict, and link the passport of the model."""
     named = listed(report.parents)
-    more = ", or read everything in exact mode" if report.values_compared and report.request.mode != "exact" else ""
+    more = ", or read everything in exact mode" if report.values_compared and report.unseen is not None else ""
     relaid = any(row.form not in ("", "as stored") for row in report.conversion)
     use = "the one whose layout your program loads" if relaid else "either of the two"
     rounded = {row.to for row in report.conversion if row.relation == "rounded" and row.to}
@@ -41,6 +41,7 @@ def next_step(report: "ParentsReport") -> NextStep:
         "unrelated": "Try other candidates, with tensors of the same names and shapes.",
         "undecided": f"Try other candidates{more}.",
         "stack": f"List {named} under base_model in the model card, with the layers of each.",
+        "derived": f"Check that the model card names {'one of ' if len(report.parents) > 1 else ''}{named} under base_model.",
     }.get(report.verdict, f"Check that the model card names {named} under base_model.")
     return NextStep(advice, "dtype", report.checkpoint.ref)
 

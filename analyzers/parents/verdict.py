@@ -1,83 +1,18 @@
-"""Derives the verdict with the evidence for it, and the sentences of a report."""
+"""Derives the verdict from the facts, and writes its statement."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from analyzers.coverage import Coverage
 from analyzers.formatting import listed, magnitude, plural, share
-from analyzers.parents.proof import Monotone, is_step_function
-from analyzers.parents.report import (
-    FAITHFUL,
-    Candidate,
-    Conversion,
-    Difference,
-    Evidence,
-    Fit,
-    MovedLayer,
-    Parent,
-    SparseMerge,
-    Verdict,
-)
-from analyzers.parents.sentences import none_differs
+from analyzers.parents.evidence import evidence
+from analyzers.parents.facts import BEYOND_CHANCE, FEWEST, RELATED, Facts, alike, bound, once_cast, proven, pruned, related
+from analyzers.parents.proof import is_step_function
+from analyzers.parents.report import FAITHFUL, Candidate, Conversion, Evidence, Fit, Parent, SparseMerge, Verdict
 from analyzers.tensor_words import layer_range
 
-# Agreements of signs that unrelated weights do not reach, overall and in half of the layers, in addition to the deviations of chance.
-RELATED = 0.1
-RELATED_LAYER = 0.05
-_BEYOND_CHANCE = 8
-# Fewer values are not enough for a verdict.
-FEWEST = 1_000
-# Factor and distance by which the share of equal values must exceed chance to count as proof.
-_ABOVE_CHANCE = 5
-_PROVEN = 0.02
 # Most runs of layers that a statement names.
 _RUNS = 6
 # Most tensors that a statement names, and the cosine below which values are another tensor's.
 _NAMED, _UNLIKE = 3, 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Facts that determine the verdict.
-
-    candidates: the best first. parents: weights of the candidates that the fit needs. layers: share of the layers in which the best
-    candidate is related; akin: number of matrices that are related or equal, and their share of the values; unlike: roles in which the
-    candidate is not related. through: see `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: whether
-    nothing but rounding is left. moved: layers that have other numbers in the best candidate. coverage: of the model and the best
-    candidate. stack: all layers, if they come from several candidates; exact_stack: whether they do so bit for bit. conversion: each tensor
-    if much of the model is the best candidate's, else only odd ones; constant: matrices of one value, unlike the candidates'. adapters:
-    ranks of the adapter matrices stored in the model and in the best candidate, 0 without any. forms: layouts in which the best candidate
-    matches. lost: number of values read that are not equal as stored. unseen: for a sample, its blocks, and the bound on the share of
-    blocks of a kind that it does not show.
-    """
-
-    candidates: Sequence[Candidate]
-    fit: Fit | None
-    parents: Sequence[Parent]
-    layers: float
-    akin: tuple[int, float]
-    unlike: Sequence[str]
-    through: str | None
-    stepwise: Monotone | None
-    at_rounding: bool
-    moved: Sequence[MovedLayer]
-    difference: Difference | None
-    exact_mode: bool
-    coverage: tuple[Coverage, Coverage]
-    stack: Sequence[MovedLayer]
-    exact_stack: bool
-    conversion: Sequence[Conversion]
-    constant: Sequence[str]
-    adapters: Sequence[int]
-    forms: Sequence[str]
-    lost: int
-    unseen: tuple[int, float] | None
-
-    @property
-    def whole(self) -> bool:
-        """Return whether all of the model and of the best candidate was compared."""
-        return all(each.whole for each in self.coverage)
+# Ratio of distances above which the nearer of two similar candidates is called closest.
+_CLOSEST = 1.01
 
 
 def judge(facts: Facts) -> tuple[Verdict, str, list[Evidence]]:
@@ -85,24 +20,52 @@ def judge(facts: Facts) -> tuple[Verdict, str, list[Evidence]]:
     best = facts.candidates[0]
     if best.cosine is None or best.cosine_null is None or best.compared < FEWEST:
         return "undecided", f"Too few values can be compared to tell ({best.compared:,}).", []
-    evidence = [*_equality(facts, best), *_exactness(facts), *_moved(facts)]
     verdict, statement = _verdict(facts, best)
-    if verdict in ("derived", "merge", "quantized-copy"):
-        evidence += _inferences(facts, best, verdict)
+    return verdict, statement, evidence(facts, verdict)
+
+
+def named_candidates(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
+    """Return the candidates that a verdict other than a stack names: of a derived model all that it may come from, the closest first."""
     if verdict in ("unrelated", "undecided"):
-        evidence.append(_told(False, _similarity(best)))
-        evidence = [each.model_copy(update={"proof": False}) for each in evidence]
-    return verdict, statement, sorted(evidence, key=lambda each: not each.proof)
+        return ()
+    if verdict == "merge":
+        return tuple(each.ref for each in facts.parents)
+    return tuple(row.ref for row in (alike(facts) if verdict == "derived" else facts.candidates[:1]))
+
+
+def _origin(facts: Facts) -> str:
+    """Begin the statement on a derived model: weights do not show which of several similar models was trained on, or whether one was."""
+    best, *others = [row.ref for row in alike(facts)]
+    if not others:
+        return f"Derived from {best}, or from a common ancestor"
+    more = [f"{len(others) - _NAMED:,} more"] if len(others) > _NAMED else []
+    return f"Derived from one of {listed([best, *others[:_NAMED], *more])}, which are too similar to tell apart, or from a common ancestor"
+
+
+def _apart(facts: Facts) -> str:
+    """Say how far the model is from the closest candidate, and whether that one is clearly the closest."""
+    best, *others = alike(facts)
+    size = f"{magnitude(best.distance_without)} times its norm{_without(best)}"
+    if not others:
+        return f"the difference is {size}"
+    if (others[0].distance_without or 0) <= _CLOSEST * (best.distance_without or 0):
+        apart = f"the difference from {best.ref} is {size}, from {others[0].ref} {magnitude(others[0].distance_without)} times"
+        return f"none is clearly the closest, {apart}"
+    return f"{best.ref} is closest, the difference is {size}"
+
+
+def _without(candidate: Candidate) -> str:
+    return f" without {plural(candidate.outliers.values, 'outlier')}" if candidate.outliers else ""
 
 
 def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
     if facts.through is not None and not facts.moved and facts.whole:
         read, by = ("", "") if facts.exact_mode else (" that was read", ", by samples")
         layout = f", in another layout ({'; '.join(facts.forms[:_NAMED])}{by})" if facts.forms else ""
-        return "same-weights", f"The same weights as {best.ref}{layout}: every value{read} is equal{_once_cast(facts)}{_bound(facts)}."
+        return "same-weights", f"The same weights as {best.ref}{layout}: every value{read} is equal{once_cast(facts)}{bound(facts)}."
     if facts.stack and (facts.exact_stack or (related(best) and not _exact_merge(facts))):
         return "stack", _stacked(facts)
-    if not related(best) and not _proven(best):
+    if not related(best) and not proven(best):
         return _not_related(facts, best)
     if facts.through is not None:
         return "stack" if facts.moved and facts.coverage[0].whole else "derived", _equal_in_part(facts, best)
@@ -120,8 +83,9 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
         return "merge", f"A merge{_way_of_merging(facts)}: {parts.removeprefix(' + ').strip()}{_but(facts.fit)}.{lost}"
     if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and (damage := _damage(facts, best)):
         return "derived", damage
-    if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and (best.cosine or 0) > 0.9:
-        return "quantized-copy", f"A quantized copy of {best.ref}: {share(best.distance)} away from it, rounded to a coarser grid."
+    if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and (best.cosine_without or 0) > 0.9:
+        apart = f"{share(best.distance_without)} away from it{_without(best)}"
+        return "quantized-copy", f"A quantized copy of {best.ref}: {apart}, rounded to a coarser grid."
     return "derived", _derivation(facts, best)
 
 
@@ -135,42 +99,14 @@ def _few_akin(facts: Facts, best: Candidate) -> str:
 
 
 def _not_related(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
-    if (best.shared or 0) >= max(RELATED, _BEYOND_CHANCE * (best.agreement_null or 0)):
+    if (best.shared or 0) >= max(RELATED, BEYOND_CHANCE * (best.agreement_null or 0)):
         return "undecided", f"Not decided: both share a structure, a table or an initialisation; descent from {best.ref} is not shown."
-    if (best.agreement or 0) >= max(RELATED / 2, _BEYOND_CHANCE * (best.agreement_null or 0)):
+    if (best.agreement or 0) >= max(RELATED / 2, BEYOND_CHANCE * (best.agreement_null or 0)):
         return "undecided", f"Not decided: the weights are slightly similar to those of {best.ref}, which unrelated models can be too."
     if best.agreement is None or facts.through is not None:
         return "undecided", f"Not decided: what can be compared with {best.ref} is zero, common values, or a table as any model may have."
     several = "any of the candidates" if len(facts.candidates) > 1 else best.ref
     return "unrelated", f"Not related to {several}, weight by weight."
-
-
-def related(candidate: Candidate) -> bool:
-    """Return whether signs agree more than those of unrelated weights do."""
-    return (candidate.agreement or 0.0) >= max(RELATED, _BEYOND_CHANCE * (candidate.agreement_null or 0.0))
-
-
-def _similarity(candidate: Candidate) -> str:
-    """Write the agreement and the cosine, with the values expected by chance."""
-    agree = ""
-    if candidate.agreement is not None:
-        chance = magnitude(candidate.agreement_null)
-        agree = f"; without means and common patterns, signs agree by {_signed(candidate.agreement)}, by chance 0 ± {chance}"
-    return f"The cosine with {candidate.ref} is {_signed(candidate.cosine)}; chance gives 0 ± {magnitude(candidate.cosine_null)}{agree}."
-
-
-def _once_cast(facts: Facts) -> str:
-    """Say how values that are not equal as stored become equal, and how many lost digits."""
-    through = f", cast through {facts.through}" if facts.through else ""
-    if not facts.lost:
-        return f" once both have the same dtype{through}"
-    to = listed(sorted({row.to for row in facts.conversion if row.relation == "rounded" and row.to}))
-    return f" once rounded{f' to {to}' if to else ''}{through}, by which {plural(facts.lost, 'value')} lost digits"
-
-
-def _bound(facts: Facts) -> str:
-    """Say that unread values may differ."""
-    return "" if facts.unseen is None else f"; {none_differs(*facts.unseen)}"
 
 
 def _exact_merge(facts: Facts) -> bool:
@@ -188,15 +124,15 @@ def _equal_in_part(facts: Facts, best: Candidate) -> str:
         of, without = ("This is", best.ref) if facts.adapters[0] else (f"{best.ref} is", "this model")
         return (
             f"{of} {without} with an unmerged adapter of rank {rank} next to its weights: every value{read} is equal, and the adapter "
-            f"makes it another model{_bound(facts)}."
+            f"makes it another model{bound(facts)}."
         )
     if facts.moved and model.whole:
         lost = other.left_out[0].what if len(other.left_out) == 1 else ""
         without = f", without its {lost}" if lost.startswith("layer") else ""
         moved = plural(len(facts.moved), "layer")
-        return f"Made of layers of {best.ref}{without}: every value{read} is equal, {moved} moved or repeated{_bound(facts)}."
+        return f"Made of layers of {best.ref}{without}: every value{read} is equal, {moved} moved or repeated{bound(facts)}."
     parts = f"{share(model.share)} of this model and {share(other.share)} of the other"
-    return f"What was compared is equal to {best.ref}: every value{read}, {parts}{_bound(facts)}."
+    return f"What was compared is equal to {best.ref}: every value{read}, {parts}{bound(facts)}."
 
 
 def _stacked(facts: Facts) -> str:
@@ -212,13 +148,13 @@ def _stacked(facts: Facts) -> str:
     more = f", and {plural(len(runs) - _RUNS, 'more run')} of layers" if len(runs) > _RUNS else ""
     how = f", bit for bit{'' if facts.exact_mode else ' as far as it was read'}" if facts.exact_stack else ", as far as their fits tell"
     of = plural(len({ref for ref, _ in runs}), "model")
-    bound = _bound(facts) if facts.exact_stack else ""
-    return f"A stack of layers of {of}{how}: {', '.join(said) + more if more else listed(said)}{bound}."
+    return f"A stack of layers of {of}{how}: {', '.join(said) + more if more else listed(said)}{bound(facts) if facts.exact_stack else ''}."
 
 
 def is_odd(row: Conversion) -> bool:
     """Return whether a tensor's values differ from its source's more than training or rounding would explain."""
-    return row.relation not in (*FAITHFUL, "differs", "unmatched") or (row.relation == "differs" and (row.cosine or 0) < _UNLIKE)
+    unlike = (row.cosine or 0) < _UNLIKE or row.outliers > 0
+    return row.relation not in (*FAITHFUL, "differs", "unmatched") or (row.relation == "differs" and unlike)
 
 
 def _damage(facts: Facts, best: Candidate) -> str:
@@ -231,9 +167,9 @@ def _damage(facts: Facts, best: Candidate) -> str:
     more = f" and {len(odd) - len(named):,} more" if len(odd) > len(named) else ""
     differ, values = sum(row.exceptions for row in odd), sum(row.values for row in rows)
     if len(faithful) < 2:
-        return f"Derived from {best.ref}, but for {plural(len(odd), 'tensor')}: {', '.join(named)}{more}."
+        return f"{_origin(facts)}, but for {plural(len(odd), 'tensor')}: {', '.join(named)}{more}."
     changed = len(rows) - len(faithful) - len(odd)
-    trained = f", {changed:,} {'was' if changed == 1 else 'were'} changed" if changed else ""
+    trained = f", {changed:,} {'differs' if changed == 1 else 'differ'} as after training" if changed else ""
     return (
         f"{len(faithful):,} of {plural(len(rows), 'tensor')} are those of {best.ref}{trained}, and {plural(len(odd), 'holds', 'hold')} "
         f"other values, {differ:,} of {values:,}: {', '.join(named)}{more}."
@@ -241,20 +177,21 @@ def _damage(facts: Facts, best: Candidate) -> str:
 
 
 def _derivation(facts: Facts, best: Candidate) -> str:
-    changed = magnitude(best.distance)
-    damage = "" if _pruned(best) else _damage(facts, best)
+    damage = "" if pruned(best) else _damage(facts, best)
     if damage:
         return damage
     if facts.moved:
-        return f"Derived from {best.ref}, with {plural(len(facts.moved), 'layer')} moved or repeated."
-    if _pruned(best):
+        return f"{_origin(facts)}, with {plural(len(facts.moved), 'layer')} moved or repeated."
+    if pruned(best):
         read = "" if facts.exact_mode else " that were read"
         return f"Derived from {best.ref} by pruning: {share(best.zeroed)} of the values{read} became zero, {_others(best)}."
     if facts.difference is not None and facts.difference.low_rank:
-        return f"Derived from {best.ref} by an update of rank {facts.difference.rank}, {changed} times its norm: a merged LoRA or the like."
+        where = plural(len(facts.difference.tensors), "matrix", "matrices")
+        rank = f"in the {where} measured, the difference from {best.ref} has rank {facts.difference.rank}, like a merged LoRA"
+        return f"{_origin(facts)}: {_apart(facts)}; {rank}."
     if (best.equal_share or 0) == 1 and best.vectors_equal is not None and best.vectors_equal < 1:
-        return f"Derived from {best.ref}: the matrices are equal in bf16, norms or biases differ{_bound(facts)}."
-    return f"Derived from {best.ref}, or from a common ancestor: the difference is {changed} times its norm."
+        return f"{_origin(facts)}: the matrices are equal in bf16 to those of {best.ref}, norms or biases differ{bound(facts)}."
+    return f"{_origin(facts)}: {_apart(facts)}."
 
 
 def _margin(parent: Parent) -> str:
@@ -292,105 +229,7 @@ def _way_of_merging(facts: Facts) -> str:
     return "" if facts.at_rounding else " and more: the combination leaves a part unexplained"
 
 
-def _equality(facts: Facts, best: Candidate) -> list[Evidence]:
-    found = []
-    if facts.through is not None and best.equal_share != 1:
-        found.append(_told(True, f"All {best.compared:,} values compared are equal{_once_cast(facts)}."))
-    for each in facts.candidates[:3]:
-        if _proven(each) or (each is best and not facts.parents[1:]):
-            of = "values" if each.telling == each.compared else "values that are not common to both"
-            text = f"{share(each.telling_equal)} of {each.telling:,} {of} equal those of {each.ref} in bf16"
-            found.append(_told(_proven(each), f"{text}; chance gives {_chance(each.telling_by_chance)}."))
-    return found
-
-
-def _exactness(facts: Facts) -> list[Evidence]:
-    fit = facts.fit
-    if fit is not None and fit.sparse is not None:
-        text = (
-            f"{share(fit.sparse.exact_share)} of the values are exactly those of {fit.sparse.base} plus none or some of these updates; "
-            f"with the updates of other values it would be {_chance(fit.sparse.exact_by_chance)}."
-        )
-        return [_told(True, text)]
-    if fit is None or fit.exact_share is None or not facts.parents:
-        return []
-    if len(facts.parents) == 1 and (fit.exact_weights[0] == 1 or fit.exact_share < 0.5):
-        return []
-    proven = beyond_chance(fit.exact_share, fit.exact_by_chance)
-    where = (
-        "the weights of their layer" if fit.exact_per_layer else f"weights of {listed([f'{weight:.4g}' for weight in fit.exact_weights])}"
-    )
-    rounding = ", each product rounded too" if fit.arithmetic == "stored" else ""
-    text = (
-        f"{share(fit.exact_share)} of {fit.exact_values:,} values are exactly the combination with {where}, rounded as stored{rounding}; "
-        f"chance gives {_chance(fit.exact_by_chance)}."
-    )
-    return [_told(proven, text)]
-
-
-def _moved(facts: Facts) -> list[Evidence]:
-    if not facts.moved:
-        return []
-    first = facts.moved[0]
-    text = f"{plural(len(facts.moved), 'layer')} matched by content: layer {first.layer} is layer {first.source} of {first.ref}, for one."
-    return [_told(False, text)]
-
-
-def _inferences(facts: Facts, best: Candidate, verdict: Verdict) -> list[Evidence]:
-    found = [_similarity(best), f"The distance from {best.ref} is {magnitude(best.distance)} of its norm."]
-    fit = facts.fit
-    if fit is not None and verdict == "merge":
-        beside = f" (rounding alone leaves {magnitude(fit.rounding)})" if fit.rounding else ""
-        found.append(f"The fit leaves a residual of {magnitude(fit.residual)} of the norm{beside}.")
-    if facts.stepwise is not None and verdict == "quantized-copy":
-        found.append(
-            f"Between neighbours in a block, {share(facts.stepwise.merged)} of different values became equal and "
-            f"{share(facts.stepwise.inverted)} changed their order: a step function, as quantization is."
-        )
-    if facts.difference is not None and facts.difference.rank and verdict == "derived" and not _pruned(best):
-        of = facts.difference
-        size = f"has rank {of.rank}" if of.low_rank else f"is not low-rank ({of.rank} of {of.rows} directions)"
-        found.append(f"The difference from {of.ref} {size} above the rounding noise, in {plural(len(of.tensors), 'matrix', 'matrices')}.")
-    if facts.unlike and (best.agreement or 0) > 2 * RELATED:
-        found.append(
-            f"Where they stand, these are not alike: {', '.join(facts.unlike)}. They were replaced, or their neurons permuted, "
-            "which is not tested."
-        )
-    if verdict == "derived":
-        found.append("Weights do not show which of the two came first.")
-    return [_told(False, text) for text in found]
-
-
-def _pruned(candidate: Candidate) -> bool:
-    """Return whether all values either became zero or are unchanged."""
-    zeroed = candidate.zeroed or 0.0
-    return zeroed > 0.01 and zeroed + (candidate.equal_share or 0.0) > 0.99
-
-
 def _others(candidate: Candidate) -> str:
     """Say what became of the values that are not zero."""
     same = (candidate.zeroed or 0.0) + (candidate.equal_share or 0.0)
     return "the others are equal in bf16" if same == 1 else f"{share(candidate.equal_share)} are equal in bf16"
-
-
-def _proven(candidate: Candidate) -> bool:
-    """Return whether equal values alone prove a relation."""
-    equal, chance = candidate.telling_equal or 0.0, candidate.telling_by_chance or 0.0
-    return candidate.telling >= FEWEST and equal > max(_PROVEN + chance, _ABOVE_CHANCE * chance)
-
-
-def beyond_chance(exact: float, by_chance: float | None) -> bool:
-    """Return whether so many exact values prove a combination."""
-    return exact > max(_PROVEN, _ABOVE_CHANCE * (by_chance or 0.0))
-
-
-def _told(proof: bool, text: str) -> Evidence:
-    return Evidence(proof=proof, text=text)
-
-
-def _signed(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.3f}".replace("-0.000", "0.000")
-
-
-def _chance(value: float | None) -> str:
-    return share(value) if value is not None and math.isfinite(value) else "an unknown share"

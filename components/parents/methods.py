@@ -3,8 +3,8 @@
 from analyzers import limits
 from analyzers.parents.analyze import FITTED
 from analyzers.parents.combination import EXACT, SMALLEST
+from analyzers.parents.facts import RELATED
 from analyzers.parents.proof import GRID
-from analyzers.parents.verdict import RELATED
 from components.text.render import render
 
 

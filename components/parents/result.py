@@ -4,9 +4,9 @@ from functools import partial
 
 from analyzers.parents.columns import BY_LAYER, CANDIDATES, EVIDENCE, PARENTS
 from analyzers.parents.conversion_text import faithful_sentence
+from analyzers.parents.facts import beyond_chance
 from analyzers.parents.markdown import markdown
 from analyzers.parents.report import Candidate, ParentsReport
-from analyzers.parents.verdict import beyond_chance
 from components.forms.form import command, permalink
 from components.parents import plots
 from components.parents.tables import CONVERSIONS, layer_map

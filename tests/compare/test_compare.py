@@ -253,4 +253,4 @@ def test_candidates_too_similar_to_tell_apart_are_named_together() -> None:
 
 
 def test_one_changed_tensor_is_spoken_of_in_the_singular() -> None:
-    assert ", 1 was changed, " in compared("sample:tiny-bf16", "sample:tiny-overflow").relation.sentence
+    assert ", 1 differs as after training, " in compared("sample:tiny-bf16", "sample:tiny-overflow").relation.sentence

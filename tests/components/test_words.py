@@ -9,7 +9,7 @@ from analyzers.check import analyze as check
 from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
 from analyzers.exit_feedback.measurements import CostRow
 from analyzers.exit_feedback.sentences import cost_statement
-from analyzers.parents.verdict import beyond_chance
+from analyzers.parents.facts import beyond_chance
 from components.dtype.result import RESULT
 from components.library import Library
 from components.library_page import list_tables

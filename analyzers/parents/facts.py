@@ -1,0 +1,107 @@
+"""Defines the facts that determine a verdict, and what each says: related, proven, too similar to tell apart."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analyzers.coverage import Coverage
+from analyzers.formatting import listed, plural
+from analyzers.parents.proof import Monotone
+from analyzers.parents.report import Candidate, Conversion, Difference, Fit, MovedLayer, Parent
+from analyzers.parents.sentences import none_differs
+
+# Agreements of signs that unrelated weights do not reach, overall and in half of the layers, in addition to the deviations of chance.
+RELATED = 0.1
+RELATED_LAYER = 0.05
+BEYOND_CHANCE = 8
+# Fewer values are not enough for a verdict.
+FEWEST = 1_000
+# Factor and distance by which the share of equal values must exceed chance to count as proof.
+_ABOVE_CHANCE = 5
+_PROVEN = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts that determine the verdict.
+
+    candidates: the best first. parents: weights of the candidates that the fit needs. layers: share of the layers in which the best
+    candidate is related; akin: number of matrices that are related or equal, and their share of the values; unlike: roles in which the
+    candidate is not related. through: see `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: whether
+    nothing but rounding is left. moved: layers that have other numbers in the best candidate. coverage: of the model and the best
+    candidate. stack: all layers, if they come from several candidates; exact_stack: whether they do so bit for bit. conversion: each tensor
+    if much of the model is the best candidate's, else only odd ones; constant: matrices of one value, unlike the candidates'. adapters:
+    ranks of the adapter matrices stored in the model and in the best candidate, 0 without any. forms: layouts in which the best candidate
+    matches. lost: number of values read that are not equal as stored. unseen: for a sample, its blocks, and the bound on the share of
+    blocks of a kind that it does not show.
+    """
+
+    candidates: Sequence[Candidate]
+    fit: Fit | None
+    parents: Sequence[Parent]
+    layers: float
+    akin: tuple[int, float]
+    unlike: Sequence[str]
+    through: str | None
+    stepwise: Monotone | None
+    at_rounding: bool
+    moved: Sequence[MovedLayer]
+    difference: Difference | None
+    exact_mode: bool
+    coverage: tuple[Coverage, Coverage]
+    stack: Sequence[MovedLayer]
+    exact_stack: bool
+    conversion: Sequence[Conversion]
+    constant: Sequence[str]
+    adapters: Sequence[int]
+    forms: Sequence[str]
+    lost: int
+    unseen: tuple[int, float] | None
+
+    @property
+    def whole(self) -> bool:
+        """Return whether all of the model and of the best candidate was compared."""
+        return all(each.whole for each in self.coverage)
+
+
+def related(candidate: Candidate) -> bool:
+    """Return whether signs agree more than those of unrelated weights do."""
+    return (candidate.agreement or 0.0) >= max(RELATED, BEYOND_CHANCE * (candidate.agreement_null or 0.0))
+
+
+def proven(candidate: Candidate) -> bool:
+    """Return whether equal values alone prove a relation."""
+    equal, chance = candidate.telling_equal or 0.0, candidate.telling_by_chance or 0.0
+    return candidate.telling >= FEWEST and equal > max(_PROVEN + chance, _ABOVE_CHANCE * chance)
+
+
+def pruned(candidate: Candidate) -> bool:
+    """Return whether all values either became zero or are unchanged."""
+    zeroed = candidate.zeroed or 0.0
+    return zeroed > 0.01 and zeroed + (candidate.equal_share or 0.0) > 0.99
+
+
+def beyond_chance(exact: float, by_chance: float | None) -> bool:
+    """Return whether so many exact values prove a combination."""
+    return exact > max(_PROVEN, _ABOVE_CHANCE * (by_chance or 0.0))
+
+
+def alike(facts: Facts) -> list[Candidate]:
+    """Return the best candidate, and those that the fit cannot tell apart from it, the closest first."""
+    best = facts.candidates[0]
+    groups = [{row.ref, *row.alike} for row in (facts.fit.parents if facts.fit else ())]
+    group = next((refs for refs in groups if best.ref in refs), set[str]())
+    return [best, *(row for row in facts.candidates[1:] if row.ref in group)]
+
+
+def once_cast(facts: Facts) -> str:
+    """Say how values that are not equal as stored become equal, and how many lost digits."""
+    through = f", cast through {facts.through}" if facts.through else ""
+    if not facts.lost:
+        return f" once both have the same dtype{through}"
+    to = listed(sorted({row.to for row in facts.conversion if row.relation == "rounded" and row.to}))
+    return f" once rounded{f' to {to}' if to else ''}{through}, by which {plural(facts.lost, 'value')} lost digits"
+
+
+def bound(facts: Facts) -> str:
+    """Say that unread values may differ."""
+    return "" if facts.unseen is None else f"; {none_differs(*facts.unseen)}"

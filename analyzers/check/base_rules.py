@@ -9,6 +9,7 @@ from analyzers.checkpoints import DTYPE_BITS, Checkpoint
 from analyzers.formatting import listed, magnitude, plural, share
 from analyzers.language_models.load_report import LoadReport
 from analyzers.parents import ParentsReport
+from analyzers.parents.facts import proven, related
 from analyzers.update_sparsity import SparsityReport
 
 # |tuned - base| / |base| is at most the first for a matrix that was trained, and at least the second for one unrelated to the base.
@@ -112,8 +113,11 @@ def dropped_layers(base: Checkpoint, model: Checkpoint, missing: Collection[str]
 
 
 def base_mismatch(report: ParentsReport, stated: Sequence[str]) -> Iterator[Finding]:
-    """Yield a finding if the weights come from none of the models in ``stated``, which are those that the card names as base_model."""
+    """Yield a finding if no model in ``stated``, those that the card names as base_model, is related: of several that are, weights do not
+    show which one was trained on.
+    """
     names = {name.lower() for name in stated}
-    if report.verdict != "undecided" and not any(parent.lower() in names for parent in report.parents):
+    akin = any(row.ref.lower() in names and (related(row) or proven(row)) for row in report.candidates)
+    if report.verdict != "undecided" and not akin and not any(parent.lower() in names for parent in report.parents):
         detail = f"The model card names {', '.join(stated)} as base_model. {report.statement} Correct the card, or the upload."
         yield finding("base-mismatch", "warning", "The card names another base", detail)

@@ -119,8 +119,7 @@ class CompareReport(Report):
 
     def more_findings(self) -> list[str]:
         """Return the answers of the reports that this one is composed of."""
-        parts = self.parts()[1:] if self._module("sentences").too_similar(self.parents) else self.parts()
-        return [said for part in parts if (said := part.headline()) not in self.headline()]
+        return [said for part in self.parts() if (said := part.headline()) not in self.headline()]
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """Return the tables of both reports, under their names, after a summary."""

@@ -45,17 +45,11 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
     best, others = parents.candidates[0], [row for row in parents.candidates if row.ref not in parents.parents]
     model, named, *_ = distinct_names([parents.checkpoint, *parents.candidates])
     if parents.verdict == "unrelated":
-        more = " This says nothing about how those are related to each other." if len(others) > 1 else ""
-        return f"{model} is not related to {listed([row.ref for row in others])}, weight by weight.{more}"
-    alike = too_similar(parents)
+        more = ["This says nothing about how those are related to each other."] if len(others) > 1 else []
+        return " ".join([f"{model} is not related to {listed([row.ref for row in others])}, weight by weight.", *more, *_proposed(parents)])
     said = [_with_subject(model, parents.headline().removesuffix(parents.reach()).rstrip().replace(best.ref, named))]
-    if alike:
-        distances = {row.ref: row.distance for row in parents.candidates if row.ref in alike and row.distance is not None}
-        closest = f", and {min(distances, key=distances.__getitem__)} is closest" if distances else ""
-        one = f"{model} is derived from one of {listed(sorted(alike))}, or from a common ancestor"
-        said = [f"{one}; they are too similar to tell apart{closest}."]
     changed = changes(sparsity) if sparsity is not None and parents.verdict == "derived" else ""
-    if changed and _ANCESTOR in said[0]:
+    if changed and _ANCESTOR in said[0] and len(parents.parents) == 1 and "rank" not in said[0]:
         said = [f"{said[0].partition(_ANCESTOR)[0]}, or both come from a common ancestor: {changed}"]
     elif changed:
         said.append(f"{changed[:1].upper()}{changed[1:]}")
@@ -65,7 +59,8 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
         said.append(f"{_UNORDERED}: the order is the one given.")
     elif direction is None and parents.verdict in ("derived", "merge", "stack"):
         said.append(f"{_UNORDERED}.")
-    akin = [row.ref for row in others if related(row) and row.ref not in alike]
+    said += _proposed(parents)
+    akin = [row.ref for row in others if related(row)]
     apart = [row.ref for row in others if row.compared and not related(row)]
     if akin:
         said.append(f"{listed(akin)} {'is' if len(akin) == 1 else 'are'} related too.")
@@ -74,13 +69,12 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
     return " ".join(said)
 
 
-def too_similar(parents: "ParentsReport") -> tuple[str, ...]:
-    """Return the candidates that cannot be told apart, if the statement names one of them as the origin and says how it differs."""
-    best, statement = parents.candidates[0], parents.statement
-    if parents.verdict != "derived" or parents.fit is None or not (" by an update of rank " in statement or _ANCESTOR in statement):
-        return ()
-    groups = [(row.ref, *row.alike) for row in parents.fit.parents if row.alike]
-    return next((refs for refs in groups if best.ref in refs), ())
+def _proposed(parents: "ParentsReport") -> list[str]:
+    """Say where the candidates come from if the request names none."""
+    by_source = {source: [row.ref for row in parents.candidates if row.source == source] for source in ("card", "library")}
+    parts = [f"{listed(by_source['card'])}, named by its card"] if by_source["card"] else []
+    parts += [f"{listed(by_source['library'])} of the library, for tensors of the same shapes"] if by_source["library"] else []
+    return [f"It was compared with {', and with '.join(parts)}."] if parts else []
 
 
 def changes(report: "SparsityReport") -> str:

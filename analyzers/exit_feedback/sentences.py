@@ -50,7 +50,7 @@ def next_step(report: "ExitReport") -> NextStep:
 
 
 def _advice(report: "ExitReport") -> str:
-    """Write whether a signal is worth using."""
+    """Write whether a signal is worth using: near the exact gradient, and faster where both were timed."""
     cosines = {name: method.cosine.mean for name, method in report.methods.items() if method.cosine and name not in CEILINGS}
     best = max(cosines, key=cosines.__getitem__, default=None)
     if best is None or cosines[best] < _SMALL:
@@ -58,6 +58,12 @@ def _advice(report: "ExitReport") -> str:
     inside = report.methods[best].before_norm.cosine
     if inside is not None and inside.mean < _SMALL:
         return f"Use {best} at the head only: behind the final norm its mean cosine is {cosine(inside.mean)}."
+    rows = [row for row in report.cost.rows if row.method in (best, EXACT)]
+    if {row.method for row in rows} == {best, EXACT}:
+        times = fastest(rows, (best,)).seconds / fastest(rows, (EXACT,)).seconds
+        if times >= 1:
+            slower = f"takes {magnitude(times)} times as long as the exact gradient"
+            return f"Keep backpropagation here: {best} is the closest signal without it, but {slower}."
     return f"Try {best} before the others, in training: on a frozen model it is closest to the exact gradient."
 
 

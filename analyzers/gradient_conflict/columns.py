@@ -73,7 +73,7 @@ _COLUMNS = (
     _CONFLICT,
     _INTERVAL,
     _HIGH,
-    Column("undecided_low", "Numerically undecided", share, "undecided.low", cell=lambda row: between(row["undecided"])),
+    Column("undecided_low", "Rate with undecided pairs either way", share, "undecided.low", cell=lambda row: between(row["undecided"])),
     Column("undecided_high", value="undecided.high"),
     _SIMILARITY,
     _COSINE,

@@ -6,7 +6,7 @@ from typing import Literal
 from analyzers.formatting import listed, magnitude, plural, share
 from analyzers.parents.combination import proves_more
 from analyzers.parents.facts import RELATED, Facts, beyond_chance, once_cast, proven, pruned
-from analyzers.parents.report import Candidate, Evidence, Verdict
+from analyzers.parents.report import Candidate, Evidence, Fit, Verdict
 
 _KINDS = ("proof", "measurement", "inference")
 
@@ -49,15 +49,19 @@ def _exactness(facts: Facts) -> list[Evidence]:
     refs = [each.ref for each in facts.parents]
     parts = [f"{weight:.4g} x {ref}" for weight, ref in zip(fit.exact_weights, refs, strict=True)]
     what = f"a combination of {listed(refs)} with the weights of their layer" if fit.exact_per_layer else " + ".join(parts)
-    several, alone = len(refs) > 1, fit.exact_alone or 0.0
-    single = f", and a single candidate at most {share(alone)}" if several else ""
-    proves = beyond_chance(fit.exact_share, fit.exact_by_chance) and (not several or proves_more(fit.exact_share, alone))
+    single = f", and a single candidate at most {share(fit.exact_alone)}" if len(refs) > 1 else ""
     rounding = ", each product rounded too" if fit.arithmetic == "stored" else ""
     text = (
         f"{share(fit.exact_share)} of {fit.exact_values:,} values are exactly {what}, rounded as stored{rounding}; chance gives "
         f"{_chance(fit.exact_by_chance)}{single}."
     )
-    return [_told(_proof(proves), text)]
+    return [_told(_proof(proves(fit, len(refs))), text)]
+
+
+def proves(fit: Fit, parents: int) -> bool:
+    """Return whether exact values prove the combination of this many parents, by more than chance and a single candidate explain."""
+    exact = fit.exact_share or 0.0
+    return beyond_chance(exact, fit.exact_by_chance) and (parents < 2 or proves_more(exact, fit.exact_alone or 0.0))
 
 
 def _moved(facts: Facts) -> list[Evidence]:

@@ -10,7 +10,7 @@ from analyzers.update_sparsity.report import SparsityRequest
 def add_options(parser: Parser) -> None:
     """Add the command's options."""
     parser.describe(
-        "What fraction of the weights did this fine-tune change at bf16 resolution, where, and by how much?",
+        "What fraction of the weights differs between two models at bf16 resolution, where, and by how much?",
         ("Qwen/Qwen3-0.6B-Base Qwen/Qwen3-0.6B", "a base model and its fine-tune, from a sample of 64 MB each"),
         ("sample:tiny-bf16 sample:tiny-step-1 sample:tiny-tuned --exact", "a trajectory: each step against the base and the step before"),
     )

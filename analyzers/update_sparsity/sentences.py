@@ -32,7 +32,7 @@ def headline(report: "SparsityReport") -> str:
 
 
 def next_step(report: "SparsityReport") -> NextStep:
-    """Advise, and link to the passport of the fine-tune."""
+    """Advise, and link to the passport of the last model."""
     return NextStep(_advice(report), "dtype", report.tuned[-1].ref)
 
 
@@ -50,7 +50,7 @@ def _advice(report: "SparsityReport") -> str:
         bounded = f" (differences: {unseen(report.blocks, 1 - report.interval.low)})" if report.blocks else ""
         return f"Use exact mode before you say that nothing was trained{bounded}."
     if changed == 0 and not report.swallowed.count:
-        return "Check that the right checkpoint was uploaded: nothing was trained."
+        return "If one was to be trained from the other, check that the right checkpoint was uploaded: all values are the same."
     if report.swallowed.meaningful and report.swallowed.count:
         lost = share(report.swallowed.share)
         return f"Keep fp32 master weights: {about}{lost} of the weights{compared} changed only below bf16 resolution."
@@ -84,7 +84,7 @@ def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: 
         )
     if counts.changed == counts.values:
         return f"Every one of the {n} weights changed in bf16."
-    return f"{share(sparsity)} of the weights are unchanged in bf16: this fine-tune changed {share(1 - sparsity)} of them."
+    return f"{share(sparsity)} of the weights are unchanged in bf16, {share(1 - sparsity)} differ."
 
 
 def _one(counts: PairCounts) -> str:
@@ -105,7 +105,7 @@ def _sampled(counts: PairCounts, interval: Interval, blocks: int) -> str:
         return f"{read} changed in bf16: with 95% confidence at most {share(interval.high)} of all weights are unchanged in bf16."
     return (
         f"About {share(interval.estimate)} of the weights are unchanged in bf16 (95% interval: {share(interval.low)} to "
-        f"{share(interval.high)}): this fine-tune changed about {share(1 - interval.estimate)} of them."
+        f"{share(interval.high)}), about {share(1 - interval.estimate)} differ."
     )
 
 

@@ -52,7 +52,7 @@ def build_pickers(build_others: Callable[[], None]) -> Pickers:
     with gr.Row(elem_classes="m-ask m-pair-ask"):
         first = build_picker("Model, or base", "m-model-1")
         swap = gr.Button("Swap", variant="secondary", size="sm", elem_id="m-swap", elem_classes="m-small")
-        models = [first, build_picker("Model to compare with it", "m-model-2")]
+        models = [first, build_picker("Model to compare with it (empty: those of its card and the library)", "m-model-2")]
         build_others()
     rows, removes = [], []
     for number in range(FEWEST + 1, MOST + 1):

@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from analyzers.formatting import day
+from analyzers.parents.facts import related
 from analyzers.parents.report import ParentsReport
 from components.appearance.navigation import navigation
 from components.library import Library
@@ -60,7 +61,9 @@ def family_of(library: Library, model: str) -> Family:
             family.children.append(_relative(report.checkpoint.ref, report, of, made))
         else:
             row = next(each for each in report.candidates if each.ref.lower() == model.lower())
-            family.others.append(_relative(report.checkpoint.ref, report, Ancestor(row, 0.0, False), made)._replace(kind="", weight=""))
+            family.others.append(
+                _relative(report.checkpoint.ref, report, Ancestor(row, None, False), made)._replace(kind="related" if related(row) else "")
+            )
     newest = stored_results.newest("parents", model)
     if isinstance(newest, ParentsReport):
         stored = library.result_row(newest.id)
@@ -83,7 +86,16 @@ def _relative(name: str, report: ParentsReport, of: Ancestor, made: str) -> Rela
     kind, equal = _KINDS.get(report.verdict, report.verdict), numbers.share(of.row.equal_share)
     if not report.whole:
         kind = f"{kind} ({report.short_reach()})"
-    return Relative(name, kind, f"{of.weight:.3f}", equal, of.proven, addresses.stored(report.id), day(made), addresses.family(name))
+    return Relative(
+        name,
+        kind,
+        "" if of.weight is None else f"{of.weight:.3f}",
+        equal,
+        of.proven,
+        addresses.stored(report.id),
+        day(made),
+        addresses.family(name),
+    )
 
 
 def family_page(library: Library, model: str, origin: str) -> str:

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from components.parents.ancestors import ancestors
+from analyzers.parents.facts import related
+from components.parents.ancestors import Ancestor, ancestors
 from components.plots.marks import error_bars, line, marked, shortened
 from components.plots.style import COLOURS, layout, legend, text
 from components.text import numbers
@@ -23,24 +24,25 @@ def ancestry(report: "ParentsReport") -> "Figure":
 
     rows = ancestors(report)
     others = [row for row in report.candidates if row.ref not in {row.ref for row, _, _ in rows}]
-    drawn = [*rows, *((row, None, False) for row in others[: max(0, _SHOWN - len(rows))])]
+    drawn = [*((each, True) for each in rows), *((Ancestor(row, None, False), False) for row in others[: max(0, _SHOWN - len(rows))])]
     figure = Figure(layout=layout(70 + _ROW * len(drawn)))
     middle = (len(drawn) - 1) / 2
-    for y, (row, weight, proven) in enumerate(drawn):
+    for y, ((row, weight, proven), is_named) in enumerate(drawn):
         color = COLOURS[y % len(COLOURS)]
-        said = f"{numbers.share(row.equal_share)} equal, cosine {numbers.magnitude(row.cosine)}"
-        if weight is not None:
-            width = 1.5 + 5 * min(1.0, abs(weight))
+        said = f"{numbers.share(row.equal_share)} equal, cosine {numbers.magnitude(row.cosine_without)}"
+        if is_named:
+            width = 1.5 + 5 * min(1.0, abs(1 if weight is None else weight))
             stroke = {"color": color, "width": width, "dash": "solid" if proven else "dash"}
             figure.add_scatter(x=[0.06, 0.94], y=[y, middle], mode="lines", line=stroke, hoverinfo="skip")
-            amount = f"{numbers.share(weight)} of the layers," if report.verdict == "stack" else f"{weight:.3f}"
+            amount = "" if weight is None else f"{numbers.share(weight)} of the layers, " if report.verdict == "stack" else f"{weight:.3f} "
+            how = ("proven" if proven else "inferred") if len(report.parents) == 1 or weight is not None else "not told apart"
             # beside the line, on the side that it leads away from
             place = {"x": 0.5, "xanchor": "left", "y": (y + middle) / 2, "yshift": 12 if y <= middle else -12}
-            figure.add_annotation(text=f"{amount} {'proven' if proven else 'inferred'}", showarrow=False, **place)
-        marker = {"size": 13, "color": color, "symbol": "circle" if weight is not None else "circle-open"}
+            figure.add_annotation(text=f"{amount}{how}", showarrow=False, **place)
+        marker = {"size": 13, "color": color, "symbol": "circle" if is_named else "circle-open"}
         hover = f"{text(row.ref)}<br>{said}<extra></extra>"
         figure.add_scatter(x=[0.04], y=[y], mode="markers", marker=marker, hovertemplate=hover)
-        name = f"{text(shortened(row.ref, _NAME))}<br>{said}" if weight is not None else f"{text(shortened(row.ref, _NAME))}<br>no parent"
+        name = f"{text(shortened(row.ref, _NAME))}<br>{said if is_named or related(row) else 'not related'}"
         side, shift = ("bottom", 7) if y <= middle else ("top", -7)  # away from the line, which leads towards the middle
         figure.add_annotation(x=0, y=y, text=name, showarrow=False, xanchor="left", yanchor=side, yshift=shift, align="left", font_size=11)
     figure.add_scatter(x=[0.96], y=[middle], mode="markers", marker={"size": 17, "color": COLOURS[0], "symbol": "square"}, hoverinfo="skip")

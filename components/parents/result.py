@@ -2,9 +2,11 @@
 
 from functools import partial
 
+from analyzers.formatting import listed as sentence_list
 from analyzers.parents.columns import BY_LAYER, CANDIDATES, EVIDENCE, PARENTS
 from analyzers.parents.conversion_text import faithful_sentence
-from analyzers.parents.facts import beyond_chance
+from analyzers.parents.evidence import proves
+from analyzers.parents.facts import proven
 from analyzers.parents.markdown import markdown
 from analyzers.parents.report import Candidate, ParentsReport
 from components.forms.form import command, permalink
@@ -34,8 +36,8 @@ CONVERSION = (
 )
 LAYERS = "Each layer, by the parent and the layer there whose weights it has. Tensors outside the layers are on the left."
 ANCESTRY = (
-    "Parents on the left, with their weights in the model. Solid lines are proven: far more values are equal than by chance. Dashed lines "
-    "are inferred."
+    "Candidates on the left, with a line from each that the answer names, and its weight in a merge. Solid lines are proven: far more "
+    "values are equal than by chance. Dashed lines are inferred."
 )
 
 
@@ -59,14 +61,10 @@ def headline(report: ParentsReport, links: bool = True) -> str:
 def measures(report: ParentsReport, links: bool) -> str:
     """Render the tiles."""
     best = report.candidates[0]
-    return tiles(
-        report,
-        links,
-        ("parents", _equal(best)),
-        ("parents", _distance(best)),
-        ("parents-fit", _explained(report)),
-        ("parents-fit", _exact(report)),
-    )
+    measured = [("parents", _equal(best)), ("parents", _distance(best))]
+    if report.verdict == "merge":
+        return tiles(report, links, *measured, ("parents-fit", _explained(report)), ("parents-fit", _exact(report)))
+    return tiles(report, links, *measured, ("parents", _proof(best)))
 
 
 def families(report: ParentsReport) -> list[tuple[str, str]]:
@@ -85,9 +83,23 @@ def _equal(best: Candidate) -> str:
 def _distance(best: Candidate) -> str:
     if best.cosine is None or best.distance is None:
         return cannot_tell("Distance", "The values of one side are all zero, or none could be compared.")
-    chance = numbers.magnitude(best.cosine_null)
+    few, chance = best.outliers, numbers.magnitude(best.cosine_null)
+    if few is not None:
+        body = (
+            f"|X - P| / |P| for {shown(best.ref)} without {numbers.plural(few.values, 'outlier')}, which would make it "
+            f"{numbers.magnitude(best.distance)}. The cosine is then {numbers.magnitude(few.cosine)}."
+        )
+        return answer("Distance", numbers.share(few.distance), FACT, body)
     body = f"|X - P| / |P| for {shown(best.ref)}. The cosine is {best.cosine:.4f}; unrelated values give 0 ± {chance}."
     return answer("Distance", numbers.share(best.distance), FACT, body)
+
+
+def _proof(best: Candidate) -> str:
+    if best.telling_equal is None:
+        return cannot_tell("Proof", f"All values compared with {shown(best.ref)} are zero, common to both, or in smooth rows.")
+    chance = numbers.share(best.telling_by_chance)
+    body = f"Values equal to those of {shown(best.ref)} in bf16, of those that are not common to both. By chance it would be {chance}."
+    return answer("Proof", numbers.share(best.telling_equal), _PROOF if proven(best) else FACT, body)
 
 
 def _explained(report: ParentsReport) -> str:
@@ -95,7 +107,13 @@ def _explained(report: ParentsReport) -> str:
     if fit is None or fit.residual is None:
         return cannot_tell("Left unexplained", "No candidate has enough of the model's matrices to be fitted.")
     rounding = f" Rounding to the stored dtype alone leaves {numbers.share(fit.rounding)}." if fit.rounding else ""
-    return answer("Left unexplained", numbers.share(fit.residual), ESTIMATE, f"|X - fit| / |X| with the best weights overall.{rounding}")
+    return answer("Left unexplained", numbers.share(fit.residual), ESTIMATE, f"|X - fit| / |X| with {_named(report)}.{rounding}")
+
+
+def _named(report: ParentsReport) -> str:
+    """Name the parents of a merge."""
+    parents = report.fit.parents if report.fit else ()
+    return shown(sentence_list([f"{each.weight:.3f} x {each.ref}" for each in parents if each.ref in report.parents]))
 
 
 def _exact(report: ParentsReport) -> str:
@@ -106,10 +124,10 @@ def _exact(report: ParentsReport) -> str:
         return answer("Proof", numbers.share(fit.sparse.exact_share), _PROOF, body)
     if fit is None or fit.exact_share is None:
         return cannot_tell("Proof", "The matrices are stored in several dtypes, or in one whose rounding is not tested.")
-    how = " with weights of each layer" if fit.exact_per_layer else ""
-    body = f"Values that are exactly the combination{how}, rounded as stored. By chance it would be {numbers.share(fit.exact_by_chance)}."
-    proven = beyond_chance(fit.exact_share, fit.exact_by_chance)
-    return answer("Proof", numbers.share(fit.exact_share), _PROOF if proven else FACT, body)
+    how = " with the weights of each layer" if fit.exact_per_layer else ""
+    chance, of = numbers.share(fit.exact_by_chance), shown(sentence_list(report.parents))
+    body = f"Values that are exactly the combination of {of}{how}, rounded as stored. By chance it would be {chance}."
+    return answer("Proof", numbers.share(fit.exact_share), _PROOF if proves(fit, len(report.parents)) else FACT, body)
 
 
 def _has_layers(report: ParentsReport) -> bool:

@@ -247,8 +247,9 @@ def test_a_candidate_that_is_a_sample_is_read_again_without_a_commit() -> None:
 def test_candidates_too_similar_to_tell_apart_are_named_together() -> None:
     report = compared("sample:tiny-bf16", *(f"sample:tiny-step-{step}" for step in range(1, 5)))
     said = "\n".join(report.answer_lines())
-    assert "rank 1" not in said and "too similar to tell apart, and sample:tiny-step-3 is closest." in said
-    assert "sample:tiny-bf16, sample:tiny-step-1, sample:tiny-step-2 and sample:tiny-step-3" in report.relation.sentence
+    assert "rank 1" not in said and "too similar to tell apart, or from a common ancestor: sample:tiny-step-3 is closest" in said
+    names = [f"sample:tiny-{name}" for name in ("step-3", "step-2", "step-1", "bf16")]
+    assert list(report.relation.sources) == names and f"one of {', '.join(names[:3])} and {names[3]}, which" in report.relation.sentence
     assert "related too" not in said
 
 

@@ -58,7 +58,7 @@ def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert (status, err) == (0, "")
     for part in (
         "Sparsity 66.3%",
-        "this fine-tune changed 33.7% of them",
+        "33.7% differ",
         "embedding",
         "Lost to bf16 rounding",
         "2^-8",

@@ -19,7 +19,7 @@ def said(changed: int, differ: int | None = None, interval: Interval | None = No
 
 
 def test_the_headline_in_words() -> None:
-    assert said(28) == "97.2% of the weights are unchanged in bf16: this fine-tune changed 2.8% of them."
+    assert said(28) == "97.2% of the weights are unchanged in bf16, 2.8% differ."
     assert said(0, same=True) == "Both sides are the same checkpoint, file for file: nothing changed."
     assert said(0) == "None of the 1,000 weights compared differ."
     assert "though 12% differ as stored" in said(0, differ=120)

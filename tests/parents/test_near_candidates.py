@@ -1,0 +1,213 @@
+"""Candidates that are nearly the same, outliers, and training: what is said of each is what float64 says, and no more."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from analyzers.check.base_rules import base_mismatch
+from analyzers.language_models import samples
+from analyzers.parents.conversion_text import damaged
+from components.parents.ancestors import ancestors
+from components.parents.result import headline
+from tests.components.html_text import text_of
+from tests.parents.checkpoints import BF16, F32, Folder, Tensors, asked, merged, model, tuned, with_lora
+
+BASE = model(100, layers=2, width=64)
+NEAR = [tuned(BASE, 1e-3, seed) for seed in (20, 21)]
+NAME = "model.layers.1.mlp.up_proj.weight"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def distance(x: Tensors, p: Tensors) -> float:
+    """|X - P| / |P| over matrices, in float64."""
+    names = [name for name, tensor in p.items() if tensor.dim() > 1]
+    a, b = (torch.cat([tensors[name].double().flatten() for name in names]) for tensors in (x, p))
+    return float((a - b).norm() / b.norm())
+
+
+def sample(name: str) -> Tensors:
+    return {key: tensor for path in (Path(samples.__file__).parent / name).glob("*.safetensors") for key, tensor in load_file(path).items()}
+
+
+def plus(base: Tensors, rank: int, low: float, full: float) -> Tensors:
+    """Add to each matrix an update of this rank and one of full rank, of these sizes in norms."""
+    generator, changed = torch.Generator().manual_seed(5), dict(base)
+    for name, tensor in base.items():
+        if tensor.dim() > 1:
+            rows, columns = tensor.shape
+            parts = (
+                torch.randn(rows, rank, generator=generator) @ torch.randn(rank, columns, generator=generator),
+                torch.randn(rows, columns, generator=generator),
+            )
+            steps = sum(size * part / part.norm() for size, part in zip((low, full), parts, strict=True))
+            changed[name] = (tensor.to(F32) + steps * tensor.to(F32).norm()).to(tensor.dtype)
+    return changed
+
+
+def spoiled(base: Tensors, number: int, value: float) -> Tensors:
+    """Overwrite this many values, spread over the matrices."""
+    generator, changed = torch.Generator().manual_seed(1), {name: tensor.clone() for name, tensor in base.items()}
+    names = [name for name in changed if changed[name].dim() > 1]
+    for place in range(number):
+        values = changed[names[place % len(names)]].view(-1)
+        values[int(torch.randint(values.numel(), (1,), generator=generator))] = value
+    return changed
+
+
+@pytest.mark.parametrize("step", [2, pytest.param(1, marks=pytest.mark.exhaustive), 4])
+def test_of_the_steps_of_a_training_the_closest_is_named_first_and_none_is_the_parent(step: int) -> None:
+    names = [f"tiny-step-{number}" for number in range(1, 5) if number != step]
+    weights = {f"sample:{name}": sample(name) for name in names}
+    x = sample(f"tiny-step-{step}")
+    report = asked(f"sample:tiny-step-{step}", *weights)
+    nearest = sorted(weights, key=lambda name: distance(x, weights[name]))
+    assert [row.ref for row in report.candidates] == nearest and list(report.parents) == nearest
+    assert [row.distance for row in report.candidates] == pytest.approx([distance(x, weights[name]) for name in nearest], rel=1e-4)
+    assert "has rank" not in report.statement and "too similar to tell apart, or from a common ancestor" in report.statement
+    assert f"{nearest[0]} is closest" in report.statement and report.next_step().advice.startswith(
+        f"Check that the model card names one of {nearest[0]}"
+    )
+    assert [each.row.ref for each in ancestors(report)] == nearest and {each.weight for each in ancestors(report)} == {None}
+    assert not list(base_mismatch(report, [nearest[-1]])), "the weights do not contradict a card that names another step"
+    tiles = text_of(headline(report)).split("Distance", 1)[1]
+    assert nearest[0] in tiles and not any(
+        f"for {name} " in tiles or f"those of {name} " in tiles.split("may come")[0] for name in nearest[1:]
+    )
+
+
+def test_the_order_of_similar_candidates_changes_nothing(folder: Folder) -> None:
+    child, candidates = tuned(BASE, 0.05, 30), (*NEAR, BASE)
+    found = set()
+    for order in ((0, 1, 2), (2, 1, 0)):
+        report = folder.parents(child, *(candidates[number] for number in order))
+        found.add(tuple(order[int(ref[-1])] for ref in report.parents))
+        assert "none is clearly the closest" in report.statement and len(report.parents) == 3
+    assert found == {tuple(sorted(range(3), key=lambda number: distance(child, candidates[number])))}
+
+
+def test_a_rank_is_said_of_the_candidate_it_was_measured_against_and_of_no_other(folder: Folder) -> None:
+    child = with_lora(BASE, 8, 0.05)
+    report = folder.parents(child, *NEAR, BASE)
+    assert report.difference is not None and report.difference.low_rank and report.difference.ref == report.parents[0]
+    assert report.parents[0].endswith("c2") and "too similar to tell apart" in report.statement
+    assert f"the difference from {report.parents[0]} has rank 8, like a merged LoRA" in report.statement
+    for neighbours in (NEAR, NEAR[:1]):
+        report = folder.parents(child, *neighbours)
+        assert report.difference is not None and not report.difference.low_rank and "has rank" not in report.statement
+
+
+@pytest.mark.parametrize(
+    ("rank", "full", "low"), [(4, 0.0, True), (4, 0.002, False), (4, 0.0012, False), (12, 0.0, True), (12, 0.002, False)]
+)
+def test_an_update_of_full_rank_below_the_rounding_refutes_a_low_rank(folder: Folder, rank: int, full: float, low: bool) -> None:
+    report = folder.parents(plus(BASE, rank, 0.05, full), BASE)
+    assert report.difference is not None and report.difference.low_rank == low
+    assert ("has rank" in report.statement) == low and "or from a common ancestor" in report.statement
+
+
+def test_siblings_of_low_rank_and_replaced_rows_are_no_merged_lora(folder: Folder) -> None:
+    report = folder.parents(with_lora(BASE, 4, 0.05, seed=2), with_lora(BASE, 4, 0.05, seed=3))
+    assert "or from a common ancestor" in report.statement and "has rank" not in report.statement
+    rows = BASE | {NAME: BASE[NAME].clone()}
+    rows[NAME][:5] = tuned(BASE, 0.3)[NAME][:5]
+    report = folder.parents(rows, BASE)
+    assert report.difference is not None and not report.difference.low_rank and report.difference.rows == 5
+
+
+@pytest.mark.parametrize(("number", "value"), [(1, 30_000.0), (20, 3.0)])
+@pytest.mark.parametrize("side", ["model", "candidate"])
+def test_outliers_do_not_decide_distance_cosine_and_fit(folder: Folder, number: int, value: float, side: str) -> None:
+    child = tuned(BASE, 0.01, 50)
+    x, p = (spoiled(child, number, value), BASE) if side == "model" else (child, spoiled(BASE, number, value))
+    report = folder.parents(x, p)
+    row, fit = report.candidates[0], report.fit
+    assert row.outliers is not None and row.outliers.values == number and row.outliers.carried > 0.99
+    assert row.distance == pytest.approx(distance(x, p), rel=1e-3) and row.outliers.distance == pytest.approx(
+        distance(child, BASE), rel=1e-2
+    )
+    assert row.outliers.cosine == pytest.approx(1, abs=1e-3) and fit is not None and fit.outliers == number
+    assert fit.residual == pytest.approx(0.01, rel=0.1) and fit.parents[0].weight == pytest.approx(1, abs=1e-3)
+    assert report.verdict == "derived" and any("of the squared distance; without" in each.text for each in report.evidence)
+    assert "without" in text_of(headline(report)) and "0.000" not in text_of(headline(report))
+
+
+def test_a_copy_with_a_few_broken_values_names_them(folder: Folder) -> None:
+    report = folder.parents(spoiled(BASE, 1, 1000.0), *NEAR, BASE)
+    assert report.parents[0].endswith("c2") and "1 outlier" in report.statement
+    assert report.candidates[0].outliers is not None and report.candidates[0].outliers.distance == 0
+    merge = folder.parents(
+        spoiled(merged((0.5, 0.5), tuned(BASE, 0.05, 40), tuned(BASE, 0.05, 41)), 3, 5e5), tuned(BASE, 0.05, 40), tuned(BASE, 0.05, 41)
+    )
+    assert merge.verdict == "merge" and merge.fit is not None and [each.weight for each in merge.fit.parents] == pytest.approx([0.5, 0.5])
+
+
+def test_the_sample_with_overflowed_values() -> None:
+    report = asked("sample:tiny-overflow", "sample:tiny-bf16")
+    row = report.candidates[0]
+    assert row.outliers is not None and row.outliers.values == 512 and row.distance is not None and row.distance > 1e4
+    assert row.outliers.distance is not None and row.outliers.distance < 0.2 and "(512 outliers)" in report.statement
+    assert report.difference is None or not report.difference.low_rank
+    back = asked("sample:tiny-bf16", "sample:tiny-overflow")
+    assert "0.000" not in text_of(headline(back)) and all(each.weight is None for each in ancestors(back))
+
+
+def test_a_combination_is_proven_only_beyond_what_one_candidate_explains(folder: Folder) -> None:
+    first, second = (tuned(BASE, 0.005, seed) for seed in (40, 41))
+    report = folder.parents(merged((0.5, 0.5), first, second), first, second, BASE)
+    alone = max(
+        (merged((0.5, 0.5), first, second)[name] == each[name]).double().mean().item() for name in [NAME] for each in (first, second, BASE)
+    )
+    assert report.verdict == "merge" and report.fit is not None and report.fit.exact_alone == pytest.approx(alone, abs=0.03)
+    assert any(each.proof and "and a single candidate at most" in each.text for each in report.evidence)
+
+
+def test_two_trainings_of_one_start_may_have_a_common_ancestor(folder: Folder) -> None:
+    frozen = {name: tensor for name, tensor in BASE.items() if "layers.0" in name}
+    first, second = (tuned(BASE, 0.02, seed) | frozen for seed in (31, 32))
+    second[NAME] = model(7, layers=2, width=64)[NAME]
+    for x, p in ((first, second), (tuned(BASE, 0.02, 31), tuned(BASE, 0.02, 32) | {NAME: second[NAME]})):
+        statement = folder.parents(x, p).statement
+        assert NAME in statement and ("or from a common ancestor" in statement or "tensors are those of" in statement), statement
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32])
+def test_trained_norms_and_untouched_rows_are_not_damaged(folder: Folder, dtype: torch.dtype) -> None:
+    """Norms that begin as ones or equal in their first values, or moved together; a row of the embedding that no token trains."""
+    start = {name: tensor.to(dtype) for name, tensor in BASE.items()}
+    start["model.layers.0.input_layernorm.weight"] = torch.ones(64, dtype=dtype)
+    child = tuned(start, 0.01, 60, dtype=dtype)
+    embedding, norm, other = "model.embed_tokens.weight", "model.norm.weight", "model.layers.1.input_layernorm.weight"
+    child[embedding][0] = start[embedding][0]
+    child[norm] = (start[norm].to(F32) * 1.003 + 0.002 * torch.randn(64, generator=torch.Generator().manual_seed(3))).to(dtype)
+    child[norm][:1] = start[norm][:1]
+    child[other] = (start[other].to(F32) * 0.99 + 0.001 * torch.randn(64, generator=torch.Generator().manual_seed(4))).to(dtype)
+    for x, p in ((child, start), (start, child)):
+        report = folder.parents(x, p)
+        assert report.verdict == "derived" and not [row for row in report.conversion if damaged(row)], report.conversion
+        assert "but for" not in report.statement
+
+
+def test_proofs_measurements_and_inferences_are_kept_apart(folder: Folder) -> None:
+    report = folder.parents(tuned(BASE, 0.01), BASE)
+    assert [each.kind for each in report.evidence] == sorted(
+        (each.kind for each in report.evidence), key=["proof", "measurement", "inference"].index
+    )
+    for each in report.evidence:
+        assert each.proof == (each.kind == "proof")
+        assert each.kind == (
+            "inference" if each.text.startswith("Weights do not") else "proof" if " equal those of " in each.text else "measurement"
+        )
+    unrelated = folder.parents(model(3, layers=2, width=64), BASE)
+    assert unrelated.verdict == "unrelated" and {each.kind for each in unrelated.evidence} == {"measurement"}
+
+
+def test_no_advice_to_read_what_was_read(folder: Folder) -> None:
+    few = folder.parents({NAME: torch.eye(16)}, {NAME: torch.eye(16)})
+    assert few.verdict == "undecided" and few.unseen is None and few.request.mode == "quick"
+    assert "exact mode" not in few.next_step().advice

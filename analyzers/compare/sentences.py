@@ -22,6 +22,7 @@ _WITH_SUBJECT = {
     "Made of": "is made of",
 }
 _ANCESTOR = ", or from a common ancestor: "
+_RUN = "Checkpoints of one training run can look like this."
 _UNORDERED = "Weights do not show which of them came first"
 
 
@@ -53,8 +54,8 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
         said = [f"{said[0].partition(_ANCESTOR)[0]}, or both come from a common ancestor: {changed}"]
     elif changed:
         said.append(f"{changed[:1].upper()}{changed[1:]}")
-    if parents.verdict == "merge" and direction != "shown":
-        said.append("Checkpoints of one training run can look like this.")
+    if parents.verdict == "merge" and direction != "shown" and _RUN not in said[0]:
+        said.append(_RUN)
     if direction == "assumed":
         said.append(f"{_UNORDERED}: the order is the one given.")
     elif direction is None and parents.verdict in ("derived", "merge", "stack"):

@@ -55,15 +55,15 @@ def _advice(report: "ExitReport") -> str:
     best = max(cosines, key=cosines.__getitem__, default=None)
     if best is None or cosines[best] < _SMALL:
         return "Keep backpropagation: no signal without it points near the exact gradient on this frozen model."
-    inside = report.methods[best].before_norm.cosine
-    if inside is not None and inside.mean < _SMALL:
-        return f"Use {best} at the head only: behind the final norm its mean cosine is {cosine(inside.mean)}."
     rows = [row for row in report.cost.rows if row.method in (best, EXACT)]
     if {row.method for row in rows} == {best, EXACT}:
         times = fastest(rows, (best,)).seconds / fastest(rows, (EXACT,)).seconds
         if times >= 1:
             slower = f"takes {magnitude(times)} times as long as the exact gradient"
             return f"Keep backpropagation here: {best} is the closest signal without it, but {slower}."
+    inside = report.methods[best].before_norm.cosine
+    if inside is not None and inside.mean < _SMALL:
+        return f"Use {best} at the head only: behind the final norm its mean cosine is {cosine(inside.mean)}."
     return f"Try {best} before the others, in training: on a frozen model it is closest to the exact gradient."
 
 

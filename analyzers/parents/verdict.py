@@ -1,7 +1,7 @@
 """Derives the verdict from the facts, and writes its statement."""
 
 from analyzers.formatting import listed, magnitude, plural, share
-from analyzers.parents.evidence import evidence
+from analyzers.parents.evidence import evidence, proves
 from analyzers.parents.facts import BEYOND_CHANCE, FEWEST, RELATED, Facts, alike, bound, once_cast, proven, pruned, related
 from analyzers.parents.proof import is_step_function
 from analyzers.parents.report import FAITHFUL, Candidate, Conversion, Evidence, Fit, Parent, SparseMerge, Verdict
@@ -13,6 +13,8 @@ _RUNS = 6
 _NAMED, _UNLIKE = 3, 0.5
 # Ratio of distances above which the nearer of two similar candidates is called closest.
 _CLOSEST = 1.01
+# Least condition number of parents that may be steps of one training.
+_SIMILAR = 10
 
 
 def judge(facts: Facts) -> tuple[Verdict, str, list[Evidence]]:
@@ -51,7 +53,7 @@ def _apart(facts: Facts) -> str:
     if (others[0].distance_without or 0) <= _CLOSEST * (best.distance_without or 0):
         apart = f"the difference from {best.ref} is {size}, from {others[0].ref} {magnitude(others[0].distance_without)} times"
         return f"none is clearly the closest, {apart}"
-    return f"{best.ref} is closest, the difference is {size}"
+    return f"{best.ref} is closest{'' if facts.exact_mode else ' in the sample'}, the difference is {size}"
 
 
 def _without(candidate: Candidate) -> str:
@@ -76,10 +78,10 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
     if len(facts.parents) > 1:
         ordered = sorted(facts.parents, key=lambda each: -each.weight)
         parts = "".join(f" {'-' if each.weight < 0 else '+'} {abs(each.weight):.3f}{_margin(each)} x {each.ref}" for each in ordered)
-        lost = ""
+        lost = _or_a_run(facts.fit)
         if facts.constant:
             more = f" and {len(facts.constant) - 1:,} more" if len(facts.constant) > 1 else ""
-            lost = f" {facts.constant[0]}{more} {'hold' if more else 'holds'} one value throughout, which no parent has there."
+            lost += f" {facts.constant[0]}{more} {'hold' if more else 'holds'} one value throughout, which no parent has there."
         return "merge", f"A merge{_way_of_merging(facts)}: {parts.removeprefix(' + ').strip()}{_but(facts.fit)}.{lost}"
     if facts.stepwise and is_step_function(facts.stepwise) and (best.equal_share or 0) < 0.5 and (damage := _damage(facts, best)):
         return "derived", damage
@@ -208,6 +210,12 @@ def _but(fit: Fit | None) -> str:
     named = [f"layer {layer}" for layer in layers[:_RUNS]] + ["what is outside the layers"] * (None in fit.exceptions)
     more = f" and {len(layers) - _RUNS:,} more" if len(layers) > _RUNS else ""
     return f", but for {listed(named)}{more}: trained on after the merge, or replaced"
+
+
+def _or_a_run(fit: Fit | None) -> str:
+    """Say what else similar parents may be, if no exact values prove the merge: a step of a training is nearly a combination of others."""
+    similar = fit is not None and (fit.condition is None or fit.condition > _SIMILAR)
+    return " Checkpoints of one training run can look like this." if similar and fit and not proves(fit, len(fit.parents)) else ""
 
 
 def _sparse(found: SparseMerge) -> str:

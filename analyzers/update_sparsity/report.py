@@ -21,7 +21,7 @@ from analyzers.records import Interval, Record
 from analyzers.update_sparsity.magnitudes import Energy, Magnitudes, UlpBin
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 6
+ANALYSIS_VERSION = 7
 
 DEFAULT_ETA = 1e-3
 

@@ -199,3 +199,17 @@ def test_the_page_taken_along_has_everything_of_every_report() -> None:
 
 def test_a_stored_report_leads_back_to_its_page() -> None:
     assert addresses.recompute(at_a_glance()).startswith("exit?model=sample%3Atiny-bf16&methods=parallel%2Cspan%2Csvd")
+
+
+@pytest.mark.parametrize(("factor", "slower"), [(3.0, True), (1.0, True), (0.25, False)])
+def test_the_advice_follows_the_measured_seconds(factor: float, slower: bool) -> None:
+    found = exit_report()
+    cosines = {name: each.cosine.mean for name, each in found.methods.items() if each.cosine and name not in ("svd", "true_rows")}
+    best = max(cosines, key=cosines.__getitem__)
+    exact = min(row.seconds for row in found.cost.rows if row.method == "exact")
+    rows = tuple(row.model_copy(update={"seconds": factor * exact}) if row.method == best else row for row in found.cost.rows)
+    advice = found.model_copy(update={"cost": found.cost.model_copy(update={"rows": rows})}).next_step().advice
+    told = f"{best} is the closest signal without it, but takes {factor:.3g} times as long as the exact gradient."
+    assert (advice == f"Keep backpropagation here: {told}") == slower
+    assert slower or "Keep" not in advice
+    assert "times as long" not in found.model_copy(update={"cost": found.cost.model_copy(update={"rows": ()})}).next_step().advice

@@ -24,7 +24,7 @@ def between(low: float, high: float) -> str:
 EVIDENCE = Table(
     "evidence",
     lambda report: report.evidence,
-    (Column("kind", "Kind", cell=lambda row: row.kind.capitalize()), Column("text", "Evidence")),
+    (Column("kind", "Kind", cell=lambda row: row.kind_of.capitalize()), Column("text", "Evidence")),
     files=Evidence.model_fields,
 )
 

@@ -43,6 +43,7 @@ def exact_weights(some: Floats, start: Floats, dtype: str) -> tuple[Floats, bool
         tried += [(np.round(found, _DECIMALS), stored), (found, stored)]
         if stored:  # some programs round the weights too
             tried.append((rounded(tried[-2][0], dtype), True))
+        tried.append((np.round(start, _DECIMALS), stored))  # a few values that became tiny, with tiny slabs, can lead the others astray
     shares = [equal(some[0], some[1:], weights, dtype, stored).mean() for weights, stored in tried]
     return tried[int(np.argmax(shares))]
 

@@ -259,8 +259,13 @@ class Evidence(Record):
     """
 
     proof: bool
-    kind: Literal["proof", "measurement", "inference"]
+    kind: Literal["proof", "measurement", "inference"] = "inference"
     text: str
+
+    @property
+    def kind_of(self) -> str:
+        """The kind, also of reports that only tell proofs from the rest."""
+        return "proof" if self.proof else self.kind
 
 
 class ParentsReport(Report):

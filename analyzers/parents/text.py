@@ -19,7 +19,7 @@ def one(report: ParentsReport) -> list[str]:
         f"Verdict: {report.verdict}",
         *report.answer_lines(),
         "",
-        *(f"{each.kind.capitalize()}: {each.text}" for each in report.evidence),
+        *(f"{each.kind_of.capitalize()}: {each.text}" for each in report.evidence),
         "",
         *CANDIDATES.lines(report, report.candidates[:_SHOWN]),
     ]

@@ -1,7 +1,7 @@
 """Derives the verdict from the facts, and writes its statement."""
 
 from analyzers.formatting import listed, magnitude, plural, share
-from analyzers.parents.evidence import evidence, proves
+from analyzers.parents.evidence import evidence
 from analyzers.parents.facts import BEYOND_CHANCE, FEWEST, RELATED, Facts, alike, bound, once_cast, proven, pruned, related
 from analyzers.parents.proof import is_step_function
 from analyzers.parents.report import FAITHFUL, Candidate, Conversion, Evidence, Fit, Parent, SparseMerge, Verdict
@@ -213,9 +213,10 @@ def _but(fit: Fit | None) -> str:
 
 
 def _or_a_run(fit: Fit | None) -> str:
-    """Say what else similar parents may be, if no exact values prove the merge: a step of a training is nearly a combination of others."""
-    similar = fit is not None and (fit.condition is None or fit.condition > _SIMILAR)
-    return " Checkpoints of one training run can look like this." if similar and fit and not proves(fit, len(fit.parents)) else ""
+    """Say what else similar parents may be, unless exact values give the weights: a step of a training is nearly a mean of others."""
+    if fit is None or fit.weights_by == "exact-values" or (fit.condition is not None and fit.condition < _SIMILAR):
+        return ""
+    return " Checkpoints of one training run can look like this."
 
 
 def _sparse(found: SparseMerge) -> str:

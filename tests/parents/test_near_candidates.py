@@ -153,6 +153,7 @@ def test_the_sample_with_overflowed_values() -> None:
     assert row.outliers is not None and row.outliers.values == 512 and row.distance is not None and row.distance > 1e4
     assert row.outliers.distance is not None and row.outliers.distance < 0.2 and "(512 outliers)" in report.statement
     assert report.difference is None or not report.difference.low_rank
+    assert report.fit is not None and report.fit.exact_share == pytest.approx(row.equal_share) and report.fit.exact_weights == (1.0,)
     back = asked("sample:tiny-bf16", "sample:tiny-overflow")
     assert "0.000" not in text_of(headline(back)) and all(each.weight is None for each in ancestors(back))
 

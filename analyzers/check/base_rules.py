@@ -14,6 +14,8 @@ from analyzers.update_sparsity import SparsityReport
 
 # |tuned - base| / |base| is at most the first for a matrix that was trained, and at least the second for one unrelated to the base.
 _KEPT, _LOST = 0.5, 0.9
+# Largest ratio of the distances of two related models of which either may be the base, as the steps of one training.
+_NEAR = 4
 
 
 def against_base(report: SparsityReport, dropped: Collection[str], loading: LoadReport | None) -> Iterator[Finding]:
@@ -113,11 +115,13 @@ def dropped_layers(base: Checkpoint, model: Checkpoint, missing: Collection[str]
 
 
 def base_mismatch(report: ParentsReport, stated: Sequence[str]) -> Iterator[Finding]:
-    """Yield a finding if no model in ``stated``, those that the card names as base_model, is related: of several that are, weights do not
-    show which one was trained on.
+    """Yield a finding if no model in ``stated``, those that the card names as base_model, is related and about as close as the closest: of
+    several that are, weights do not show which one was trained on.
     """
     names = {name.lower() for name in stated}
-    akin = any(row.ref.lower() in names and (related(row) or proven(row)) for row in report.candidates)
+    nearest = report.candidates[0].distance_without or 0.0
+    near = [row for row in report.candidates if (related(row) or proven(row)) and (row.distance_without or 0.0) <= _NEAR * nearest]
+    akin = any(row.ref.lower() in names for row in near)
     if report.verdict != "undecided" and not akin and not any(parent.lower() in names for parent in report.parents):
         detail = f"The model card names {', '.join(stated)} as base_model. {report.statement} Correct the card, or the upload."
         yield finding("base-mismatch", "warning", "The card names another base", detail)

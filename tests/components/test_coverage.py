@@ -266,7 +266,7 @@ def test_the_proof_as_markdown_fits_an_issue(copied: ParentsReport) -> None:
         report.candidates[0].commit,
         "25%",
         "no counterpart",
-        "A sample was read",
+        "Every value was read",
     ):
         assert expected in said
     assert report.candidates[1].commit not in said

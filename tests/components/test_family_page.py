@@ -53,7 +53,7 @@ def test_descendants_ancestors_and_others(filled: Library, reports: dict[str, Pa
     found = family_page.family_of(filled, "ORG/first")
     assert [(each.name, each.kind, each.weight, each.proven) for each in found.children] == [
         ("org/merge", "a merge", "0.300", True),
-        ("org/tuned", "derived", "1.000", True),
+        ("org/tuned", "derived", "", True),
     ]
     assert found.children[0].result == addresses.stored(reports["merge"].id)
     assert [each.name for each in found.others] == ["org/other"] and found.parents == []

@@ -48,7 +48,9 @@ def faithful_sentence(rows: Sequence[Conversion]) -> str:
         return ""
     equal, faithful = (sum(row.relation in kinds for row in rows) for kinds in (FAITHFUL[:1], FAITHFUL))
     are = "is" if faithful == 1 else "are"
-    if equal == faithful:
+    if not faithful:  # of a model that is not much the candidate's, only unusual tensors are listed
+        said = f"Only what training would not leave: {plural(len(rows), 'tensor')}"
+    elif equal == faithful:
         said = f"{equal:,} of {plural(len(rows), 'tensor')} {are} the source's bit for bit"
     else:
         counts = {name: sum(row.relation == name for row in rows) for name in FAITHFUL}

@@ -219,6 +219,7 @@ def test_one_model_is_compared_with_those_of_its_card(hub: LocalHub, folder: Fol
     hub.add("org/child", files | {"README.md": b"---\nbase_model: org/base\n---\n"})
     report = compared("org/child")
     assert (report.relation.model, report.relation.sources, report.relation.direction) == ("org/child", ("org/base",), None)
+    assert "It was compared with org/base, named by its card." in report.headline()
     assert report.subject() == {"models": "org/child, org/base"} and "the order is the one given" not in report.headline()
 
 
@@ -241,6 +242,7 @@ def test_a_copy_is_not_called_a_fine_tune_and_a_rounded_one_not_as_good_as_the_o
 
 def test_a_candidate_that_is_a_sample_is_read_again_without_a_commit() -> None:
     report = compared("sample:tiny-tuned", suggested=("sample:tiny-bf16",))
+    assert "compared with sample:tiny-bf16 of the library, for tensors of the same shapes." in report.relation.sentence
     assert report.candidates and report.sparsity is not None and not any("revision" in note for note in report.notes)
 
 

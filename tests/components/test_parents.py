@@ -50,7 +50,7 @@ def test_link_and_command_ask_again(derived: ParentsReport) -> None:
 def test_a_document_shows_evidence_weights_and_candidates(derived: ParentsReport, tmp_path: Path) -> None:
     page = RESULT.document([derived]).alone()
     assert all(each.text.split("%")[0] in page for each in derived.evidence)
-    assert "not related" in page and "Equal in bf16" in page and RESULT.summary(derived) == derived.statement
+    assert ">no parent" not in page and "Equal in bf16" in page and RESULT.summary(derived) == derived.statement
     folder = Folder(tmp_path)
     first, second = model(1), model(2)
     for child in (merged((0.3, 0.7), first, second), stacked((first, 0, 3), (second, 1, 4)), model(3)):

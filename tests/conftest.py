@@ -30,7 +30,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # Files that take longest run first: at the end, they would keep one process busy while the others are idle.
-_LONGEST = ("browser/", "attacks/", "mantissa/", "scan/", "test_command_line.py", "library/", "test_registry.py", "language_models/")
+_LONGEST = (
+    "browser/",
+    "attacks/",
+    "check/",
+    "mantissa/",
+    "scan/",
+    "library/",
+    "test_command_line.py",
+    "test_registry.py",
+    "language_models/",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,15 +53,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 _ONLINE = ("conflict", "embed", "first_screen", "home", "hostile_names", "keyboard", "several")
 
 
+# Folders whose files share an app, or a process that has loaded transformers.
+_TOGETHER = ("tests/attacks", "tests/check")
+
+
 class _Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no types
-    """A schedule that gives whole files to each process. Two processes share the files with a browser, so that each starts one Chromium and
-    only one an app with a Hub. The attacks stay together, since they share an app and mostly wait.
+    """A schedule that gives whole files to each process, or whole folders of ``_TOGETHER``. Two processes share the files with a browser,
+    so that each starts one Chromium and only one an app with a Hub.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         folder, _, name = file.rpartition("/")
-        if folder == "tests/attacks":
+        if folder in _TOGETHER:
             return folder
         return f"{folder} {name.startswith(_ONLINE, len('test_'))}" if folder == "tests/browser" else file
 

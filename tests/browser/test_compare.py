@@ -148,6 +148,7 @@ def test_its_link_shows_the_stored_result(open_page: OpenPage, offline: str, wid
     assert serious(page) == []
 
 
+@pytest.mark.exhaustive
 def test_a_suggested_model_becomes_a_parent(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={BASE}")
     expect(page.locator("#m-result .m-head h2").first).to_have_text(BASE, timeout=120_000)
@@ -176,6 +177,7 @@ def test_embedded_it_is_the_result_alone(open_page: OpenPage, offline: str) -> N
         expect(page.locator(name).first).to_be_hidden()
 
 
+@pytest.mark.exhaustive
 def test_tab_leads_from_picker_to_picker_and_closes_the_list(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/compare")
     page.locator("#m-model-1 input").press_sequentially(BASE)
@@ -190,6 +192,7 @@ def test_tab_leads_from_picker_to_picker_and_closes_the_list(open_page: OpenPage
     _compared(page, TUNED)
 
 
+@pytest.mark.exhaustive
 def test_the_list_stays_closed_when_the_focus_moves_right_after_a_key(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/compare")
     expect(page.locator("#m-swap")).to_be_visible()

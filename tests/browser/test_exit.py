@@ -64,6 +64,7 @@ def test_what_runs_and_what_came_of_it_are_in_sight_on_a_narrow_screen(open_page
     expect(page.locator("#m-status .m-error")).to_be_in_viewport(ratio=1)
 
 
+@pytest.mark.exhaustive
 def test_a_link_shows_a_full_page_that_can_be_taken_along(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
     page = open_page(f"{offline}/exit?{_query()}")
     shown(page, MODEL)

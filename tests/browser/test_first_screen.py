@@ -31,6 +31,7 @@ def test_it_shows_a_finished_example_that_says_so_and_what_every_page_answers(
     within_the_screen(page)
 
 
+@pytest.mark.exhaustive
 def test_it_makes_room_for_what_is_asked_for_and_can_be_opened(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
     page.get_by_role("region", name="A finished example").get_by_role("link", name="Open it").click()
@@ -48,11 +49,11 @@ def test_a_reload_in_the_middle_of_a_run_joins_it_with_its_settings(open_page: O
     page.get_by_label("Budget of quick mode").fill("1GB")
     page.get_by_role("button", name="Inspect").click()
     expect(page).to_have_url(re.compile(r"/\?model=org%2Flarge&.*include=mlp"))
-    expect(page.locator("#m-status")).to_contain_text(re.compile(r"[2-9]\d%, "))
+    expect(page.locator("#m-status")).to_contain_text(re.compile(r"([5-9]|[1-9]\d)%, "))
     address = page.url
     page.close()
     again = open_page(address)  # as a reload does, but Gradio's page logs an error for a stream that a reload cuts
     again.wait_for_selector("#m-status p:has-text('%')")
-    assert int(re.findall(r"(\d+)%", again.locator("#m-status").inner_text())[0]) >= 20
+    assert int(re.findall(r"(\d+)%", again.locator("#m-status").inner_text())[0]) >= 5
     expect(again.locator("#m-model input")).to_have_value("org/large")
     stop(again, "Inspect")

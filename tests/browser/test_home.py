@@ -147,6 +147,7 @@ def test_a_permalink_fills_the_form_and_runs(open_page: OpenPage, offline: str) 
     expect(page.get_by_label("Only tensors whose name matches")).to_have_value("mlp")
 
 
+@pytest.mark.exhaustive
 def test_the_button_waits_until_the_address_has_filled_the_form(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/library")
     held: list[Route] = []
@@ -185,6 +186,7 @@ def test_search_offers_what_the_hub_has_and_stop_stops(open_page: OpenPage, onli
     expect(page.locator("#m-result .m-head h2").or_(page.get_by_role("alert"))).to_be_visible()
 
 
+@pytest.mark.exhaustive
 def test_a_full_queue_is_told_apart_from_a_run_that_was_stopped(open_page: OpenPage, offline: str) -> None:
     """Both fail. A run may do so before Stop has answered, and after the next run has begun."""
     page = open_page(offline, expected="503")

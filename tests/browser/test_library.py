@@ -131,6 +131,7 @@ def test_a_fresh_instance_shows_what_another_published(open_page: OpenPage, app:
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
 
 
+@pytest.mark.exhaustive
 def test_two_browsers_propose_and_a_proposal_is_flagged(open_page: OpenPage, app: str) -> None:
     first = _listed(open_page, f"{app}/library")
     _label(first, "org/other", "bf16", "the model card", "It was trained in bfloat16.")

@@ -89,6 +89,7 @@ def test_a_part_is_said_to_be_a_part(folder: Folder) -> None:
     assert report.headline().endswith(report.reach()) and report.reach()
 
 
+@pytest.mark.exhaustive
 def test_unrelated_models_of_the_same_shapes(folder: Folder) -> None:
     names = [folder.write(name, tensors) for name, tensors in (("one", FIRST), ("other", SECOND), ("third", model(12)))]
     report = compared(*names[:2])
@@ -145,6 +146,7 @@ def test_a_quantized_copy_is_found_in_either_order(folder: Folder) -> None:
         assert (relation.kind, relation.model, relation.direction) == ("quantized-copy", copy, "shown")
 
 
+@pytest.mark.exhaustive
 def test_a_stack_of_layers_is_found_in_either_order(folder: Folder) -> None:
     first, stack = folder.write("first", FIRST), folder.write("stack", stacked((FIRST, 0, 3), (FIRST, 1, 4)))
     for models in ((first, stack), (stack, first)):
@@ -244,6 +246,7 @@ def test_a_candidate_that_is_a_sample_is_read_again_without_a_commit() -> None:
     assert report.candidates and report.sparsity is not None and not any("revision" in note for note in report.notes)
 
 
+@pytest.mark.exhaustive
 def test_candidates_too_similar_to_tell_apart_are_named_together() -> None:
     report = compared("sample:tiny-bf16", *(f"sample:tiny-step-{step}" for step in range(1, 5)))
     said = "\n".join(report.answer_lines())

@@ -88,6 +88,7 @@ def test_a_gpu_is_lent_on_zero_gpu_only(tmp_path: Path, zero: bool) -> None:
     assert run.stdout.strip() == ("announced\n['borrowed', 42]" if zero else "None"), run.stderr[-500:]
 
 
+@pytest.mark.exhaustive
 def test_pages_are_there_before_torch_is() -> None:
     """Whoever starts the app need not wait for the libraries that run models: those are loaded while the first page is looked at."""
     heavy = "{'torch', 'transformers', 'accelerate', 'sklearn'}"

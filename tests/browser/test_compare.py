@@ -70,6 +70,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     assert taken_along(page, tmp_path).locator(".m-answer").inner_text() == answer
 
 
+@pytest.mark.exhaustive
 def test_a_trajectory_is_put_together_compared_and_taken_apart_again(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/compare")
     page.get_by_role("button", name="trajectory").click()
@@ -177,7 +178,6 @@ def test_embedded_it_is_the_result_alone(open_page: OpenPage, offline: str) -> N
         expect(page.locator(name).first).to_be_hidden()
 
 
-@pytest.mark.exhaustive
 def test_tab_leads_from_picker_to_picker_and_closes_the_list(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/compare")
     page.locator("#m-model-1 input").press_sequentially(BASE)

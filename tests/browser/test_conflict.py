@@ -90,6 +90,7 @@ def test_stop_stops_a_measurement(open_page: OpenPage, online: str) -> None:
     stop(page, "Measure")
 
 
+@pytest.mark.exhaustive
 def test_the_endpoint_has_typed_names_and_returns_the_report(offline: str) -> None:
     client = program(offline)
     described = client.view_api(return_format="dict")["named_endpoints"]["/conflict"]["parameters"]

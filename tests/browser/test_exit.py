@@ -131,6 +131,7 @@ def test_stop_stops_a_run(open_page: OpenPage, offline: str) -> None:
     expect(page.locator("#m-result table:visible").first).to_contain_text("anchors 3")
 
 
+@pytest.mark.exhaustive
 def test_the_endpoint_has_typed_names_and_returns_the_report(offline: str) -> None:
     client = program(offline)
     described = client.view_api(return_format="dict")["named_endpoints"]["/exit"]["parameters"]

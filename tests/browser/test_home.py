@@ -110,6 +110,7 @@ def test_nonsense_is_one_sentence_where_the_result_would_stand(open_page: OpenPa
     expect(page.get_by_role("button", name="Inspect")).to_be_visible()
 
 
+@pytest.mark.exhaustive
 def test_an_unreachable_hub_is_said_and_samples_still_work(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
     page.locator(MODEL).press_sequentially("llama")

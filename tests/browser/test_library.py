@@ -203,6 +203,7 @@ def test_lists_are_searched_and_paged(open_page: OpenPage, offline: str) -> None
     expect(page.locator("#m-pandas textarea")).to_have_value(re.compile(re.escape(f'{offline}/library/labels.parquet")')))
 
 
+@pytest.mark.exhaustive
 def test_a_click_on_a_title_sorts_by_it_and_a_second_one_turns_the_order(open_page: OpenPage, offline: str) -> None:
     page = _listed(open_page, f"{offline}/library")
     expect(page.locator("#m-list th", has_text="Could be saved")).to_have_attribute("aria-sort", "descending")

@@ -33,7 +33,7 @@ from tests.language_models.repositories import WEIGHTS, Files, batch_of, files, 
 from tests.tokenizer_processes import kept_processes as kept_processes
 
 
-@pytest.mark.parametrize("name", ["tiny-fp32", "tiny-sharded", "tiny-bf16-as-fp16"])
+@pytest.mark.parametrize("name", few(["tiny-fp32", "tiny-sharded", "tiny-bf16-as-fp16"], {1}))
 def test_a_sample_is_loaded_as_it_is(name: str) -> None:
     expected: Any = AutoModelForCausalLM.from_pretrained(sample_folder(name), dtype=torch.float32)
     with open_model(f"sample:{name}", Access()) as opened:

@@ -174,6 +174,7 @@ def test_what_does_not_pass_is_said_and_kept(hub: LocalHub, opened: Callable[...
     assert label.id in published(hub)
 
 
+@pytest.mark.exhaustive
 def test_two_servers_publish_to_one_dataset(hub: LocalHub, opened: Callable[..., Library]) -> None:
     servers = [opened(f"server{number}") for number in range(3)]
     mine = [[server.add_label(f"org/m{at}-{each}", "bf16", LINK, ANN).item.id for each in range(4)] for at, server in enumerate(servers)]

@@ -49,8 +49,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(first))
 
 
-# Files of tests/browser that need a Hub, and one more, so that both halves take equally long: starting an app takes ten seconds of a core.
-_ONLINE = ("conflict", "embed", "first_screen", "home", "hostile_names", "keyboard", "several")
+# Files of tests/browser that need a Hub, and two more, so that both halves take equally long: starting an app takes ten seconds of a core.
+_ONLINE = ("conflict", "embed", "first_screen", "home", "hostile_names", "keyboard", "login", "several")
 
 
 # Folders whose files share an app, or a process that has loaded transformers.

@@ -49,6 +49,7 @@ def refused(*models: str) -> str:
     return said
 
 
+@pytest.mark.exhaustive
 def test_the_same_weights_in_another_form(folder: Folder) -> None:
     first, wide = folder.write("first", FIRST), folder.write("wide", {name: tensor.to(F32) for name, tensor in FIRST.items()})
     parts = str(write_sharded(folder.folder / "parts", FIRST, 3))
@@ -139,6 +140,7 @@ def test_the_middle_of_a_run_of_few_changes_is_no_merge(folder: Folder) -> None:
     assert report.sparsity is not None and [side.ref for side in report.sparsity.tuned] == names[1:]
 
 
+@pytest.mark.exhaustive
 def test_a_quantized_copy_is_found_in_either_order(folder: Folder) -> None:
     first, copy = folder.write("first", FIRST), folder.write("copy", int8(FIRST))
     for models in ((first, copy), (copy, first)):
@@ -201,6 +203,7 @@ def test_one_checkpoint_under_two_names_is_refused(hub: LocalHub, folder: Folder
     assert refused("org/x", "org/x@main").startswith("Model 2, org/x, is the same checkpoint as one before it")
 
 
+@pytest.mark.exhaustive
 def test_two_revisions_of_a_repository_have_their_commits(hub: LocalHub, folder: Folder) -> None:
     first = hub.add("org/x", {path.name: path for path in Path(folder.write("x", FIRST)).iterdir()})
     second = hub.commit("org/x", {path.name: path for path in Path(folder.write("y", CHILD)).iterdir()})

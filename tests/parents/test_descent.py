@@ -181,6 +181,7 @@ def test_dare_is_told_by_what_it_dropped(folder: Folder, drop: float) -> None:
     assert sparse.updates[0].kept == pytest.approx(1 - drop, abs=0.05) and any(each.proof for each in report.evidence)
 
 
+@pytest.mark.exhaustive
 def test_dare_of_one_update_and_what_is_none(folder: Folder) -> None:
     first, second = tuned(FIRST, 0.05, 21), tuned(FIRST, 0.05, 22)
     report = folder.parents(dare(FIRST, [first], 1.0, 0.6), FIRST, first, second)
@@ -250,6 +251,7 @@ def test_stacked_experts_of_three_flat_matrices_against_single_ones(folder: Fold
     assert report.verdict == "same-weights" and report.coverage[0].share == 1
 
 
+@pytest.mark.exhaustive
 def test_the_true_parent_is_first_of_fifty(folder: Folder) -> None:
     models = [model(100 + number, layers=2, width=32, vocabulary=64) for number in range(50)]
     child = tuned(models[37], 0.5)

@@ -176,6 +176,7 @@ def test_intervals_of_every_structure(build: Builder) -> None:
         assert weighed(build, 100, apart, read)[0] >= (80 if build is zipf_rows else 89)  # a few rows decide, and may not be read
 
 
+@pytest.mark.exhaustive
 def test_noisy_merges_of_siblings_hold_the_truth_or_no_weight(folder: Folder) -> None:
     base = model(10)
     for apart, known in ((0.003, False), (0.01, True), (0.05, True)):

@@ -49,8 +49,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(first))
 
 
-# Files of tests/browser that need a Hub, and two more, so that both halves take equally long: starting an app takes ten seconds of a core.
-_ONLINE = ("conflict", "embed", "first_screen", "home", "hostile_names", "keyboard", "login", "several")
+# Files of tests/browser that need a Hub (in make test), and two with apps of their own, so that both halves take equally long: starting an
+# app takes ten seconds of a core.
+_ONLINE = ("embed", "hostile_names", "library", "login", "running")
 
 
 # Folders whose files share an app, or a process that has loaded transformers.
@@ -59,7 +60,7 @@ _TOGETHER = ("tests/attacks", "tests/check")
 
 class _Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no types
     """A schedule that gives whole files to each process, or whole folders of ``_TOGETHER``. Two processes share the files with a browser,
-    so that each starts one Chromium and only one an app with a Hub.
+    so that each starts one Chromium, one of them the app without a Hub and the other the app with one.
     """
 
     def _split_scope(self, nodeid: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.visitor_steps import fits, json_of, open_tab, shared, stop, taken_along, within_the_screen
+from tests.browser.visitor_steps import fits, json_of, open_tab, shared, taken_along, within_the_screen
 
 MODEL = "#m-model input"
 SAMPLE = "sample:tiny-bf16-as-fp32"
@@ -170,21 +170,6 @@ def test_a_hostile_query_is_harmless(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={hostile}&mode={hostile}&seed={hostile}&include={hostile}")
     expect(page.get_by_role("alert")).to_be_visible()
     assert page.locator("img[src=x]").count() == 0
-
-
-def test_search_offers_what_the_hub_has_and_stop_stops(open_page: OpenPage, online: str) -> None:
-    page = open_page(online)
-    page.locator(MODEL).press_sequentially("larg")
-    page.get_by_role("option", name="org/large").click()
-    expect(page.locator(MODEL)).to_have_value("org/large")
-    page.get_by_role("button", name="Options").click()
-    page.get_by_label("Budget of quick mode").fill("2GB")
-    page.get_by_role("button", name="Inspect").click()
-    expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* GB, about .* left on this machine"))
-    expect(page.get_by_role("button", name=SAMPLE)).to_be_disabled()
-    stop(page, "Inspect")
-    page.get_by_role("button", name=SAMPLE).click()
-    expect(page.locator("#m-result .m-head h2").or_(page.get_by_role("alert"))).to_be_visible()
 
 
 @pytest.mark.exhaustive

@@ -91,6 +91,7 @@ def test_an_error_fails_and_nothing_in_a_name_is_a_command(check: Any, tmp_path:
     assert "%250A" in done.lines[0] and "owned" in done.summary
 
 
+@pytest.mark.exhaustive
 def test_bad_input_is_one_annotation(check: Any) -> None:
     done = check("./missing", base="sample:tiny-bf16")
     assert (done.status, done.summary) == (2, "")

@@ -283,6 +283,7 @@ def test_modules_json_that_cannot_be_used_is_ignored_in_one_sentence(content: An
         raise AssertionError(found.notes[0])
 
 
+@pytest.mark.exhaustive
 def test_modules_json_of_a_million_entries_is_not_parsed() -> None:
     content = json.dumps([{"path": str(at)} for at in range(1_000_000)]).encode()
     files = {"model.safetensors": 1, "modules.json": len(content)}

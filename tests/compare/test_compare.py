@@ -157,6 +157,7 @@ def test_a_stack_of_layers_is_found_in_either_order(folder: Folder) -> None:
         assert relation.sentence.startswith(f"{stack} is made of layers of {first}")
 
 
+@pytest.mark.exhaustive
 def test_a_stack_of_two_models_covers_both_and_a_pruned_model_has_no_order(folder: Folder) -> None:
     first, stack = folder.write("first", FIRST), folder.write("stack", stacked((FIRST, 0, 3), (SECOND, 1, 4)))
     report = compared(stack, first, folder.write("second", SECOND))

@@ -168,6 +168,7 @@ def test_a_process_that_is_killed_is_told_and_replaced(run: Run) -> None:
     assert run(byte_tokenizer()).encode("abc").token_ids
 
 
+@pytest.mark.exhaustive
 def test_a_prepared_process_is_used_once_and_replaced_if_it_has_ended(run: Run) -> None:
     open_bounded().close()  # one that was prepared before
     bounded_process.prepare()
@@ -213,6 +214,7 @@ def test_closing_ends_what_computes(run: Run) -> None:
     assert not Path(f"/proc/{tokenizer._process._process.pid}").exists()
 
 
+@pytest.mark.exhaustive
 def test_what_computes_for_nobody_ends() -> None:
     """A program whose user was killed is stopped by its own limit of CPU time, and a process that waits ends at once."""
     code = (

@@ -270,6 +270,7 @@ def test_very_many_tensors_without_a_common_name(names: tuple[str, str], count: 
     assert time.process_time() - start < SECONDS * count / 20_000
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", COUNTS)
 def test_very_many_tensors_in_the_account(count: int, tmp_path: Path) -> None:
     folder = write_many(tmp_path / "one", count, "model.layers.{0}.mlp.up_proj.weight")

@@ -149,6 +149,7 @@ def test_a_long_wait_is_not_waited_for_when_it_closes(hub: LocalHub, tmp_path: P
     assert not [thread for thread in threading.enumerate() if thread.name == "library-publisher"]
 
 
+@pytest.mark.exhaustive
 def test_a_silent_hub_is_given_up_and_asked_again(hub: LocalHub, opened: Callable[..., Library], monkeypatch: pytest.MonkeyPatch) -> None:
     library = opened("one")
     library.publish()

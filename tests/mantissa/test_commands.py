@@ -47,6 +47,7 @@ def test_other_shells_get_every_command_too(shell: str) -> None:
     assert all(word in script for word in ("sparsity", "shrink", "library", "completion", "sequence-length"))
 
 
+@pytest.mark.exhaustive
 def test_a_project_with_a_folder_of_the_same_name_is_told_which(tmp_path: Path) -> None:
     (tmp_path / "analyzers").mkdir()
     (tmp_path / "analyzers" / "__init__.py").touch()

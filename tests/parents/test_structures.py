@@ -200,6 +200,7 @@ def test_a_merge_with_one_layer_trained_on(folder: Folder, apart: float | None) 
     assert [parent.weight for parent in report.fit.parents] == pytest.approx([0.6, 0.4], abs=1e-3)
 
 
+@pytest.mark.exhaustive
 def test_other_candidates_do_not_change_a_row(folder: Folder) -> None:
     base = model(10)
     nan = each(lambda x: x * float("nan"), model(13))

@@ -49,9 +49,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(first))
 
 
-# Files of tests/browser that need a Hub (in make test), and two with apps of their own, so that both halves take equally long: starting an
+# Files of tests/browser that need a Hub in make test, and one with an app of its own, so that both halves take equally long: starting an
 # app takes ten seconds of a core.
-_ONLINE = ("embed", "hostile_names", "library", "login", "running")
+_ONLINE = ("embed", "hostile_names", "login", "running")
 
 
 # Folders whose files share an app, or a process that has loaded transformers.

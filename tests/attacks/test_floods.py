@@ -49,6 +49,7 @@ def test_a_call_that_nobody_reads_ends(app: str, hub: LocalHub) -> None:
     assert not _asked_last(hub)
 
 
+@pytest.mark.exhaustive
 def test_a_reader_who_leaves_ends_the_call(app: str, hub: LocalHub) -> None:
     _, sent = post(app, "inspect", inspect("org/slow", 101))
     with urllib.request.urlopen(f"{app}/gradio_api/call/inspect/{sent['event_id']}", timeout=120) as answer:

@@ -83,6 +83,7 @@ def _label(page: Page, model: str, precision: str, evidence: str, quote: str = "
     page.locator("#m-add-it").click()
 
 
+@pytest.mark.exhaustive
 def test_a_label_without_a_login_is_a_proposal_on_every_page_and_in_the_files(open_page: OpenPage, app: str) -> None:
     page = _listed(open_page, f"{app}/library")
     expect(page.locator("#m-who")).to_contain_text("You contribute as local:")
@@ -148,8 +149,8 @@ def test_two_browsers_propose_and_a_proposal_is_flagged(open_page: OpenPage, app
     expect(second.locator("#m-flagged")).to_contain_text("Your flag is saved here.")
 
 
-def test_enter_leaves_what_is_typed_as_the_precision(open_page: OpenPage, app: str) -> None:
-    page = _listed(open_page, f"{app}/library")
+def test_enter_leaves_what_is_typed_as_the_precision(open_page: OpenPage, offline: str) -> None:
+    page = _listed(open_page, f"{offline}/library")
     typed = page.locator("#m-label-precision input")
     typed.click()
     typed.press_sequentially("bf16")
@@ -180,8 +181,8 @@ def test_an_address_that_names_no_model_is_told_in_sight(open_page: OpenPage, of
     assert page.locator("#m-labels img").count() == 0
 
 
-def test_lists_are_searched_and_paged(open_page: OpenPage, app: str) -> None:
-    page = open_page(f"{app}/library")
+def test_lists_are_searched_and_paged(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/library")
     expect(page.locator(".m-extent")).to_contain_text("1 to 25 of")
     page.get_by_role("button", name="Next").click()
     expect(page.locator(".m-extent")).to_contain_text("26 to 50 of")
@@ -200,7 +201,7 @@ def test_lists_are_searched_and_paged(open_page: OpenPage, app: str) -> None:
     link.click()
     expect(page.locator("#m-labels .m-head h2")).to_have_text(model)
     assert parse_qs(urlsplit(page.url).query) == {"model": [model]}
-    expect(page.locator("#m-pandas textarea")).to_have_value(re.compile(re.escape(f'{app}/library/labels.parquet")')))
+    expect(page.locator("#m-pandas textarea")).to_have_value(re.compile(re.escape(f'{offline}/library/labels.parquet")')))
 
 
 @pytest.mark.exhaustive

@@ -25,6 +25,7 @@ def _finished(page: Page, said: str) -> None:
     expect(page.locator("#m-several").get_by_role("tab", name="Among models")).to_be_visible()
 
 
+@pytest.mark.exhaustive
 def test_several_models_are_a_table_a_figure_and_files(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
     page.fill(MODEL, f"{THREE[0]} no!such,{THREE[1]};{THREE[2]}")

@@ -111,7 +111,7 @@ def test_the_same_places_are_read(made: Callable[[], State], change: Change, swa
             assert all(coverage.share == 1 for coverage in report.coverage)
 
 
-@_forms({1, 4, 5, 8})
+@_forms({1, 8})
 def test_parents_keeps_its_budget(made: Callable[[], State], change: Change, tmp_path: Path) -> None:
     one, other = write(tmp_path / "original", made(), CONFIG), write(tmp_path / "relaid", change(made()), CONFIG)
     for budget in BUDGETS:
@@ -121,7 +121,7 @@ def test_parents_keeps_its_budget(made: Callable[[], State], change: Change, tmp
         assert all(row.relation == "equal" for row in report.conversion if row.values)  # of the smaller tensors nothing may be read
 
 
-@_forms({2, 4, 6, 9})
+@_forms({4, 9})
 def test_exact_mode_counts_what_torch_counts(made: Callable[[], State], change: Change, tmp_path: Path) -> None:
     after = tuned(made())
     one, other = write(tmp_path / "base", made(), CONFIG), write_pickle(tmp_path / "tuned", change(after), CONFIG)

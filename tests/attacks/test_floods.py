@@ -42,6 +42,7 @@ def test_unread_calls_on_a_slow_repository_refuse_nobody(app: str, hub: LocalHub
     assert not _asked_last(hub)
 
 
+@pytest.mark.exhaustive
 def test_a_call_that_nobody_reads_ends(app: str, hub: LocalHub) -> None:
     _, sent = post(app, "inspect", inspect("org/slow", 100))
     time.sleep(READER + 4)

@@ -21,6 +21,7 @@ from analyzers.language_models.bounded_process import open_bounded
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import Tokenizer
+from tests.cases import few
 from tests.language_models.test_prompts import CHAT
 from tests.language_models.tokenizers import Run, byte_tokenizer
 from tests.tokenizer_processes import open_kept
@@ -45,7 +46,7 @@ EVERYTHING = """\
 """
 
 
-@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("special", few([True, False], {0}))
 def test_the_tokens_are_those_of_transformers(special: bool) -> None:
     theirs: Any = AutoTokenizer.from_pretrained(sample_folder("tiny-fp32"))
     ours = Tokenizer(sample_folder("tiny-fp32"), PreTrainedConfig())

@@ -1,6 +1,6 @@
 """Runs processes that use one library, forked from a process that has imported everything, and kills some. Run by test_processes.
 
-``python -m tests.library.forked_processes WORK FOLDER [NUMBER JOURNAL | STEP | DATASET POINTS]`` prints one line of JSON.
+``python -m tests.library.forked_processes WORK FOLDER [NUMBER JOURNAL | STEP | DATASET]`` prints one line of JSON.
 """
 
 import json
@@ -28,6 +28,7 @@ from tests.components.dtype_reports import report
 _LOADED = (httpx2, pandas, pyarrow, CommitOperationAdd, CommitOperationDelete, HfApi, get_session, hf_api, lfs, analyzers)
 LINK = "https://example.org/paper"
 TOKEN = "hf_publisher"
+_POINTS = 7  # number of points at which a publisher is killed
 
 
 def fork(work: Callable[[Callable[[str], None]], None]) -> tuple[int, list[str]]:
@@ -185,25 +186,25 @@ def _look(place: Path, told: list[str], tell: Callable[[str], None]) -> None:
     tell("looked")
 
 
-def killed_publishing(folder: Path, dataset: str, number: int) -> dict[str, Any]:
-    """Kill a publisher at ``number`` statements, from the first to the last, and just after the Hub has committed; then publish again."""
+def killed_publishing(folder: Path, dataset: str) -> dict[str, Any]:
+    """Kill a publisher at some statements, from the first to the last, and just after the Hub has committed; then publish again."""
     template = folder / "template"
     with Library.open(template) as library:
         library.add_label("org/name", "bf16", LINK, Identity.login("ann"))
         library.add_result(report("org/name", id="ab" * 32), public=True)
     points, kills, wrong = [0], 0, list[str]()
-    for place, name in ((folder / f"publishing-{each}", f"{dataset}-{each}") for each in range(number + 2)):
+    for place, name in ((folder / f"publishing-{each}", f"{dataset}-{each}") for each in range(_POINTS + 2)):
         shutil.copytree(template, place)
         end, told = fork(lambda tell, place=place, point=points[-1], name=name: _publish_until(place, point, name, tell))  # type: ignore[misc]
         if points == [0]:  # without a kill: the child reported its statements, and those before the commit
             last, committed = map(int, told)
-            points = [committed, *(1 + round(each * (last - 1) / (number - 1)) for each in range(number))]
+            points = [committed, *(1 + round(each * (last - 1) / (_POINTS - 1)) for each in range(_POINTS))]
             continue
         kills += end == -signal.SIGKILL
         if fork(lambda tell, place=place, name=name: _publish(place, name))[0] != 0:  # type: ignore[misc]
             wrong.append(f"killed at {points[-1]}, it could not be published again")
         points.pop()
-    return {"kills": kills, "wrong": wrong, "datasets": [f"{dataset}-{each}" for each in range(number + 2)]}
+    return {"kills": kills, "wrong": wrong, "datasets": [f"{dataset}-{each}" for each in range(_POINTS + 2)]}
 
 
 def _publish(place: Path, dataset: str) -> None:
@@ -235,7 +236,7 @@ def main(work: str, folder: str, *more: str) -> None:
     works: dict[str, Callable[[], dict[str, Any]]] = {
         "together": lambda: together(Path(folder), int(more[0]), more[1]),
         "killed": lambda: killed(Path(folder), int(more[0])),
-        "publishing": lambda: killed_publishing(Path(folder), more[0], int(more[1])),
+        "publishing": lambda: killed_publishing(Path(folder), more[0]),
     }
     print(json.dumps(works[work]()))
 

@@ -138,6 +138,7 @@ def test_a_token_that_may_not_write_is_known_at_the_start(hub: LocalHub, opened:
     assert hub.commits(DATASET, kind="dataset") == commits
 
 
+@pytest.mark.exhaustive
 def test_a_token_that_may_write_is_asked_about_once_and_nothing_is_written(hub: LocalHub, opened: Callable[..., Library]) -> None:
     opened("writer", background=False).publish()
     commits = hub.commits(DATASET, kind="dataset")

@@ -55,11 +55,11 @@ def test_a_kill_at_any_statement_loses_nothing_acknowledged(tmp_path: Path, step
     assert done["kills"] >= 40 // step
 
 
-@pytest.mark.parametrize("points", few([7, 3], {1}))
-def test_a_kill_while_publishing_neither_loses_nor_doubles(hub: LocalHub, tmp_path: Path, points: int) -> None:
+@pytest.mark.exhaustive
+def test_a_kill_while_publishing_neither_loses_nor_doubles(hub: LocalHub, tmp_path: Path) -> None:
     hub.user(TOKEN, "server", writes=[f"org/library-{number}" for number in range(9)])
-    done = forked("publishing", str(tmp_path), "org/library", str(points))
-    assert done["wrong"] == [] and done["kills"] == points + 1
+    done = forked("publishing", str(tmp_path), "org/library")
+    assert done["wrong"] == [] and done["kills"] == 8
     for dataset in done["datasets"]:
         ids: dict[str, list[str]] = {"labels": [], "flags": [], "results": []}
         for path, content in hub.files(dataset, kind="dataset").items():

@@ -257,6 +257,7 @@ def test_from_the_hub(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "no models" in refused(capsys, "org:nobody", "--out", out)
 
 
+@pytest.mark.exhaustive
 def test_standard_input_in_a_process_of_its_own(tmp_path: Path) -> None:
     done = run("-", "--out", str(tmp_path), "--json", stdin=b"sample:tiny-bf16\nnope nope\n")
     assert summary(done)["errors"] == {"InvalidReference": 1} and only_progress(done.stderr)

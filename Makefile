@@ -1,6 +1,6 @@
 # make run        start the app on http://127.0.0.1:7860 (PORT=... for another port)
 # make test       style, types, tests, browser included (THREADS=... for the threads of each process, 1 by default)
-# make test-all   with the exhaustive tests, which take as long again
+# make test-all   with the exhaustive tests, which take several times as long
 # make test-avx2  the same as on a processor without AVX-512
 # make test-gpu   the tests that need a CUDA GPU
 # make bench      speed and memory, side by side with the naive way

@@ -30,7 +30,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # Files that take longest run first: at the end, they would keep one process busy while the others are idle.
-_LONGEST = ("browser/", "attacks/", "mantissa/", "scan/", "test_command_line.py", "library/", "test_registry.py", "language_models/")
+_LONGEST = (
+    "browser/",
+    "attacks/",
+    "check/",
+    "mantissa/",
+    "scan/",
+    "library/",
+    "test_command_line.py",
+    "test_registry.py",
+    "language_models/",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,19 +49,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(first))
 
 
-# Files of tests/browser that need a Hub, and one more, so that both halves take equally long: starting an app takes ten seconds of a core.
-_ONLINE = ("conflict", "embed", "first_screen", "home", "hostile_names", "keyboard", "several")
+# Files of tests/browser that need a Hub in make test, and one with an app of its own, so that both halves take equally long: starting an
+# app takes ten seconds of a core.
+_ONLINE = ("embed", "hostile_names", "login", "running")
+
+
+# Folders whose files share an app, or a process that has loaded transformers.
+_TOGETHER = ("tests/attacks", "tests/check")
 
 
 class _Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no types
-    """A schedule that gives whole files to each process. Two processes share the files with a browser, so that each starts one Chromium and
-    only one an app with a Hub. The attacks stay together, since they share an app and mostly wait.
+    """A schedule that gives whole files to each process, or whole folders of ``_TOGETHER``. Two processes share the files with a browser,
+    so that each starts one Chromium, one of them the app without a Hub and the other the app with one.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         folder, _, name = file.rpartition("/")
-        if folder == "tests/attacks":
+        if folder in _TOGETHER:
             return folder
         return f"{folder} {name.startswith(_ONLINE, len('test_'))}" if folder == "tests/browser" else file
 

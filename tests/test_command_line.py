@@ -31,6 +31,7 @@ from analyzers.__main__ import TOOLS, build_parser, main
 from analyzers.dtype_detection import DtypeReport
 from analyzers.terminal import fitted
 from tests.attacks.repositories import REPOSITORIES
+from tests.cases import few
 from tests.dtype_detection.checkpoints import normal, write
 from tests.hub import Fault, LocalHub
 
@@ -288,12 +289,12 @@ def test_sentences_are_fitted_to_a_terminal() -> None:
     assert all(fitted(line, 60) == [line] for line in ("short", row, "x" * 99))
 
 
-@pytest.mark.parametrize("words", [("dtype", "sample:tiny-bf16-as-fp32", "--exact"), ("sparsity", "sample:tiny-bf16", "sample:tiny-tuned")])
-def test_a_terminal_gets_lines_of_its_width(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", few(["dtype sample:tiny-bf16-as-fp32 --exact", "sparsity sample:tiny-bf16 sample:tiny-tuned"], {0}))
+def test_a_terminal_gets_lines_of_its_width(words: str) -> None:
     """In a real terminal of 60 columns no sentence is longer, and the columns of a table that do not fit follow below."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    command = [sys.executable, "-m", "analyzers", *words]
+    command = [sys.executable, "-m", "analyzers", *words.split()]
     environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     with subprocess.Popen(command, cwd=ROOT, stdin=follower, stdout=follower, stderr=subprocess.DEVNULL, env=environ) as process:
         os.close(follower)
@@ -304,7 +305,7 @@ def test_a_terminal_gets_lines_of_its_width(words: tuple[str, ...]) -> None:
     os.close(leader)
     text = shown.decode().replace("\r", "")
     assert process.returncode == 0
-    if words[0] == "dtype":
+    if words.startswith("dtype"):
         assert "Trained in bf16" in text
         text = "\n\n".join(text.split("\n\n")[:4])
     else:
@@ -317,7 +318,7 @@ def test_a_terminal_gets_lines_of_its_width(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "mode"), [("^/api/models/", "--exact"), ("resolve|/signed/", "--exact"), ("resolve|/signed/", "--budget=20KB")]
+    ("where", "mode"), few([("^/api/models/", "--exact"), ("resolve|/signed/", "--exact"), ("resolve|/signed/", "--budget=20KB")], {0, 2})
 )
 def test_interrupted(where: str, mode: str, hub: LocalHub) -> None:
     """Ctrl-C while the Hub keeps us waiting: at the list of files, and at headers or weights."""

@@ -1,6 +1,9 @@
 """Fixtures of the attacks: an app in its own process, and a local Hub that may be slow."""
 
+import resource
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import psutil
 import pytest
@@ -8,8 +11,8 @@ import pytest
 from tests.browser.conftest import serve
 from tests.hub import LocalHub
 
-# Seconds before the app gives up on readers and bodies, short enough for tests to wait.
-READER, BODY = 3, 2
+# Seconds before the app gives up on readers, bodies and clients, short enough for tests to wait.
+READER, BODY, CLIENT = 3, 2, 3
 # Labels per hour from one address without a login.
 LABELS = 2
 # Starts an app with other values of constants.
@@ -24,11 +27,26 @@ def hub() -> Iterator[LocalHub]:
 
 
 @pytest.fixture(scope="package")
-def app(hub: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start an app that reads from ``hub``, waits READER and BODY seconds for readers and bodies, and accepts LABELS labels."""
-    seconds = f"analyzers.limits.READER_SECONDS={READER} components.server.front_layer.BODY_SECONDS={BODY}"
-    folder, labels = tmp_path_factory.mktemp("app"), str(LABELS)
-    with serve(folder, hub.url, PATCHED_APP, PATCHED=seconds, MANTISSA_LABELS_PER_ADDRESS=labels) as url:
+def app_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the app at ``app``."""
+    return tmp_path_factory.mktemp("app")
+
+
+@pytest.fixture(scope="package")
+def app(hub: LocalHub, app_folder: Path) -> Iterator[str]:
+    """Start an app that reads from ``hub``, may open 1,024 files, waits READER, BODY and CLIENT seconds, and accepts LABELS labels."""
+    seconds = (
+        f"analyzers.limits.READER_SECONDS={READER} components.server.front_layer.BODY_SECONDS={BODY} "
+        f"components.server.connections.CLIENT_SECONDS={CLIENT}"
+    )
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+        try:
+            served = serve(app_folder, hub.url, PATCHED_APP, PATCHED=seconds, MANTISSA_LABELS_PER_ADDRESS=str(LABELS))
+            url = stack.enter_context(served)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
         yield url
 
 

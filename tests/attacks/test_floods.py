@@ -42,6 +42,7 @@ def test_unread_calls_on_a_slow_repository_refuse_nobody(app: str, hub: LocalHub
     assert not _asked_last(hub)
 
 
+@pytest.mark.exhaustive
 def test_a_call_that_nobody_reads_ends(app: str, hub: LocalHub) -> None:
     _, sent = post(app, "inspect", inspect("org/slow", 100))
     time.sleep(READER + 4)
@@ -49,6 +50,7 @@ def test_a_call_that_nobody_reads_ends(app: str, hub: LocalHub) -> None:
     assert not _asked_last(hub)
 
 
+@pytest.mark.exhaustive
 def test_a_reader_who_leaves_ends_the_call(app: str, hub: LocalHub) -> None:
     _, sent = post(app, "inspect", inspect("org/slow", 101))
     with urllib.request.urlopen(f"{app}/gradio_api/call/inspect/{sent['event_id']}", timeout=120) as answer:

@@ -42,6 +42,7 @@ def test_a_killed_analysis_ends_with_a_sentence(app: str) -> None:
         assert "MANTISSA_JOBS_MEMORY" in said.result()
 
 
+@pytest.mark.exhaustive
 def test_another_fork_server_is_started_for_one_that_was_killed(app: str) -> None:
     first = _fork_server(app)
     first.kill()
@@ -49,6 +50,7 @@ def test_another_fork_server_is_started_for_one_that_was_killed(app: str) -> Non
     assert _fork_server(app) != first
 
 
+@pytest.mark.exhaustive
 def test_without_processes_left_there_is_a_sentence_and_the_next_analysis_runs() -> None:
     ended = subprocess.run(command(), capture_output=True, text=True, timeout=200)
     assert ended.returncode == 0, ended.stderr[-2000:]

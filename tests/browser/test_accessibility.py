@@ -24,7 +24,7 @@ def serious(page: Page) -> list[Any]:
 
 
 # Forms are made of the same parts, the most of them on these.
-_SOME = ("", "conflict", "library", "methods/dtype")
+_SOME = ("", "library")
 _ADDRESSES = ("", *(each.address for each in with_pages() if each.address), "library", "methods", "methods/dtype")
 
 
@@ -44,14 +44,19 @@ def _has_result(page: Page) -> None:
     expect(page.locator(".m-filling")).to_have_count(0)
 
 
-def test_neither_has_a_result_nor_its_stored_page(open_page: OpenPage, offline: str) -> None:
-    page = open_page(f"{offline}/?model=sample:tiny-bf16-as-fp32", expected="404 (Not Found)")
+def test_neither_has_a_result(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/?model=sample:tiny-bf16-as-fp32")
     _has_result(page)
-    assert serious(page) == []
     page.get_by_role("tab", name="Tensors").click()
     expect(page.get_by_label("Enter text to search the table")).to_be_visible()
     assert serious(page) == []
-    page.goto(f"{offline}/?model=sample:tiny-bf16-as-fp32")
+
+
+@pytest.mark.exhaustive
+def test_neither_has_a_stored_page(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/?model=sample:tiny-bf16-as-fp32", expected="404 (Not Found)")
+    _has_result(page)
+    assert serious(page) == []
     stored = page.get_by_role("link", name="its own page").get_attribute("href")
     for address in (f"{offline}/{stored}", f"{offline}/{stored}?embed=1", f"{offline}/org/nobody"):
         page.goto(address)
@@ -59,6 +64,7 @@ def test_neither_has_a_result_nor_its_stored_page(open_page: OpenPage, offline: 
         assert serious(page) == [], address
 
 
+@pytest.mark.exhaustive
 def test_neither_has_an_error(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model=nonsense")
     expect(page.get_by_role("alert")).to_be_visible()
@@ -102,6 +108,7 @@ def test_the_settings_are_searched_in_the_page(open_page: OpenPage, offline: str
     expect(rows).to_have_count(all_of_them)
 
 
+@pytest.mark.exhaustive
 def test_a_violation_is_found(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
     page.evaluate("document.querySelector('main').insertAdjacentHTML('beforeend', '<button></button>')")

@@ -70,6 +70,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     assert taken_along(page, tmp_path).locator(".m-answer").inner_text() == answer
 
 
+@pytest.mark.exhaustive
 def test_a_trajectory_is_put_together_compared_and_taken_apart_again(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/compare")
     page.get_by_role("button", name="trajectory").click()
@@ -148,6 +149,7 @@ def test_its_link_shows_the_stored_result(open_page: OpenPage, offline: str, wid
     assert serious(page) == []
 
 
+@pytest.mark.exhaustive
 def test_a_suggested_model_becomes_a_parent(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={BASE}")
     expect(page.locator("#m-result .m-head h2").first).to_have_text(BASE, timeout=120_000)
@@ -190,6 +192,7 @@ def test_tab_leads_from_picker_to_picker_and_closes_the_list(open_page: OpenPage
     _compared(page, TUNED)
 
 
+@pytest.mark.exhaustive
 def test_the_list_stays_closed_when_the_focus_moves_right_after_a_key(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/compare")
     expect(page.locator("#m-swap")).to_be_visible()

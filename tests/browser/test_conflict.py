@@ -48,6 +48,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     assert taken_along(page, tmp_path).locator(".m-answer").inner_text() == number
 
 
+@pytest.mark.exhaustive
 def test_a_link_with_pairs_and_a_top_k_ffn_runs_on_a_narrow_dark_screen(open_page: OpenPage, offline: str) -> None:
     nasty = "<img src=x onerror=alert(1)>\u202e"
     rows = [{"instruction": f"Say {word} {nasty}.", "output": f"{word} {'x' * 300}"} for word in ("one", "two", "three", "four")]
@@ -89,6 +90,7 @@ def test_stop_stops_a_measurement(open_page: OpenPage, online: str) -> None:
     stop(page, "Measure")
 
 
+@pytest.mark.exhaustive
 def test_the_endpoint_has_typed_names_and_returns_the_report(offline: str) -> None:
     client = program(offline)
     described = client.view_api(return_format="dict")["named_endpoints"]["/conflict"]["parameters"]

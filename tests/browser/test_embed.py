@@ -51,6 +51,7 @@ def _code(page: Page, name: str) -> str:
     return field(page, name).input_value()
 
 
+@pytest.mark.exhaustive
 def test_a_stored_result_is_not_computed_again_unless_asked_to(open_page: OpenPage, online: str) -> None:
     _run(open_page, online)
     page = _run(open_page, online)
@@ -75,6 +76,7 @@ def test_share_is_one_click_from_the_result(open_page: OpenPage, online: str) ->
     expect(page).to_have_url(re.compile(f"{online}/result/"))
 
 
+@pytest.mark.exhaustive
 def test_a_small_frame_loads_one_file(open_page: OpenPage, online: str) -> None:
     code = _code(_run(open_page, online), "m-small")
     with _elsewhere(code) as url:
@@ -124,6 +126,7 @@ def test_embed_drops_everything_but_the_result(open_page: OpenPage, online: str)
         expect(page.locator(name).first).to_be_hidden()
 
 
+@pytest.mark.exhaustive
 def test_a_result_has_a_page_of_its_own(open_page: OpenPage, online: str) -> None:
     address = _code(_run(open_page, online), "m-stored")
     page = open_page(address, width=390, dark=True)

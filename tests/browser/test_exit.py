@@ -64,6 +64,7 @@ def test_what_runs_and_what_came_of_it_are_in_sight_on_a_narrow_screen(open_page
     expect(page.locator("#m-status .m-error")).to_be_in_viewport(ratio=1)
 
 
+@pytest.mark.exhaustive
 def test_a_link_shows_a_full_page_that_can_be_taken_along(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
     page = open_page(f"{offline}/exit?{_query()}")
     shown(page, MODEL)
@@ -130,6 +131,7 @@ def test_stop_stops_a_run(open_page: OpenPage, offline: str) -> None:
     expect(page.locator("#m-result table:visible").first).to_contain_text("anchors 3")
 
 
+@pytest.mark.exhaustive
 def test_the_endpoint_has_typed_names_and_returns_the_report(offline: str) -> None:
     client = program(offline)
     described = client.view_api(return_format="dict")["named_endpoints"]["/exit"]["parameters"]

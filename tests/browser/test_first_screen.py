@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from analyzers import with_pages
 from tests.browser.conftest import OpenPage
-from tests.browser.visitor_steps import stop, within_the_screen
+from tests.browser.visitor_steps import within_the_screen
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), pytest.param(390, True, marks=pytest.mark.exhaustive)])
@@ -31,6 +31,7 @@ def test_it_shows_a_finished_example_that_says_so_and_what_every_page_answers(
     within_the_screen(page)
 
 
+@pytest.mark.exhaustive
 def test_it_makes_room_for_what_is_asked_for_and_can_be_opened(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
     page.get_by_role("region", name="A finished example").get_by_role("link", name="Open it").click()
@@ -38,21 +39,3 @@ def test_it_makes_room_for_what_is_asked_for_and_can_be_opened(open_page: OpenPa
     expect(page.get_by_role("region", name="A finished example")).not_to_be_visible()
     page.locator("#m-result").get_by_role("link", name="Next: Rounding error").click()
     expect(page).to_have_url(re.compile(r"/precision\?model=sample(:|%3A)tiny-bf16-as-fp32"))
-
-
-def test_a_reload_in_the_middle_of_a_run_joins_it_with_its_settings(open_page: OpenPage, online: str) -> None:
-    page = open_page(online)
-    page.fill("#m-model input", "org/large")
-    page.get_by_role("button", name="Options").click()
-    page.get_by_label("Only tensors whose name matches").fill("mlp")
-    page.get_by_label("Budget of quick mode").fill("1GB")
-    page.get_by_role("button", name="Inspect").click()
-    expect(page).to_have_url(re.compile(r"/\?model=org%2Flarge&.*include=mlp"))
-    expect(page.locator("#m-status")).to_contain_text(re.compile(r"[2-9]\d%, "))
-    address = page.url
-    page.close()
-    again = open_page(address)  # as a reload does, but Gradio's page logs an error for a stream that a reload cuts
-    again.wait_for_selector("#m-status p:has-text('%')")
-    assert int(re.findall(r"(\d+)%", again.locator("#m-status").inner_text())[0]) >= 20
-    expect(again.locator("#m-model input")).to_have_value("org/large")
-    stop(again, "Inspect")

@@ -3,6 +3,7 @@
 import re
 from urllib.parse import quote
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage
@@ -48,6 +49,7 @@ def test_back_goes_from_a_result_to_the_one_before_and_to_the_empty_page(open_pa
     _shows(page, OVERFLOW, example=False)
 
 
+@pytest.mark.exhaustive
 def test_a_pasted_address_is_the_model_and_back_does_not_restart_a_stopped_run(open_page: OpenPage, online: str) -> None:
     page = open_page(online)
     page.fill(MODEL, f"{online.replace('127.0.0.1', 'localhost')}/org/name")

@@ -91,6 +91,7 @@ def test_names_of_tensors_of_a_pair_and_its_stored_result(open_page: OpenPage, a
         _inert(page)
 
 
+@pytest.mark.exhaustive
 def test_texts_of_labels_and_badges(open_page: OpenPage, app: str) -> None:
     result(app, "add_label", ["org/base", "bf16", "https://example.org/paper", QUOTE], {"Cookie": "mantissa=contributor"})
     page = open_page(f"{app}/library?model=org/base")
@@ -103,6 +104,7 @@ def test_texts_of_labels_and_badges(open_page: OpenPage, app: str) -> None:
         assert "default-src 'self'" in answer.headers["Content-Security-Policy"] and b"<script" not in answer.read()
 
 
+@pytest.mark.exhaustive
 def test_a_toast_shows_text(open_page: OpenPage, app: str) -> None:
     page = open_page(f"{app}/")
     field(page, "m-model").fill(HOSTILE[0])

@@ -1,7 +1,5 @@
 """The page without a mouse: everything is reached by Tab, Enter runs, Escape stops, and what has the focus shows it."""
 
-import re
-
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage
@@ -51,21 +49,3 @@ def test_a_run_from_the_address_bar_to_the_downloads(open_page: OpenPage, offlin
     with page.expect_download() as download:
         page.keyboard.press("Enter")
     assert download.value.suggested_filename.endswith(".json")
-
-
-def test_enter_while_an_analysis_runs_is_answered_and_escape_stops_it(open_page: OpenPage, online: str) -> None:
-    page = open_page(f"{online}/?model=org/large&budget=2GB")
-    expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%"))
-    page.locator(MODEL).focus()
-    page.keyboard.press("Enter")
-    expect(page.locator("#m-busy")).to_contain_text("An analysis is running. Stop it first (Escape)")
-    page.keyboard.press("Escape")
-    expect(page.locator("#m-status")).to_contain_text("Stopped.")
-    expect(page.get_by_role("button", name="Inspect")).to_be_visible()
-    page.get_by_role("button", name="Inspect").focus()
-    page.keyboard.press("Enter")
-    expect(page.locator("#m-stop")).to_be_focused()
-    expect(page.locator("#m-busy")).to_be_hidden()
-    page.keyboard.press("Enter")
-    expect(page.locator("#m-status")).to_contain_text("Stopped.")
-    expect(page.locator("#m-inspect")).to_be_focused()

@@ -24,7 +24,7 @@ _LAST = {"": "#m-inspect", "compare": "#m-add", "library": "#m-list table", "met
 @pytest.mark.parametrize(
     ("address", "width"),
     [
-        pytest.param(address, width, marks=() if (width == 390) == (address in ("compare", "methods")) else pytest.mark.exhaustive)
+        pytest.param(address, width, marks=() if (address, width) in (("", 1280), ("compare", 390)) else pytest.mark.exhaustive)
         for address in _LAST
         for width in (1280, 390)
     ],
@@ -51,6 +51,7 @@ def test_a_result_comes_before_examples_and_options_on_a_phone_and_moves_nothing
     assert name.bounding_box() == before
 
 
+@pytest.mark.exhaustive
 def test_the_tabs_of_a_result_are_on_the_first_screen(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model=sample:tiny-overflow")
     box = page.locator("#m-result").get_by_role("tab", name="Evidence").bounding_box()

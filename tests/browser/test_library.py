@@ -83,6 +83,7 @@ def _label(page: Page, model: str, precision: str, evidence: str, quote: str = "
     page.locator("#m-add-it").click()
 
 
+@pytest.mark.exhaustive
 def test_a_label_without_a_login_is_a_proposal_on_every_page_and_in_the_files(open_page: OpenPage, app: str) -> None:
     page = _listed(open_page, f"{app}/library")
     expect(page.locator("#m-who")).to_contain_text("You contribute as local:")
@@ -131,6 +132,7 @@ def test_a_fresh_instance_shows_what_another_published(open_page: OpenPage, app:
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
 
 
+@pytest.mark.exhaustive
 def test_two_browsers_propose_and_a_proposal_is_flagged(open_page: OpenPage, app: str) -> None:
     first = _listed(open_page, f"{app}/library")
     _label(first, "org/other", "bf16", "the model card", "It was trained in bfloat16.")
@@ -202,6 +204,7 @@ def test_lists_are_searched_and_paged(open_page: OpenPage, offline: str) -> None
     expect(page.locator("#m-pandas textarea")).to_have_value(re.compile(re.escape(f'{offline}/library/labels.parquet")')))
 
 
+@pytest.mark.exhaustive
 def test_a_click_on_a_title_sorts_by_it_and_a_second_one_turns_the_order(open_page: OpenPage, offline: str) -> None:
     page = _listed(open_page, f"{offline}/library")
     expect(page.locator("#m-list th", has_text="Could be saved")).to_have_attribute("aria-sort", "descending")

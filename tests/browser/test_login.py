@@ -90,7 +90,7 @@ def page(chromium: BrowserContext, site: Site) -> Iterator[Page]:
 
 
 # Forms are made of the same parts, the most of them on these.
-_SOME = ("", "library", "conflict", "?view=api")
+_SOME = ("",)
 _ADDRESSES = (*(each.address for each in with_pages()), "library", "?view=api", "org/EleutherAI", "methods")
 
 

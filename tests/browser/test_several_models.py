@@ -25,6 +25,7 @@ def _finished(page: Page, said: str) -> None:
     expect(page.locator("#m-several").get_by_role("tab", name="Among models")).to_be_visible()
 
 
+@pytest.mark.exhaustive
 def test_several_models_are_a_table_a_figure_and_files(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
     page.fill(MODEL, f"{THREE[0]} no!such,{THREE[1]};{THREE[2]}")
@@ -75,6 +76,7 @@ def test_a_permalink_of_several_fills_the_box_and_runs(open_page: OpenPage, offl
     expect(page.locator("#m-result")).to_be_hidden()
 
 
+@pytest.mark.exhaustive
 def test_stop_keeps_the_rows_that_are_finished(open_page: OpenPage, online: str) -> None:
     page = open_page(f"{online}/?model={quote(THREE[0])}&model=org/large&model={quote(THREE[1])}&budget=2GB")
     expect(page.locator("#m-status")).to_contain_text(re.compile(r"2 of 3, org/large: .*\d+%"))
@@ -101,6 +103,7 @@ def test_when_none_can_be_read_the_page_says_so(open_page: OpenPage, offline: st
     expect(page.get_by_role("button", name="Inspect")).to_be_visible()
 
 
+@pytest.mark.exhaustive
 def test_a_pasted_list_keeps_its_lines_apart(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
     page.locator(MODEL).focus()

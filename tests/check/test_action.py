@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from analyzers.check import CheckReport
+from tests.cases import few
 from tests.check.test_check import BF16, CONFIG, HEALTHY, UP, wide, with_value
 from tests.dtype_detection.checkpoints import normal, write
 
@@ -43,9 +44,11 @@ def in_shell(step: dict[str, Any], folder: Path, given: dict[str, str], **more: 
     return subprocess.run(bash, cwd=folder, env=environ, capture_output=True, text=True, timeout=280, check=False)
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment after the first step, which installs into a fresh one; the libraries are those of here."""
+@pytest.fixture(scope="module", params=few([False, True], {0}, ["here", "installed"]))
+def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment after the first step, which installs into a fresh one; the libraries are those of here. Or the one of here."""
+    if not request.param:
+        return {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder / "venv")
     (packages,) = folder.glob("venv/lib/*/site-packages")
@@ -88,6 +91,7 @@ def test_an_error_fails_and_nothing_in_a_name_is_a_command(check: Any, tmp_path:
     assert "%250A" in done.lines[0] and "owned" in done.summary
 
 
+@pytest.mark.exhaustive
 def test_bad_input_is_one_annotation(check: Any) -> None:
     done = check("./missing", base="sample:tiny-bf16")
     assert (done.status, done.summary) == (2, "")

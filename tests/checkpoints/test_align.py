@@ -332,7 +332,7 @@ def test_every_parameter_is_accounted_for_once(
 
 def test_tens_of_thousands_of_experts_take_moments() -> None:
     def experts(before: str) -> Checkpoint:
-        names = (f"{before}layers.{i}.mlp.experts.{j}.up_proj.weight" for i in range(60) for j in range(500))
+        names = (f"{before}layers.{i}.mlp.experts.{j}.up_proj.weight" for i in range(60) for j in range(200))
         found = tuple(Tensor(name, "BF16", (2048, 7168), 0, 0, 29_360_128, "expert", 0, False) for name in names)
         return Checkpoint("fake", "0", False, (), found, None, None, (), 2, FakeRepository(2))
 
@@ -340,8 +340,8 @@ def test_tens_of_thousands_of_experts_take_moments() -> None:
     for tuned in (experts("model."), experts("model.language_model.")):
         start = time.process_time()
         alignment = align(base, [tuned])
-        assert time.process_time() - start < 20  # a third of a second on a quiet machine; minutes where each is compared with all
-        assert len(alignment.groups) == 30_000
+        assert time.process_time() - start < 10  # a tenth of a second on a quiet machine; minutes where each is compared with all
+        assert len(alignment.groups) == 12_000
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3)))[:3])

@@ -49,6 +49,7 @@ def refused(*models: str) -> str:
     return said
 
 
+@pytest.mark.exhaustive
 def test_the_same_weights_in_another_form(folder: Folder) -> None:
     first, wide = folder.write("first", FIRST), folder.write("wide", {name: tensor.to(F32) for name, tensor in FIRST.items()})
     parts = str(write_sharded(folder.folder / "parts", FIRST, 3))
@@ -89,6 +90,7 @@ def test_a_part_is_said_to_be_a_part(folder: Folder) -> None:
     assert report.headline().endswith(report.reach()) and report.reach()
 
 
+@pytest.mark.exhaustive
 def test_unrelated_models_of_the_same_shapes(folder: Folder) -> None:
     names = [folder.write(name, tensors) for name, tensors in (("one", FIRST), ("other", SECOND), ("third", model(12)))]
     report = compared(*names[:2])
@@ -138,6 +140,7 @@ def test_the_middle_of_a_run_of_few_changes_is_no_merge(folder: Folder) -> None:
     assert report.sparsity is not None and [side.ref for side in report.sparsity.tuned] == names[1:]
 
 
+@pytest.mark.exhaustive
 def test_a_quantized_copy_is_found_in_either_order(folder: Folder) -> None:
     first, copy = folder.write("first", FIRST), folder.write("copy", int8(FIRST))
     for models in ((first, copy), (copy, first)):
@@ -145,6 +148,7 @@ def test_a_quantized_copy_is_found_in_either_order(folder: Folder) -> None:
         assert (relation.kind, relation.model, relation.direction) == ("quantized-copy", copy, "shown")
 
 
+@pytest.mark.exhaustive
 def test_a_stack_of_layers_is_found_in_either_order(folder: Folder) -> None:
     first, stack = folder.write("first", FIRST), folder.write("stack", stacked((FIRST, 0, 3), (FIRST, 1, 4)))
     for models in ((first, stack), (stack, first)):
@@ -153,6 +157,7 @@ def test_a_stack_of_layers_is_found_in_either_order(folder: Folder) -> None:
         assert relation.sentence.startswith(f"{stack} is made of layers of {first}")
 
 
+@pytest.mark.exhaustive
 def test_a_stack_of_two_models_covers_both_and_a_pruned_model_has_no_order(folder: Folder) -> None:
     first, stack = folder.write("first", FIRST), folder.write("stack", stacked((FIRST, 0, 3), (SECOND, 1, 4)))
     report = compared(stack, first, folder.write("second", SECOND))
@@ -199,6 +204,7 @@ def test_one_checkpoint_under_two_names_is_refused(hub: LocalHub, folder: Folder
     assert refused("org/x", "org/x@main").startswith("Model 2, org/x, is the same checkpoint as one before it")
 
 
+@pytest.mark.exhaustive
 def test_two_revisions_of_a_repository_have_their_commits(hub: LocalHub, folder: Folder) -> None:
     first = hub.add("org/x", {path.name: path for path in Path(folder.write("x", FIRST)).iterdir()})
     second = hub.commit("org/x", {path.name: path for path in Path(folder.write("y", CHILD)).iterdir()})
@@ -246,6 +252,7 @@ def test_a_candidate_that_is_a_sample_is_read_again_without_a_commit() -> None:
     assert report.candidates and report.sparsity is not None and not any("revision" in note for note in report.notes)
 
 
+@pytest.mark.exhaustive
 def test_candidates_too_similar_to_tell_apart_are_named_together() -> None:
     report = compared("sample:tiny-bf16", *(f"sample:tiny-step-{step}" for step in range(1, 5)))
     said = "\n".join(report.answer_lines())

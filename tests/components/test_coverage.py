@@ -32,6 +32,7 @@ from components.results.downloads import tables_zip
 from components.results.html_documents import document
 from components.site import addresses, link_previews, share_card, stored_results
 from components.site.badges import CHECKED, parts
+from tests.cases import few
 from tests.components.coverage_reports import converted, coverage, covering, hostile_coverage, stacked
 from tests.components.dtype_reports import HOSTILE, of_model
 from tests.components.html_text import text_of
@@ -108,7 +109,7 @@ def test_below_full_coverage_every_answer_says_its_reach(name: str, four: dict[s
     assert layout.headline(report, True).count("25% of the weights") == 1
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", few(FOUR, {0, 2}))
 def test_at_full_coverage_and_without_an_account_nothing_changes(name: str, four: dict[str, Report]) -> None:
     without = four[name].model_copy(update={"coverage": ()})
     shares = [1.0] * len(getattr(four[name], "coverage", ()))

@@ -73,6 +73,7 @@ def test_they_are_compared_where_none_is_named(alike: LocalHub) -> None:
     assert [(each.ref, each.source) for each in named.candidates] == [("org/second", "named")] and named.id != report.id
 
 
+@pytest.mark.exhaustive
 def test_next_to_those_of_the_card(alike: LocalHub, tmp_path: Path) -> None:
     add(alike, tmp_path, "org/claims", tuned(FIRST, 0.02), "---\nbase_model:\n- org/second\n- org/claims\n- org/secret\n---\n")
     report = answer("org/claims")

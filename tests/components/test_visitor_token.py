@@ -1,6 +1,7 @@
 """A visitor's own token: it opens what the visitor may read, for this job only, and its results leave no trace."""
 
 import asyncio
+import multiprocessing
 import pickle
 import tempfile
 from collections.abc import Iterator
@@ -211,6 +212,7 @@ def test_a_token_ends_with_its_job() -> None:
 def test_the_folder_of_a_killed_process_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights of gated models are copied there: no other program may find them."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(analysis_process, "_context", multiprocessing.get_context("spawn"))  # no fork server to wait for
     process = analysis_process._Process(runs_model=False)
     (folder,) = tmp_path.glob("*/mantissa")
     (folder / "weights").write_bytes(b"secret")

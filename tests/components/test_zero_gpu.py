@@ -72,7 +72,8 @@ def test_on_zero_gpu_weights_are_fetched_first_and_errors_are_raised_here() -> N
     assert asked == [("cuda", zero_gpu.gpu_seconds(facts, 2 * facts, 50 * 512))]
 
 
-@pytest.mark.parametrize("zero", [pytest.param(False, marks=pytest.mark.exhaustive), True])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("zero", [False, True])
 def test_a_gpu_is_lent_on_zero_gpu_only(tmp_path: Path, zero: bool) -> None:
     # ZeroGPU's own package runs beside a CUDA torch only: this one has its decorator's signature
     package = tmp_path / "spaces"
@@ -88,6 +89,7 @@ def test_a_gpu_is_lent_on_zero_gpu_only(tmp_path: Path, zero: bool) -> None:
     assert run.stdout.strip() == ("announced\n['borrowed', 42]" if zero else "None"), run.stderr[-500:]
 
 
+@pytest.mark.exhaustive
 def test_pages_are_there_before_torch_is() -> None:
     """Whoever starts the app need not wait for the libraries that run models: those are loaded while the first page is looked at."""
     heavy = "{'torch', 'transformers', 'accelerate', 'sklearn'}"

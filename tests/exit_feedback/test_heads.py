@@ -276,6 +276,7 @@ def test_gradients_that_are_no_dense_tensors(method: str) -> None:
     torch.testing.assert_close(found, head.signal(h, torch.ones(N, V)))
 
 
+@pytest.mark.exhaustive
 def test_heads_need_torch_and_nothing_else_that_is_large() -> None:
     """They train other models: what the analysis reads checkpoints and draws with is not loaded for them, and exports are there."""
     program = """

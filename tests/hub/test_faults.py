@@ -150,6 +150,7 @@ def test_what_is_no_http_closes_the_connection(hub: LocalHub, sent: bytes) -> No
     assert get(hub).status_code == 200
 
 
+@pytest.mark.exhaustive
 def test_connections_of_the_last_moment_are_closed_with_the_hub() -> None:
     for _ in range(20):
         with ExitStack() as clients, LocalHub() as hub:

@@ -87,7 +87,7 @@ def assert_same(found: tuple[list[float], Gradients], expected: tuple[list[float
         assert (found[1][key] - rows).norm().item() <= TOLERANCE * scale, key
 
 
-@pytest.mark.parametrize("name", every_architecture())
+@pytest.mark.parametrize("name", every_architecture(("llama", "phi3", "opt", "falcon", "mixtral", "gpt_oss", "qwen3_next")))
 def test_captured_gradients_are_those_of_each_sample_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     architecture = ARCHITECTURES[name]
     encoded = samples()

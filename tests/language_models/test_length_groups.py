@@ -28,6 +28,7 @@ def cost(found: list[list[int]], lengths: Sequence[int], more: float) -> float:
     return sum(more + len(group) * max(lengths[number] for number in group) for group in found)
 
 
+@pytest.mark.exhaustive
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=7), st.floats(0, 60))
 def test_no_other_groups_take_less(lengths: list[int], more: float) -> None:
     found = grouped(lengths, more)

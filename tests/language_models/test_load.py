@@ -27,12 +27,13 @@ from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.load import open_model
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.language_models.samples import sample_folder
+from tests.cases import few
 from tests.language_models.architectures import ARCHITECTURES, COMMON, build
 from tests.language_models.repositories import WEIGHTS, Files, batch_of, files, loaded, written
 from tests.tokenizer_processes import kept_processes as kept_processes
 
 
-@pytest.mark.parametrize("name", ["tiny-fp32", "tiny-sharded", "tiny-bf16-as-fp16"])
+@pytest.mark.parametrize("name", few(["tiny-fp32", "tiny-sharded", "tiny-bf16-as-fp16"], {1}))
 def test_a_sample_is_loaded_as_it_is(name: str) -> None:
     expected: Any = AutoModelForCausalLM.from_pretrained(sample_folder(name), dtype=torch.float32)
     with open_model(f"sample:{name}", Access()) as opened:
@@ -249,7 +250,7 @@ def test_nothing_in_a_repository_chooses_code_or_other_files(tmp_path: Path) -> 
         assert encode(opened.tokenizer, builtin_pairs()[:1], 64)[0].token_ids[0] == 0
 
 
-@pytest.mark.parametrize("name", ["gpt_neox", "mixtral", "gemma2", "cohere", "granitemoeshared", "mpt", "glm4_moe"])
+@pytest.mark.parametrize("name", few(["gpt_neox", "mixtral", "gemma2", "cohere", "granitemoeshared", "mpt", "glm4_moe"], {1, 2, 5}))
 def test_saved_models_of_other_families(name: str, tmp_path: Path) -> None:
     model: Any = build(ARCHITECTURES[name], dtype=torch.float32, vocab_size=512)
     model.save_pretrained(tmp_path / "model", max_shard_size="40KB")
@@ -262,7 +263,7 @@ def test_saved_models_of_other_families(name: str, tmp_path: Path) -> None:
         torch.testing.assert_close(found(batch.token_ids).logits, model(batch.token_ids).logits, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", few(["float32", "bfloat16", "float16"], {1}))
 @pytest.mark.parametrize("name", ["mixtral", "qwen3_moe", "gpt_oss"])
 def test_experts_of_odd_widths(name: str, dtype: Any, tmp_path: Path) -> None:
     """torch's product of all experts takes none whose rows are no multiple of 16 bytes."""

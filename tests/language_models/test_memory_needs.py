@@ -15,6 +15,7 @@ from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.lm_head import logits_bytes
 from analyzers.language_models.memory_needs import _left, activation_bytes, available_bytes, place, weight_bytes
 from analyzers.language_models.prompts import Batch
+from tests.cases import few
 from tests.language_models.architectures import ARCHITECTURES, HEADS, build
 
 LENGTH = 48
@@ -52,10 +53,13 @@ def tensors_of(thing: object) -> Iterator[Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     "name",
-    [
-        "llama", "gemma3_text", "olmo2", "cohere", "granite", "gpt2", "opt", "bloom", "mpt", "qwen2_moe", "granitemoeshared", "gpt_oss",
-        "deepseek_v3", "lfm2", "qwen3_5_text", "qwen3_next", "olmo_hybrid", "granitemoehybrid", "falcon_h1", "bamba",
-    ],
+    few(
+        [
+            "llama", "gemma3_text", "olmo2", "cohere", "granite", "gpt2", "opt", "bloom", "mpt", "qwen2_moe", "granitemoeshared", "gpt_oss",
+            "deepseek_v3", "lfm2", "qwen3_5_text", "qwen3_next", "olmo_hybrid", "granitemoehybrid", "falcon_h1", "bamba",
+        ],
+        {0, 1, 5, 9, 11, 12, 15, 18},
+    ),
 )  # fmt: skip
 def test_an_estimate_is_above_what_is_kept_and_not_far(name: str, dtype: torch.dtype, attention: str) -> None:
     if attention == "sdpa" and name in ("bloom", "mpt", "gpt_oss"):

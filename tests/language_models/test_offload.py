@@ -108,14 +108,15 @@ def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     (folder / "model.safetensors").unlink()
 
 
-# Each kind in the exhaustive suite: that all hold one layer at a time is tested above.
+# Exhaustive, since starting takes long: that all hold one layer at a time is tested above.
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("kind", "large", "megabytes"),
     [
         ("conflict", 640, 160),
-        pytest.param("conflict", 1024, 300, marks=pytest.mark.exhaustive),
-        pytest.param("exit", 1024, 300, marks=pytest.mark.exhaustive),
-        pytest.param("precision", 1024, 400, marks=pytest.mark.exhaustive),
+        ("conflict", 1024, 300),
+        ("exit", 1024, 300),
+        ("precision", 1024, 400),
     ],
     indirect=["large"],
 )

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 from analyzers.parents import ParentsReport
 from analyzers.parents.report import Conversion
 from analyzers.update_sparsity import SparsityReport
+from tests.cases import few
 from tests.layouts.architectures import ARCHITECTURES, Architecture, State, architecture
 from tests.layouts.file_formats import WRITERS, write
 from tests.layouts.relayouts import FORMS, GGUF, Form, chained, provenance
@@ -107,24 +108,30 @@ PAIRS = tuple(_singles() + _combined())
 assert len(set(map(str, PAIRS))) == len(PAIRS) >= 200 and set(GGUF) == {pair.architecture for pair in PAIRS if pair.writer == "GGUF"}
 
 
-def _some() -> set[Pair]:
-    """Choose half of the architectures as saved, and one architecture for each form, balancing architectures and writers."""
-    tried, some = Counter[str](), set[Pair]()
-    for form in dict.fromkeys(pair.form.name for pair in PAIRS):
+def _some() -> list[Pair]:
+    """Choose a quarter of the architectures as saved, and one for each form and each third combination, evenly."""
+    tried, some = Counter[str](), list[Pair]()
+    forms = list(dict.fromkeys(pair.form.name for pair in PAIRS))
+    combined = forms[-len(_COMBINATIONS) :]
+    for form in [*forms[: -len(_COMBINATIONS)], *combined[::3]]:
         pairs = [pair for pair in PAIRS if pair.form.name == form]
-        for _ in pairs[: len(ARCHITECTURES) // 2 if form == "as saved" else 1]:
+        for _ in pairs[: len(ARCHITECTURES) // 4 if form == "as saved" else 1]:
             pair = min((each for each in pairs if each not in some), key=lambda each: (tried[each.architecture], tried[each.writer]))
             tried.update((pair.architecture, pair.writer))
-            some.add(pair)
+            some.append(pair)
     return some
 
 
 _SOME = _some()
-# Parameters of a test: each pair and its number. Pairs outside _SOME only run in the exhaustive suite.
-every_pair = pytest.mark.parametrize(
-    ("number", "pair"),
-    [pytest.param(number, pair, id=str(pair), marks=() if pair in _SOME else pytest.mark.exhaustive) for number, pair in enumerate(PAIRS)],
-)
+
+
+def _marked(some: Collection[Pair]) -> pytest.MarkDecorator:
+    """Parametrize a test by each pair and its number; pairs outside ``some`` are exhaustive."""
+    numbers = {number for number, pair in enumerate(PAIRS) if pair in some}
+    return pytest.mark.parametrize(("number", "pair"), few(enumerate(PAIRS), numbers, list(map(str, PAIRS))))
+
+
+every_pair, even_pairs, odd_pairs = _marked(_SOME), _marked(_SOME[::2]), _marked(_SOME[1::2])
 
 
 def sparsity(base: Path, tuned: Path, mode: str) -> SparsityReport:

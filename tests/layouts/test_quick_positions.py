@@ -1,6 +1,6 @@
 """Quick mode reads the same places of both sides under every form, and within its budget; exact mode counts as torch does."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from analyzers import limits
+from tests.cases import few
 from tests.hub import LocalHub
 from tests.layouts.architectures import BF16, KEY_HEADS, State, architecture, llama
 from tests.layouts.file_formats import write, write_pickle
@@ -64,18 +65,21 @@ STACKS: dict[str, Change] = {
 }
 EVERY: list[tuple[Callable[[], State], str, Change]] = [(wide, name, change) for name, change in CHANGES.items()]
 EVERY += [(mixture, name, change) for name, change in STACKS.items()]
-_every_form = pytest.mark.parametrize(("made", "change"), [(made, change) for made, _, change in EVERY], ids=[name for _, name, _ in EVERY])
 
 
-def _every_form_and(name: str, *options: object) -> pytest.MarkDecorator:
-    """Each form with one of these in turn, and with the others in the exhaustive suite."""
+def _forms(kept: Collection[int]) -> pytest.MarkDecorator:
+    """Parametrize a test by all forms, those not numbered in ``kept`` in the exhaustive suite."""
     return pytest.mark.parametrize(
-        ("made", "change", name),
-        [
-            pytest.param(made, change, option, id=f"{form}-{option}", marks=() if number % len(options) == at else pytest.mark.exhaustive)
-            for number, (made, form, change) in enumerate(EVERY)
-            for at, option in enumerate(options)
-        ],
+        ("made", "change"), few([(made, change) for made, _, change in EVERY], kept, [name for _, name, _ in EVERY])
+    )
+
+
+def _forms_and(name: str, *options: object, first: int) -> pytest.MarkDecorator:
+    """Each second form with one of these in turn, and all with all in the exhaustive suite."""
+    pairs = [(made, change, option, form) for made, form, change in EVERY for option in options]
+    kept = {number * len(options) + number // 2 % len(options) for number in range(first, len(EVERY), 2)}
+    return pytest.mark.parametrize(
+        ("made", "change", name), few([pair[:3] for pair in pairs], kept, [f"{pair[3]}-{pair[2]}" for pair in pairs])
     )
 
 
@@ -93,7 +97,7 @@ def changed(before: State, after: State, part: str = "") -> int:
     return sum(int((before[name].to(BF16) != after[name].to(BF16)).sum()) for name in before if part in name)
 
 
-@_every_form_and("swapped", False, True)
+@_forms_and("swapped", False, True, first=0)
 def test_the_same_places_are_read(made: Callable[[], State], change: Change, swapped: bool, tmp_path: Path) -> None:
     """Where the layout alone differs any other place would show other values."""
     one, other = write(tmp_path / "original", made(), CONFIG), write(tmp_path / "relaid", change(made()), CONFIG)
@@ -107,7 +111,7 @@ def test_the_same_places_are_read(made: Callable[[], State], change: Change, swa
             assert all(coverage.share == 1 for coverage in report.coverage)
 
 
-@_every_form
+@_forms({1, 8})
 def test_parents_keeps_its_budget(made: Callable[[], State], change: Change, tmp_path: Path) -> None:
     one, other = write(tmp_path / "original", made(), CONFIG), write(tmp_path / "relaid", change(made()), CONFIG)
     for budget in BUDGETS:
@@ -117,7 +121,7 @@ def test_parents_keeps_its_budget(made: Callable[[], State], change: Change, tmp
         assert all(row.relation == "equal" for row in report.conversion if row.values)  # of the smaller tensors nothing may be read
 
 
-@_every_form
+@_forms({4, 9})
 def test_exact_mode_counts_what_torch_counts(made: Callable[[], State], change: Change, tmp_path: Path) -> None:
     after = tuned(made())
     one, other = write(tmp_path / "base", made(), CONFIG), write_pickle(tmp_path / "tuned", change(after), CONFIG)
@@ -135,7 +139,7 @@ def test_exact_mode_counts_what_torch_counts(made: Callable[[], State], change: 
             assert row.num_changed == changed(made(), after, part)
 
 
-@_every_form_and("part", "k_proj", "up_proj", "down_proj", "o_proj")
+@_forms_and("part", "k_proj", "up_proj", "down_proj", "o_proj", first=1)
 def test_changes_are_found_where_they_are(made: Callable[[], State], change: Change, part: str, tmp_path: Path) -> None:
     """Every value of some tensors changed and no other: all that is read of these changed, and nothing else."""
     after = tuned(made(), share=1.0, only=part)
@@ -147,7 +151,7 @@ def test_changes_are_found_where_they_are(made: Callable[[], State], change: Cha
             assert row.num_changed == (row.values_read if part in row.name else 0), row
 
 
-@_every_form
+@_forms({0, 3, 7})
 def test_the_interval_holds_the_share(made: Callable[[], State], change: Change, tmp_path: Path) -> None:
     """Changes are scattered at random: any sample of so many values is within four standard deviations of the truth."""
     after = tuned(made())
@@ -160,7 +164,7 @@ def test_the_interval_holds_the_share(made: Callable[[], State], change: Change,
     assert report.interval.low - 4 * deviation <= 1 - truth <= report.interval.high + 4 * deviation
 
 
-@pytest.mark.parametrize("name", ["transposed", "by group", "Meta"])
+@pytest.mark.parametrize("name", few(["transposed", "by group", "Meta"], {0}))
 def test_requests_to_the_hub_are_bounded(name: str, hub: LocalHub, tmp_path: Path) -> None:
     """A column is not read value by value: two checkpoints cost no more requests than quick mode may send."""
     one, other = write(tmp_path / "original", wide(), CONFIG), write(tmp_path / "relaid", CHANGES[name](wide()), CONFIG)
@@ -171,7 +175,7 @@ def test_requests_to_the_hub_are_bounded(name: str, hub: LocalHub, tmp_path: Pat
     assert report.requests <= 2 * limits.RANGE_REQUESTS
 
 
-@pytest.mark.parametrize("mode", ["quick", "exact"])
+@pytest.mark.parametrize("mode", few(["quick", "exact"], {0}))
 def test_several_fine_tunes_in_several_layouts(mode: str, tmp_path: Path) -> None:
     """Against the base and step to step, each as torch counts it."""
     states = [wide(), tuned(wide(), seed=1, share=0.1), tuned(wide(), seed=2, share=0.2), tuned(wide(), seed=3, share=0.3)]
@@ -184,6 +188,7 @@ def test_several_fine_tunes_in_several_layouts(mode: str, tmp_path: Path) -> Non
     assert len(report.coverage) == len(states) and all(coverage.whole for coverage in report.coverage)
 
 
+@pytest.mark.exhaustive
 def test_several_candidates_in_several_layouts(tmp_path: Path) -> None:
     """The parent is found among fine-tunes of it, and a merge of two in other layouts is explained."""
     of, small = architecture("llama"), llama(3, times=2)

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from analyzers.coverage import Coverage
-from tests.layouts.pairs import Pair, every_pair, parents, rows_by_name, sparsity, whole_name
+from tests.layouts.pairs import Pair, even_pairs, odd_pairs, parents, rows_by_name, sparsity, whole_name
 
 MODES = ("quick", "exact")
 
@@ -18,7 +18,7 @@ def complete(coverage: tuple[Coverage, ...], parameters: int) -> None:
         assert each.left_out == () and each.sentence() == ""
 
 
-@every_pair
+@odd_pairs
 def test_nothing_changed(number: int, pair: Pair, tmp_path: Path) -> None:
     state = pair.original.state
     sides = pair.write(tmp_path, state, pair.form(pair.original, state))
@@ -30,7 +30,7 @@ def test_nothing_changed(number: int, pair: Pair, tmp_path: Path) -> None:
         complete(report.coverage, pair.parameters)
 
 
-@every_pair
+@even_pairs
 def test_the_same_weights(number: int, pair: Pair, tmp_path: Path) -> None:
     original = pair.original.state
     relaid = pair.form(pair.original, original)

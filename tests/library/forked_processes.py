@@ -1,6 +1,6 @@
 """Runs processes that use one library, forked from a process that has imported everything, and kills some. Run by test_processes.
 
-``python -m tests.library.forked_processes WORK FOLDER [NUMBER JOURNAL | DATASET]`` prints one line of JSON.
+``python -m tests.library.forked_processes WORK FOLDER [NUMBER JOURNAL | STEP | DATASET]`` prints one line of JSON.
 """
 
 import json
@@ -118,14 +118,14 @@ class Killer:
         database.Database._connect = watched  # type: ignore[method-assign, assignment]
 
 
-def killed(folder: Path) -> dict[str, Any]:
-    """Kill a contributor at each statement in turn. Returns the problems and the number of kills."""
+def killed(folder: Path, step: int) -> dict[str, Any]:
+    """Kill a contributor at each statement in turn, or at every ``step``-th. Returns the problems and the number of kills."""
     template = folder / "template"
     with Library.open(template) as library:
         library.add_label("org/name", "fp16", LINK, Identity.login("ann"))
-    wrong, kills, number = list[str](), 0, 0
+    wrong, kills, number = list[str](), 0, 1 - step
     while True:
-        number += 1
+        number += step
         place = folder / f"killed-{number}"
         shutil.copytree(template, place)
         end, told = fork(lambda tell, place=place, number=number: _contribute_until(place, number, tell))  # type: ignore[misc]
@@ -235,7 +235,7 @@ def main(work: str, folder: str, *more: str) -> None:
     """Run the work, and print its result."""
     works: dict[str, Callable[[], dict[str, Any]]] = {
         "together": lambda: together(Path(folder), int(more[0]), more[1]),
-        "killed": lambda: killed(Path(folder)),
+        "killed": lambda: killed(Path(folder), int(more[0])),
         "publishing": lambda: killed_publishing(Path(folder), more[0]),
     }
     print(json.dumps(works[work]()))

@@ -70,6 +70,7 @@ def test_nothing_is_withdrawn_while_the_hub_does_not_say_why(hub: LocalHub, libr
         hub.clear_faults()
 
 
+@pytest.mark.exhaustive
 def test_within_a_day_the_sweep_removes_what_nobody_looked_at(hub: LocalHub, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("components.library.availability.AVAILABLE_SECONDS", 900)  # as in an app
     hours = 0.0

@@ -23,6 +23,7 @@ from components.library.dataset_card import MARK
 from components.library.dataset_rows import FIELDS, TABLES
 from components.library.item_checks import timestamp
 from components.library.schema import HIDE, SHOW
+from tests.cases import few
 from tests.hub import Fault, LocalHub
 from tests.library import DATASET
 from tests.library.test_publishing import ANN, BOB, COMMIT, LINK, dtype, published
@@ -54,8 +55,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
     "fault",
     [
         Fault(COMMIT, times=None, status=429, headers={"Retry-After": "86400"}),
-        Fault("/preupload/", times=None, status=429, headers={"Retry-After": "86400"}),
-        Fault(COMMIT, times=None, status=500),
+        pytest.param(Fault("/preupload/", times=None, status=429, headers={"Retry-After": "86400"}), marks=pytest.mark.exhaustive),
+        pytest.param(Fault(COMMIT, times=None, status=500), marks=pytest.mark.exhaustive),
         pytest.param(
             Fault(f"^/api/datasets/{DATASET}$", times=None, status=429, headers={"Retry-After": "8"}),
             marks=pytest.mark.exhaustive,  # it is waited for, in a thread
@@ -119,8 +120,8 @@ def test_a_contributor_is_told_what_the_hub_answered(
     assert sentence in note and "did not answer" not in note and "your login" not in note
 
 
-@pytest.mark.parametrize("may", [None, ()], ids=["unknown", "may not write"])
-def test_a_token_that_may_not_write_is_known_at_the_start(hub: LocalHub, opened: Callable[..., Library], may: tuple[str] | None) -> None:
+@pytest.mark.parametrize("may", few([None, []], {1}, ["unknown", "may not write"]))
+def test_a_token_that_may_not_write_is_known_at_the_start(hub: LocalHub, opened: Callable[..., Library], may: list[str] | None) -> None:
     first = opened("writer", background=False)
     label = first.add_label("org/name", "bf16", LINK, ANN).item
     if may is not None:
@@ -137,6 +138,7 @@ def test_a_token_that_may_not_write_is_known_at_the_start(hub: LocalHub, opened:
     assert hub.commits(DATASET, kind="dataset") == commits
 
 
+@pytest.mark.exhaustive
 def test_a_token_that_may_write_is_asked_about_once_and_nothing_is_written(hub: LocalHub, opened: Callable[..., Library]) -> None:
     opened("writer", background=False).publish()
     commits = hub.commits(DATASET, kind="dataset")
@@ -151,7 +153,7 @@ def test_a_token_that_may_write_is_asked_about_once_and_nothing_is_written(hub: 
     assert mirror.state().problem == ""
 
 
-@pytest.mark.parametrize("status", [403, 404, 412, 429])
+@pytest.mark.parametrize("status", few([403, 404, 412, 429], {0, 3}))
 def test_a_dataset_that_cannot_be_read_is_the_operators(
     hub: LocalHub, opened: Callable[..., Library], monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
@@ -192,7 +194,7 @@ def test_a_dataset_that_is_not_there_is_named(hub: LocalHub, opened: Callable[..
         library.publish()
 
 
-@pytest.mark.parametrize("gone", ["deleted", "emptied", "deleted before the end"])
+@pytest.mark.parametrize("gone", few(["deleted", "emptied", "deleted before the end"], {2}))
 def test_what_a_dataset_lost_is_published_again(hub: LocalHub, opened: Callable[..., Library], gone: str) -> None:
     library = opened("one", background=False)
     early = library.add_label("org/early", "bf16", LINK, ANN)

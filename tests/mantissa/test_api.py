@@ -210,6 +210,7 @@ def test_asking_about_files_loads_no_torch() -> None:
     assert run.stdout == "False False\n"
 
 
+@pytest.mark.exhaustive
 def test_no_module_takes_the_name_of_a_function() -> None:
     """Importing a submodule binds its name in the package, where a function of the same name may not be bound yet."""
     program = (

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import few
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -39,12 +41,13 @@ def test_bash_completes_commands_and_options() -> None:
     assert completed.stdout.split("\n") == ["parents", "--exact --exclude", "fish", ""]
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
+@pytest.mark.parametrize("shell", few(["zsh", "fish"], {0}))
 def test_other_shells_get_every_command_too(shell: str) -> None:
     script = run("completion", shell).stdout
     assert all(word in script for word in ("sparsity", "shrink", "library", "completion", "sequence-length"))
 
 
+@pytest.mark.exhaustive
 def test_a_project_with_a_folder_of_the_same_name_is_told_which(tmp_path: Path) -> None:
     (tmp_path / "analyzers").mkdir()
     (tmp_path / "analyzers" / "__init__.py").touch()

@@ -233,6 +233,7 @@ def test_bad_use_is_one_sentence(tmp_path: Path) -> None:
         UpdateMonitor(nn.Linear(8, 8), masters=cast(Any, 5))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # by torch, of its own code
 def test_wrappers_keep_names_and_roles() -> None:
     with UpdateMonitor(cast(nn.Module, torch.compile(tiny()))) as monitor:

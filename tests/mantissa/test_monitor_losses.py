@@ -11,6 +11,7 @@ from torch.optim import SGD, Adam, Adamax, AdamW, Optimizer, RMSprop
 from analyzers.errors import InvalidRequest
 from mantissa.training import Look, UpdateMonitor
 from mantissa.training.watched_values import BLOCK
+from tests.cases import few
 from tests.mantissa.test_monitor import tiny
 
 STEPS = 3
@@ -78,8 +79,8 @@ def norm(truth: Sequence[dict[str, Tensor]], of: Callable[[dict[str, Tensor]], T
     return float(torch.stack([of(each).square().sum() for each in truth]).sum().sqrt())
 
 
-@pytest.mark.parametrize("rate", [1e-4, *(pytest.param(rate, marks=pytest.mark.exhaustive) for rate in (1e-5, 1e-7)), 1e-6, 1e-8])
-@pytest.mark.parametrize("name", ["adamw", "fused", pytest.param("foreach", marks=pytest.mark.exhaustive), "sgd", "sgd-fused"])
+@pytest.mark.parametrize("rate", few([1e-4, 1e-5, 1e-6, 1e-7, 1e-8], {0, 4}))
+@pytest.mark.parametrize("name", few(["adamw", "fused", "foreach", "sgd", "sgd-fused"], {0, 1, 4}))
 def test_losses_are_those_of_a_float64_shadow(name: str, rate: float) -> None:
     look, truth = followed(name, rate, mode="exact")
     intended = [each["intended"] != 0 for each in truth]

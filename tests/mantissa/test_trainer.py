@@ -81,6 +81,7 @@ def test_a_run_in_pure_bf16_logs_what_is_lost(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out.count("mantissa: At this step bf16 lost 9") == 1
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_resumes_says_where_it_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trainer(tmp_path, steps=3).train()
     resumed = trainer(tmp_path, steps=6)

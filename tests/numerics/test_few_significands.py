@@ -103,6 +103,7 @@ def test_runs_against_one_value_after_the_other(dtype: str, row: int, first: int
         assert counts(values, dtype, row, first, stride).tolist() == expected
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=15)
 @given(st.integers(0, 2**32), st.sampled_from(sorted(FIELDS)), st.integers(32, 300), st.integers(1, 4))
 def test_runs_of_rows_of_any_length(seed: int, dtype: str, row: int, stride: int) -> None:

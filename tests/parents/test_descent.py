@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cases import few
 from tests.parents.checkpoints import (
     BF16,
     F16,
@@ -44,16 +45,19 @@ def cast(tensors: Tensors, *dtypes: torch.dtype) -> Tensors:
 
 @pytest.mark.parametrize(
     ("child", "parent"),
-    [
-        (FIRST, FIRST),
-        (FIRST, WIDE),
-        (WIDE, FIRST),
-        (cast(WIDE, F16), WIDE),
-        (cast(FIRST, F32), FIRST),
-        (cast(WIDE, F16, BF16), WIDE),
-        (cast(WIDE, F16, F32), WIDE),
-    ],
-    ids=["bits", "fp32 to bf16", "bf16 to fp32", "fp32 to fp16", "upcast", "through fp16", "through fp16 in fp32"],
+    few(
+        [
+            (FIRST, FIRST),
+            (FIRST, WIDE),
+            (WIDE, FIRST),
+            (cast(WIDE, F16), WIDE),
+            (cast(FIRST, F32), FIRST),
+            (cast(WIDE, F16, BF16), WIDE),
+            (cast(WIDE, F16, F32), WIDE),
+        ],
+        {0, 1, 2, 5},
+        ["bits", "fp32 to bf16", "bf16 to fp32", "fp32 to fp16", "upcast", "through fp16", "through fp16 in fp32"],
+    ),
 )
 def test_the_same_weights_in_any_dtype(folder: Folder, child: Tensors, parent: Tensors) -> None:
     report = folder.parents(child, SECOND, parent)
@@ -78,7 +82,7 @@ def test_quantized_copies(folder: Folder, quantize: object) -> None:
     assert report.verdict == "quantized-copy" and report.candidates[0].ref.endswith("c0")
 
 
-@pytest.mark.parametrize("norm", [0.001, 0.01, 0.1, 0.5])
+@pytest.mark.parametrize("norm", few([0.001, 0.01, 0.1, 0.5], {0, 3}))
 def test_training_and_noise_of_any_size(folder: Folder, norm: float) -> None:
     report = folder.parents(tuned(FIRST, norm), SECOND, FIRST)
     assert report.verdict == "derived" and report.candidates[0].ref.endswith("c1")
@@ -86,7 +90,7 @@ def test_training_and_noise_of_any_size(folder: Folder, norm: float) -> None:
     assert report.difference is None or not report.difference.low_rank
 
 
-@pytest.mark.parametrize("rank", [1, 4, 16])
+@pytest.mark.parametrize("rank", few([1, 4, 16], {1}))
 @pytest.mark.parametrize("norm", [0.01, 0.1])
 def test_the_rank_of_a_merged_lora(folder: Folder, rank: int, norm: float) -> None:
     report = folder.parents(with_lora(FIRST, rank, norm), FIRST)
@@ -94,7 +98,7 @@ def test_the_rank_of_a_merged_lora(folder: Folder, rank: int, norm: float) -> No
     assert (report.difference.rank, report.difference.low_rank) == (rank, True)
 
 
-@pytest.mark.parametrize("weight", np.arange(0.05, 1, 0.05).round(2).tolist())
+@pytest.mark.parametrize("weight", few(np.arange(0.05, 1, 0.05).round(2).tolist(), {0, 6}))
 def test_linear_merges_of_two(folder: Folder, weight: float) -> None:
     report = folder.parents(merged((weight, 1 - weight), FIRST, SECOND), FIRST, SECOND, THIRD)
     assert report.verdict == "merge" and len(report.parents) == 2 and report.fit is not None
@@ -104,8 +108,8 @@ def test_linear_merges_of_two(folder: Folder, weight: float) -> None:
     assert report.fit.exact_by_chance is not None and report.fit.exact_by_chance < 0.01
 
 
-@pytest.mark.parametrize("weights", [(0.2, 0.3, 0.5), (0.05, 0.05, 0.9), (0.6, 0.8, -0.4)])
-def test_linear_merges_of_three(folder: Folder, weights: tuple[float, ...]) -> None:
+@pytest.mark.parametrize("weights", few([[0.2, 0.3, 0.5], [0.05, 0.05, 0.9], [0.6, 0.8, -0.4]], {2}))
+def test_linear_merges_of_three(folder: Folder, weights: list[float]) -> None:
     report = folder.parents(merged(weights, FIRST, SECOND, THIRD), FIRST, SECOND, THIRD, model(13))
     assert report.verdict == "merge" and len(report.parents) == 3 and report.fit is not None
     assert [each.weight for each in report.fit.parents] == pytest.approx([*weights, 0], abs=0.005)
@@ -113,7 +117,7 @@ def test_linear_merges_of_three(folder: Folder, weights: tuple[float, ...]) -> N
     assert report.fit.exact_share is not None and report.fit.exact_share > 0.99
 
 
-@pytest.mark.parametrize("dtype", [F16, F32])
+@pytest.mark.parametrize("dtype", few([F16, F32], {0}))
 def test_merges_saved_in_other_dtypes(folder: Folder, dtype: torch.dtype) -> None:
     report = folder.parents(merged((0.35, 0.65), FIRST, SECOND, dtype=dtype), FIRST, SECOND)
     assert report.verdict == "merge" and report.fit is not None
@@ -156,7 +160,7 @@ def test_weights_that_differ_by_layer(folder: Folder) -> None:
     assert all(row.exact_share is not None and row.exact_share > 0.99 for row in report.fit.layers)
 
 
-@pytest.mark.parametrize("t", [0.2, 0.5, 0.75])
+@pytest.mark.parametrize("t", few([0.2, 0.5, 0.75], {0}))
 def test_slerp(folder: Folder, t: float) -> None:
     report = folder.parents(slerp(t, FIRST, SECOND), FIRST, SECOND)
     assert report.verdict == "merge" and report.fit is not None and "SLERP" in report.statement
@@ -164,7 +168,7 @@ def test_slerp(folder: Folder, t: float) -> None:
     assert report.fit.exact_share is not None and report.fit.exact_share > 0.5
 
 
-@pytest.mark.parametrize("drop", [0.5, 0.9])
+@pytest.mark.parametrize("drop", few([0.5, 0.9], {1}))
 def test_dare_is_told_by_what_it_dropped(folder: Folder, drop: float) -> None:
     first, second = tuned(FIRST, 0.05, 21), tuned(FIRST, 0.02, 22)
     report = folder.parents(dare(FIRST, [first, second], 0.5, drop), FIRST, first, second)
@@ -177,6 +181,7 @@ def test_dare_is_told_by_what_it_dropped(folder: Folder, drop: float) -> None:
     assert sparse.updates[0].kept == pytest.approx(1 - drop, abs=0.05) and any(each.proof for each in report.evidence)
 
 
+@pytest.mark.exhaustive
 def test_dare_of_one_update_and_what_is_none(folder: Folder) -> None:
     first, second = tuned(FIRST, 0.05, 21), tuned(FIRST, 0.05, 22)
     report = folder.parents(dare(FIRST, [first], 1.0, 0.6), FIRST, first, second)
@@ -246,6 +251,7 @@ def test_stacked_experts_of_three_flat_matrices_against_single_ones(folder: Fold
     assert report.verdict == "same-weights" and report.coverage[0].share == 1
 
 
+@pytest.mark.exhaustive
 def test_the_true_parent_is_first_of_fifty(folder: Folder) -> None:
     models = [model(100 + number, layers=2, width=32, vocabulary=64) for number in range(50)]
     child = tuned(models[37], 0.5)

@@ -1,5 +1,6 @@
 """Weights from exact values: cells against neighbouring numbers, the weights and their bounds against a search in torch's arithmetic."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 from analyzers.parents.feasible_weights import bounds, closest
 from analyzers.parents.rounding import cells
+from tests.cases import few
 from tests.parents.checkpoints import BF16, F16, F32, Folder, Tensors, merged, model, tuned
 
 BASE = model(10)
@@ -54,8 +56,7 @@ def test_absent_and_equal_parents_have_no_bounds() -> None:
     assert (low < 0).all() and (high > 1).all()
 
 
-@pytest.mark.parametrize("weight", [0.05, 0.6, 1 / 3])
-@pytest.mark.parametrize("apart", [0.005, 0.01])
+@pytest.mark.parametrize(("weight", "apart"), few(product([0.05, 0.6, 1 / 3], [0.005, 0.01]), {0, 3}))
 def test_siblings_an_ulp_or_two_apart(tmp_path: Path, weight: float, apart: float) -> None:
     siblings = tuned(BASE, apart, 21), tuned(BASE, apart, 22)
     child = merged((weight, 1 - weight), *siblings)

@@ -12,6 +12,7 @@ from analyzers.parents.collect import Sample
 from analyzers.parents.count import BLOCK, GROUPS
 from analyzers.parents.least_squares import solve
 from analyzers.parents.rounding import rounding_error
+from tests.cases import few
 from tests.parents.checkpoints import BF16, Folder, Tensors, each, merged, model, tuned
 from tests.parents.structures import (
     SHARED,
@@ -61,12 +62,12 @@ def test_shared_structure_is_no_descent(folder: Folder, build: Builder) -> None:
     unrelated(folder, build, 1)
 
 
-@pytest.mark.parametrize("build", FEW)
+@pytest.mark.parametrize("build", few(FEW, {1}))
 def test_descent_from_a_structured_model(folder: Folder, build: Builder) -> None:
     related(folder, build, 1)
 
 
-@pytest.mark.parametrize("build", SHARED)
+@pytest.mark.parametrize("build", few(SHARED, {0, 1}))
 def test_a_table_that_models_began_with_is_no_descent(folder: Folder, build: Builder) -> None:
     first, second = (structured(build, seed, layers=2) for seed in (3, 4))
     for report in (folder.parents(first, second, mode="exact"), folder.parents(first, second, budget=SAMPLE)):
@@ -75,7 +76,7 @@ def test_a_table_that_models_began_with_is_no_descent(folder: Folder, build: Bui
         assert not any(each.proof for each in report.evidence) and report.candidates[0].shared is not None
 
 
-@pytest.mark.parametrize("options", [{"mode": "exact"}, {"budget": SAMPLE}])
+@pytest.mark.parametrize("options", few([{"mode": "exact"}, {"budget": SAMPLE}], {1}))
 def test_a_shared_matrix_is_no_descent_of_the_whole_but_a_frozen_body_is(folder: Folder, options: dict[str, Any]) -> None:
     mixing = torch.from_numpy(cosines(np.random.default_rng(1), 256, 256)).to(BF16)
     rates = torch.arange(1, 17).log().to(BF16).expand(512, 16).contiguous()  # rows as state space models begin with
@@ -175,6 +176,7 @@ def test_intervals_of_every_structure(build: Builder) -> None:
         assert weighed(build, 100, apart, read)[0] >= (80 if build is zipf_rows else 89)  # a few rows decide, and may not be read
 
 
+@pytest.mark.exhaustive
 def test_noisy_merges_of_siblings_hold_the_truth_or_no_weight(folder: Folder) -> None:
     base = model(10)
     for apart, known in ((0.003, False), (0.01, True), (0.05, True)):
@@ -186,7 +188,7 @@ def test_noisy_merges_of_siblings_hold_the_truth_or_no_weight(folder: Folder) ->
         assert known or any("too similar" in note for note in report.notes)
 
 
-@pytest.mark.parametrize("apart", [0.003, None])
+@pytest.mark.parametrize("apart", few([0.003, None], {0}))
 def test_a_merge_with_one_layer_trained_on(folder: Folder, apart: float | None) -> None:
     base = model(10)
     first, second = (base, model(11)) if apart is None else (tuned(base, apart, 1), tuned(base, apart, 2))
@@ -198,6 +200,7 @@ def test_a_merge_with_one_layer_trained_on(folder: Folder, apart: float | None) 
     assert [parent.weight for parent in report.fit.parents] == pytest.approx([0.6, 0.4], abs=1e-3)
 
 
+@pytest.mark.exhaustive
 def test_other_candidates_do_not_change_a_row(folder: Folder) -> None:
     base = model(10)
     nan = each(lambda x: x * float("nan"), model(13))

@@ -70,6 +70,7 @@ def test_a_variant_identical_to_the_reference_has_no_error_anywhere() -> None:
     assert standard().statement.startswith("same is identical to the reference.")
 
 
+@pytest.mark.exhaustive
 def test_neither_the_order_of_variants_nor_a_second_run_changes_anything() -> None:
     again = report(*reversed(standard().request.variants))
     first, second = plain(standard()), plain(again)

@@ -134,6 +134,7 @@ def cluster(workers: int, variables: dict[str, str]) -> Iterator[tuple[str, list
             process.wait()
 
 
+@pytest.mark.exhaustive
 def test_a_local_cluster(listed: Path, alone: dict[str, str], tmp_path: Path) -> None:
     done = run(str(listed), "--out", str(tmp_path), "--exact", "--json", "--dask", "local", environ=PARTS)
     assert summary(done)["scanned"] == len(ALL_SAMPLES) + 2

@@ -18,6 +18,7 @@ from analyzers.__main__ import main
 from analyzers.dtype_detection import DtypeReport
 from analyzers.scan.request import ScanRequest
 from analyzers.scan.scan_folder import ScanFolder
+from tests.cases import few
 from tests.dtype_detection.checkpoints import normal, write
 from tests.dtype_detection.reports import exact, inspect, steady
 from tests.hub import Fault, LocalHub
@@ -211,7 +212,10 @@ def test_an_empty_folder_name_is_not_the_current_folder(
 
 @pytest.mark.parametrize(
     ("redirect", "status", "said"),
-    [(">/dev/full", 2, "summary cannot be written"), (">&-", 0, ""), ("2>&-", 0, ""), ("<&-", 2, "is not a list that can be read")],
+    few(
+        [(">/dev/full", 2, "summary cannot be written"), (">&-", 0, ""), ("2>&-", 0, ""), ("<&-", 2, "is not a list that can be read")],
+        {0},
+    ),
 )
 def test_streams_that_are_closed_or_full(redirect: str, status: int, said: str, tmp_path: Path) -> None:
     source = "-" if "<" in redirect else str(write_list(tmp_path / "list", ALL_SAMPLES[:1]))
@@ -253,6 +257,7 @@ def test_from_the_hub(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "no models" in refused(capsys, "org:nobody", "--out", out)
 
 
+@pytest.mark.exhaustive
 def test_standard_input_in_a_process_of_its_own(tmp_path: Path) -> None:
     done = run("-", "--out", str(tmp_path), "--json", stdin=b"sample:tiny-bf16\nnope nope\n")
     assert summary(done)["errors"] == {"InvalidReference": 1} and only_progress(done.stderr)
@@ -277,7 +282,7 @@ def test_an_unexpected_error_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixt
     assert scan(capsys, listed, "--out", out)["ok"] == 1
 
 
-@pytest.mark.parametrize(("number", "status", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")])
+@pytest.mark.parametrize(("number", "status", "word"), few([(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")], {1}))
 def test_interrupted(
     number: signal.Signals, status: int, word: str, hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -302,9 +307,10 @@ def test_interrupted(
     assert (done["ok"], done["done_before"]) == (2, 1) and not any("fast" in request.path for request in hub.requests)
 
 
-def test_killed_at_any_point(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("models", "least"), few([(14, 4), (7, 2)], {1}))
+def test_killed_at_any_point(models: int, least: int, hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SIGKILL again and again: nothing finished is asked for again, and the tables are those of a scan that was left alone."""
-    names = [f"org/m{number:02}" for number in range(14)]
+    names = [f"org/m{number:02}" for number in range(models)]
     for name in names:
         hub.add(name, {"model.safetensors": WEIGHTS, "config.json": b"{}"})
     listed, out = write_list(tmp_path / "list", names), tmp_path / "out"
@@ -326,7 +332,7 @@ def test_killed_at_any_point(hub: LocalHub, tmp_path: Path, capsys: pytest.Captu
             assert process.status == -signal.SIGKILL
             kills += 1
             done_before = finished(out)
-    assert process.status == 0 and kills >= 4
+    assert process.status == 0 and kills >= least
     assert list(table(out)["asked"]) == names and set(table(out)["status"]) == {"ok"}
     hub.delay = 0
     scan(capsys, listed, "--out", tmp_path / "whole")

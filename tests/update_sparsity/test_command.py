@@ -213,7 +213,8 @@ def test_interrupted(where: str, hub: LocalHub) -> None:
     hub.add("org/tuned", {"model.safetensors": save(updated(base))})
     fault = hub.fault(Fault(where, times=None, delay=200))
     arguments = [sys.executable, "-m", "analyzers", "sparsity", "org/base", "org/tuned", "--exact"]
-    with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    patient = os.environ | {"MANTISSA_HUB_TIMEOUT_SECONDS": "200"}
+    with subprocess.Popen(arguments, cwd=ROOT, env=patient, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 100
         while not fault.hits and time.monotonic() < deadline:
             time.sleep(0.02)

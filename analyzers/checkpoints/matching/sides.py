@@ -1,9 +1,9 @@
 """Opens the sides of a comparison, several checkpoints at once, and checks that their weights can be compared at all."""
 
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from analyzers.checkpoints.checkpoint import Checkpoint, open_checkpoint
@@ -47,7 +47,8 @@ def open_sides(
         with errors_about(name):
             parse_reference(text, access.local)
     held, opened, closed = list[Checkpoint | Repository](), list[Checkpoint](), Event()
-    pool = ThreadPoolExecutor(OPENED_AT_ONCE, "open")
+    opening = [Future[Checkpoint]() for _ in texts]
+    waiting = iter(list(zip(texts, opening, strict=True)))
 
     def hold(one: Checkpoint | Repository) -> None:
         held.append(one)
@@ -59,7 +60,18 @@ def open_sides(
         hold(checkpoint)
         return checkpoint
 
-    opening = [pool.submit(open_one, text) for text in texts]
+    def open_in_turn() -> None:
+        for text, future in waiting:
+            try:
+                future.set_result(open_one(text))
+            except BaseException as error:  # raised in the consumer
+                future.set_exception(error)
+            if closed.is_set():
+                return
+
+    # Not a pool: the program would wait at its end for a thread that still waits for the Hub.
+    for _ in texts[:OPENED_AT_ONCE]:
+        Thread(target=open_in_turn, name="open", daemon=True).start()
     try:
         for one, name in zip(opening, names, strict=True):
             while not wait([one], HEARTBEAT).done:
@@ -72,8 +84,6 @@ def open_sides(
         for each in list(held):
             each.close()
         raise
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def canonical_names(texts: Sequence[str], sides: Sequence[Checkpoint]) -> list[str]:

@@ -4,7 +4,7 @@ A readback waits until a GPU has done all its work: there is one per device and 
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import cast
 
@@ -43,10 +43,10 @@ def waiting_bytes(tensors: Iterable[Tensor]) -> float:
 def largest(tensors: Sequence[Tensor]) -> list[Tensor]:
     """max |x| of each tensor, a scalar on its device; NaN or infinite where an element is."""
     results: dict[int, Tensor] = {}
-    for numbers in _groups((tensor.device, tensor.dtype) for tensor in tensors):
+    for numbers in _groups((tensor.get_device(), tensor.dtype) for tensor in tensors):
         group = [tensors[number] for number in numbers]
         by_kernel = on_gpu(group[0])  # one for many tensors; on a CPU that takes 20 times as long
-        values = _norms(group, math.inf) if by_kernel else [torch.maximum(high, -low) for low, high in map(torch.aminmax, group)]
+        values = torch._foreach_norm(group, math.inf) if by_kernel else [torch.maximum(high, -low) for low, high in map(torch.aminmax, group)]
         results |= zip(numbers, values, strict=True)
     return [results[number] for number in range(len(tensors))]
 
@@ -54,7 +54,7 @@ def largest(tensors: Sequence[Tensor]) -> list[Tensor]:
 def read(tensors: Sequence[Tensor]) -> list[FloatArray]:
     """The tensors, of one dimension or none, as float64 arrays of one."""
     results: dict[int, FloatArray] = {}
-    for numbers in _groups(tensor.device for tensor in tensors):
+    for numbers in _groups(tensor.get_device() for tensor in tensors):
         group = [tensors[number] for number in numbers]
         values = torch.hstack(group).cpu().double().numpy()
         ends = list(accumulate(tensor.numel() for tensor in group))
@@ -62,8 +62,16 @@ def read(tensors: Sequence[Tensor]) -> list[FloatArray]:
     return [results[number] for number in range(len(tensors))]
 
 
-def _groups(keys: Iterable[object]) -> list[list[int]]:
-    """The positions of equal keys."""
+def read_scalars(tensors: Sequence[Tensor]) -> list[float]:
+    """The values of scalars."""
+    results: dict[int, float] = {}
+    for numbers in _groups(tensor.get_device() for tensor in tensors):
+        results |= zip(numbers, torch.stack([tensors[number] for number in numbers]).double().tolist(), strict=True)
+    return [results[number] for number in range(len(tensors))]
+
+
+def _groups(keys: Iterable[Hashable]) -> list[list[int]]:
+    """The positions of equal keys. A device's number is hashed in a fraction of the time that the device takes."""
     groups: dict[object, list[int]] = {}
     for number, key in enumerate(keys):
         groups.setdefault(key, []).append(number)
@@ -82,10 +90,10 @@ def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0) ->
         return [np.zeros((x.shape[0], 4)) for x, _ in pairs]
     tables = read([_table([x for _, x, _ in batch], [ref for _, _, ref in batch], scale) for batch in batches])
     rows = [row + offset for batch in batches for row, x, _ in batch for offset in range(x.shape[0])]
-    positive, magnitudes, *norms, peaks = np.concatenate([table.reshape(5, -1) for table in tables], 1)
+    sums, *norms, peaks = np.concatenate([table.reshape(4, -1) for table in tables], 1)
     result = np.zeros((sum(len(x) for x, _ in pairs), 4))
     with np.errstate(invalid="ignore"):  # NaN, and the difference of infinities
-        np.add.at(result[:, :3], rows, np.stack([2 * positive - magnitudes, *np.square(norms)], 1))
+        np.add.at(result[:, :3], rows, np.stack([sums, *np.square(norms)], 1))
         np.maximum.at(result[:, 3], rows, peaks)
     return np.split(result, np.cumsum([len(x) for x, _ in pairs])[:-1])
 
@@ -93,14 +101,15 @@ def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0) ->
 def _batches(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[list[_Block]]:
     """Blocks of a chunk at most; neighbours of one dtype together while they are not more than a chunk."""
     batch: list[_Block] = []
-    size = 0
+    size, of_batch = 0, (None, None)
     for block in _blocks(pairs):
         x = block[1]
-        if batch and (size + x.numel() > chunk_of(x) or (x.dtype, x.device) != (batch[0][1].dtype, batch[0][1].device)):
+        count, kind = x.numel(), (x.dtype, x.get_device())
+        if batch and (size + count > chunk_of(x) or kind != of_batch):
             yield batch
             batch, size = [], 0
         batch.append(block)
-        size += x.numel()
+        size, of_batch = size + count, kind
     if batch:
         yield batch
 
@@ -109,6 +118,10 @@ def _blocks(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[_Block]:
     start = 0
     for x, ref in pairs:
         columns = chunk_of(x)
+        if 0 < x.numel() <= columns:
+            yield start, x, ref
+            start += x.shape[0]
+            continue
         step = max(1, columns // max(1, x.shape[1]))
         for row in range(0, x.shape[0], step):
             for first in range(0, x.shape[1], columns):
@@ -118,7 +131,7 @@ def _blocks(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[_Block]:
 
 
 def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float) -> Tensor:
-    """(5 N,) for N rows in all xs: a and b with sum of d = 2 a - b, norms of d and x, max |d|."""
+    """(4 N,) for N rows in all xs: sums of d, norms of d and x, max |d|."""
     narrow = on_gpu(xs[0])
     if not narrow:  # subtracting mixed types takes longer there than converting
         xs = [x.to(torch.float64, copy=True) for x in xs]
@@ -132,9 +145,9 @@ def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float) -> Tensor:
             torch._foreach_sub_(xs, others, alpha=scale)
     rows = [row for d in xs for row in d.unbind()]
     norms = of_x if refs[0] is None else _norms(rows, 2)
-    # On a GPU by few kernels, none of which writes float64.
-    sums = _norms([*torch._foreach_clamp_min(rows, 0), *rows], 1) if narrow else [row.sum() for row in rows] * 2
-    return torch.stack([*sums, *norms, *of_x, *(_norms(rows, math.inf) if narrow else largest(rows))])
+    # On a GPU one kernel for all rows of a tensor; on a CPU, where torch would start threads, row by row.
+    sums = torch.cat([d.sum(1, dtype=torch.float64) for d in xs]) if narrow else torch.stack([row.sum() for row in rows])
+    return torch.cat([sums, *(torch.stack(each).double() for each in (norms, of_x, largest(rows)))])
 
 
 def _norms(tensors: list[Tensor], order: float) -> list[Tensor]:

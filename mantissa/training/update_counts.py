@@ -97,8 +97,8 @@ def _joined(tensors: Sequence[Tensor], batch: Sequence[tuple[int, int, int]]) ->
 
 
 def changes(now: Tensor, start: Tensor, last: Tensor) -> Iterator[Tensor | None]:
-    """Columns CHANGED to WEIGHT of values of one shape, None for zeros: since the start, then since the last look: where bf16 of a value has changed, and where the stored value differs and bf16 of it does
-    not. A NaN equals any NaN.
+    """Columns CHANGED to WEIGHT of values of one shape, None for zeros. Since the start, then the last look: where bf16 of a value has
+    changed, and where the stored value differs and bf16 of it does not. A NaN equals any NaN.
     """
     for before in (start, last):
         changed = _differs(now.bfloat16(), before.bfloat16())

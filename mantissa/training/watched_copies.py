@@ -32,7 +32,7 @@ class WatchedCopies:
         self.start, self.last = self._views(self._start), self._views(self._last)
 
     def look(self, tensors: Sequence[Tensor]) -> Tensor:
-        """(columns of `changes`, tensors) float64, on the device. tensors: (N,) all values of each now, which the next look takes for last."""
+        """Compare, and copy for the next look: (columns of `changes`, tensors), on the device. tensors: (N,) all of each now."""
         table = self._start.new_zeros(FOLLOWED - CHANGED, len(self._sizes), dtype=torch.float64)
         for first, end, pieces in self._parts:
             now = self._gathered(tensors, pieces, end - first)

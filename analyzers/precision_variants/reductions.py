@@ -46,7 +46,8 @@ def largest(tensors: Sequence[Tensor]) -> list[Tensor]:
     for numbers in _groups((tensor.get_device(), tensor.dtype) for tensor in tensors):
         group = [tensors[number] for number in numbers]
         by_kernel = on_gpu(group[0])  # one for many tensors; on a CPU that takes 20 times as long
-        values = torch._foreach_norm(group, math.inf) if by_kernel else [torch.maximum(high, -low) for low, high in map(torch.aminmax, group)]
+        extremes = () if by_kernel else map(torch.aminmax, group)
+        values = torch._foreach_norm(group, math.inf) if by_kernel else [torch.maximum(high, -low) for low, high in extremes]
         results |= zip(numbers, values, strict=True)
     return [results[number] for number in range(len(tensors))]
 

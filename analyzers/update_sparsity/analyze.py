@@ -95,7 +95,7 @@ class _Comparison:
         compare = Comparer(tuned, self._request.eta, self._counted_on, plan.exact)
         yield self._progress(0, "reading weights")
         reading = perf_counter()
-        with closing(stream(self._sides, plan.spans, compare, self._names, self._left_on)) as steps:  # type: ignore[type-var]
+        with closing(stream(self._sides, plan.spans, compare, self._names, self._left_on, self._counted_on)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     self._collector.add(step.span, step.result)

@@ -1,0 +1,33 @@
+#!/bin/bash
+# Tests and figures that need a CUDA GPU, in about five minutes, on a machine that has Python's packages but no .venv:
+#   tests/gpu/measure.sh FOLDER
+# What a step prints is in FOLDER and, its end, on the screen. A step that takes longer than its seconds is ended, and the next begins.
+out=${1:?a folder for the results}
+cd "$(dirname "$0")/../.." || exit
+export PYTHONPATH="$PWD:$PYTHONPATH" PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=${OMP_NUM_THREADS:-8} MANTISSA_TEST_GPU=1
+python=${PYTHON:-python3}
+
+step() { # name, seconds, lines to show, command
+	local name=$1 seconds=$2 lines=$3 begun=$SECONDS
+	shift 3
+	timeout "$seconds" "$@" >"$out/$name.txt" 2>&1
+	echo "== $name: status $?, $((SECONDS - begun)) s, after $SECONDS s"
+	grep -v -e 'Loading weights' -e '^$' "$out/$name.txt" | tail -n "$lines" | cut -c1-3000
+}
+
+machine='import torch, transformers, numpy; print(torch.cuda.get_device_name(), torch.__version__, transformers.__version__, numpy.__version__)'
+precision='from tests.benchmarks.precision_ways import main
+for shape in ("gpu", "large"):
+    for way in ("bf16", "fp16"):
+        main(way, shape, "cuda")'
+pytest=("$python" -m pytest --noconftest -p no:cacheprovider -o filterwarnings= -q -n 8)
+
+step machine 60 1 "$python" -c "$machine"
+step kernels 150 3 "$python" -m analyzers.numerics
+step tests 130 12 "${pytest[@]}" tests/gpu tests/numerics/test_torch_kernels.py tests/numerics/test_torch_pairs.py
+step counting 110 1 "$python" -m tests.benchmarks.gpu_counting
+step precision 90 4 "$python" -c "$precision"
+for vocabulary in 32000 128000; do
+	step "exit-$vocabulary" 45 1 "$python" -m tests.benchmarks.exit_ways "$vocabulary" cuda
+done
+if [ -n "$2" ]; then step more 90 5 "$python" "$2"; fi

@@ -1,5 +1,7 @@
 """Buffers for weights that are read and then counted, here or on a GPU."""
 
+import os
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,8 @@ def stream_buffer(size: int, device: str) -> NDArray[np.uint8]:
         return np.empty(size, dtype=np.uint8)  # pages are committed only when written
     import torch
 
-    torch.cuda.set_stream(torch.cuda.Stream())
+    # Each thread begins on the first device, whichever one a launcher gave to the process.
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    torch.cuda.set_stream(torch.cuda.Stream())  # type: ignore[no-untyped-call]
     buffer: NDArray[np.uint8] = torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()
     return buffer

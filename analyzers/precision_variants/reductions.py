@@ -102,7 +102,8 @@ def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0) ->
 def _batches(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[list[_Block]]:
     """Blocks of a chunk at most; neighbours of one dtype together while they are not more than a chunk."""
     batch: list[_Block] = []
-    size, of_batch = 0, (None, None)
+    of_batch: tuple[torch.dtype, int] | None = None
+    size = 0
     for block in _blocks(pairs):
         x = block[1]
         count, kind = x.numel(), (x.dtype, x.get_device())

@@ -22,12 +22,12 @@ for shape in ("gpu", "large"):
         main(way, shape, "cuda")'
 pytest=("$python" -m pytest --noconftest -p no:cacheprovider -o filterwarnings= -q -n 8)
 
-step machine 60 1 "$python" -c "$machine"
-step kernels 150 3 "$python" -m analyzers.numerics
-step tests 130 12 "${pytest[@]}" tests/gpu tests/numerics/test_torch_kernels.py tests/numerics/test_torch_pairs.py
-step counting 110 1 "$python" -m tests.benchmarks.gpu_counting
-step precision 90 4 "$python" -c "$precision"
+step machine 40 1 "$python" -c "$machine"
+step kernels 100 3 "$python" -m analyzers.numerics
+step tests 110 12 "${pytest[@]}" tests/gpu tests/numerics/test_torch_kernels.py tests/numerics/test_torch_pairs.py
+step counting 100 1 "$python" -m tests.benchmarks.gpu_counting
+step precision 80 4 "$python" -c "$precision"
 for vocabulary in 32000 128000; do
-	step "exit-$vocabulary" 45 1 "$python" -m tests.benchmarks.exit_ways "$vocabulary" cuda
+	step "exit-$vocabulary" 40 1 "$python" -m tests.benchmarks.exit_ways "$vocabulary" cuda
 done
-if [ -n "$2" ]; then step more 90 5 "$python" "$2"; fi
+if [ -n "$2" ]; then step more 70 5 "$python" "$2"; fi

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from analyzers.atomic_files import temporary_folder
 from analyzers.precision_variants.measurements import Kind, TensorError
-from analyzers.precision_variants.reductions import WAITING_BYTES, FloatArray, chunk_of, totals, waiting_bytes
+from analyzers.precision_variants.reductions import WAITING_BYTES, FloatArray, chunk_of, differences, totals, waiting_bytes
 from analyzers.precision_variants.staged_pass import Captured
 
 
@@ -118,13 +118,9 @@ def sums(pairs: Sequence[tuple[Tensor, Tensor]], moments: Sequence[FloatArray], 
     """
     if not pairs:
         return []
-    found = np.concatenate(totals(pairs, scale)) / np.array([scale, scale**2, scale**2, scale])
-    d, d_d, x_x, largest = found.T
     of_ref, of_ref_ref = np.concatenate(moments)[:, :2].T
-    with np.errstate(invalid="ignore", over="ignore"):
-        # x^2 = ref^2 + 2 ref d + d^2, and |sum of ref d| is at most the product of both norms.
-        bounds = np.sqrt(of_ref_ref * d_d)
-        ref_d = np.maximum(-bounds, np.minimum(bounds, (x_x - of_ref_ref - d_d) / 2))
+    found = np.concatenate(differences(pairs, of_ref_ref, scale)) / np.array([scale, scale**2, scale, scale])
+    d, d_d, ref_d, largest = found.T
     columns = zip(
         np.isfinite(found).all(1).tolist(), *(each.tolist() for each in (of_ref, d, of_ref_ref, d_d, ref_d, largest)), strict=True
     )

@@ -10,10 +10,9 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-FloatArray = NDArray[np.float64]
+from analyzers.precision_variants.packed_sums import FloatArray, held, packed_sums
 
 # Elements at a time: on a CPU so few that they stay in a core's cache and torch starts no second thread.
 _CPU_CHUNK = 1 << 15
@@ -80,23 +79,32 @@ def _groups(keys: Iterable[Hashable]) -> list[list[int]]:
 
 
 @torch.no_grad()
-def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0) -> list[FloatArray]:
-    """For each x (R, n) and ref (R, n), with d = x - scale ref, or x where ref is None: (R, 4), the sums of d, d^2 and x^2, and max |d|.
+def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0, packed: bool = False) -> list[FloatArray]:
+    """For each x (R, n) and ref (R, n), with d = x - scale ref, or x where ref is None: (R, 4), the sums of d, d^2 and ref d, and max |d|.
 
-    d is exact on a CPU. On a GPU it has the wider of both types: float32, rounded by at most 6e-8 of itself where x is not within a factor
-    of 2 of scale ref. Sums are float64 everywhere, since squares of gradients underflow in float32.
+    In float64, since squares of gradients underflow in float32, and exact in d. packed: on a GPU as `packed_sums`.
     """
     batches = list(_batches(pairs))
     if not batches:
         return [np.zeros((x.shape[0], 4)) for x, _ in pairs]
-    tables = read([_table([x for _, x, _ in batch], [ref for _, _, ref in batch], scale) for batch in batches])
+    tables = read([_table([x for _, x, _ in batch], [ref for _, _, ref in batch], scale, packed) for batch in batches])
     rows = [row + offset for batch in batches for row, x, _ in batch for offset in range(x.shape[0])]
-    sums, *norms, peaks = np.concatenate([table.reshape(4, -1) for table in tables], 1)
+    found = np.concatenate([table.reshape(4, -1) for table in tables], 1)
     result = np.zeros((sum(len(x) for x, _ in pairs), 4))
     with np.errstate(invalid="ignore"):  # NaN, and the difference of infinities
-        np.add.at(result[:, :3], rows, np.stack([sums, *np.square(norms)], 1))
-        np.maximum.at(result[:, 3], rows, peaks)
+        np.add.at(result[:, :3], rows, found[:3].T)
+        np.maximum.at(result[:, 3], rows, found[3])
     return np.split(result, np.cumsum([len(x) for x, _ in pairs])[:-1])
+
+
+def differences(pairs: Sequence[tuple[Tensor, Tensor]], ref_ref: FloatArray, scale: float) -> list[FloatArray]:
+    """`totals`; on a GPU by `packed_sums` where float32 suffices. ref_ref: (N,) the sums of ref^2 of all rows."""
+    tables = totals(pairs, scale, packed=True)
+    if on_gpu(pairs[0][0]):
+        number = np.repeat(np.arange(len(pairs)), [len(x) for x, _ in pairs])
+        for again in np.unique(number[~held(np.concatenate(tables), ref_ref)]):
+            (tables[again],) = totals([pairs[again]], scale)
+    return tables
 
 
 def _batches(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[list[_Block]]:
@@ -132,25 +140,30 @@ def _blocks(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[_Block]:
         start += x.shape[0]
 
 
-def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float) -> Tensor:
-    """(4 N,) for N rows in all xs: sums of d, norms of d and x, max |d|."""
-    narrow = on_gpu(xs[0])
-    if not narrow:  # subtracting mixed types takes longer there than converting
-        xs = [x.to(torch.float64, copy=True) for x in xs]
-        refs = [None if ref is None else ref.double() for ref in refs]
-    of_x = _norms([row for x in xs for row in x.unbind()], 2)
-    if refs[0] is not None:
-        others = [cast(Tensor, ref).to(x.device) for x, ref in zip(xs, refs, strict=True)]
-        if narrow:
-            xs = list(torch._foreach_sub(xs, others, alpha=scale))
-        else:
-            torch._foreach_sub_(xs, others, alpha=scale)
+def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float, packed: bool) -> Tensor:
+    """(4 N,) for N rows in all xs: sums of d, d^2 and ref d, max |d|."""
+    if refs[0] is None:
+        if not on_gpu(xs[0]):
+            xs = [x.double() for x in xs]
+        rows = [row for x in xs for row in x.unbind()]
+        squares = _squares(rows)
+        return torch.cat([_sums(xs, rows), squares, squares, torch.stack(largest(rows)).double()])
+    others = [cast(Tensor, ref).to(x.device) for x, ref in zip(xs, refs, strict=True)]
+    if packed and on_gpu(xs[0]):
+        return packed_sums(xs, others, scale)
+    xs, others = [x.to(torch.float64, copy=True) for x in xs], [ref.double() for ref in others]
+    torch._foreach_sub_(xs, others, alpha=scale)  # of mixed types it takes longer than converting
     rows = [row for d in xs for row in d.unbind()]
-    norms = of_x if refs[0] is None else _norms(rows, 2)
-    # On a GPU one kernel for all rows of a tensor; on a CPU, where torch would start threads, row by row.
-    sums = torch.cat([d.sum(1, dtype=torch.float64) for d in xs]) if narrow else torch.stack([row.sum() for row in rows])
-    return torch.cat([sums, *(torch.stack(each).double() for each in (norms, of_x, largest(rows)))])
+    products = torch.stack([torch.dot(d, ref) for d, ref in zip(rows, (row for ref in others for row in ref.unbind()), strict=True)])
+    return torch.cat([_sums(xs, rows), _squares(rows), products, torch.stack(largest(rows))])
 
 
-def _norms(tensors: list[Tensor], order: float) -> list[Tensor]:
-    return list(torch._foreach_norm(tensors, order, dtype=torch.float64))
+def _sums(tensors: list[Tensor], rows: list[Tensor]) -> Tensor:
+    """Of each row: on a GPU by one kernel for all rows of a tensor; on a CPU, where torch would start threads, row by row."""
+    if on_gpu(rows[0]):
+        return torch.cat([tensor.sum(1, dtype=torch.float64) for tensor in tensors])
+    return torch.stack([row.sum() for row in rows])
+
+
+def _squares(rows: list[Tensor]) -> Tensor:
+    return torch.stack(torch._foreach_norm(rows, 2, dtype=torch.float64)).square()

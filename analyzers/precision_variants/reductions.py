@@ -108,11 +108,11 @@ def differences(pairs: Sequence[tuple[Tensor, Tensor]], ref_ref: FloatArray, sca
 
 
 def _batches(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[list[_Block]]:
-    """Blocks of a chunk at most; neighbours of one dtype together while they are not more than a chunk."""
+    """Blocks of a chunk at most; those of one dtype together while they are not more than a chunk."""
     batch: list[_Block] = []
     of_batch: tuple[torch.dtype, int] | None = None
     size = 0
-    for block in _blocks(pairs):
+    for block in sorted(_blocks(pairs), key=lambda block: block[1].itemsize):
         x = block[1]
         count, kind = x.numel(), (x.dtype, x.get_device())
         if batch and (size + count > chunk_of(x) or kind != of_batch):

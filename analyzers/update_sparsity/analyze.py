@@ -46,7 +46,7 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
     start = perf_counter()
     access = access or Access()
     in_place = request.mode == "exact" and len(request.tuned) == 1
-    device = choose_device(request.device, access.devices([request.base, *request.tuned]) if in_place else ())
+    device = choose_device(request.device, access.devices([request.base, *request.tuned]) if in_place else (), pairs=True)
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
         texts = [request.base, *request.tuned]

@@ -35,7 +35,7 @@ def losses(
 
 def block_sums(columns: Iterable[Tensor | None], blocks: int) -> Tensor:
     """(columns, blocks) float64: sums of columns, (n,) values of so many equal blocks; zeros for None."""
-    sums = []
+    sums: list[Tensor] = []
     for values in columns:
         kind = torch.float32 if values is not None and values.dtype == torch.bool else torch.float64  # exact for so few
         sums.append(torch.zeros_like(sums[0]) if values is None else values.view(blocks, -1).sum(1, dtype=kind))

@@ -177,7 +177,11 @@ def _files() -> dict[str, Any]:
         alone = {str(number): _median(lambda number=number: _read_and_copied(files[:number])) for number in (1, 2)}  # type: ignore[misc]
     ask("sparsity of two models in memory there, exact", lambda device: mantissa.sparsity(before, after, mode="exact", device=device))
     ask("dtype of a model in memory there, exact", lambda device: mantissa.dtype(after, mode="exact", device=device))
-    rates = {device: bytes_per_second(device) for device in ("cpu", _DEVICE)}  # type: ignore[arg-type]
+    rates = {
+        f"{device}, {name}": bytes_per_second(device, pairs)  # type: ignore[arg-type]
+        for device in ("cpu", _DEVICE)
+        for name, pairs in (("one by one", False), ("pairs", True))
+    }
     return {"answers": answers, "alone": alone, "rates": rates}
 
 

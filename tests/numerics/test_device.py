@@ -38,7 +38,8 @@ def test_a_launched_process_takes_the_faster_device(
 ) -> None:
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setattr(accelerate, "PartialState", lambda: SimpleNamespace(device=SimpleNamespace(type=kind)))
-    monkeypatch.setattr(device_rates, "bytes_per_second", dict(zip(("cuda", "cpu"), rates, strict=True)).__getitem__)
+    speeds = dict(zip(("cuda", "cpu"), rates, strict=True))
+    monkeypatch.setattr(device_rates, "bytes_per_second", lambda device, pairs: speeds[device])
     device_rates.faster_device.cache_clear()
     assert choose_device("auto") == expected
     assert choose_device("cpu") == "cpu"
@@ -54,8 +55,9 @@ def test_the_rate_of_a_device_counts_what_was_counted(monkeypatch: pytest.Monkey
             return counted[-1]
 
     monkeypatch.setattr(device_rates, "Accumulator", Counting)
-    assert device_rates.bytes_per_second("cpu", 0.01) > 0
+    assert device_rates.bytes_per_second("cpu", False, 0.01) > 0
     assert {int(each.counts.sum()) for each in counted} == {4 << 20}
+    assert device_rates.bytes_per_second("cpu", True, 0.01) > 0
 
 
 def test_neither_choice_nor_counting_imports_torch() -> None:

@@ -36,8 +36,8 @@ def held(found: FloatArray, ref_ref: FloatArray) -> NDArray[np.bool_]:
     _, d_d, _, largest = found.T
     with np.errstate(over="ignore", invalid="ignore"):
         enough = (d_d >= _LEAST) & ((ref_ref == 0) | (ref_ref * d_d >= _LEAST**2))
-    enough &= np.isfinite(found).all(1)
-    return np.logical_or(largest == 0, enough)
+    right: NDArray[np.bool_] = (largest == 0) | enough & np.isfinite(found).all(1)
+    return right
 
 
 def _padded(tensor: Tensor) -> Tensor:

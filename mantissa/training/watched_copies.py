@@ -55,7 +55,7 @@ class WatchedCopies:
     def _gathered(self, tensors: Sequence[Tensor], pieces: Sequence[Piece], blocks: int) -> Tensor:
         packed = self._start.new_zeros(blocks, BLOCK)
         whole: tuple[list[Tensor], list[Tensor]] = [], []
-        for (number, _, values, chosen), into in zip(pieces, packed.split([piece[1] for piece in pieces]), strict=True):
+        for (number, _, values, chosen), into in zip(pieces, torch.split(packed, [piece[1] for piece in pieces]), strict=True):
             tensor = tensors[number]
             if chosen is None:
                 whole[0].append(into.view(-1)[: values.stop - values.start])
@@ -73,4 +73,4 @@ class WatchedCopies:
         return packed
 
     def _views(self, packed: Tensor) -> list[Tensor]:
-        return [rows.view(-1)[:size] for rows, size in zip(packed.split(self._blocks), self._sizes, strict=True)]
+        return [rows.view(-1)[:size] for rows, size in zip(torch.split(packed, self._blocks), self._sizes, strict=True)]

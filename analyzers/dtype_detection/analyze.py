@@ -140,7 +140,8 @@ class Inspection:
         """Count part number ``part`` of ``parts``; yields progress in bytes, then the counts. Closing it cancels the reads."""
         found = Collector(self._plan, self._chosen.floats, part, parts)
         quick = not self._plan.exact
-        count = SpanCounter("cpu" if self._left_on else self._device, every_run=quick)
+        counted_on = "cpu" if self._left_on else self._device
+        count = SpanCounter(counted_on, every_run=quick)
         total = self.nbytes if parts == 1 else sum(span.nbytes for span in found.spans)
 
         def work(span: Span, chunks: Iterator[Chunk]) -> tuple[Counted, Shares | None]:
@@ -149,7 +150,7 @@ class Inspection:
 
         yield Progress(done=0, total=total, unit="bytes", note="reading weights")
         partial, reading = found.partial, perf_counter()
-        with closing(stream([self._checkpoint], found.spans, work, (), self._left_on)) as steps:  # type: ignore[type-var]
+        with closing(stream([self._checkpoint], found.spans, work, (), self._left_on, counted_on)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     found.add(step.span, *step.result)

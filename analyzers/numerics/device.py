@@ -9,11 +9,12 @@ from analyzers.errors import InvalidRequest
 Device = Literal["cpu", "cuda"]
 
 
-def choose_device(requested: Literal["auto", "cpu", "cuda"], held: Collection[str] = ()) -> Device:
-    """Return the device to count on. held: the devices of the models, if all of them are in memory.
+def choose_device(requested: Literal["auto", "cpu", "cuda"], held: Collection[str] = (), pairs: bool = False) -> Device:
+    """Return the device to count on. held: the devices of the models, if all of them are in memory; pairs: of values are compared.
 
-    "auto" is CUDA if all held models are there; else the device given by ``accelerate launch``, if it started the process; else the CPU,
-    which keeps up with any disk or network without importing torch. Raises InvalidRequest for "cuda" if there is no CUDA device.
+    "auto" is CUDA if all held models are there; else, if ``accelerate launch`` started the process and gave it a CUDA device, the faster of
+    both, as measured; else the CPU, which keeps up with any disk or network without importing torch. Raises InvalidRequest for "cuda" if
+    there is no CUDA device.
     """
     if requested == "auto" and set(held) == {"cuda"}:
         return "cuda"
@@ -22,7 +23,9 @@ def choose_device(requested: Literal["auto", "cpu", "cuda"], held: Collection[st
     if requested == "auto":
         from accelerate import PartialState
 
-        return "cuda" if PartialState().device.type == "cuda" else "cpu"
+        from analyzers.numerics.device_rates import faster_device
+
+        return faster_device(pairs) if PartialState().device.type == "cuda" else "cpu"
     import torch
 
     if not torch.cuda.is_available():

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, cast
 from weakref import finalize
 
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from analyzers.atomic_files import temporary_folder
 from analyzers.precision_variants.measurements import Kind, TensorError
-from analyzers.precision_variants.reductions import WAITING_BYTES, FloatArray, chunk_of, totals, waiting_bytes
+from analyzers.precision_variants.reductions import WAITING_BYTES, FloatArray, chunk_of, differences, totals, waiting_bytes
 from analyzers.precision_variants.staged_pass import Captured
 
 
@@ -115,21 +116,21 @@ def sums(pairs: Sequence[tuple[Tensor, Tensor]], moments: Sequence[FloatArray], 
 
     ref is finite and may be on another device. moments: `totals` of each ref; scale: a power of two.
     """
-    divisors = np.array([scale, scale**2, scale**2, scale])
+    if not pairs:
+        return []
+    of_ref, of_ref_ref = np.concatenate(moments)[:, :2].T
+    found = np.concatenate(differences(pairs, of_ref_ref, scale)) / np.array([scale, scale**2, scale, scale])
+    d, d_d, ref_d, largest = found.T
+    columns = zip(
+        np.isfinite(found).all(1).tolist(), *(each.tolist() for each in (of_ref, d, of_ref_ref, d_d, ref_d, largest)), strict=True
+    )
     return [
         [
-            _row(x.shape[1], *values, *of_ref[:2]) if np.isfinite(values).all() else _finite_sums(x[row], ref[row], scale)
-            for row, (values, of_ref) in enumerate(zip(found / divisors, known, strict=True))
+            Sums(x.shape[1], x.shape[1], 0, *values) if is_finite else _finite_sums(x[row], ref[row], scale)
+            for row, (is_finite, *values) in enumerate(islice(columns, x.shape[0]))
         ]
-        for (x, ref), found, known in zip(pairs, totals(pairs, scale), moments, strict=True)
+        for x, ref in pairs
     ]
-
-
-def _row(elements: int, d: float, d_d: float, x_x: float, largest: float, ref: float, ref_ref: float) -> Sums:
-    """x^2 = ref^2 + 2 ref d + d^2, and |sum of ref d| is at most the product of both norms."""
-    bound = math.sqrt(ref_ref * d_d)
-    ref_d = max(-bound, min(bound, (x_x - ref_ref - d_d) / 2))
-    return Sums(elements, elements, 0, *map(float, (ref, d, ref_ref, d_d, ref_d, largest)))
 
 
 def _finite_sums(x: Tensor, ref: Tensor, scale: float) -> Sums:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from analyzers.numerics.formats import FP16
 from analyzers.precision_variants.measurements import Direction, Headroom, Overflow
-from analyzers.precision_variants.reductions import WAITING_BYTES, largest, read, waiting_bytes
+from analyzers.precision_variants.reductions import WAITING_BYTES, largest, read_scalars, waiting_bytes
 
 # Values from here on round to infinity, smaller ones to the largest.
 FP16_OVERFLOWS = 65520.0
@@ -18,7 +18,7 @@ FP16_OVERFLOWS = 65520.0
 def extremes(tensors: Sequence[Tensor]) -> list[tuple[float, int]]:
     """Of each tensor the largest finite |x|, and the number of elements that are NaN or infinite."""
     filled = {number: tensor for number, tensor in enumerate(tensors) if tensor.numel()}
-    peaks = dict(zip(filled, (value.item() for value in read(largest(list(filled.values())))), strict=True))
+    peaks = dict(zip(filled, read_scalars(largest(list(filled.values()))), strict=True))
     results = []
     for number, tensor in enumerate(tensors):
         peak, nonfinite = peaks.get(number, 0.0), 0

@@ -4,16 +4,15 @@ A readback waits until a GPU has done all its work: there is one per device and 
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-FloatArray = NDArray[np.float64]
+from analyzers.precision_variants.packed_sums import FloatArray, held, packed_sums
 
 # Elements at a time: on a CPU so few that they stay in a core's cache and torch starts no second thread.
 _CPU_CHUNK = 1 << 15
@@ -43,10 +42,11 @@ def waiting_bytes(tensors: Iterable[Tensor]) -> float:
 def largest(tensors: Sequence[Tensor]) -> list[Tensor]:
     """max |x| of each tensor, a scalar on its device; NaN or infinite where an element is."""
     results: dict[int, Tensor] = {}
-    for numbers in _groups((tensor.device, tensor.dtype) for tensor in tensors):
+    for numbers in _groups((tensor.get_device(), tensor.dtype) for tensor in tensors):
         group = [tensors[number] for number in numbers]
         by_kernel = on_gpu(group[0])  # one for many tensors; on a CPU that takes 20 times as long
-        values = _norms(group, math.inf) if by_kernel else [torch.maximum(high, -low) for low, high in map(torch.aminmax, group)]
+        extremes = () if by_kernel else map(torch.aminmax, group)
+        values = torch._foreach_norm(group, math.inf) if by_kernel else [torch.maximum(high, -low) for low, high in extremes]
         results |= zip(numbers, values, strict=True)
     return [results[number] for number in range(len(tensors))]
 
@@ -54,7 +54,7 @@ def largest(tensors: Sequence[Tensor]) -> list[Tensor]:
 def read(tensors: Sequence[Tensor]) -> list[FloatArray]:
     """The tensors, of one dimension or none, as float64 arrays of one."""
     results: dict[int, FloatArray] = {}
-    for numbers in _groups(tensor.device for tensor in tensors):
+    for numbers in _groups(tensor.get_device() for tensor in tensors):
         group = [tensors[number] for number in numbers]
         values = torch.hstack(group).cpu().double().numpy()
         ends = list(accumulate(tensor.numel() for tensor in group))
@@ -62,8 +62,16 @@ def read(tensors: Sequence[Tensor]) -> list[FloatArray]:
     return [results[number] for number in range(len(tensors))]
 
 
-def _groups(keys: Iterable[object]) -> list[list[int]]:
-    """The positions of equal keys."""
+def read_scalars(tensors: Sequence[Tensor]) -> list[float]:
+    """The values of scalars."""
+    results: dict[int, float] = {}
+    for numbers in _groups(tensor.get_device() for tensor in tensors):
+        results |= zip(numbers, torch.stack([tensors[number] for number in numbers]).double().tolist(), strict=True)
+    return [results[number] for number in range(len(tensors))]
+
+
+def _groups(keys: Iterable[Hashable]) -> list[list[int]]:
+    """The positions of equal keys. A device's number is hashed in a fraction of the time that the device takes."""
     groups: dict[object, list[int]] = {}
     for number, key in enumerate(keys):
         groups.setdefault(key, []).append(number)
@@ -71,36 +79,47 @@ def _groups(keys: Iterable[object]) -> list[list[int]]:
 
 
 @torch.no_grad()
-def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0) -> list[FloatArray]:
-    """For each x (R, n) and ref (R, n), with d = x - scale ref, or x where ref is None: (R, 4), the sums of d, d^2 and x^2, and max |d|.
+def totals(pairs: Sequence[tuple[Tensor, Tensor | None]], scale: float = 1.0, packed: bool = False) -> list[FloatArray]:
+    """For each x (R, n) and ref (R, n), with d = x - scale ref, or x where ref is None: (R, 4), the sums of d, d^2 and ref d, and max |d|.
 
-    d is exact on a CPU. On a GPU it has the wider of both types: float32, rounded by at most 6e-8 of itself where x is not within a factor
-    of 2 of scale ref. Sums are float64 everywhere, since squares of gradients underflow in float32.
+    In float64, since squares of gradients underflow in float32, and exact in d. packed: on a GPU as `packed_sums`.
     """
     batches = list(_batches(pairs))
     if not batches:
         return [np.zeros((x.shape[0], 4)) for x, _ in pairs]
-    tables = read([_table([x for _, x, _ in batch], [ref for _, _, ref in batch], scale) for batch in batches])
+    tables = read([_table([x for _, x, _ in batch], [ref for _, _, ref in batch], scale, packed) for batch in batches])
     rows = [row + offset for batch in batches for row, x, _ in batch for offset in range(x.shape[0])]
-    positive, magnitudes, *norms, peaks = np.concatenate([table.reshape(5, -1) for table in tables], 1)
+    found = np.concatenate([table.reshape(4, -1) for table in tables], 1)
     result = np.zeros((sum(len(x) for x, _ in pairs), 4))
     with np.errstate(invalid="ignore"):  # NaN, and the difference of infinities
-        np.add.at(result[:, :3], rows, np.stack([2 * positive - magnitudes, *np.square(norms)], 1))
-        np.maximum.at(result[:, 3], rows, peaks)
+        np.add.at(result[:, :3], rows, found[:3].T)
+        np.maximum.at(result[:, 3], rows, found[3])
     return np.split(result, np.cumsum([len(x) for x, _ in pairs])[:-1])
 
 
+def differences(pairs: Sequence[tuple[Tensor, Tensor]], ref_ref: FloatArray, scale: float) -> list[FloatArray]:
+    """`totals`; on a GPU by `packed_sums` where float32 suffices. ref_ref: (N,) the sums of ref^2 of all rows."""
+    tables = totals(pairs, scale, packed=True)
+    if on_gpu(pairs[0][0]):
+        number = np.repeat(np.arange(len(pairs)), [len(x) for x, _ in pairs])
+        for again in np.unique(number[~held(np.concatenate(tables), ref_ref)]):
+            (tables[again],) = totals([pairs[again]], scale)
+    return tables
+
+
 def _batches(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[list[_Block]]:
-    """Blocks of a chunk at most; neighbours of one dtype together while they are not more than a chunk."""
+    """Blocks of a chunk at most; those of one dtype together while they are not more than a chunk."""
     batch: list[_Block] = []
+    of_batch: tuple[torch.dtype, int] | None = None
     size = 0
-    for block in _blocks(pairs):
+    for block in sorted(_blocks(pairs), key=lambda block: block[1].itemsize):
         x = block[1]
-        if batch and (size + x.numel() > chunk_of(x) or (x.dtype, x.device) != (batch[0][1].dtype, batch[0][1].device)):
+        count, kind = x.numel(), (x.dtype, x.get_device())
+        if batch and (size + count > chunk_of(x) or kind != of_batch):
             yield batch
             batch, size = [], 0
         batch.append(block)
-        size += x.numel()
+        size, of_batch = size + count, kind
     if batch:
         yield batch
 
@@ -109,6 +128,10 @@ def _blocks(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[_Block]:
     start = 0
     for x, ref in pairs:
         columns = chunk_of(x)
+        if 0 < x.numel() <= columns:
+            yield start, x, ref
+            start += x.shape[0]
+            continue
         step = max(1, columns // max(1, x.shape[1]))
         for row in range(0, x.shape[0], step):
             for first in range(0, x.shape[1], columns):
@@ -117,25 +140,30 @@ def _blocks(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Iterator[_Block]:
         start += x.shape[0]
 
 
-def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float) -> Tensor:
-    """(5 N,) for N rows in all xs: a and b with sum of d = 2 a - b, norms of d and x, max |d|."""
-    narrow = on_gpu(xs[0])
-    if not narrow:  # subtracting mixed types takes longer there than converting
-        xs = [x.to(torch.float64, copy=True) for x in xs]
-        refs = [None if ref is None else ref.double() for ref in refs]
-    of_x = _norms([row for x in xs for row in x.unbind()], 2)
-    if refs[0] is not None:
-        others = [cast(Tensor, ref).to(x.device) for x, ref in zip(xs, refs, strict=True)]
-        if narrow:
-            xs = list(torch._foreach_sub(xs, others, alpha=scale))
-        else:
-            torch._foreach_sub_(xs, others, alpha=scale)
+def _table(xs: list[Tensor], refs: list[Tensor | None], scale: float, packed: bool) -> Tensor:
+    """(4 N,) for N rows in all xs: sums of d, d^2 and ref d, max |d|."""
+    if refs[0] is None:
+        if not on_gpu(xs[0]):
+            xs = [x.double() for x in xs]
+        rows = [row for x in xs for row in x.unbind()]
+        squares = _squares(rows)
+        return torch.cat([_sums(xs, rows), squares, squares, torch.stack(largest(rows)).double()])
+    others = [cast(Tensor, ref).to(x.device) for x, ref in zip(xs, refs, strict=True)]
+    if packed and on_gpu(xs[0]):
+        return packed_sums(xs, others, scale)
+    xs, others = [x.to(torch.float64, copy=True) for x in xs], [ref.double() for ref in others]
+    torch._foreach_sub_(xs, others, alpha=scale)  # of mixed types it takes longer than converting
     rows = [row for d in xs for row in d.unbind()]
-    norms = of_x if refs[0] is None else _norms(rows, 2)
-    # On a GPU by few kernels, none of which writes float64.
-    sums = _norms([*torch._foreach_clamp_min(rows, 0), *rows], 1) if narrow else [row.sum() for row in rows] * 2
-    return torch.stack([*sums, *norms, *of_x, *(_norms(rows, math.inf) if narrow else largest(rows))])
+    products = torch.stack([torch.dot(d, ref) for d, ref in zip(rows, (row for ref in others for row in ref.unbind()), strict=True)])
+    return torch.cat([_sums(xs, rows), _squares(rows), products, torch.stack(largest(rows))])
 
 
-def _norms(tensors: list[Tensor], order: float) -> list[Tensor]:
-    return list(torch._foreach_norm(tensors, order, dtype=torch.float64))
+def _sums(tensors: list[Tensor], rows: list[Tensor]) -> Tensor:
+    """Of each row: on a GPU by one kernel for all rows of a tensor; on a CPU, where torch would start threads, row by row."""
+    if on_gpu(rows[0]):
+        return torch.cat([tensor.sum(1, dtype=torch.float64) for tensor in tensors])
+    return torch.stack([row.sum() for row in rows])
+
+
+def _squares(rows: list[Tensor]) -> Tensor:
+    return torch.stack(torch._foreach_norm(rows, 2, dtype=torch.float64)).square()

@@ -46,7 +46,7 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
     start = perf_counter()
     access = access or Access()
     in_place = request.mode == "exact" and len(request.tuned) == 1
-    device = choose_device(request.device, access.devices([request.base, *request.tuned]) if in_place else ())
+    device = choose_device(request.device, access.devices([request.base, *request.tuned]) if in_place else (), pairs=True)
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
         texts = [request.base, *request.tuned]
@@ -95,7 +95,7 @@ class _Comparison:
         compare = Comparer(tuned, self._request.eta, self._counted_on, plan.exact)
         yield self._progress(0, "reading weights")
         reading = perf_counter()
-        with closing(stream(self._sides, plan.spans, compare, self._names, self._left_on)) as steps:  # type: ignore[type-var]
+        with closing(stream(self._sides, plan.spans, compare, self._names, self._left_on, self._counted_on)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     self._collector.add(step.span, step.result)

@@ -17,9 +17,11 @@ from analyzers.base import Progress, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded
 from components.running import analysis_process
+from components.running.gpu_rates import GpuRates
 from components.text import numbers
 
-# Conservative guesses for the time requested from ZeroGPU: a constant, and the speeds of loading weights and running models.
+# Conservative guesses for the time requested from ZeroGPU, until runs have been measured: a constant, and the speeds of loading weights and
+# running models.
 _START_SECONDS = 15
 _BYTES_PER_SECOND = 1e9
 _FLOPS = 5e13
@@ -42,6 +44,9 @@ _REFUSALS = {
 # ZeroGPU's message when it ends a process, whether the time is over or another user gets the GPU.
 _ABORTED = "GPU task aborted"
 _TAG = re.compile(r"<[^<>]*>")
+
+
+rates = GpuRates()
 
 
 class GpuRefused(LimitExceeded):
@@ -90,8 +95,9 @@ def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access
     cost = analyzer.component("form").COST
     with open_model(request.model, access, device="cpu") as opened:
         facts = opened.facts
-    seconds = gpu_seconds(facts.parameters, facts.bytes, cost.tokens(request))
-    seconds += 0 if facts.public else math.ceil(facts.bytes / _DOWNLOADED_PER_SECOND)
+    estimated = gpu_seconds(facts.parameters, facts.bytes, cost.tokens(request))
+    estimated += 0 if facts.public else math.ceil(facts.bytes / _DOWNLOADED_PER_SECOND)
+    seconds = math.ceil(estimated * rates.factor(analyzer.name))
     quota = math.ceil(_QUOTA_FACTOR * seconds)
     if quota > limits.GPU_SECONDS:
         raise GpuRefused(
@@ -112,8 +118,12 @@ def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access
                 if isinstance(item, Exception):
                     raise item
                 yield item
+        if lent_at is not None:
+            rates.record(analyzer.name, time.monotonic() - lent_at, estimated)
     except gr.Error as error:
         is_over = lent_at is not None and time.monotonic() - lent_at >= seconds
+        if is_over:  # at least as long, and the next gets more
+            rates.record(analyzer.name, 2 * seconds, estimated)
         raise GpuRefused(f"{_meaning(error, seconds, is_over)} use {cost.less}, or the command line on a machine of your own.") from None
 
 

@@ -24,7 +24,8 @@ from mantissa.training.master_weights import given_masters, in_state, recognised
 from mantissa.training.measurement import Look, RoleLook
 from mantissa.training.sentences import Remarks, UnchangedPart, messages
 from mantissa.training.shadow import ELEMENTWISE, Followed, Shadow, unwrapped
-from mantissa.training.update_counts import CHANGED, COLUMNS, FINER_VALUES, FOLLOWED, MOVED, SIZE, SWALLOWED, VALUES
+from mantissa.training.update_counts import CHANGED, COLUMNS, FINER, FINER_VALUES, FOLLOWED, MOVED, SIZE, SWALLOWED, VALUES
+from mantissa.training.watched_copies import WatchedCopies
 
 _NAMED = 100  # unmoved tensors that a look names
 _monitored: WeakSet[nn.Module] = WeakSet()
@@ -99,6 +100,8 @@ class UpdateMonitor:
         if not all(hasattr(each, "param_groups") for each in self._optimizers):
             raise InvalidRequest("optimizer= takes an optimizer, or a list of several.")
         self._masters = given_masters(masters, model) if masters is not None else recognised_masters(model, self._optimizers)
+        self._kinds: list[tuple[Any, ...]] = []
+        self._copies: list[tuple[list[int], WatchedCopies]] = []
         self._watched = self._attach()
         if not self._watched:
             raise InvalidRequest("This model has no floating-point parameters to watch.")
@@ -118,13 +121,12 @@ class UpdateMonitor:
         held = self._held()
         known = [name for name in self._watched if self._fits(name, held)]
         watched = [self._watched[name] for name in known]
-        now = [watched_values.watched_values(held[name].local, each.rows) for name, each in zip(known, watched, strict=True)]
+        values = [held[name].local for name in known]
         for shadow in self._shadows:
             shadow.follow()
         followed = [self._followed(held[name]) for name in known]
-        table = self._table(watched, now, followed)
-        for each, follow, values in zip(watched, followed, now, strict=True):
-            each.last = values.clone() if each.rows is None else values
+        table = self._table(watched, values, followed)
+        for each, follow in zip(watched, followed, strict=True):
             if follow is not None:
                 follow.stored, follow.last, follow.steps = each.last, follow.weight.clone(), 0
         trainable = [held[name].trainable for name in known]
@@ -156,18 +158,18 @@ class UpdateMonitor:
                 return None
             return None if np.isnan(table[row, MOVED]) else bool(table[row, MOVED] > 0)
 
-        dtypes = dict.fromkeys(now[row].dtype for row in trained if followed[row] is not None or not self._optimizers)
+        dtypes = dict.fromkeys(values[row].dtype for row in trained if followed[row] is not None or not self._optimizers)
         remarks = Remarks(
             added=[name for name in held if name not in self._watched],
             lost=[name for name in self._watched if name not in known],
             norms=sum(watched[row].role == "norm" for row in trained),
             still=[
-                UnchangedPart(known[row], watched[row].role == "norm", now[row].dtype, watched[row].start, intended(row))
+                UnchangedPart(known[row], watched[row].role == "norm", values[row].dtype, watched[row].start, intended(row))
                 for row in trained
                 if unmoved[row]
             ],
             thawed=[known[row] for row in frozen if moved[row]],
-            formats={dtype: figures([row for row in trained if now[row].dtype == dtype]) for dtype in dtypes},
+            formats={dtype: figures([row for row in trained if values[row].dtype == dtype]) for dtype in dtypes},
             finer=int(table[trained, FINER_VALUES].sum()),
             late=len(late),
             unfollowed=self._unfollowed({known[row]: held[known[row]] for row in trained if followed[row] is None}),
@@ -180,7 +182,7 @@ class UpdateMonitor:
     def close(self) -> None:
         """Free the copies. The model may get another monitor. Idempotent."""
         _monitored.discard(self._model)
-        self._watched = {}
+        self._watched, self._copies = {}, []
         for shadow in self._shadows:
             shadow.close()
         self._shadows = []
@@ -199,11 +201,28 @@ class UpdateMonitor:
             drawn = hashlib.sha256(f"{self._seed} {name} {rank if held.sharded else ''}".encode()).digest()
             generator = torch.Generator().manual_seed(int.from_bytes(drawn[:7], "little"))
             rows = watched_values.rows(held.local, held.source.ndim < 2 and not held.sharded, self._share, generator)
-            start = watched_values.watched_values(held.local, rows).clone()
+            start = watched_values.watched_values(held.local, rows)
             # What every process holds is counted by one of them.
             here = held.sharded or index % processes == rank
             found[name] = _Watched(watched_values.role(name), held.local.numel(), here, rows, start, start)
+        self._pack(list(found.values()))
         return found
+
+    def _pack(self, watched: Sequence[_Watched]) -> None:
+        """Pack the copies, those of each dtype and device together, unless they are as of the last look."""
+        kinds = [(id(each), each.start.device, each.start.dtype) for each in watched]
+        if kinds == self._kinds:
+            return
+        self._kinds, self._copies = kinds, []
+        rows_of = defaultdict(list)
+        for row, (_, *kind) in enumerate(kinds):
+            rows_of[tuple(kind)].append(row)
+        for rows in rows_of.values():
+            chosen = [watched[row] for row in rows]
+            copies = WatchedCopies(*([getattr(each, side) for each in chosen] for side in ("rows", "start", "last")))
+            for each, start, last in zip(chosen, copies.start, copies.last, strict=True):
+                each.start, each.last = start, last
+            self._copies.append((rows, copies))
 
     def _held(self) -> dict[str, watched_values.WatchedPart]:
         """What this process holds of each parameter, or of its master weights."""
@@ -221,12 +240,14 @@ class UpdateMonitor:
         watched = self._watched[name]
         if name not in held or held[name].local.numel() != watched.size:
             return False
-        if in_state(held[name].source, self._optimizers) is not None:
+        if self._optimizers and in_state(held[name].source, self._optimizers) is not None:
             watched.start, watched.last = (each.to(held[name].local.dtype) for each in (watched.start, watched.last))
         return (held[name].local.dtype, held[name].local.device) == (watched.start.dtype, watched.start.device)
 
     def _followed(self, held: watched_values.WatchedPart) -> Followed | None:
         """The shadow of a parameter, if it was stepped since the last look."""
+        if not self._shadows:
+            return None
         shadows = (shadow.followed.get(held.source) for shadow in self._shadows)
         return next((each for each in shadows if each is not None and each.steps), None)
 
@@ -253,16 +274,33 @@ class UpdateMonitor:
             reasons[reason].append(name)
         return reasons
 
-    def _table(self, watched: Sequence[_Watched], now: Sequence[Tensor], followed: Sequence[Followed | None]) -> Floats:
+    def _table(self, watched: Sequence[_Watched], values: Sequence[Tensor], followed: Sequence[Followed | None]) -> Floats:
         """(tensors, `COLUMNS`) counts and sums over all processes."""
         table = torch.zeros(len(watched), len(COLUMNS), dtype=torch.float64)
         table[:, SIZE] = torch.tensor([each.size for each in watched], dtype=torch.float64)
-        table[:, VALUES:FOLLOWED] = update_counts.changes(now, [each.start for each in watched], [each.last for each in watched])
+        table[:, VALUES] = torch.tensor([each.start.numel() for each in watched], dtype=torch.float64)
+        table[:, FINER_VALUES] = table[:, VALUES] * torch.tensor([each.start.dtype in FINER for each in watched])
+        # Before the copies: the last values, which these overwrite, are also those of the shadows.
         pairs = [(row, each) for row, each in enumerate(followed) if each is not None]
+        stored = [watched_values.watched_values(values[row], each.rows) for row, each in pairs]
         sides = [[getattr(each, side) for _, each in pairs] for side in ("stored", "weight", "last", "start")]
-        table[[row for row, _ in pairs], FOLLOWED:] = update_counts.losses([now[row] for row, _ in pairs], *sides)
+        table[[row for row, _ in pairs], FOLLOWED:] = update_counts.losses(stored, *sides)
+        table[:, CHANGED:FOLLOWED] = self._changes(watched, values)
         table *= torch.tensor([each.counted_here for each in watched]).reshape(-1, 1)
         return _summed(table, next(iter(self._watched.values())).start.device).numpy()
+
+    def _changes(self, watched: Sequence[_Watched], values: Sequence[Tensor]) -> Tensor:
+        """(tensors, columns CHANGED to WEIGHT) on the CPU, read back once per device. values: all of each tensor's now."""
+        self._pack(watched)
+        tables: dict[torch.device, list[Tensor]] = defaultdict(list)
+        numbers: dict[torch.device, list[int]] = defaultdict(list)
+        for rows, copies in self._copies:
+            tables[copies.device].append(copies.look([values[row] for row in rows]))
+            numbers[copies.device] += rows
+        found = torch.zeros(len(watched), FOLLOWED - CHANGED, dtype=torch.float64)
+        for device, parts in tables.items():
+            found[numbers[device]] = torch.cat(parts, 1).cpu().T
+        return found
 
     def _write(self, look: Look) -> None:
         if self._path is None or (_distributed() and dist.get_rank()):

@@ -1,6 +1,6 @@
 """Counts and sums of one look, tensor by tensor."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -20,16 +20,6 @@ _AT_ONCE = {"cpu": 1 << 20, "cuda": 16 << 20}
 """Values compared at a time: bounds what a look needs beyond its copies."""
 
 
-def changes(now: Sequence[Tensor], start: Sequence[Tensor], last: Sequence[Tensor]) -> Tensor:
-    """(tensors, columns VALUES to WEIGHT) float64, on the CPU: integers up to 2^53 and sums of squares.
-
-    now, start, last: (n,) values of each tensor, of one dtype.
-    """
-    sizes = _sizes(now)
-    finer = sizes * torch.tensor([values.dtype in FINER for values in now])
-    return torch.cat([sizes[:, None], finer[:, None], _table(_changes, len(_CHANGES) - 2, now, start, last)], 1)
-
-
 def losses(
     now: Sequence[Tensor], last: Sequence[Tensor], shadow: Sequence[Tensor], before: Sequence[Tensor], start: Sequence[Tensor]
 ) -> Tensor:
@@ -43,12 +33,26 @@ def losses(
     return table
 
 
+def block_sums(columns: Iterable[Tensor | None], blocks: int) -> Tensor:
+    """(columns, blocks) float64: sums of columns, (n,) values of so many equal blocks; zeros for None."""
+    sums: list[Tensor] = []
+    for values in columns:
+        kind = torch.float32 if values is not None and values.dtype == torch.bool else torch.float64  # exact for so few
+        sums.append(torch.zeros_like(sums[0]) if values is None else values.view(blocks, -1).sum(1, dtype=kind))
+    return torch.stack([each.double() for each in sums])
+
+
+def at_once(device: torch.device) -> int:
+    """Return how many values to compare at a time."""
+    return _AT_ONCE.get(device.type, _AT_ONCE["cpu"])
+
+
 def _sizes(tensors: Sequence[Tensor]) -> Tensor:
     return torch.tensor([values.numel() for values in tensors], dtype=torch.float64)
 
 
 def _table(compare: Callable[..., Iterator[Tensor | None]], columns: int, *sides: Sequence[Tensor]) -> Tensor:
-    """Sums of the columns that ``compare`` gives, None for zeros. They are read back from a device once, at the end."""
+    """Sums of the columns that ``compare`` gives. They are read back from a device once, at the end."""
     now = sides[0]
     tables: dict[torch.device, Tensor] = {}
     for batch in _batches(now):
@@ -57,11 +61,8 @@ def _table(compare: Callable[..., Iterator[Tensor | None]], columns: int, *sides
         index = torch.tensor([index for index, _, _ in batch])
         if len(batch) > 1:
             index = index.repeat_interleave(torch.tensor([-(-(end - begin) // BLOCK) for _, begin, end in batch]))
-        index = index.to(device, non_blocking=True)
-        for column, values in enumerate(compare(*(_joined(side, batch) for side in sides))):
-            if values is not None:
-                kind = torch.float32 if values.dtype == torch.bool else torch.float64  # exact for so few
-                table[column].index_add_(0, index, values.view(len(index), -1).sum(1, dtype=kind).double())
+        sums = block_sums(compare(*(_joined(side, batch) for side in sides)), len(index))
+        table.index_add_(1, index.to(device, non_blocking=True), sums)
     return sum((table.cpu() for table in tables.values()), torch.zeros(columns, len(now), dtype=torch.float64)).T
 
 
@@ -70,7 +71,7 @@ def _batches(tensors: Sequence[Tensor]) -> Iterator[list[tuple[int, int, int]]]:
     batch: list[tuple[int, int, int]] = []
     size, kind = 0, None
     for index, values in enumerate(tensors):
-        most = _AT_ONCE.get(values.device.type, 1 << 20)
+        most = at_once(values.device)
         count, own = values.numel(), (values.device, values.dtype)
         for begin in range(0, count, most):
             end = min(begin + most, count)
@@ -95,9 +96,9 @@ def _joined(tensors: Sequence[Tensor], batch: Sequence[tuple[int, int, int]]) ->
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _changes(now: Tensor, start: Tensor, last: Tensor) -> Iterator[Tensor | None]:
-    """Since the start, then since the last look: where bf16 of a value has changed, and where the stored value differs and bf16 of it does
-    not. A NaN equals any NaN.
+def changes(now: Tensor, start: Tensor, last: Tensor) -> Iterator[Tensor | None]:
+    """Columns CHANGED to WEIGHT of values of one shape, None for zeros. Since the start, then the last look: where bf16 of a value has
+    changed, and where the stored value differs and bf16 of it does not. A NaN equals any NaN.
     """
     for before in (start, last):
         changed = _differs(now.bfloat16(), before.bfloat16())

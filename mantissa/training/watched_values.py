@@ -66,12 +66,12 @@ def watched_part(name: str, parameter: nn.Parameter, in_fsdp: bool) -> WatchedPa
     """
     if parameter.is_meta:
         raise InvalidRequest(f'"{name}" is on the meta device: attach the monitor when the model is loaded.')
-    partition = getattr(parameter, "ds_tensor", None)  # DeepSpeed stage 3 pads parameters to equal parts
+    partition = vars(parameter).get("ds_tensor")  # DeepSpeed stage 3 pads parameters to equal parts
     if partition is not None:
         whole, rank = int(cast(Any, parameter).ds_numel), dist.get_rank()
         mine = max(0, min(partition.numel(), whole - rank * partition.numel()))
         return WatchedPart(parameter, partition.detach().reshape(-1)[:mine], True, parameter.requires_grad)
-    if hasattr(parameter, "to_local"):  # a DTensor of fully_shard or tensor parallelism
+    if type(parameter) is not nn.Parameter and hasattr(parameter, "to_local"):  # a DTensor of fully_shard or tensor parallelism
         sharded = any(placement.is_shard() for placement in cast(Any, parameter).placements)
         return WatchedPart(parameter, parameter.to_local().detach().reshape(-1), sharded, parameter.requires_grad)
     if in_fsdp and name.endswith("_flat_param"):

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -52,7 +52,12 @@ def counting(folder: Path) -> Iterator[Result]:
         name = f"  training monitor, {mode} look, Llama of {size:.1f} billion in bf16"
         yield Result(name, said, "", None, f"< {1000 * goal:g} ms", look < goal)
     for name, (there, here) in found["answers"].items():
-        yield Result(f"  {name}", quantity(there, "s"), f"{quantity(here, 's')}, CPU", here / there)
+        target, met = ("as fast as the CPU", there <= here) if "from file" in name else ("", None)
+        yield Result(f"  {name}", quantity(there, "s"), f"{quantity(here, 's')}, CPU", here / there, target, met)
+    for number, seconds in found["alone"].items():
+        yield Result(f"  reading and copying alone, {number} checkpoints", quantity(seconds, "s"))
+    for device, speed in found["rates"].items():
+        yield Result(f"  counting what is in memory here, as auto measures it: {device}", quantity(speed / 1e9, "GB/s"))
 
 
 def main() -> None:
@@ -62,13 +67,14 @@ def main() -> None:
     if not _SMALL and not torch.cuda.is_available():
         print("{}")
         return
-    found: dict[str, Any] = {"counting": _counting()}
-    print(json.dumps(found), file=sys.stderr, flush=True)  # in case a later part fails
-    found["monitor"], found["answers"] = _monitor()
+    found: dict[str, Any] = {}
+    for measure in (_counting, _monitor, _files):
+        found |= measure()
+        print(json.dumps(found), file=sys.stderr, flush=True)  # in case a later part fails
     print(json.dumps(found))
 
 
-def _counting() -> dict[str, tuple[float, float, bool]]:
+def _counting() -> dict[str, Any]:
     """Measure bytes per second of weights on the device and the memory used, and compare the counts with those of the compiled loops."""
     import torch
 
@@ -118,23 +124,17 @@ def _counting() -> dict[str, tuple[float, float, bool]]:
         begun = _peak(reset=True)
         seconds = _median(lambda count=count, sides=sides: count(*sides))  # type: ignore[misc]
         found[name] = (sum(side.nbytes for side in sides) / seconds, float(_peak() - begun), same)
-    return found
+    return {"counting": found}
 
 
-def _monitor() -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
-    """Measure seconds of a training step, of a look in each mode, and of answers about the trained model, on the device and on the CPU."""
+def _monitor() -> dict[str, dict[str, float]]:
+    """Measure seconds of a training step, and of a look in each mode."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
 
-    import mantissa
     from mantissa.training import UpdateMonitor
 
-    torch.manual_seed(0)
-    sizes = _LITTLE if _SMALL else _SIZES
-    with torch.device(_DEVICE):
-        model = LlamaForCausalLM(LlamaConfig(**sizes)).bfloat16()
-        token_ids = torch.randint(0, sizes["vocab_size"], (1, 256))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model, sizes = _model()
+    token_ids = torch.randint(0, sizes["vocab_size"], (1, 256), device=_DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
 
     def step() -> None:
@@ -146,23 +146,72 @@ def _monitor() -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
     for mode in _LOOKS:
         with UpdateMonitor(model, mode=mode) as watching:  # type: ignore[arg-type]
             times[mode] = _median(watching.look)
-    optimizer.state.clear()
-    answers = {}
+    return {"monitor": times}
+
+
+def _files() -> dict[str, Any]:
+    """Measure seconds of answers about models, in memory and in files, on the device and on the CPU; and of reading and copying alone.
+
+    rates: bytes per second that `bytes_per_second` measures on each.
+    """
+    import torch
+
+    import mantissa
+    from analyzers.numerics.device_rates import bytes_per_second
+
+    model, _ = _model()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    after = {name: value + torch.randn_like(value) / 500 for name, value in before.items()}
+    answers: dict[str, tuple[float, float]] = {}
 
     def ask(name: str, work: Callable[[str], Any]) -> None:
         work(_DEVICE)
         answers[name] = (_seconds(lambda: work(_DEVICE)), _seconds(lambda: work("cpu")))
 
-    after = dict(model.state_dict())
-    ask("sparsity of two models in memory there, exact", lambda device: mantissa.sparsity(before, after, mode="exact", device=device))
-    ask("dtype of a model in memory there, exact", lambda device: mantissa.dtype(after, mode="exact", device=device))
     with TemporaryDirectory(prefix="mantissa-") as folder:
         for name, state in (("before", before), ("after", after)):
             _save({key: value.contiguous() for key, value in state.items() if key != "lm_head.weight"}, Path(folder) / name)
         files = Path(folder) / "before", Path(folder) / "after"
         ask("dtype, from file to answer, exact", lambda device: mantissa.dtype(files[1], mode="exact", device=device))
         ask("sparsity, from files to answer, exact", lambda device: mantissa.sparsity(*files, mode="exact", device=device))
-    return times, answers
+        alone = {str(number): _median(lambda number=number: _read_and_copied(files[:number])) for number in (1, 2)}  # type: ignore[misc]
+    ask("sparsity of two models in memory there, exact", lambda device: mantissa.sparsity(before, after, mode="exact", device=device))
+    ask("dtype of a model in memory there, exact", lambda device: mantissa.dtype(after, mode="exact", device=device))
+    rates = {
+        f"{device}, {name}": bytes_per_second(device, pairs)  # type: ignore[arg-type]
+        for device in ("cpu", _DEVICE)
+        for name, pairs in (("one by one", False), ("pairs", True))
+    }
+    return {"answers": answers, "alone": alone, "rates": rates}
+
+
+def _read_and_copied(folders: Sequence[Path]) -> None:
+    """Read checkpoints and copy them to the device, as for an exact answer, and count nothing."""
+    from analyzers.checkpoints import Access, open_checkpoint
+    from analyzers.checkpoints.reading.spans import whole_spans
+    from analyzers.checkpoints.reading.stream import stream
+    from analyzers.numerics.torch_kernels import on_device
+
+    checkpoints = [open_checkpoint(str(folder), Access(local=True)) for folder in folders]
+    spans = whole_spans(list(zip(*(each.tensors for each in checkpoints), strict=True)))
+
+    def copy(_: Any, chunks: Any) -> int:
+        return sum(len(on_device(codes, _DEVICE)) for chunk in chunks for codes in chunk.sides)
+
+    for _ in stream(checkpoints, spans, copy, counted_on=_DEVICE):
+        pass
+    for each in checkpoints:
+        each.close()
+
+
+def _model() -> tuple[Any, dict[str, Any]]:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = _LITTLE if _SMALL else _SIZES
+    with torch.device(_DEVICE):
+        return LlamaForCausalLM(LlamaConfig(**sizes)).bfloat16(), sizes
 
 
 def _save(state: dict[str, Any], folder: Path) -> None:

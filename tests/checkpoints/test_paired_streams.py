@@ -300,15 +300,11 @@ def test_what_is_in_flight_stays_within_the_limit(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(spans_module, "SPAN_BYTES", 1 << 15)
     made: list[int] = []
 
-    class Numpy:
-        uint8, ndarray = np.uint8, np.ndarray
+    def buffer(size: int, device: str) -> NDArray[np.uint8]:
+        made.append(size)
+        return np.empty(size, np.uint8)
 
-        @staticmethod
-        def empty(size: int, dtype: type) -> NDArray[np.uint8]:
-            made.append(size)
-            return np.empty(size, dtype)
-
-    monkeypatch.setattr(stream_module, "np", Numpy)
+    monkeypatch.setattr(stream_module, "stream_buffer", buffer)
     for number in (2, 5, 20):
         made.clear()
         checkpoints = opened(folder, *["org/one"] * (number - 1))

@@ -72,9 +72,9 @@ def test_models_on_the_gpu_are_counted_there(kind: torch.dtype) -> None:
     assert [report.environment.device for report in there] == ["cuda", "cuda" if kind == torch.bfloat16 else "cpu"]
     here = mantissa.sparsity(before, after, mode="exact", device="cpu"), mantissa.dtype(after, mode="exact", device="cpu")
     left_out = {"id", "timing", "environment", "request", "requests"}
-    for name, *reports in zip(("sparsity", "dtype"), there, here, strict=True):
+    for reports in zip(there, here, strict=True):
         one, other = (json.loads(report.model_dump_json(exclude=left_out)) for report in reports)
-        assert list(differences(one, other, TOLERANCE[name])) == []
+        assert list(differences(one, other, 1e-9)) == []  # the CPU adds the squares of millions of values one after the other
 
 
 def test_a_monitor_counts_on_the_gpu_what_sparsity_counts(tmp_path: Path) -> None:

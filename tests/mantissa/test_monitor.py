@@ -15,7 +15,7 @@ from analyzers.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
 from mantissa.training import Look, UpdateMonitor
 from mantissa.training.update_counts import _AT_ONCE
-from tests.numerics.readbacks import readbacks
+from tests.numerics.readbacks import operations, readbacks
 
 
 def tiny(dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -117,6 +117,19 @@ def test_a_look_waits_for_its_device_once(mode: Any, monkeypatch: pytest.MonkeyP
         with readbacks() as found:
             look = monitor.look()
     assert look.total.changed and found == {"cpu": 1}
+
+
+def test_a_look_takes_one_operation_for_each_sampled_tensor() -> None:
+    def count(layers: int) -> int:
+        model = nn.Sequential(*(nn.Linear(512, 32) for _ in range(layers))).bfloat16()
+        with UpdateMonitor(model, share=0.1) as monitor:
+            monitor.look()
+            with readbacks() as found, operations() as counts:
+                monitor.look()
+        assert found == {"cpu": 1} and counts["index_select"] == layers
+        return sum(number for name, number in counts.items() if name not in ("view", "detach", "split", "slice"))
+
+    assert count(60) - count(40) == 20
 
 
 def test_the_same_seed_is_the_same_sample() -> None:

@@ -24,6 +24,7 @@ from analyzers.checkpoints.reading.spans import ALIGNED, Span, chunk_bytes, chun
 from analyzers.checkpoints.reading.worker_threads import Stopped, Tally, work_through
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.errors import MantissaError
+from analyzers.numerics.stream_buffer import stream_buffer
 
 # Below this average span size in local files, threads would mostly wait for each other: the interpreter's share of the work, which is
 # serialized, takes longer than counting.
@@ -74,12 +75,13 @@ def stream(
     work: Callable[[Span, Iterator[Chunk]], T],
     names: Sequence[str] = (),
     device: str = "",
+    counted_on: str = "cpu",
 ) -> Iterator[Step[T]]:
     """Read ``spans`` and yield the result of ``work(span, chunks)`` for each span as it is finished, in no particular order.
 
-    checkpoints: one for each side of the spans; names: of the checkpoints, prefixed to the errors of their reads. ``work`` runs on several
+    checkpoints: one for each side of the spans; names: of the checkpoints, prefixed to the errors of their reads.
     device: the kind of device of which large contiguous tensors of models in memory stay where they are, if all sides do; then ``work``
-    runs on one thread, since each would need memory there.
+    runs on one thread, since each would need memory there. counted_on: the device to which ``work`` copies what is read. It runs on several
     threads concurrently, and reads no further than it consumes its chunks; chunks hold whole rows if a row is shorter than a chunk. Between
     results, and at least every `worker_threads.HEARTBEAT` seconds, a step without a span reports the amount read. Closing the generator
     stops the threads after their current chunk and closes the repositories; so does an error in a read or in ``work``, which is re-raised.
@@ -96,7 +98,7 @@ def stream(
     size = max(min(limits.STREAM_BYTES // (threads * number), longest) // ALIGNED * ALIGNED, least)
 
     def worker() -> Callable[[Span], T]:
-        buffers = np.empty(size * number, dtype=np.uint8).reshape(number, size)  # pages are committed only when written
+        buffers = stream_buffer(size * number, counted_on).reshape(number, size)
         return lambda span: work(span, reader.chunks(span, buffers))
 
     def cancel() -> None:  # wakes reads that wait for the Hub

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from analyzers.base import CheckpointFacts, Progress, Report
+from analyzers.precision_variants.engine.measurements import Engine
 from analyzers.precision_variants.measurements import Inputs, Passes, Reference, Variant
 from analyzers.precision_variants.request import PrecisionRequest
 
@@ -20,7 +21,7 @@ class VariantProgress(Progress):
 class PrecisionReport(Report):
     """The growth of rounding error through the model in each variant. variants: by name, in the requested order.
 
-    statement: the findings, one sentence each.
+    statement: the findings, one sentence each. engine: null without log-probabilities of an engine.
     """
 
     analyzer: Literal["precision"] = "precision"
@@ -31,5 +32,6 @@ class PrecisionReport(Report):
     reference: Reference
     variants: dict[str, Variant]
     passes: Passes
+    engine: Engine | None = None
     statement: str
     notes: tuple[str, ...]

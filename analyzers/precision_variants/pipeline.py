@@ -21,6 +21,8 @@ from analyzers.language_models.prompts import Batch
 from analyzers.precision_variants.casts import implementation
 from analyzers.precision_variants.engine.compare import EngineComparison
 from analyzers.precision_variants.engine.measurements import Engine
+from analyzers.precision_variants.engine.sentences import notes as engine_notes
+from analyzers.precision_variants.engine.sentences import statement as engine_findings
 from analyzers.precision_variants.engine.runs import batches, padded, token_rows
 from analyzers.precision_variants.inputs import Tokens, advantages, objective, tokens
 from analyzers.precision_variants.losses import Objective
@@ -155,8 +157,8 @@ class Pipeline:
             variants=variants,
             passes=measured.passes,
             engine=engine,
-            statement=statement(reference, variants, routed),
-            notes=(*notes(request, inputs, reference, variants, opened, routed, wide, measured.disagreements), *on_disk),
+            statement=" ".join([*(engine_findings(engine) if engine else []), statement(reference, variants, routed)]),
+            notes=(*(engine_notes(engine) if engine else []), *notes(request, inputs, reference, variants, opened, routed, wide, measured.disagreements), *on_disk),
             timing=timing,
             environment=environment(opened.device, ("torch", "torchao", "transformers", "tokenizers", "accelerate", "pydantic")),
         )

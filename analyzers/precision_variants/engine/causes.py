@@ -6,6 +6,7 @@ nats. Axes: n tokens, V vocabulary.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -25,55 +26,83 @@ _TOP_P = torch.tensor((*(0.05 * step for step in range(1, 20)), 0.98, 0.99, 0.99
 _DIGITS = 16  # Log-probabilities needed to tell that all are rounded: one in 2^16 floats looks like bf16 by chance.
 
 
+Change = Callable[[Tensor], Tensor]
+"""Logits (m, V) -> logits (m, V)."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Tried:
-    """A cause, and the differences that remain under it: e (n,), NaN where the cause says nothing."""
+    """A cause, and the differences that remain under it: e (n,), NaN where the cause says nothing. b (n,): the bf16 run's own deviation
+    under the cause, None if that is the same.
+    """
 
     kind: CauseKind
     what: str
     e: Floats
+    b: Floats | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Logits:
-    """The reference's logits (m, V) at the tokens ``at`` (m,). targets: ids of these tokens; engine: their log-probabilities, -inf where
+    """Logits (m, V) of the reference and of the bf16 run at the tokens ``at`` (m,). targets: ids of these tokens; engine: their log-probabilities, -inf where
     forbidden; before: the ids before each, and those among them that were generated.
     """
 
     logits: Tensor
+    bf16: Tensor
     at: Integers
     targets: Tensor
     engine: Tensor
     before: Sequence[tuple[Sequence[int], Sequence[int]]]
 
-    def remaining(self, logits: Tensor) -> Tensor:
-        """Return e (m,) if the engine's logits were these."""
-        return self.engine - torch.log_softmax(logits, -1).gather(-1, self.targets[:, None]).squeeze(-1)
+    @cached_property
+    def ordered(self) -> Tensor:
+        """The reference's logits (m, V), the largest first."""
+        return self.logits.sort(-1, descending=True).values
+
+    @cached_property
+    def rank(self) -> Tensor:
+        """The number of tokens (m,) that are likelier than each."""
+        return (self.logits > self.logits.gather(-1, self.targets[:, None])).sum(-1)
+
+    def log_p(self, logits: Tensor) -> Tensor:
+        """Return log p (m,) of the tokens under these logits."""
+        return torch.log_softmax(logits, -1).gather(-1, self.targets[:, None]).squeeze(-1)
+
+    def remaining(self, change: Change) -> Tensor:
+        """Return e (m,) if the engine changed its logits so."""
+        return self.engine - self.log_p(change(self.logits))
+
+    def tried(self, kind: CauseKind, what: str, change: Change, tokens: int) -> Tried:
+        """Return the cause over all tokens. tokens: n."""
+        whole = np.full((2, tokens), np.nan)
+        for row, values in zip(whole, (self.remaining(change), self.log_p(change(self.bf16)) - self.log_p(change(self.logits))), strict=True):
+            row[self.at] = torch.where(torch.isfinite(values), values, torch.nan).double().numpy()
+        return Tried(kind, what, *whole)
 
 
 def changed_logits(known: Logits, tokens: int) -> Iterator[Tried]:
     """Yield the causes that change logits before log-probabilities are taken. tokens: n."""
-    scale = _fit(lambda by: known.remaining(known.logits / by), np.geomspace(0.2, 5, 25))
-    yield _tried("temperature", _temperature(scale), known, known.remaining(known.logits / scale), tokens)
-    for what, remaining in _filters(known, 1.0):
-        yield _tried("filter", what, known, remaining, tokens)
-    for name, penalized, grid in _penalties(known):
-        by = _fit(lambda by, penalized=penalized: known.remaining(penalized(by)), grid)
-        yield _tried("penalty", f"a {name} penalty of {by:.3g}", known, known.remaining(penalized(by)), tokens)
+    scale = _fit(lambda by: known.remaining(_divided(by)), np.geomspace(0.2, 5, 25))
+    yield known.tried("temperature", _temperature(scale), _divided(scale), tokens)
+    for what, _, change in _filters(known, 1.0):
+        yield known.tried("filter", what, change, tokens)
+    for name, penalty, grid in _penalties(known):
+        by = _fit(lambda by, penalty=penalty: known.remaining(penalty(by)), grid)  # type: ignore[misc]
+        yield known.tried("penalty", f"a {name} penalty of {by:.3g}", penalty(by), tokens)
 
 
 def tempered_filters(known: Logits, tokens: int) -> Iterator[Tried]:
     """Yield top-k and top-p after a temperature, which a single one of them does not explain."""
-    for kind in (0, 1):
+    for name in ("top-k", "top-p"):
 
-        def remaining(scale: float, kind: int = kind) -> Tensor:
-            found = _filters(known, scale)
-            return found[kind][1] if len(found) > kind else torch.full_like(known.engine, torch.inf)
+        def remaining(scale: float, name: str = name) -> Tensor:
+            return next((e for what, e, _ in _filters(known, scale) if what.startswith(name)), torch.full_like(known.engine, torch.nan))
 
         scale = _fit(remaining, np.geomspace(0.3, 2, 15))
-        found = _filters(known, scale)
-        if len(found) > kind:
-            yield _tried("filter", f"{_temperature(scale)}, then {found[kind][0]}", known, found[kind][1], tokens)
+        for what, _, change in _filters(known, scale):
+            if what.startswith(name):
+                yield known.tried("filter", f"{_temperature(scale)}, then {what}", change, tokens)
 
 
 def shifted(engine: Sequence[Floats], reference: Sequence[Floats], at: Sequence[tuple[int, int]]) -> Iterator[Tried]:
@@ -130,7 +159,7 @@ def explaining(tried: Sequence[Tried], e: Floats, b: Floats, unit: Integers, ove
         gain, low, high = quotient(np.abs(e[known]), np.abs(each.e[known]), unit[known], _LEVEL)
         if gain is None or low is None or low <= GAIN:
             continue
-        remaining = ratio(each.e[known], b[known], unit[known], over)
+        remaining = ratio(each.e[known], (b if each.b is None else each.b)[known], unit[known], over)
         explains = "all" if remaining.value is not None and remaining.value <= BAND else "part"
         cause = Cause(
             kind=each.kind, what=each.what, explains=explains, remaining=remaining, gain=gain, gain_low=low, gain_high=high
@@ -148,10 +177,8 @@ def _as_good(cause: Tried, best: Tried, unit: Integers) -> bool:
     return cause is best or low is None or low <= 1.0
 
 
-def _tried(kind: CauseKind, what: str, known: Logits, remaining: Tensor, tokens: int) -> Tried:
-    e = np.full(tokens, np.nan)
-    e[known.at] = torch.where(torch.isfinite(remaining), remaining, torch.nan).cpu().double().numpy()
-    return Tried(kind, what, e)
+def _divided(by: float) -> Change:
+    return lambda logits: logits / by
 
 
 def _temperature(scale: float) -> str:
@@ -173,41 +200,59 @@ def _fit(remaining: Callable[[float], Tensor], grid: NDArray[np.float64]) -> flo
     return best
 
 
-def _filters(known: Logits, scale: float) -> list[tuple[str, Tensor]]:
-    """Return the top-k and the top-p under which e is smallest, each if nearly all tokens pass it that the engine let pass."""
-    logits = known.logits / scale
-    ordered = torch.softmax(logits.sort(-1, descending=True).values, -1)
-    cumulative = ordered.cumsum(-1)
-    rank = (logits > logits.gather(-1, known.targets[:, None])).sum(-1)
-    e = known.remaining(logits)
-    most = min(_TOP_K, logits.shape[1])
-    kept_p = torch.stack([(cumulative - ordered < p).sum(-1).clamp(min=1) for p in _TOP_P.tolist()], -1)
-    found = []
-    for name, values, kept, mass in (
-        ("top-k {:.0f}", torch.arange(1, most + 1), torch.arange(1, most + 1, device=rank.device).expand(len(rank), -1), cumulative[:, :most]),
-        ("top-p {:.3g}", _TOP_P, kept_p, cumulative.gather(-1, kept_p - 1)),
+def _filters(known: Logits, scale: float) -> list[tuple[str, Tensor, Change]]:
+    """Return the top-k and the top-p under which e is smallest, with this e (m,), each if it lets nearly all tokens pass that the engine let
+    pass, and no others.
+    """
+    cumulative = torch.softmax(known.ordered / scale, -1).cumsum(-1)
+    e, forbidden = known.engine - known.log_p(known.logits / scale), torch.isneginf(known.engine)
+    found: list[tuple[str, Tensor, Change]] = []
+    for name, values, kept in (
+        ("top-k {:.0f}", torch.arange(1, min(_TOP_K, cumulative.shape[1]) + 1), _top_k),
+        ("top-p {:.3g}", _TOP_P, _top_p),
     ):
-        outside, forbidden = rank[:, None] >= kept, torch.isneginf(known.engine)
-        agrees = (outside[~forbidden].float().mean(0) <= _OUTSIDE) & (1 - outside[forbidden].float().mean(0).nan_to_num(1) <= 5 * _OUTSIDE)
+        passing = kept(cumulative, values)
+        agrees = ((known.rank[:, None] >= passing) != forbidden[:, None]).float().mean(0) <= _OUTSIDE
         if bool(agrees.any()):
-            under = e[:, None] + mass.clamp(max=1).log()
-            sizes = torch.where(agrees, under[~forbidden].abs().mean(0), torch.inf)
-            at = int(sizes.argmin())
-            found.append((name.format(float(values[at])), under[:, at]))
+            under = e[:, None] + cumulative.gather(-1, passing - 1).clamp(max=1).log()
+            at = int(torch.where(agrees, under[~forbidden].abs().mean(0), torch.inf).argmin())
+            found.append((name.format(float(values[at])), under[:, at], _filtered(known, scale, kept, values[at : at + 1])))
     return found
 
 
-def _penalties(known: Logits) -> Iterator[tuple[str, Callable[[float], Tensor], NDArray[np.float64]]]:
-    """Yield each penalty, the logits under it, and the values to try: of the tokens before, or of those that were generated."""
-    logits = known.logits
-    seen, generated = torch.zeros_like(logits), torch.zeros_like(logits)
+def _top_k(cumulative: Tensor, values: Tensor) -> Tensor:
+    """Return how many tokens pass (m, values)."""
+    return values.expand(len(cumulative), -1)
+
+
+def _top_p(cumulative: Tensor, values: Tensor) -> Tensor:
+    """Return how many tokens pass (m, values): the fewest whose probabilities sum to p."""
+    return torch.searchsorted(cumulative, values.expand(len(cumulative), -1).contiguous()).clamp(max=cumulative.shape[1] - 1) + 1
+
+
+def _filtered(known: Logits, scale: float, kept: Callable[[Tensor, Tensor], Tensor], value: Tensor) -> Change:
+    """Return the change by a temperature and a filter, which the token itself passes in any case."""
+
+    def change(logits: Tensor) -> Tensor:
+        logits = logits / scale
+        ordered = logits.sort(-1, descending=True).values
+        least = ordered.gather(-1, kept(torch.softmax(ordered, -1).cumsum(-1), value) - 1)
+        passes = (logits >= least).scatter(-1, known.targets[:, None], True)
+        return torch.where(passes, logits, -torch.inf)
+
+    return change
+
+
+def _penalties(known: Logits) -> Iterator[tuple[str, Callable[[float], Change], NDArray[np.float64]]]:
+    """Yield each penalty, the change of logits by it, and the values to try: on the tokens before, or on those that were generated."""
+    seen, generated = torch.zeros_like(known.logits), torch.zeros_like(known.logits)
     for row, histories in enumerate(known.before):
         for counts, ids in zip((seen, generated), histories, strict=True):
-            counts[row] += torch.bincount(torch.tensor(ids, dtype=torch.int64), minlength=logits.shape[1]).to(counts)
-    yield (
-        "repetition",
-        lambda by: torch.where(seen > 0, torch.where(logits > 0, logits / by, logits * by), logits),
-        np.geomspace(0.5, 2, 15),
-    )
-    yield "presence", lambda by: logits - by * (generated > 0), np.linspace(-2, 2, 17)
-    yield "frequency", lambda by: logits - by * generated, np.linspace(-2, 2, 17)
+            counts[row] += torch.bincount(torch.tensor(ids, dtype=torch.int64), minlength=counts.shape[1])
+
+    def repetition(by: float) -> Change:
+        return lambda logits: torch.where(seen > 0, torch.where(logits > 0, logits / by, logits * by), logits)
+
+    yield "repetition", repetition, np.geomspace(0.5, 2, 15)
+    yield "presence", lambda by: lambda logits: logits - by * (generated > 0), np.linspace(-2, 2, 17)
+    yield "frequency", lambda by: lambda logits: logits - by * generated, np.linspace(-2, 2, 17)

@@ -24,8 +24,8 @@ from analyzers.precision_variants.report import VariantProgress
 from analyzers.precision_variants.staged_pass import PassOptions
 from analyzers.precision_variants.variants import DEFAULT, PRESETS, Settings, described
 
-LOGIT_BYTES = 64 << 20
-"""fp32 logits of the reference that are kept, to try causes on."""
+LOGIT_TOKENS, LOGIT_BYTES = 1_024, 64 << 20
+"""Tokens, spread over all, and bytes of fp32 logits of a run that are kept, to try causes on."""
 _WORST = 20
 _SHOWN = 1_000
 _BF16 = Settings(dtype="bf16")
@@ -116,7 +116,8 @@ class EngineComparison:
         if not finite.any():
             raise InvalidData("Every log-probability is minus infinity: there is nothing to compare.")
         vocabulary = int(text_config(self.opened.outline).vocab_size)
-        sampled = np.unique(np.linspace(0, len(engine) - 1, min(len(engine), max(1, LOGIT_BYTES // (4 * vocabulary)))).astype(np.int64))
+        most = min(len(engine), LOGIT_TOKENS, max(1, LOGIT_BYTES // (4 * vocabulary)))
+        sampled = np.unique(np.linspace(0, len(engine) - 1, most).astype(np.int64))
         asked: dict[int, list[int]] = {}
         for each in sampled.tolist():
             asked.setdefault(self._at[each][0], []).append(self._at[each][1])
@@ -127,7 +128,7 @@ class EngineComparison:
         e = engine - reference
         runs: dict[str, EngineRun] = {}
         for name, (settings, attention) in self.variants.items():
-            runs[name] = yield from self._run(measured, name, settings, attention, self.rows)
+            runs[name] = yield from self._run(measured, name, settings, attention, self.rows, asked if name == "bf16" else None)
         deviations = {name: self._over(each.log_p) - reference for name, each in runs.items()}
         b = deviations["bf16"]
         if not np.isfinite(b).all():
@@ -147,7 +148,7 @@ class EngineComparison:
             tried.append(Tried(candidate.kind, candidate.what, engine - self._over(result.log_p)))
             if not candidate.added and not candidate.dropped:
                 fragile.append(result)
-        known = self._logits(base, sampled, engine)
+        known = self._logits(base, runs["bf16"], sampled, engine)
         tried += causes.changed_logits(known, len(e))
         size = comparison.ratio(e[finite], b[finite], unit[finite], over)
         explaining = causes.explaining(tried, e, b, unit, over)
@@ -215,11 +216,12 @@ class EngineComparison:
         result.log_p = [np.concatenate([front, each])[len(candidate.added) :] for each in result.log_p]
         return result
 
-    def _logits(self, base: EngineRun, sampled: comparison.Integers, engine: Floats) -> Logits:
+    def _logits(self, base: EngineRun, bf16: EngineRun, sampled: comparison.Integers, engine: Floats) -> Logits:
         at = [self._at[each] for each in sampled.tolist()]
         starts = [self.sequences[index].start for index, _ in at]
         return Logits(
             torch.stack([base.logits[each] for each in at]),
+            torch.stack([bf16.logits[each] for each in at]),
             sampled,
             torch.tensor([self.rows[index][position] for index, position in at]),
             torch.from_numpy(engine[sampled]).float(),

@@ -33,9 +33,7 @@ def analyze(
     settings: Any = {**request.model_dump(include={"device", "attention", "offload"}), "dtype": "float32", "lent": lent}
     with explaining_failures(), open_model(request.model, access, **settings, weights=not request.random_init) as opened:
         pipeline = Pipeline.of(request, opened, access)
-        check_work(
-            opened, pipeline.work, largest, "fewer variants, fewer or shorter sequences, a smaller model"
-        )
+        check_work(opened, pipeline.work, largest, "fewer variants, fewer or shorter sequences, a smaller model")
         device = reference_device(opened, pipeline.largest, request.inside)
         kept = kept_bytes(opened)
         if lent:

@@ -234,7 +234,13 @@ def _engine(field: str) -> Callable[["PrecisionReport"], Iterator[dict[str, Any]
 
 
 def _interval(size: Any) -> str:
-    return NOTHING if size is None or size.value is None else f"{size.value:.3g} ({ends_of(size)})" if size.low is not None else f"{size.value:.3g}"
+    return (
+        NOTHING
+        if size is None or size.value is None
+        else f"{size.value:.3g} ({ends_of(size)})"
+        if size.low is not None
+        else f"{size.value:.3g}"
+    )
 
 
 def ends_of(size: Any) -> str:
@@ -280,7 +286,10 @@ WORST = Table(
 LAYERS = Table(
     "engine_layers",
     _engine("layers"),
-    (Column("layer", "Layer", cell=lambda row: "emb." if row["layer"] < 0 else str(row["layer"])), *formatted(share, engine="Engine", bf16="bf16")),
+    (
+        Column("layer", "Layer", cell=lambda row: "emb." if row["layer"] < 0 else str(row["layer"])),
+        *formatted(share, engine="Engine", bf16="bf16"),
+    ),
     title="Hidden states: relative error of the engine and of bf16",
 )
 

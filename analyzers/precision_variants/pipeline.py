@@ -21,9 +21,9 @@ from analyzers.language_models.prompts import Batch
 from analyzers.precision_variants.casts import implementation
 from analyzers.precision_variants.engine.compare import EngineComparison
 from analyzers.precision_variants.engine.measurements import Engine
+from analyzers.precision_variants.engine.runs import batches, padded, token_rows
 from analyzers.precision_variants.engine.sentences import notes as engine_notes
 from analyzers.precision_variants.engine.sentences import statement as engine_findings
-from analyzers.precision_variants.engine.runs import batches, padded, token_rows
 from analyzers.precision_variants.inputs import Tokens, advantages, objective, tokens
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
@@ -73,9 +73,11 @@ class Pipeline:
         batch = Batch(token_ids, token_ids, tuple(map(len, inputs.rows)))
         weights = advantages(request, len(inputs.rows))
         engine = None
+        if request.hidden_states and not access.local:
+            raise InvalidRequest("Hidden states are read from a file, which works on the command line and in Python only.")
         if request.logprobs:
             rows = token_rows(request.logprobs, opened)
-            engine = EngineComparison(request.logprobs, rows, opened, opened.attention, variants, request.against)
+            engine = EngineComparison(request.logprobs, rows, opened, opened.attention, variants, request.against, request.hidden_states)
         return cls(request, inputs, batch, weights, objective(request, inputs, weights), opened.attention, variants, engine)
 
     @property
@@ -158,7 +160,11 @@ class Pipeline:
             passes=measured.passes,
             engine=engine,
             statement=" ".join([*(engine_findings(engine) if engine else []), statement(reference, variants, routed)]),
-            notes=(*(engine_notes(engine) if engine else []), *notes(request, inputs, reference, variants, opened, routed, wide, measured.disagreements), *on_disk),
+            notes=(
+                *(engine_notes(engine) if engine else []),
+                *notes(request, inputs, reference, variants, opened, routed, wide, measured.disagreements),
+                *on_disk,
+            ),
             timing=timing,
             environment=environment(opened.device, ("torch", "torchao", "transformers", "tokenizers", "accelerate", "pydantic")),
         )

@@ -116,6 +116,9 @@ class PrecisionRequest(ModelRequest):
         description="Log-probabilities that an inference engine or a trainer gave its tokens, which replace data: are they what bf16 "
         "rounding explains?",
     )
+    hidden_states: Annotated[str | None, Option(site=False, metavar="FILE.safetensors")] = Field(
+        default=None, max_length=4_096, description="With logprobs: the engine's hidden states of the first sequences, named like modules."
+    )
     against: tuple[EngineSequence, ...] = ()
     clip_low: Annotated[float | None, Option("Clip below 1 by", example=_clips(0).upper())] = Field(
         default=None, ge=0, le=1, description=f"Clip ratios below 1 - clip_low (default {_clips(0)}; 1 clips nothing)."
@@ -170,9 +173,11 @@ class PrecisionRequest(ModelRequest):
         if self.token_ids and (self.text is not None or self.data != "builtin" or self.answer_starts):
             raise ValueError("token_ids take the place of text and data, and every token but the first of a row is predicted")
         if self.logprobs and (self.token_ids or self.text is not None or self.data != "builtin" or self.random_init or self.old_logprobs):
-            raise ValueError("logprobs have tokens of their own, of trained weights: give no token_ids, text, data, random_init or old_logprobs")
-        if self.against and not self.logprobs:
-            raise ValueError("against is a second run: give the first as logprobs")
+            raise ValueError(
+                "logprobs have tokens of their own, of trained weights: give no token_ids, text, data, random_init or old_logprobs"
+            )
+        if (self.against or self.hidden_states) and not self.logprobs:
+            raise ValueError("hidden_states and against belong to logprobs of the same tokens: give these too")
         if len({len(row) for row in self.token_ids}) > 1:
             raise ValueError("the rows of token_ids must be equally long, so that nothing is padded")
         if self.loss == "ce" and (self.advantages or self.old_logprobs or self.clip_low is not None or self.clip_high is not None):

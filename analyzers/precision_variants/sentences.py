@@ -110,8 +110,8 @@ def notes(
         yield f"The text is too short for {requested}: it gives {inputs.sequences} of {inputs.length}."
     if request.logprobs:
         yield (
-            f"Errors by layer are those of {plural(inputs.sequences, 'sequence')} of the engine, the first {plural(inputs.length, 'token')} of "
-            "each."
+            f"Errors by layer are those of the first {plural(inputs.length, 'token')} of {plural(inputs.sequences, 'sequence')} of the "
+            "engine."
         )
     if opened.attention != request.attention:
         yield f"This model does not support {request.attention} attention: the reference ran with {opened.attention}."

@@ -1,12 +1,13 @@
 """Causes of a difference, each tried as another reference: what fp32 would give if the engine did this.
 
-A cause is named if it makes mean |e| significantly smaller than rounding alone leaves it. e = log p of the engine - log p of a reference, in
-nats. Axes: n tokens, V vocabulary.
+A cause is named if it makes mean |e| significantly smaller. e = log p of the engine - log p of a reference, in nats. Axes: n tokens,
+V vocabulary.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import torch
@@ -44,8 +45,10 @@ class Tried:
 
 @dataclass(frozen=True, eq=False)
 class Logits:
-    """Logits (m, V) of the reference and of the bf16 run at the tokens ``at`` (m,). targets: ids of these tokens; engine: their log-probabilities, -inf where
-    forbidden; before: the ids before each, and those among them that were generated.
+    """Logits (m, V) of the reference and of the bf16 run at the tokens ``at`` (m,).
+
+    targets: ids of these tokens; engine: their log-probabilities, -inf where forbidden; before: the ids before each, and those among them
+    that were generated; banned: the ids that are forbidden anywhere.
     """
 
     logits: Tensor
@@ -54,6 +57,7 @@ class Logits:
     targets: Tensor
     engine: Tensor
     before: Sequence[tuple[Sequence[int], Sequence[int]]]
+    banned: Tensor
 
     @cached_property
     def ordered(self) -> Tensor:
@@ -76,7 +80,9 @@ class Logits:
     def tried(self, kind: CauseKind, what: str, change: Change, tokens: int) -> Tried:
         """Return the cause over all tokens. tokens: n."""
         whole = np.full((2, tokens), np.nan)
-        for row, values in zip(whole, (self.remaining(change), self.log_p(change(self.bf16)) - self.log_p(change(self.logits))), strict=True):
+        for row, values in zip(
+            whole, (self.remaining(change), self.log_p(change(self.bf16)) - self.log_p(change(self.logits))), strict=True
+        ):
             row[self.at] = torch.where(torch.isfinite(values), values, torch.nan).double().numpy()
         return Tried(kind, what, *whole)
 
@@ -87,6 +93,9 @@ def changed_logits(known: Logits, tokens: int) -> Iterator[Tried]:
     yield known.tried("temperature", _temperature(scale), _divided(scale), tokens)
     for what, _, change in _filters(known, 1.0):
         yield known.tried("filter", what, change, tokens)
+    if len(known.banned):
+        what = f"{plural(len(known.banned), 'token')} of the vocabulary forbidden everywhere (a logit bias)"
+        yield known.tried("forbidden", what, _banned(known), tokens)
     for name, penalty, grid in _penalties(known):
         by = _fit(lambda by, penalty=penalty: known.remaining(penalty(by)), grid)  # type: ignore[misc]
         yield known.tried("penalty", f"a {name} penalty of {by:.3g}", penalty(by), tokens)
@@ -140,10 +149,10 @@ def _cast(values: Floats, dtype: torch.dtype) -> Floats:
     return torch.from_numpy(values).to(dtype).double().numpy()
 
 
-def forbidden(tokens: int) -> Cause:
-    """Return the cause of tokens at minus infinity that no filter explains."""
+def forbidden(tokens: int, explains: Literal["all", "part"]) -> Cause:
+    """Return the cause of tokens at minus infinity that nothing else explains. explains: "all" if the other tokens are within the band."""
     what = f"{plural(tokens, 'token')} at minus infinity, which rounding never gives: masked by a grammar, a logit bias or another filter"
-    return Cause(kind="forbidden", what=what, explains="part")
+    return Cause(kind="forbidden", what=what, explains=explains)
 
 
 OTHER_WEIGHTS = Cause(
@@ -160,7 +169,7 @@ def explaining(tried: Sequence[Tried], e: Floats, b: Floats, unit: Integers, ove
         if gain is None or low is None or low <= GAIN:
             continue
         remaining = ratio(each.e[known], (b if each.b is None else each.b)[known], unit[known], over)
-        explains = "all" if remaining.value is not None and remaining.value <= BAND else "part"
+        explains: Literal["all", "part"] = "all" if remaining.value is not None and remaining.value <= BAND else "part"
         cause = Cause(
             kind=each.kind, what=each.what, explains=explains, remaining=remaining, gain=gain, gain_low=low, gain_high=high
         )  # fmt: skip
@@ -201,9 +210,7 @@ def _fit(remaining: Callable[[float], Tensor], grid: NDArray[np.float64]) -> flo
 
 
 def _filters(known: Logits, scale: float) -> list[tuple[str, Tensor, Change]]:
-    """Return the top-k and the top-p under which e is smallest, with this e (m,), each if it lets nearly all tokens pass that the engine let
-    pass, and no others.
-    """
+    """Return the top-k and the top-p under which e is smallest, and this e (m,), each if it passes nearly the engine's tokens."""
     cumulative = torch.softmax(known.ordered / scale, -1).cumsum(-1)
     e, forbidden = known.engine - known.log_p(known.logits / scale), torch.isneginf(known.engine)
     found: list[tuple[str, Tensor, Change]] = []
@@ -218,6 +225,13 @@ def _filters(known: Logits, scale: float) -> list[tuple[str, Tensor, Change]]:
             at = int(torch.where(agrees, under[~forbidden].abs().mean(0), torch.inf).argmin())
             found.append((name.format(float(values[at])), under[:, at], _filtered(known, scale, kept, values[at : at + 1])))
     return found
+
+
+def _banned(known: Logits) -> Change:
+    """Return the change by forbidding tokens, except where one is the token itself."""
+    return lambda logits: logits.index_fill(-1, known.banned, -torch.inf).scatter(
+        -1, known.targets[:, None], logits.gather(-1, known.targets[:, None])
+    )
 
 
 def _top_k(cumulative: Tensor, values: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Compares an engine's log-probabilities with fp32 runs of the model, with its own bf16 run, and with what the engine may have done."""
 
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
@@ -13,33 +13,37 @@ from analyzers.errors import InvalidData, InvalidRequest, MantissaError
 from analyzers.language_models.cache_quantization import FP8_CACHE, supports_fp8_cache
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.load import OpenModel
-from analyzers.precision_variants.engine import causes, comparison
+from analyzers.precision_variants.engine import causes, comparison, hidden
 from analyzers.precision_variants.engine.causes import Logits, Tried
 from analyzers.precision_variants.engine.comparison import BAND, PAIR_BAND, Floats
+from analyzers.precision_variants.engine.hidden import read_hidden
 from analyzers.precision_variants.engine.measurements import Cause, CauseKind, Engine, RunDifference, TokenDifference, VariantRatio
 from analyzers.precision_variants.engine.reading import EngineSequence
 from analyzers.precision_variants.engine.runs import EngineRun, Rows, run
 from analyzers.precision_variants.measure import Measurement
 from analyzers.precision_variants.report import VariantProgress
 from analyzers.precision_variants.staged_pass import PassOptions
-from analyzers.precision_variants.variants import DEFAULT, PRESETS, Settings, described
+from analyzers.precision_variants.variant_weights import STORED, Rounding
+from analyzers.precision_variants.variants import DEFAULT, PRESETS, Quantization, Settings, described
 
 LOGIT_TOKENS, LOGIT_BYTES = 1_024, 64 << 20
 """Tokens, spread over all, and bytes of fp32 logits of a run that are kept, to try causes on."""
 _WORST = 20
 _SHOWN = 1_000
-_BF16 = Settings(dtype="bf16")
 _QUANTIZED: tuple[Any, ...] = ("int8", "fp8", "mxfp4")
+_FRAGILE = 0.25  # A run that sends a larger share of the tokens to other experts says nothing about which of them rounding may move.
 _MEANINGLESS = 1.0  # Nats by which another tokenizer's ids are less likely to the model than to the engine, at least.
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Candidate:
-    """A run in fp32 of what the engine may have done. added, dropped: tokens at the start of every row that it had before, or had not."""
+    """Runs in fp32 and bf16 of what the engine may have done. added, dropped: tokens at the start of every row that it had before, or had
+    not.
+    """
 
     kind: CauseKind
     what: str
-    settings: Settings = Settings()
+    weights: Quantization | None = None
     attention: str | None = None
     added: tuple[int, ...] = ()
     dropped: int = 0
@@ -48,7 +52,8 @@ class _Candidate:
 @dataclass(frozen=True, eq=False)
 class EngineComparison:
     """An engine's sequences on one model. rows: their token ids; attention: of the reference; asked: settings and attention of the
-    requested variants; against: the log-probabilities of another run on the same tokens, or none.
+    requested variants; against: the log-probabilities of another run on the same tokens, or none;
+    hidden_states: path of a file, or none.
     """
 
     sequences: tuple[EngineSequence, ...]
@@ -57,6 +62,7 @@ class EngineComparison:
     attention: str
     asked: Mapping[str, tuple[Settings, str]]
     against: tuple[EngineSequence, ...] = ()
+    hidden_states: str | None = None
 
     @cached_property
     def variants(self) -> dict[str, tuple[Settings, str]]:
@@ -72,7 +78,7 @@ class EngineComparison:
         found, missing = list[_Candidate](), list[str]()
         if find_spec("torchao") is not None:
             for weights in _QUANTIZED:
-                found.append(_Candidate("quantized", f"the layers' weights in {weights}", Settings(weights=weights)))
+                found.append(_Candidate("quantized", f"the layers' weights in {weights}", weights))
         else:
             missing.append("quantized weights (torchao is not installed)")
         if self.attention == "sdpa" and supports_fp8_cache(self.opened.outline):
@@ -87,10 +93,14 @@ class EngineComparison:
             found.append(_Candidate("context", "no beginning-of-text token before the sequences", dropped=1))
         return found, missing
 
+    @cached_property
+    def _hidden(self) -> tuple[dict[int, torch.Tensor], int]:
+        return hidden.read_hidden(self.hidden_states, list(map(len, self.rows))) if self.hidden_states else ({}, 0)
+
     @property
     def runs(self) -> int:
         """Number of runs: the reference, the variants and the candidates."""
-        return 1 + len(self.variants) + len(self.candidates[0])
+        return 1 + len(self.variants) + 2 * len(self.candidates[0])
 
     @cached_property
     def _given(self) -> list[Floats]:
@@ -100,9 +110,7 @@ class EngineComparison:
     def _at(self) -> list[tuple[int, int]]:
         """Sequence and position of the n tokens that the engine gave a log-probability, minus infinity included."""
         return [
-            (index, position + 1)
-            for index, values in enumerate(self._given)
-            for position in np.flatnonzero(~np.isnan(values)).tolist()
+            (index, position + 1) for index, values in enumerate(self._given) for position in np.flatnonzero(~np.isnan(values)).tolist()
         ]
 
     def _over(self, log_p: list[Floats]) -> Floats:
@@ -140,14 +148,17 @@ class EngineComparison:
         fragile = [each for name, each in runs.items()]
         for candidate in self.candidates[0]:
             try:
-                result = yield from self._candidate(measured, candidate)
+                result = yield from self._candidate(measured, candidate, Settings(weights=candidate.weights))
+                narrow = yield from self._candidate(measured, candidate, Settings(dtype="bf16", weights=candidate.weights))
             except InvalidRequest:  # mxfp4 in rows that its blocks do not divide
                 missing.append(candidate.what)
                 yield measured.finished(candidate.what)
+                yield measured.finished(candidate.what)
                 continue
-            tried.append(Tried(candidate.kind, candidate.what, engine - self._over(result.log_p)))
+            log_p = self._over(result.log_p)
+            tried.append(Tried(candidate.kind, candidate.what, engine - log_p, self._over(narrow.log_p) - log_p))
             if not candidate.added and not candidate.dropped:
-                fragile.append(result)
+                fragile += [result, narrow]
         known = self._logits(base, runs["bf16"], sampled, engine)
         tried += causes.changed_logits(known, len(e))
         size = comparison.ratio(e[finite], b[finite], unit[finite], over)
@@ -161,14 +172,19 @@ class EngineComparison:
         if rerouted and verdict == "beyond":
             others += self._routing(e, b, unit, over, base, fragile)
         found = [*explaining, *others]
-        if not finite.all() and not any(cause.kind == "filter" for cause in found):
-            found.append(causes.forbidden(int((~finite).sum())))
+        if not finite.all() and not any(cause.kind in ("filter", "forbidden") for cause in found):
+            rest: Any = "all" if size.value is not None and size.value <= BAND else "part"
+            found.append(causes.forbidden(int((~finite).sum()), rest))
         if verdict == "beyond" and not any(cause.explains == "all" for cause in found):
             found.append(causes.OTHER_WEIGHTS)
         tokens = [self._token(at, engine, reference, b) for at in range(min(len(e), _SHOWN))]
-        worst = [self._token(int(at), engine, reference, b) for at in np.argsort(-np.abs(np.where(finite, e, np.inf)), kind="stable")[:_WORST]]
+        worst = [
+            self._token(int(at), engine, reference, b) for at in np.argsort(-np.abs(np.where(finite, e, np.inf)), kind="stable")[:_WORST]
+        ]
         kl, weights = comparison.divergence(e[finite])
         apart = runs["bf16"].rerouted(base)
+        layers, sequences = self._hidden
+        by_layer, first = hidden.deviations(layers, base.hidden, runs["bf16"].hidden, list(map(len, self.rows[:sequences])))
         return Engine(
             form=self.sequences[0].form,
             sequences=len(self.rows),
@@ -183,7 +199,11 @@ class EngineComparison:
             kl=kl,
             importance_ratio=weights,
             variants=tuple(
-                VariantRatio(variant=name, difference=comparison.difference(d[finite]), ratio=comparison.ratio(e[finite], d[finite], unit[finite], over))
+                VariantRatio(
+                    variant=name,
+                    difference=comparison.difference(d[finite]),
+                    ratio=comparison.ratio(e[finite], d[finite], unit[finite], over),
+                )
                 for name, d in deviations.items()
                 if np.isfinite(d[finite]).all()
             ),
@@ -194,24 +214,36 @@ class EngineComparison:
             tried=tuple(dict.fromkeys(_TRIED[each.kind] for each in tried)),
             not_tried=tuple(missing),
             on=len(sampled),
+            layers=by_layer,
+            first_deviating_layer=first,
             against=self._pair(engine, b, unit, over) if self.against else None,
         )
 
     def _run(
-        self, measured: Measurement, name: str, settings: Settings, attention: str, rows: Rows, asked: Mapping[int, list[int]] | None = None
+        self,
+        measured: Measurement,
+        name: str,
+        settings: Settings,
+        attention: str,
+        rows: Rows,
+        asked: Mapping[int, list[int]] | None = None,
+        rounding: Rounding = STORED,
     ) -> Generator[VariantProgress, None, EngineRun]:
         result: EngineRun | None = None
-        for result in run(measured.anatomy, rows, PassOptions(settings, attention, kept=0), name, asked):
+        layers, sequences = self._hidden if asked else ({}, 0)
+        options = PassOptions(settings, attention, rounding, kept=0)
+        for result in run(measured.anatomy, rows, options, name, asked, layers, sequences):
             if result is None:
                 yield measured.pulse(f"{name}, the engine's tokens")
         yield measured.finished(f"{name}, the engine's tokens")
         assert result is not None
         return result
 
-    def _candidate(self, measured: Measurement, candidate: _Candidate) -> Generator[VariantProgress, None, EngineRun]:
+    def _candidate(self, measured: Measurement, candidate: _Candidate, settings: Settings) -> Generator[VariantProgress, None, EngineRun]:
         """Run a candidate; log-probabilities of the tokens that the reference has."""
         rows = tuple((*candidate.added, *row[candidate.dropped :]) for row in self.rows)
-        result = yield from self._run(measured, candidate.what, candidate.settings, candidate.attention or self.attention, rows)
+        rounding = replace(STORED, before=torch.bfloat16) if candidate.weights else STORED
+        result = yield from self._run(measured, candidate.what, settings, candidate.attention or self.attention, rows, rounding=rounding)
         front = np.full(candidate.dropped, np.nan)
         result.log_p = [np.concatenate([front, each])[len(candidate.added) :] for each in result.log_p]
         return result
@@ -226,6 +258,9 @@ class EngineComparison:
             torch.tensor([self.rows[index][position] for index, position in at]),
             torch.from_numpy(engine[sampled]).float(),
             [(self.rows[index][:position], self.rows[index][start:position]) for (index, position), start in zip(at, starts, strict=True)],
+            torch.tensor(
+                sorted({self.rows[i][at] for (i, at), value in zip(self._at, engine, strict=True) if value == -np.inf}), dtype=torch.int64
+            ),
         )
 
     def _others(
@@ -271,18 +306,14 @@ class EngineComparison:
             ]
         return forced, found
 
-    def _routing(
-        self, e: Floats, b: Floats, unit: Any, over: str, base: EngineRun, runs: list[EngineRun]
-    ) -> Iterator[Cause]:
-        """Yield flipped routing as the cause, if the difference is within the band on all tokens that no run of ours sends elsewhere."""
+    def _routing(self, e: Floats, b: Floats, unit: Any, over: str, base: EngineRun, runs: list[EngineRun]) -> Iterator[Cause]:
+        """Yield flipped routing as the cause, if the difference is within the band on the tokens that no run of ours sends elsewhere."""
         apart = [self._over(_by_sequence(each, self.rows)) for run in runs if (each := run.rerouted(base)) is not None]
-        quiet = np.isfinite(e) & ~np.any(apart, 0)
-        if not quiet.any():
-            return
+        quiet = np.isfinite(e) & ~np.any([each for each in apart if each.mean() <= _FRAGILE], 0)
         remaining = comparison.ratio(e[quiet], b[quiet], unit[quiet], over)
-        if remaining.high is not None and remaining.high <= BAND:
+        if remaining.value is not None and remaining.value <= BAND:
             share = 1 - float(quiet.mean())
-            what = f"other experts: the difference is within the band on all but the {share:.2g} of the tokens that rounding may send elsewhere"
+            what = f"other experts: without the {share:.0%} of the tokens that rounding may send elsewhere the difference is in the band"
             yield Cause(kind="routing", what=what, explains="all", remaining=remaining)
 
     def _pair(self, engine: Floats, b: Floats, unit: Any, over: str) -> RunDifference:
@@ -297,7 +328,9 @@ class EngineComparison:
         judged = "within" if size.high is not None and size.high <= PAIR_BAND else "undecided"
         if size.low is not None and size.low > PAIR_BAND:
             judged = "beyond"
-        return RunDifference(tokens=int(known.sum()), difference=comparison.difference(d[known]), ratio=size, band=PAIR_BAND, verdict=judged)
+        return RunDifference(
+            tokens=int(known.sum()), difference=comparison.difference(d[known]), ratio=size, band=PAIR_BAND, verdict=judged
+        )
 
     def _token(self, at: int, engine: Floats, reference: Floats, b: Floats) -> TokenDifference:
         index, position = self._at[at]
@@ -335,6 +368,7 @@ _TRIED: dict[CauseKind, str] = {
     "temperature": "a temperature",
     "filter": "top-k and top-p",
     "penalty": "penalties on repeated tokens",
+    "forbidden": "the forbidden tokens forbidden everywhere",
 }
 
 

@@ -11,8 +11,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 BAND = 1.2
-"""An engine whose mean |e| is at most this many times bf16's is within. Clean runs (other attention, batches, padding, a cache) have ratios of
-0.95 to 1.05 on the samples; an independent deviation of sqrt(band^2 - 1) = 0.66 times bf16's own is the smallest that shows."""
+"""An engine whose mean |e| is at most this many times bf16's is within. Clean runs (other attention, batches, padding, a cache) have
+ratios of 0.95 to 1.05 on the samples; an independent deviation of sqrt(band^2 - 1) = 0.66 times bf16's own is the smallest that shows."""
 
 PAIR_BAND = BAND * 2**0.5
 """The same for the difference of two engines: independent errors of bf16's size differ by sqrt(2) times as much."""

@@ -73,8 +73,9 @@ class VariantRatio(Record):
 
 
 class Cause(Record):
-    """A cause that was tried. explains: "all" if what remains is within the band, "part" if less, "elimination" if nothing else does. remaining: mean |e - e of the cause| /
-    mean |b|; gain: the factor by which the cause makes mean |e| smaller, low to high its 99% interval; null where nothing was fitted.
+    """A cause. explains: "all" if what remains is within the band, "part" if it is not, "elimination" if nothing else was left. remaining:
+    mean |e| / mean |b| under the cause; gain: the factor by which the cause makes mean |e| smaller, low to high its 99%
+    interval; null where nothing was fitted.
     told_apart: false if another cause listed explains as much.
     """
 

@@ -23,7 +23,7 @@ FORMS = {
 
 _ABOVE = 1e-3  # Rounding may put a log-probability above 0 by this much.
 _FORBIDDEN = -9_000.0  # vLLM's server writes -9999 for minus infinity, which JSON does not have.
-_TOKEN_ID = "token_id:"  # How vLLM writes a token with return_tokens_as_token_ids.
+_BY_ID = "token_id:"  # How vLLM writes a token with return_tokens_as_token_ids.
 _PROMPT = "the model needs the tokens before them"
 
 
@@ -209,7 +209,7 @@ def _continued(form: str, answer: Mapping[str, Any], tokens: _Tokens, logprobs: 
 
 
 def _id(token: Any) -> Any:
-    text = token.removeprefix(_TOKEN_ID) if isinstance(token, str) and token.startswith(_TOKEN_ID) else ""
+    text = token.removeprefix(_BY_ID) if isinstance(token, str) and token.startswith(_BY_ID) else ""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else token
 
 

@@ -1,5 +1,6 @@
 """The answer on an engine's log-probabilities in sentences, and what limits it."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from analyzers.formatting import listed, magnitude, plural
@@ -13,8 +14,8 @@ def headline(engine: Engine) -> str:
     if size.value is None:
         return "This model's own bf16 run equals fp32 on these tokens: there is nothing to measure the engine by."
     differ = (
-        f"log-probabilities differ from fp32 by {magnitude(engine.difference.mean_abs)} nats on average, {times(size)} as much as this model's "
-        "own bf16 run"
+        f"log-probabilities differ from fp32 by {magnitude(engine.difference.mean_abs)} nats on average, {times(size)} as much as this "
+        "model's own bf16 run"
     )
     if engine.verdict == "within":
         return f"The engine is within what bf16 rounding explains: its {differ}.{_named(engine.causes)}"
@@ -57,15 +58,15 @@ def statement(engine: Engine) -> Iterator[str]:
         f"The importance ratio of a token is {ratios.p1:.3g} to {ratios.p99:.3g} in 98% of tokens, and at most {ratios.max:.3g}; the KL "
         f"divergence is estimated at {magnitude(engine.kl.k1)} (k1) and {magnitude(engine.kl.k3)} (k3)."
     )
-    near = [each for each in engine.variants if each.ratio.value is not None]
+    near = [each for each in engine.variants if each.ratio.value and 1 / engine.band <= each.ratio.value <= engine.band]
     if near:
-        nearest = min(near, key=lambda each: max(each.ratio.value or 1, 1 / (each.ratio.value or 1)))
-        yield f"In size, the engine's difference is nearest to that of {nearest.variant}: {times(nearest.ratio)}."
+        nearest = min(near, key=lambda each: abs(math.log(each.ratio.value or 1)))
+        yield f"In size, the engine's difference is nearest to that of {nearest.variant}: {times(nearest.ratio)} as much."
     if engine.against is not None:
         judged = {"within": "no more than", "beyond": "more than", "undecided": "perhaps more than"}[engine.against.verdict]
         yield (
-            f"The two runs differ by {magnitude(engine.against.difference.mean_abs)} nats on average, {judged} two bf16 runs with independent "
-            f"errors may ({times(engine.against.ratio)} bf16's own deviation from fp32; the band ends at {engine.against.band:.3g})."
+            f"The two runs differ by {magnitude(engine.against.difference.mean_abs)} nats on average, {judged} two bf16 runs with "
+            f"independent errors may ({times(engine.against.ratio)} bf16's deviation from fp32; the band ends at {engine.against.band:.3g})."
         )
     if engine.first_deviating_layer is not None:
         where = "the embeddings" if engine.first_deviating_layer < 0 else f"layer {engine.first_deviating_layer}"
@@ -102,7 +103,8 @@ def _named(causes: Sequence[Cause]) -> str:
 
 def notes(engine: Engine) -> Iterator[str]:
     """Yield what the verdict covers and how it was reached, one sentence each."""
-    yield f"The file was read as {FORMS[engine.form]}: {plural(engine.tokens, 'log-probability', 'log-probabilities')} in {plural(engine.sequences, 'sequence')}."
+    given = plural(engine.tokens, "log-probability", "log-probabilities")
+    yield f"The file was read as {FORMS[engine.form]}: {given} in {plural(engine.sequences, 'sequence')}."
     units = "too few tokens for an interval" if engine.ratio.low is None else f"an interval over {engine.ratio.units:,} {engine.ratio.over}"
     yield (
         f"The engine is within the band up to {engine.band:g} times bf16's own deviation ({units}); an independent deviation below "

@@ -7,6 +7,7 @@ and beyond, and that name the fault. Engines are models of transformers; the tex
 import argparse
 import shutil
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,7 +34,7 @@ from analyzers.terminal import print_line
 MODELS = ("tiny-bf16", "tiny-fp32", "tiny-step-4", "tiny-fp16-mixed")
 SEQUENCES, LENGTH = 16, 96
 _MANY = 96
-_POOL = 256  # Sampled sequences, of which each trial draws SEQUENCES.
+_POOL = 128  # Sampled sequences, of which each trial draws SEQUENCES.
 FIRST = 3  # Ids below are special tokens.
 
 
@@ -86,8 +87,8 @@ class Subject:
         ids = torch.randint(FIRST, 512, (_POOL, 1), generator=generator)
         model, cached = self.engine(torch.float32), None
         for _ in range(LENGTH - 1):
-            output = model(ids[:, -1:], past_key_values=cached, use_cache=True)
-            cached, scores = output.past_key_values, output.logits[:, -1].float()
+            scores, cached = decoded(model, ids[:, -1:], cached)
+            scores = scores[:, -1].float()
             scores[:, :FIRST] = -torch.inf
             scores = scores if sample is None else sample(scores)
             ids = torch.cat([ids, torch.multinomial(torch.softmax(scores, -1), 1, generator=generator)], 1)
@@ -116,6 +117,14 @@ def logits(model: Any, ids: Tensor, **options: Any) -> Tensor:
     """Logits (S, L - 1, V) that predict each token but the first."""
     result: Tensor = model(ids, use_cache=False, **options).logits[:, :-1]
     return result
+
+
+def decoded(model: Any, ids: Tensor, cached: Any) -> tuple[Tensor, Any]:
+    """Logits (S, L, V) after the tokens of a cache (None for none), and the cache with these tokens too."""
+    with warnings.catch_warnings():  # the argument has another name in some of the supported versions
+        warnings.simplefilter("ignore", FutureWarning)
+        output = model(ids, past_key_values=cached, use_cache=True)
+        return output.logits, output.past_key_values
 
 
 def chosen(scores: Tensor, ids: Tensor) -> Tensor:
@@ -170,9 +179,8 @@ def clean(subject: Subject, seed: int) -> Engine:
         return subject.judge(ids, chosen(scores[:, pad:].float(), ids))
     cached, steps = None, []
     for at in range(ids.shape[1] - 1):
-        output = model(ids[:, at : at + 1], past_key_values=cached, use_cache=True)
-        cached = output.past_key_values
-        steps.append(output.logits[:, -1])
+        scores, cached = decoded(model, ids[:, at : at + 1], cached)
+        steps.append(scores[:, -1])
     return subject.judge(ids, chosen(torch.stack(steps, 1).float(), ids))
 
 
@@ -273,7 +281,7 @@ def cache_in_fp8(subject: Subject, seed: int) -> Engine:
             return super().update(*stored, *others, **named)
 
     ids = subject.text(seed)
-    return subject.judge(ids, chosen(subject.engine()(ids, past_key_values=Rounded()).logits[:, :-1].float(), ids))
+    return subject.judge(ids, chosen(decoded(subject.engine(), ids, Rounded())[0][:, :-1].float(), ids))
 
 
 def stale(subject: Subject, seed: int) -> Engine:

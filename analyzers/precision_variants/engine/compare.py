@@ -16,7 +16,6 @@ from analyzers.language_models.load import OpenModel
 from analyzers.precision_variants.engine import causes, comparison, hidden
 from analyzers.precision_variants.engine.causes import Logits, Tried
 from analyzers.precision_variants.engine.comparison import BAND, PAIR_BAND, Floats
-from analyzers.precision_variants.engine.hidden import read_hidden
 from analyzers.precision_variants.engine.measurements import Cause, CauseKind, Engine, RunDifference, TokenDifference, VariantRatio
 from analyzers.precision_variants.engine.reading import EngineSequence
 from analyzers.precision_variants.engine.runs import EngineRun, Rows, run
@@ -32,6 +31,7 @@ _WORST = 20
 _SHOWN = 1_000
 _QUANTIZED: tuple[Any, ...] = ("int8", "fp8", "mxfp4")
 _FRAGILE = 0.25  # A run that sends a larger share of the tokens to other experts says nothing about which of them rounding may move.
+_CONCENTRATED = 2.0  # So much larger are differences on such tokens if flips make them.
 _MEANINGLESS = 1.0  # Nats by which another tokenizer's ids are less likely to the model than to the engine, at least.
 
 
@@ -170,7 +170,7 @@ class EngineComparison:
         verdict = comparison.verdict(size, bool(explaining) or forced or not finite.all())
         rerouted = base.experts[0] is not None
         if rerouted and verdict == "beyond":
-            others += self._routing(e, b, unit, over, base, fragile)
+            others += self._routing(e, b, base, fragile)
         found = [*explaining, *others]
         if not finite.all() and not any(cause.kind in ("filter", "forbidden") for cause in found):
             rest: Any = "all" if size.value is not None and size.value <= BAND else "part"
@@ -306,15 +306,21 @@ class EngineComparison:
             ]
         return forced, found
 
-    def _routing(self, e: Floats, b: Floats, unit: Any, over: str, base: EngineRun, runs: list[EngineRun]) -> Iterator[Cause]:
-        """Yield flipped routing as the cause, if the difference is within the band on the tokens that no run of ours sends elsewhere."""
+    def _routing(self, e: Floats, b: Floats, base: EngineRun, runs: list[EngineRun]) -> Iterator[Cause]:
+        """Yield flipped routing as the cause: most tokens are within the band, and the difference is large where our runs flip too."""
         apart = [self._over(_by_sequence(each, self.rows)) for run in runs if (each := run.rerouted(base)) is not None]
-        quiet = np.isfinite(e) & ~np.any([each for each in apart if each.mean() <= _FRAGILE], 0)
-        remaining = comparison.ratio(e[quiet], b[quiet], unit[quiet], over)
-        if remaining.value is not None and remaining.value <= BAND:
-            share = 1 - float(quiet.mean())
-            what = f"other experts: without the {share:.0%} of the tokens that rounding may send elsewhere the difference is in the band"
-            yield Cause(kind="routing", what=what, explains="all", remaining=remaining)
+        fragile = np.any([each for each in apart if each.mean() <= _FRAGILE], 0) & np.isfinite(e)
+        quiet = ~fragile & np.isfinite(e)
+        if not fragile.any() or not quiet.any():
+            return
+        concentrated = float(np.abs(e[fragile]).mean() / np.abs(e[quiet]).mean())
+        typical = float(np.median(np.abs(e[np.isfinite(e)])) / np.median(np.abs(b)))
+        if typical <= BAND and concentrated >= _CONCENTRATED:
+            what = (
+                f"other experts: the median difference is {typical:.3g} times bf16's, and differences are {concentrated:.2g} times as large "
+                "on tokens that our own runs send to other experts than fp32"
+            )
+            yield Cause(kind="routing", what=what, explains="all")
 
     def _pair(self, engine: Floats, b: Floats, unit: Any, over: str) -> RunDifference:
         """Compare with the other run. Raises InvalidData if it has other tokens."""

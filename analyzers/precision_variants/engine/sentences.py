@@ -66,7 +66,7 @@ def statement(engine: Engine) -> Iterator[str]:
         judged = {"within": "no more than", "beyond": "more than", "undecided": "perhaps more than"}[engine.against.verdict]
         yield (
             f"The two runs differ by {magnitude(engine.against.difference.mean_abs)} nats on average, {judged} two bf16 runs with "
-            f"independent errors may ({times(engine.against.ratio)} bf16's deviation from fp32; the band ends at {engine.against.band:.3g})."
+            f"independent errors may ({times(engine.against.ratio)} bf16's deviation from fp32; the limit is {engine.against.band:.3g})."
         )
     if engine.first_deviating_layer is not None:
         where = "the embeddings" if engine.first_deviating_layer < 0 else f"layer {engine.first_deviating_layer}"

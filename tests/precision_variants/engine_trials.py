@@ -137,8 +137,8 @@ def kept(scores: Tensor, top_p: float = 1.0, top_k: int = 0) -> Tensor:
     from transformers import TopKLogitsWarper, TopPLogitsWarper
 
     flat: Any = scores.reshape(-1, scores.shape[-1])
-    flat = TopKLogitsWarper(top_k)(None, flat) if top_k else flat  # type: ignore[arg-type]
-    flat = TopPLogitsWarper(top_p)(None, flat) if top_p < 1 else flat  # type: ignore[arg-type]
+    flat = TopKLogitsWarper(top_k)(None, flat) if top_k else flat
+    flat = TopPLogitsWarper(top_p)(None, flat) if top_p < 1 else flat
     result: Tensor = flat.reshape(scores.shape)
     return result
 
@@ -276,9 +276,9 @@ def cache_in_fp8(subject: Subject, seed: int) -> Engine:
     from transformers import DynamicCache
 
     class Rounded(DynamicCache):
-        def update(self, key: Tensor, value: Tensor, *others: Any, **named: Any) -> Any:
-            stored = [each.to(torch.float8_e4m3fn).to(each.dtype) for each in (key, value)]
-            return super().update(*stored, *others, **named)
+        def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *others: Any, **named: Any) -> Any:
+            key, value = (each.to(torch.float8_e4m3fn).to(each.dtype) for each in (key_states, value_states))
+            return super().update(key, value, layer_idx, *others, **named)
 
     ids = subject.text(seed)
     return subject.judge(ids, chosen(decoded(subject.engine(), ids, Rounded())[0][:, :-1].float(), ids))

@@ -118,7 +118,7 @@ def test_options_that_exclude_each_other_are_refused() -> None:
     rows = [{"token_ids": [1, 2], "logprobs": [-1.0]}]
     with pytest.raises(InvalidRequest, match="Logprobs have tokens of their own"):
         mantissa.precision("sample:tiny-bf16", logprobs=rows, text="a")
-    with pytest.raises(InvalidRequest, match="(?i)hidden_states and against belong to logprobs"):
+    with pytest.raises(InvalidRequest, match=r"(?i)hidden_states and against belong to logprobs"):
         mantissa.precision("sample:tiny-bf16", hidden_states="hidden.safetensors")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -173,7 +173,7 @@ class EngineComparison:
             others += self._routing(e, b, base, fragile)
         found = [*explaining, *others]
         if not finite.all() and not any(cause.kind in ("filter", "forbidden") for cause in found):
-            rest: Any = "all" if size.value is not None and size.value <= BAND else "part"
+            rest: Literal["all", "part"] = "all" if size.value is not None and size.value <= BAND else "part"
             found.append(causes.forbidden(int((~finite).sum()), rest))
         if verdict == "beyond" and not any(cause.explains == "all" for cause in found):
             found.append(causes.OTHER_WEIGHTS)
@@ -275,7 +275,7 @@ class EngineComparison:
             gain, low, high = comparison.quotient(np.abs(by[finite]), np.abs(b[finite]), unit[finite], 0.99)
             remaining = comparison.ratio(e[finite], by[finite], unit[finite], over)
             forced = low is not None and low > causes.GAIN
-            explains = "all" if remaining.value is not None and remaining.value <= BAND else "part"
+            explains: Literal["all", "part"] = "all" if remaining.value is not None and remaining.value <= BAND else "part"
             found.append(Cause(kind="rounded", what=what, explains=explains, remaining=remaining, gain=gain, gain_low=low, gain_high=high))
         mean, theirs = float(reference[finite].mean()), float(engine[finite].mean())
         if mean < -np.log(vocabulary) and theirs > mean + _MEANINGLESS:
@@ -317,7 +317,7 @@ class EngineComparison:
         typical = float(np.median(np.abs(e[np.isfinite(e)])) / np.median(np.abs(b)))
         if typical <= BAND and concentrated >= _CONCENTRATED:
             what = (
-                f"other experts: the median difference is {typical:.3g} times bf16's, and differences are {concentrated:.2g} times as large "
+                f"other experts: the median difference is {typical:.3g} times bf16's, and differences {concentrated:.2g} times as large "
                 "on tokens that our own runs send to other experts than fp32"
             )
             yield Cause(kind="routing", what=what, explains="all")
@@ -331,9 +331,7 @@ class EngineComparison:
         if not known.any():
             raise InvalidData("No token has a log-probability in both runs.")
         size = comparison.ratio(d[known], b[known], unit[known], over)
-        judged = "within" if size.high is not None and size.high <= PAIR_BAND else "undecided"
-        if size.low is not None and size.low > PAIR_BAND:
-            judged = "beyond"
+        judged = comparison.verdict(size, False, PAIR_BAND)
         return RunDifference(
             tokens=int(known.sum()), difference=comparison.difference(d[known]), ratio=size, band=PAIR_BAND, verdict=judged
         )

@@ -56,11 +56,11 @@ def ratio(e: Floats, b: Floats, unit: Integers, over: str) -> Ratio:
     return Ratio(value=value, low=low, high=high, over=over, units=len(np.unique(unit)))
 
 
-def verdict(measured: Ratio, beyond: bool) -> Verdict:
+def verdict(measured: Ratio, beyond: bool, band: float = BAND) -> Verdict:
     """Judge a ratio. beyond: something else than the size shows that rounding does not explain the difference."""
-    if beyond or (measured.low is not None and measured.low > BAND):
+    if beyond or (measured.low is not None and measured.low > band):
         return "beyond"
-    return "within" if measured.high is not None and measured.high <= BAND else "undecided"
+    return "within" if measured.high is not None and measured.high <= band else "undecided"
 
 
 def difference(d: Floats) -> Difference:

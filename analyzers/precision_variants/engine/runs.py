@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ def token_rows(sequences: Sequence[EngineSequence], opened: OpenModel) -> Rows:
     """Return the token ids of each sequence. Raises InvalidData for ids without an embedding, and for texts that this model's tokenizer
     splits into other tokens.
     """
-    known = int(opened.outline.get_input_embeddings().weight.shape[0])  # type: ignore[operator,union-attr]
+    known = int(cast(Any, opened.outline).get_input_embeddings().weight.shape[0])
     rows = []
     for sequence in sequences:
         row = sequence.token_ids
@@ -102,7 +103,7 @@ def run(
     the first that is predicted); layers: those whose hidden states are wanted, of the first ``sequences``.
     """
     result = EngineRun([np.empty(0)] * len(rows), [None] * len(rows))
-    device = str(anatomy.model.get_input_embeddings().weight.device)  # type: ignore[operator,union-attr]
+    device = str(cast(Any, anatomy.model).get_input_embeddings().weight.device)
     for indices in batches(rows):
         batch = padded(rows, indices, device)
         staged = StagedPass(anatomy, batch.token_ids, options)

@@ -243,11 +243,38 @@ def precision(
     """Measure how rounding error grows through the layers, forward and backward, for each way of running the model.
 
     model, tokenizer: as in `conflict`. options: fields of `analyzers.precision_variants.PrecisionRequest`: variants, data, text, token_ids
-    (equally long rows), sequences, sequence_length, loss, ... Other parameters and errors as in `dtype`.
+    (equally long rows), sequences, sequence_length, loss, ... logprobs: what an engine gave its tokens, as the path of a file of JSON lines
+    or as a list of answers of vLLM, SGLang or OpenAI's API or of {"token_ids": [...], "logprobs": [...]}; the report's ``engine`` tells
+    whether bf16 rounding explains them. Other parameters and errors as in `dtype`.
     """
     if rows := options.get("token_ids"):
         options = {"sequences": len(rows), "sequence_length": len(rows[0])} | options
+    if isinstance(logprobs := options.get("logprobs"), str | os.PathLike):
+        options = options | {"logprobs": _logprobs(logprobs)}
     return _ask("precision", {"model": model}, options, stream, progress, token, tokenizer)
+
+
+def compare_runs(
+    a: Any, b: Any, *, model: "Model", tokenizer: Any = None, progress: bool = False, token: str | bool = True, **options: Any
+) -> "PrecisionReport":
+    """Compare the log-probabilities of two runs on the same tokens with what bf16 rounding explains.
+
+    a, b: as ``logprobs`` of `precision`. Returns its report on ``a``, whose ``engine.against`` is the difference between ``a`` and ``b``,
+    judged by what two bf16 runs of ``model`` may differ. Other parameters and errors as in `precision`.
+    """
+    options |= {"logprobs": _logprobs(a), "against": _logprobs(b)}
+    report: PrecisionReport = _ask("precision", {"model": model}, options, False, progress, token, tokenizer)
+    return report
+
+
+def _logprobs(given: Any) -> Any:
+    """Read a file; leave a list of answers to the request."""
+    if not isinstance(given, str | os.PathLike):
+        return tuple(given)
+    with extras_explained():
+        from analyzers.precision_variants.engine.reading import read_logprobs
+
+        return read_logprobs(os.fspath(given))
 
 
 @overload

@@ -33,10 +33,8 @@ def analyze(
     settings: Any = {**request.model_dump(include={"device", "attention", "offload"}), "dtype": "float32", "lent": lent}
     with explaining_failures(), open_model(request.model, access, **settings, weights=not request.random_init) as opened:
         pipeline = Pipeline.of(request, opened, access)
-        check_work(
-            opened, pipeline.runs * pipeline.batch.token_ids.numel(), largest, "fewer variants, fewer or shorter sequences, a smaller model"
-        )
-        device = reference_device(opened, pipeline.batch, request.inside)
+        check_work(opened, pipeline.work, largest, "fewer variants, fewer or shorter sequences, a smaller model")
+        device = reference_device(opened, pipeline.largest, request.inside)
         kept = kept_bytes(opened)
         if lent:
             if not request.random_init:
@@ -50,7 +48,8 @@ def analyze(
         reading = perf_counter()
         measured = pipeline.measurement(model, device, kept)
         reference, variants = yield from pipeline.run(measured)
+        engine = None if pipeline.engine is None else (yield from pipeline.engine.compare(measured))
         del model
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
-        yield pipeline.report(opened, measured, reference, variants, timing)
+        yield pipeline.report(opened, measured, reference, variants, engine, timing)

@@ -225,6 +225,75 @@ TENSORS = Table(
 )
 
 
+def _engine(field: str) -> Callable[["PrecisionReport"], Iterator[dict[str, Any]]]:
+    def rows(report: "PrecisionReport") -> Iterator[dict[str, Any]]:
+        for row in getattr(report.engine, field) if report.engine is not None else ():
+            yield vars(row)
+
+    return rows
+
+
+def _interval(size: Any) -> str:
+    return (
+        NOTHING
+        if size is None or size.value is None
+        else f"{size.value:.3g} ({ends_of(size)})"
+        if size.low is not None
+        else f"{size.value:.3g}"
+    )
+
+
+def ends_of(size: Any) -> str:
+    """Return the ends of a ratio's interval."""
+    return f"{size.low:.3g} to {size.high:.3g}"
+
+
+CAUSES = Table(
+    "engine_causes",
+    _engine("causes"),
+    (
+        Column("what", "Cause"),
+        Column("explains", "Explains", cell=lambda row: {"all": "all", "part": "a part", "elimination": "by elimination"}[row["explains"]]),
+        Column("remaining", "What remains, in units of bf16's deviation", cell=lambda row: _interval(row["remaining"])),
+    ),
+    files=("kind", "what", "explains", "gain", "gain_low", "gain_high", "told_apart"),
+    title="What explains the difference",
+)
+ENGINE = Table(
+    "engine_variants",
+    _engine("variants"),
+    (
+        _VARIANT,
+        Column("difference", "Its own mean |d|, nats", cell=lambda row: magnitude(row["difference"].mean_abs)),
+        Column("ratio", "Engine's mean |e| / mean |d|", cell=lambda row: _interval(row["ratio"])),
+    ),
+    files=("variant",),
+    title="The engine's difference from fp32 compared with each variant's",
+)
+WORST = Table(
+    "engine_worst",
+    _engine("worst"),
+    (
+        Column("sequence", "Sequence", count),
+        Column("position", "Position", count),
+        Column("text", "Token", cell=lambda row: repr(row["text"]) if row["text"] else str(row["token"])),
+        Column("engine", "Engine", cell=lambda row: "-inf" if row["engine"] is None else f"{row['engine']:.5g}"),
+        *formatted(lambda value: f"{value:.5g}", reference="fp32", bf16="bf16"),
+    ),
+    files=("sequence", "position", "token", "text", "engine", "reference", "bf16"),
+    title="Tokens with the largest differences",
+)
+LAYERS = Table(
+    "engine_layers",
+    _engine("layers"),
+    (
+        Column("layer", "Layer", cell=lambda row: "emb." if row["layer"] < 0 else str(row["layer"])),
+        *formatted(share, engine="Engine", bf16="bf16"),
+    ),
+    title="Hidden states: relative error of the engine and of bf16",
+)
+
+
 def _summary(report: "PrecisionReport") -> Iterator[dict[str, Any]]:
     overflow = report.reference.fp16_overflow
     yield {
@@ -250,4 +319,8 @@ TABLES = (
     Table("parameter_kinds", _of_variants("parameter_kinds"), files=("variant", *ParameterKind.model_fields)),
     HEADROOM,
     LOGPROBS,
+    CAUSES,
+    ENGINE,
+    WORST,
+    LAYERS,
 )

@@ -40,6 +40,10 @@ def run(options: argparse.Namespace) -> int:
         from analyzers.precision_variants.inputs import read_text
 
         given["old_logprobs"] = parse_old_logprobs(read_text(options.old_logprobs), quoted(options.old_logprobs))
+    if options.logprobs is not None:
+        from analyzers.precision_variants.engine.reading import read_logprobs
+
+        given["logprobs"] = read_logprobs(options.logprobs)
     if options.variants is not None or options.variant:
         named = [name.strip() for name in (options.variants or "").split(",")]
         given["variants"] = tuple(name for name in named if name) + tuple(options.variant)

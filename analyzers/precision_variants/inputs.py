@@ -16,6 +16,7 @@ from analyzers.language_models.instruction_data import instruction_pairs
 from analyzers.language_models.load import OpenModel
 from analyzers.language_models.prompts import encode
 from analyzers.language_models.tokenizer import Tokenizer
+from analyzers.precision_variants.engine.runs import token_rows
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.request import CLIP, PrecisionRequest
 from analyzers.terminal import plural
@@ -41,6 +42,8 @@ def tokens(request: PrecisionRequest, access: Access, opened: OpenModel) -> Toke
     Random tokens need no tokenizer. Raises InvalidData for unreadable data or fewer than two tokens, LimitExceeded, and the errors of
     `OpenModel.tokenizer`.
     """
+    if request.logprobs:
+        return _of_engine(request, opened)
     if request.token_ids:
         given = request.instructions()
         return Tokens(tuple(sample.token_ids for sample in request.encoded(opened)), given.source, given.commit, "")
@@ -58,6 +61,13 @@ def tokens(request: PrecisionRequest, access: Access, opened: OpenModel) -> Toke
     length = min(request.sequence_length, len(token_ids))
     rows = tuple(tuple(token_ids[first : first + length]) for first in range(0, len(token_ids) - length + 1, length))
     return Tokens(rows, source, commit, tokenizer.decode(rows[0][:_PREVIEW_TOKENS])[:_PREVIEW_CHARACTERS])
+
+
+def _of_engine(request: PrecisionRequest, opened: OpenModel) -> Tokens:
+    """The longest of the engine's sequences, cut to equal length: the passes by layer run on them."""
+    rows = sorted(token_rows(request.logprobs, opened), key=lambda row: -len(row))[: request.sequences]
+    length = min(len(rows[-1]), request.sequence_length)
+    return Tokens(tuple(row[:length] for row in rows), "logprobs", _digest(repr(rows)), "")
 
 
 def advantages(request: PrecisionRequest, sequences: int) -> tuple[float, ...]:

@@ -80,7 +80,7 @@ class Measurement:
             raise InvalidCheckpoint(_not_finite(rounding))
         stored.largest_gradient = run.backward_peaks.largest
         self.references += 1
-        yield self._finished(REFERENCE)
+        yield self.finished(REFERENCE)
         levels = headroom(run.forward_peaks, run.backward_peaks, run.weight_peaks, 1.0)
         parameters = {id(parameter): parameter.numel() for parameter in self.anatomy.model.parameters()}
         return stored, Reference(
@@ -128,7 +128,7 @@ class Measurement:
                 backward = yield from attempt(1.0)
         self.variants += 1
         self.trials += trials - 1
-        yield self._finished(name)
+        yield self.finished(name)
         compared = [*forward.compared, *backward.comparison.compared]
         token_logprobs = logprobs(run.log_p, stored.log_p)
         mean = losses.double().mean()
@@ -181,7 +181,14 @@ class Measurement:
             variant=name,
         )
 
-    def _finished(self, name: str) -> VariantProgress:
+    def pulse(self, name: str) -> VariantProgress:
+        """Progress within a run that is not counted by layers."""
+        return VariantProgress(
+            done=max(self._done, self._reached), total=2 * len(self.anatomy.layers) * self.runs, unit="layers", note=name, variant=name
+        )
+
+    def finished(self, name: str) -> VariantProgress:
+        """Progress at the end of a run."""
         self._done += 2 * len(self.anatomy.layers)
         total = 2 * len(self.anatomy.layers) * self.runs
         return VariantProgress(done=self._done, total=total, unit="layers", note=f"{name}: done", variant=name, finished=True)

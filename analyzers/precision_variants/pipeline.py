@@ -19,6 +19,11 @@ from analyzers.language_models.load import OpenModel
 from analyzers.language_models.memory_needs import available_bytes, too_large, weight_bytes
 from analyzers.language_models.prompts import Batch
 from analyzers.precision_variants.casts import implementation
+from analyzers.precision_variants.engine.compare import EngineComparison
+from analyzers.precision_variants.engine.measurements import Engine
+from analyzers.precision_variants.engine.runs import batches, padded, token_rows
+from analyzers.precision_variants.engine.sentences import notes as engine_notes
+from analyzers.precision_variants.engine.sentences import statement as engine_findings
 from analyzers.precision_variants.inputs import Tokens, advantages, objective, tokens
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
@@ -32,7 +37,7 @@ from analyzers.precision_variants.variant_weights import DTYPES, STORED, Roundin
 from analyzers.precision_variants.variants import Settings
 
 _OPTIONS = {"sequences", "sequence_length", "random_init", "loss", "advantages", "old_logprobs", "clip_low", "clip_high", "seed"}
-_OPTIONS |= {"pre_rounded", "inside", "attention"}
+_OPTIONS |= {"pre_rounded", "inside", "attention", "logprobs", "against"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class Pipeline:
     objective: Objective
     attention: str
     variants: dict[str, tuple[Settings, str]]
+    engine: EngineComparison | None = None
 
     @classmethod
     def of(cls, request: PrecisionRequest, opened: OpenModel, access: Access) -> "Pipeline":
@@ -57,7 +63,7 @@ class Pipeline:
         for name, (settings, _) in variants.items():
             if settings.weights is not None:
                 check_quantization(name, settings.weights)
-        if opened.context is not None and request.sequence_length > opened.context and not request.token_ids:
+        if opened.context is not None and request.sequence_length > opened.context and not (request.token_ids or request.logprobs):
             raise InvalidRequest(
                 f"Sequences of {request.sequence_length:,} tokens are longer than the model's context of {opened.context:,}: "
                 "choose a shorter sequence length."
@@ -66,12 +72,32 @@ class Pipeline:
         token_ids = torch.tensor(inputs.rows, device=opened.device)
         batch = Batch(token_ids, token_ids, tuple(map(len, inputs.rows)))
         weights = advantages(request, len(inputs.rows))
-        return cls(request, inputs, batch, weights, objective(request, inputs, weights), opened.attention, variants)
+        engine = None
+        if request.hidden_states and not access.local:
+            raise InvalidRequest("Hidden states are read from a file, which works on the command line and in Python only.")
+        if request.logprobs:
+            rows = token_rows(request.logprobs, opened)
+            engine = EngineComparison(request.logprobs, rows, opened, opened.attention, variants, request.against, request.hidden_states)
+        return cls(request, inputs, batch, weights, objective(request, inputs, weights), opened.attention, variants, engine)
 
     @property
     def runs(self) -> int:
-        """Number of references and variants."""
-        return len(self._references()) + len(self.variants)
+        """Number of references and variants, and of the runs on an engine's tokens."""
+        return len(self._references()) + len(self.variants) + (self.engine.runs if self.engine else 0)
+
+    @property
+    def work(self) -> int:
+        """Tokens of all runs together."""
+        regular = (len(self._references()) + len(self.variants)) * self.batch.token_ids.numel()
+        return regular + (self.engine.runs * sum(map(len, self.engine.rows)) if self.engine else 0)
+
+    @property
+    def largest(self) -> Batch:
+        """The batch that needs the most memory."""
+        if self.engine is None:
+            return self.batch
+        whole = [padded(self.engine.rows, indices, "cpu") for indices in batches(self.engine.rows)]
+        return max([*whole, self.batch], key=lambda batch: batch.token_ids.numel())
 
     def measurement(self, model: nn.Module, device: str | None, kept: int) -> Measurement:
         """The runs of a loaded model. device: where the reference is stored; kept: see `kept_bytes`."""
@@ -97,7 +123,13 @@ class Pipeline:
         return reference, {name: variants[name] for name in self.variants}
 
     def report(
-        self, opened: OpenModel, measured: Measurement, reference: Reference, variants: dict[str, Variant], timing: Timing
+        self,
+        opened: OpenModel,
+        measured: Measurement,
+        reference: Reference,
+        variants: dict[str, Variant],
+        engine: Engine | None,
+        timing: Timing,
     ) -> PrecisionReport:
         """The finished report."""
         request = self.request
@@ -112,7 +144,7 @@ class Pipeline:
             clip=None if request.loss == "ce" else self.objective.clip,
             preview=self.tokens.preview,
         )
-        given = request.text is not None or request.token_ids
+        given = request.text is not None or request.token_ids or request.logprobs
         routed = "router" in measured.anatomy.roles.values()
         dtypes = dict.fromkeys(variant.settings.dtype for variant in variants.values() if variant.settings.dtype in ("bf16", "fp16"))
         wide: dict[str, list[str]] = {dtype: measured.anatomy.loaded(DTYPES[dtype]).in_fp32() for dtype in dtypes}
@@ -126,8 +158,13 @@ class Pipeline:
             reference=reference,
             variants=variants,
             passes=measured.passes,
-            statement=statement(reference, variants, routed),
-            notes=(*notes(request, inputs, reference, variants, opened, routed, wide, measured.disagreements), *on_disk),
+            engine=engine,
+            statement=" ".join([*(engine_findings(engine) if engine else []), statement(reference, variants, routed)]),
+            notes=(
+                *(engine_notes(engine) if engine else []),
+                *notes(request, inputs, reference, variants, opened, routed, wide, measured.disagreements),
+                *on_disk,
+            ),
             timing=timing,
             environment=environment(opened.device, ("torch", "torchao", "transformers", "tokenizers", "accelerate", "pydantic")),
         )

@@ -1,10 +1,14 @@
 """Progress and report of precision variants. Field names are the JSON contract; fields may be added, never renamed."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from analyzers.base import CheckpointFacts, Progress, Report
+from analyzers.precision_variants.engine.measurements import Engine
 from analyzers.precision_variants.measurements import Inputs, Passes, Reference, Variant
 from analyzers.precision_variants.request import PrecisionRequest
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class VariantProgress(Progress):
@@ -20,7 +24,7 @@ class VariantProgress(Progress):
 class PrecisionReport(Report):
     """The growth of rounding error through the model in each variant. variants: by name, in the requested order.
 
-    statement: the findings, one sentence each.
+    statement: the findings, one sentence each. engine: null without log-probabilities of an engine.
     """
 
     analyzer: Literal["precision"] = "precision"
@@ -31,5 +35,11 @@ class PrecisionReport(Report):
     reference: Reference
     variants: dict[str, Variant]
     passes: Passes
+    engine: Engine | None = None
     statement: str
     notes: tuple[str, ...]
+
+    def tables(self) -> "dict[str, pandas.DataFrame]":
+        """Return the report's tables by name; those on an engine if the report has one."""
+        tables = super().tables()
+        return {name: table for name, table in tables.items() if self.engine is not None or not name.startswith("engine")}

@@ -10,6 +10,7 @@ from analyzers.base import PASTED_DATASET
 from analyzers.errors import InvalidData
 from analyzers.language_models.model_request import Device, ModelRequest
 from analyzers.options import Option
+from analyzers.precision_variants.engine.reading import EngineSequence, sequences
 from analyzers.precision_variants.variants import DEFAULT, PRESETS, Settings, parse_variant
 from analyzers.untrusted_json import InvalidJson, parse_json
 
@@ -63,7 +64,7 @@ def _clips(side: int) -> str:
 
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 4
+ANALYSIS_VERSION = 5
 
 
 class PrecisionRequest(ModelRequest):
@@ -106,6 +107,19 @@ class PrecisionRequest(ModelRequest):
         description="For gspo and grpo: for each sequence the log-probabilities of its tokens but the first under the sampling policy "
         "(default: the reference's).",
     )
+    logprobs: Annotated[
+        tuple[EngineSequence, ...],
+        Option("Log-probabilities of an engine", metavar="FILE", more="JSON lines as vLLM, SGLang and OpenAI's API write them"),
+    ] = Field(
+        default=(),
+        max_length=limits.ENGINE_TOKENS,
+        description="Log-probabilities that an inference engine or a trainer gave its tokens, which replace data: are they what bf16 "
+        "rounding explains?",
+    )
+    hidden_states: Annotated[str | None, Option(site=False, metavar="FILE.safetensors")] = Field(
+        default=None, max_length=4_096, description="With logprobs: the engine's hidden states of the first sequences, named like modules."
+    )
+    against: tuple[EngineSequence, ...] = ()
     clip_low: Annotated[float | None, Option("Clip below 1 by", example=_clips(0).upper())] = Field(
         default=None, ge=0, le=1, description=f"Clip ratios below 1 - clip_low (default {_clips(0)}; 1 clips nothing)."
     )
@@ -124,6 +138,14 @@ class PrecisionRequest(ModelRequest):
     )
     device: Device = "auto"
     seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="Seed of random weights, tokens and advantages.")
+
+    @field_validator("logprobs", "against", mode="before")
+    @classmethod
+    def _forms(cls, given: Any) -> Any:
+        """Read answers in any of the forms of an engine."""
+        if isinstance(given, list | tuple) and any(isinstance(each, dict) and "form" not in each for each in given):
+            return sequences(enumerate(given, 1))
+        return given
 
     @field_validator("text")
     @classmethod
@@ -150,6 +172,12 @@ class PrecisionRequest(ModelRequest):
             raise ValueError("give either a text or the name of data, not both")
         if self.token_ids and (self.text is not None or self.data != "builtin" or self.answer_starts):
             raise ValueError("token_ids take the place of text and data, and every token but the first of a row is predicted")
+        if self.logprobs and (self.token_ids or self.text is not None or self.data != "builtin" or self.random_init or self.old_logprobs):
+            raise ValueError(
+                "logprobs have tokens of their own, of trained weights: give no token_ids, text, data, random_init or old_logprobs"
+            )
+        if (self.against or self.hidden_states) and not self.logprobs:
+            raise ValueError("hidden_states and against belong to logprobs of the same tokens: give these too")
         if len({len(row) for row in self.token_ids}) > 1:
             raise ValueError("the rows of token_ids must be equally long, so that nothing is padded")
         if self.loss == "ce" and (self.advantages or self.old_logprobs or self.clip_low is not None or self.clip_high is not None):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.base import NextStep
 from analyzers.formatting import listed, magnitude, rounded, share
+from analyzers.precision_variants.engine import sentences as engine_sentences
 from analyzers.precision_variants.measurements import Inputs, Reference, Summary, Variant
 from analyzers.precision_variants.variants import PARTS, Part, Settings
 from analyzers.terminal import plural
@@ -36,7 +37,9 @@ _MEASURES = {
 
 
 def headline(report: "PrecisionReport") -> str:
-    """Write which variant is closest to fp32 and how close, which is farthest, and which variants overflow."""
+    """Write which variant is closest to fp32 and how close, which is farthest, and which variants overflow; of an engine, the verdict."""
+    if report.engine is not None:
+        return engine_sentences.headline(report.engine)
     errors = {name: variant.summary.logprob_mean for name, variant in report.variants.items()}
     known = {name: error for name, error in errors.items() if error is not None and report.variants[name].overflow is None}
     inexact = {name: error for name, error in known.items() if error}
@@ -57,7 +60,7 @@ def headline(report: "PrecisionReport") -> str:
 
 def next_step(report: "PrecisionReport") -> NextStep:
     """Return advice, and the analyzer for the model's passport."""
-    return NextStep(_advice(report), "dtype", report.checkpoint.ref)
+    return NextStep(engine_sentences.advice(report.engine) if report.engine else _advice(report), "dtype", report.checkpoint.ref)
 
 
 def _advice(report: "PrecisionReport") -> str:
@@ -102,9 +105,14 @@ def notes(
     `measure.Measurement`.
     """
     short = inputs.sequences < request.sequences or inputs.length < request.sequence_length
-    if short and not request.token_ids:
+    if short and not request.token_ids and not request.logprobs:
         requested = f"{plural(request.sequences, 'sequence')} of {plural(request.sequence_length, 'token')}"
         yield f"The text is too short for {requested}: it gives {inputs.sequences} of {inputs.length}."
+    if request.logprobs:
+        yield (
+            f"Errors by layer are those of the first {plural(inputs.length, 'token')} of {plural(inputs.sequences, 'sequence')} of the "
+            "engine."
+        )
     if opened.attention != request.attention:
         yield f"This model does not support {request.attention} attention: the reference ran with {opened.attention}."
     yield from opened.notes()

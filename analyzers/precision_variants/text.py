@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from analyzers.precision_variants.columns import BACKWARD, FORWARD, HEADROOM, SETTINGS, TENSORS, of_reference
+from analyzers.precision_variants.columns import BACKWARD, CAUSES, ENGINE, FORWARD, HEADROOM, LAYERS, SETTINGS, TENSORS, WORST, of_reference
 from analyzers.terminal import plural
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ def one(report: "PrecisionReport") -> list[str]:
         "",
         *report.answer_lines(),
         "",
+        *(_engine(report) if report.engine else []),
         *FORWARD.lines(report),
         "",
         *BACKWARD.lines(report),
@@ -28,6 +29,12 @@ def one(report: "PrecisionReport") -> list[str]:
         *HEADROOM.lines(report, of_reference(report)),
     ]
     return [*lines, "", *report.notes, f"report {report.id}"]
+
+
+def _engine(report: "PrecisionReport") -> list[str]:
+    """Return the lines on an engine: causes, sizes, outliers and layers."""
+    tables = (CAUSES, ENGINE, WORST, LAYERS)
+    return [line for table in tables if any(True for _ in table.rows(report)) for line in (*table.lines(report), "")]
 
 
 def tensors(report: "PrecisionReport") -> list[str]:

@@ -63,12 +63,13 @@ _PART_OF_ROLE = {"norm": "norms", "router": "router", "head": "lm_head"}
 @dataclass(frozen=True, slots=True)
 class Rounding:
     """Rounding of the weights before a run. dtype: the target, for parameters that transformers loads in it or, if ``every``, for all;
-    weights: quantization of the layers' linear maps.
+    weights: quantization of the layers' linear maps. before: a dtype to which weights are rounded before they are quantized, as engines do.
     """
 
     dtype: torch.dtype
     weights: Quantization | None
     every: bool = False
+    before: torch.dtype | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> "Rounding":
@@ -115,6 +116,7 @@ class Weights:
         value, role = parameter.detach(), self.anatomy.roles[module]
         transposed = type(module).__name__ == "Conv1D" or bool(getattr(module, "is_transposed", False))
         quantization = self.settings.weights or self.rounding.weights
+        value = value if self.rounding.before is None else value.to(self.rounding.before).to(value.dtype)
         if quantization is not None and in_layer and role == "map" and value.dim() > 1 and not key.endswith("bias"):
             value = fake_quantized(value.mT, quantization).mT if transposed else fake_quantized(value, quantization)
         name = self.anatomy.name(module, key)

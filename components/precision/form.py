@@ -5,6 +5,7 @@ from typing import Any
 from analyzers import limits
 from analyzers.errors import InvalidRequest
 from analyzers.precision_variants import PrecisionRequest
+from analyzers.precision_variants.engine.reading import parse_logprobs
 from analyzers.precision_variants.request import parse_old_logprobs, written
 from analyzers.precision_variants.variants import DEFAULT, PRESETS
 from components.forms import form as forms
@@ -14,7 +15,7 @@ ABOUT = (
     "How rounding error grows through a model, forward and backward, in each of several variants compared with fp32, as JSON: the error of "
     "hidden states, logits, gradients and log-probabilities by layer, fp16 headroom, and the first layer to overflow."
 )
-TEXT, RANDOM = "text", forms.RANDOM
+TEXT, RANDOM, ENGINE = "text", forms.RANDOM, "logprobs"
 PRETRAINED = "pretrained"
 _POLICY = ("advantages", "old_logprobs", "clip_low", "clip_high")
 # Replaces old log-probabilities that were too long for a link.
@@ -33,6 +34,11 @@ def request(form: Typed) -> PrecisionRequest:
         if not forms.typed(text := form.get("text")).strip():
             raise InvalidRequest("Paste a text to run the model on, or choose the built-in one.")
         given["text"] = text
+    given["logprobs"] = None
+    if form.get("data") == ENGINE:
+        if not forms.typed(lines := form.get("logprobs")).strip():
+            raise InvalidRequest("Choose or paste a file with the engine's log-probabilities, or another text.")
+        given["logprobs"] = parse_logprobs(forms.typed(lines), "the engine's log-probabilities")
     given["data"] = RANDOM if form.get("data") == RANDOM else forms.data(form)
     if form.get("loss", "ce") == "ce":  # cross-entropy has no policy settings
         given |= dict.fromkeys(_POLICY)
@@ -63,9 +69,11 @@ def _tokens(request: PrecisionRequest) -> int:
     """Estimate the cost of a run in tokens through the model: fp16 may need several loss scales, and comparing costs as much as running."""
     variants = len(request.variants)
     passes = 2 * variants + (1 + variants if request.pre_rounded else 1)
-    return 2 * passes * request.sequences * request.sequence_length
+    engine = _ENGINE_RUNS * sum(len(each.logprobs) for each in request.logprobs)
+    return 2 * passes * request.sequences * request.sequence_length + engine
 
 
+_ENGINE_RUNS = 17  # The reference, the presets and the causes that are tried, forward only.
 COST = forms.Cost("fewer variants, fewer or shorter sequences, a smaller model", _tokens)
 
 
@@ -86,6 +94,8 @@ def filled(query: Query) -> Typed:
         known["order"] = ",".join(named) if known["more"] else ""
         own = [text[: limits.FILTER_LENGTH] for key, text in query if key == "variant"]
         known["own"] = "\n".join(" ".join(text.split()) for text in own[: limits.PRECISION_VARIANTS + 1])
+    if "logprobs" in whole:  # a file is too long for a link, which only says that there was one
+        return known | {"logprobs": "", "data": ENGINE}
     if "text" in whole:
         return known | {"text": whole["text"], "data": TEXT}
     return known | ({"data": RANDOM} if known.get("dataset") == RANDOM else {})
@@ -99,6 +109,8 @@ def permalink(request: PrecisionRequest) -> str:
         keys["variants"] = [("variants", ",".join(presets)), *(("variant", text) for text in own)]
     if request.text is not None:
         keys["text"] = [("text", forms.linked(request.text))]
+    if request.logprobs:
+        keys["logprobs"] = [("logprobs", "")]
     if request.old_logprobs:
         keys["old_logprobs"] = [("old_logprobs", forms.linked(written(request.old_logprobs)))]
     return forms.permalink(request, **keys)
@@ -113,6 +125,8 @@ def command(request: PrecisionRequest) -> str:
         words["variants"] = [*listed, *(f"--variant={text}" for text in own)]
     if request.text is not None:
         words["data"] = ["--data=text.txt"]
+    if request.logprobs:
+        words["logprobs"] = ["--logprobs=logprobs.jsonl"]
     if request.old_logprobs:
         words["old_logprobs"] = ["--old-logprobs=old-logprobs.jsonl"]
     return forms.command(request, **words)

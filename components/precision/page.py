@@ -6,17 +6,30 @@ from typing import Any
 
 import gradio as gr
 
+from analyzers import limits
 from analyzers.base import Progress
 from analyzers.precision_variants.request import PrecisionRequest
 from analyzers.precision_variants.variants import ABOUT, DEFAULT
 from components.examples.finished import finished_example
-from components.forms.fields import Fields, build_model_fields, build_rows, build_text, build_tooltips, build_widget
-from components.precision.form import PRETRAINED, RANDOM, TEXT
+from components.forms.fields import QUIET, Fields, build_model_fields, build_rows, build_text, build_tooltips, build_widget
+from components.precision.form import ENGINE, PRETRAINED, RANDOM, TEXT
 from components.precision.result import RESULT
 from components.precision.text import IN_WORDS
 from components.running.analysis_page import AnalysisPage
 from components.running.progress import Meter, listed
 from components.text import numbers
+
+# Bytes of a file that the browser reads: a request to the app may have little more (`limits.REQUEST_BYTES`).
+_FILE_BYTES = limits.REQUEST_BYTES * 3 // 4
+# Reads a file in the browser, so that the server stores none; a larger one is refused in the field itself.
+_CHOOSE = (
+    "(text) => new Promise((resolve) => { const input = document.createElement('input'); input.type = 'file'; "
+    "input.accept = '.jsonl,.json,.txt'; input.oncancel = () => resolve(text); "
+    "input.onchange = async () => { const file = input.files[0]; resolve(!file ? text "
+    f": file.size > {_FILE_BYTES} ? 'This file has more than {_FILE_BYTES // 1_000_000} MB: use the command line.' "
+    ": await file.text()) }; "
+    "input.click() })"
+)
 
 
 class VariantMeter(Meter):
@@ -86,8 +99,23 @@ def _variants() -> dict[str, Any]:
 
 def _text() -> dict[str, Any]:
     info = "Cut into sequences of equal length; every token but the first of each is predicted."
-    sources, own = [("My own text", TEXT), ("Random tokens", RANDOM)], {"label": "Your text", "elem_id": "m-text"}
-    return build_text(sources, info, ("sequences", "sequence_length"), PrecisionRequest, (TEXT, own))
+    sources = [("My own text", TEXT), ("Random tokens", RANDOM), ("An engine's log-probabilities", ENGINE)]
+    own = {"label": "Your text", "elem_id": "m-text"}
+    widgets = build_text(sources, info, ("sequences", "sequence_length"), PrecisionRequest, (TEXT, own))
+    with gr.Column(visible=False) as engine:
+        lines = gr.Textbox(
+            label="Log-probabilities of an engine",
+            info="JSON lines: token_ids with logprobs, or what vLLM (prompt_logprobs), SGLang (input_token_logprobs) or OpenAI's API "
+            "answer. The file is read by your browser, sent with the run, and not stored.",
+            placeholder='{"token_ids": [1, 15, 27], "logprobs": [null, -0.12, -3.4]}',
+            lines=3,
+            max_lines=8,
+            elem_id="m-logprobs",
+        )
+        choose = gr.Button("Choose a file", size="sm", elem_id="m-logprobs-file", elem_classes="m-small")
+    choose.click(None, lines, lines, js=_CHOOSE, **QUIET)
+    widgets["data"].change(lambda source: gr.update(visible=source == ENGINE), widgets["data"], engine, queue=False, **QUIET)
+    return widgets | {"logprobs": lines}
 
 
 def _options() -> dict[str, Any]:

@@ -3,11 +3,24 @@
 from collections.abc import Callable
 from functools import partial
 
-from analyzers.precision_variants.columns import BACKWARD, FORWARD, HEADROOM, LOGPROBS, PARAMETERS, SETTINGS, of_reference, within_layer
+from analyzers.precision_variants.columns import (
+    BACKWARD,
+    CAUSES,
+    ENGINE,
+    FORWARD,
+    HEADROOM,
+    LOGPROBS,
+    PARAMETERS,
+    SETTINGS,
+    WORST,
+    of_reference,
+    within_layer,
+)  # fmt: skip
+from analyzers.precision_variants.engine.sentences import times
 from analyzers.precision_variants.measurements import Headroom, Variant
 from analyzers.precision_variants.report import PrecisionReport
 from analyzers.precision_variants.sentences import layer_name
-from components.precision import plots
+from components.precision import engine_plots, plots
 from components.precision.form import command, permalink
 from components.precision.tables import LARGEST, left_out
 from components.precision.text import captions, data_name
@@ -15,8 +28,9 @@ from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import listed
 from components.text import numbers
 from components.text.display_names import model_name
-from components.text.headline import FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
+from components.text.headline import FACT, UNKNOWN, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.legend import legend
+from components.text.markup import caption as captioned
 from components.text.markup import notes, tag
 
 
@@ -29,6 +43,7 @@ def headline(report: PrecisionReport, links: bool = True) -> str:
         tiles(
             report,
             links,
+            *([("engine", _engine(report))] if report.engine else []),
             ("precision", _closest(report)),
             ("precision", _worst_layer(report)),
             ("logprobs", _ratio(report)),
@@ -118,7 +133,37 @@ def _marks(report: PrecisionReport) -> str:
     return legend(report.variants, lines=False)
 
 
+def _engine(report: PrecisionReport) -> str:
+    assert report.engine is not None
+    engine, answers = report.engine, {"within": "Within", "beyond": "Beyond", "undecided": "Not decided"}
+    body = f"Mean difference from fp32 {numbers.magnitude(engine.difference.mean_abs)} nats, {times(engine.ratio)} as much as bf16's own."
+    tags = {"within": FACT, "beyond": tag("warning", "more than rounding"), "undecided": UNKNOWN}
+    return answer("Engine within bf16 rounding?", answers[engine.verdict], tags[engine.verdict], body)
+
+
+def _has_layers(report: PrecisionReport) -> bool:
+    return report.engine is not None and bool(report.engine.layers)
+
+
+def _has_causes(report: PrecisionReport) -> str:
+    return listed(CAUSES, report) if report.engine and report.engine.causes else ""
+
+
 _TABS: tuple[Tab[PrecisionReport], ...] = (
+    Tab(
+        "Engine",
+        [
+            Piece(_has_causes),
+            Caption(captions.engine, lambda _: legend(engine_plots.SERIES, lines=False)),
+            Plot("Engine against fp32", engine_plots.tokens),
+            Piece(partial(listed, WORST)),
+            Piece(partial(listed, ENGINE)),
+            Piece(lambda report: captioned(captions.engine_layers(report)) if _has_layers(report) else ""),
+            Plot("Engine's hidden states by layer", engine_plots.layers, _has_layers),
+            Piece(lambda report: notes(report.notes)),
+        ],
+        when=lambda report: report.engine is not None,
+    ),
     Tab(
         "By depth",
         [

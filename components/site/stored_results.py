@@ -210,7 +210,8 @@ def _key(request: Any, named: Sequence[str]) -> str:
     named: in the order of `_names`. The device is excluded: it depends on the machine, and the report states it. Empty for a request that
     is not stored, because it names something that is not public or contains a visitor's own text.
     """
-    if getattr(request, "pairs", None) or getattr(request, "text", None) is not None or len(named) != len(_names(request)):
+    own = getattr(request, "pairs", None) or getattr(request, "logprobs", None) or getattr(request, "text", None) is not None
+    if own or len(named) != len(_names(request)):
         return ""
     analyzer = analyzer_of(request)
     asked = request.model_dump(

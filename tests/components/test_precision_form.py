@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from analyzers import ANALYZERS, limits
 from analyzers.checkpoints import Access
-from analyzers.errors import InvalidReference, LimitExceeded, MantissaError
+from analyzers.errors import InvalidData, InvalidReference, InvalidRequest, LimitExceeded, MantissaError
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest
 from analyzers.precision_variants.command import add_options
 from analyzers.precision_variants.variants import DEFAULT
@@ -236,7 +236,7 @@ def test_what_can_be_no_run_is_one_sentence(arguments: dict[str, Any], said: str
 
 def test_the_endpoint_and_the_request_have_the_same_defaults() -> None:
     for name, parameter in signature(endpoint(ANALYZERS["precision"])).parameters.items():
-        if name not in ("model", "advantages", "old_logprobs", "variants"):
+        if name not in ("model", "advantages", "old_logprobs", "logprobs", "variants"):
             assert parameter.default == PrecisionRequest.model_fields[name].default
 
 
@@ -289,3 +289,16 @@ def test_weights_are_fetched_before_there_is_a_gpu_and_random_ones_not_at_all(hu
     *_, (device, _) = zero_gpu._with_gpu(request({"model": "org/tiny", "random_init": weights}), Access(), _lend)
     assert device == "cuda"
     assert (len(files()[WEIGHTS]) in parts_of(hub, WEIGHTS)) == (weights == "pretrained")
+
+
+def test_an_engines_log_probabilities_are_pasted_and_never_linked() -> None:
+    lines = '{"token_ids": [1, 2, 3], "logprobs": [null, -0.5, -1.25]}'
+    made = form.request({"model": "sample:tiny-bf16", "data": form.ENGINE, "logprobs": lines})
+    assert made.logprobs[0].token_ids == (1, 2, 3) and made.logprobs[0].logprobs == (None, -0.5, -1.25)
+    assert "logprobs=&" in f"{form.permalink(made)}&" and "1.25" not in form.permalink(made)
+    assert "--logprobs=logprobs.jsonl" in form.command(made)
+    assert form.filled([("model", "sample:tiny-bf16"), ("logprobs", "")])["data"] == form.ENGINE
+    for typed, sentence in (("", "Choose or paste a file"), ("{", "Line 1 of the engine's log-probabilities is not JSON")):
+        with pytest.raises(InvalidRequest if not typed else InvalidData, match=sentence):
+            form.request({"model": "sample:tiny-bf16", "data": form.ENGINE, "logprobs": typed})
+    assert not form.request({"model": "sample:tiny-bf16", "logprobs": lines}).logprobs

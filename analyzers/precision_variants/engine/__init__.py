@@ -1,0 +1,1 @@
+"""Compares the log-probabilities of an inference engine with what bf16 rounding explains of them."""

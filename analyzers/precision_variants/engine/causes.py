@@ -1,0 +1,272 @@
+"""Causes of a difference, each tried as another reference: what fp32 would give if the engine did this.
+
+A cause is named if it makes mean |e| significantly smaller. e = log p of the engine - log p of a reference, in nats. Axes: n tokens,
+V vocabulary.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from analyzers.precision_variants.engine.comparison import BAND, Floats, Integers, quotient, ratio
+from analyzers.precision_variants.engine.measurements import Cause, CauseKind
+from analyzers.terminal import plural
+
+GAIN = 1.05
+"""A cause makes mean |e| at least this many times smaller, with 99% confidence: fitting to noise gains a few per mille."""
+_LEVEL = 0.99
+_OUTSIDE = 0.02  # Share of tokens that rounding may move across the border of a filter.
+_TOP_K = 512
+_TOP_P = torch.tensor((*(0.05 * step for step in range(1, 20)), 0.98, 0.99, 0.999))
+_DIGITS = 16  # Log-probabilities needed to tell that all are rounded: one in 2^16 floats looks like bf16 by chance.
+
+
+Change = Callable[[Tensor], Tensor]
+"""Logits (m, V) -> logits (m, V)."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tried:
+    """A cause, and the differences that remain under it: e (n,), NaN where the cause says nothing. b (n,): the bf16 run's own deviation
+    under the cause, None if that is the same.
+    """
+
+    kind: CauseKind
+    what: str
+    e: Floats
+    b: Floats | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Logits:
+    """Logits (m, V) of the reference and of the bf16 run at the tokens ``at`` (m,).
+
+    targets: ids of these tokens; engine: their log-probabilities, -inf where forbidden; before: the ids before each, and those among them
+    that were generated; banned: the ids that are forbidden anywhere.
+    """
+
+    logits: Tensor
+    bf16: Tensor
+    at: Integers
+    targets: Tensor
+    engine: Tensor
+    before: Sequence[tuple[Sequence[int], Sequence[int]]]
+    banned: Tensor
+
+    @cached_property
+    def ordered(self) -> Tensor:
+        """The reference's logits (m, V), the largest first."""
+        return self.logits.sort(-1, descending=True).values
+
+    @cached_property
+    def rank(self) -> Tensor:
+        """The number of tokens (m,) that are likelier than each."""
+        return (self.logits > self.logits.gather(-1, self.targets[:, None])).sum(-1)
+
+    def log_p(self, logits: Tensor) -> Tensor:
+        """Return log p (m,) of the tokens under these logits."""
+        return torch.log_softmax(logits, -1).gather(-1, self.targets[:, None]).squeeze(-1)
+
+    def remaining(self, change: Change) -> Tensor:
+        """Return e (m,) if the engine changed its logits so."""
+        return self.engine - self.log_p(change(self.logits))
+
+    def tried(self, kind: CauseKind, what: str, change: Change, tokens: int) -> Tried:
+        """Return the cause over all tokens. tokens: n."""
+        whole = np.full((2, tokens), np.nan)
+        for row, values in zip(
+            whole, (self.remaining(change), self.log_p(change(self.bf16)) - self.log_p(change(self.logits))), strict=True
+        ):
+            row[self.at] = torch.where(torch.isfinite(values), values, torch.nan).double().numpy()
+        return Tried(kind, what, *whole)
+
+
+def changed_logits(known: Logits, tokens: int) -> Iterator[Tried]:
+    """Yield the causes that change logits before log-probabilities are taken. tokens: n."""
+    scale = _fit(lambda by: known.remaining(_divided(by)), np.geomspace(0.2, 5, 25))
+    yield known.tried("temperature", _temperature(scale), _divided(scale), tokens)
+    for what, _, change in _filters(known, 1.0):
+        yield known.tried("filter", what, change, tokens)
+    if len(known.banned):
+        what = f"{plural(len(known.banned), 'token')} of the vocabulary forbidden everywhere (a logit bias)"
+        yield known.tried("forbidden", what, _banned(known), tokens)
+    for name, penalty, grid in _penalties(known):
+        by = _fit(lambda by, penalty=penalty: known.remaining(penalty(by)), grid)  # type: ignore[misc]
+        yield known.tried("penalty", f"a {name} penalty of {by:.3g}", penalty(by), tokens)
+
+
+def tempered_filters(known: Logits, tokens: int) -> Iterator[Tried]:
+    """Yield top-k and top-p after a temperature, which a single one of them does not explain."""
+    for name in ("top-k", "top-p"):
+
+        def remaining(scale: float, name: str = name) -> Tensor:
+            return next((e for what, e, _ in _filters(known, scale) if what.startswith(name)), torch.full_like(known.engine, torch.nan))
+
+        scale = _fit(remaining, np.geomspace(0.3, 2, 15))
+        for what, _, change in _filters(known, scale):
+            if what.startswith(name):
+                yield known.tried("filter", f"{_temperature(scale)}, then {what}", change, tokens)
+
+
+def shifted(engine: Sequence[Floats], reference: Sequence[Floats], at: Sequence[tuple[int, int]]) -> Iterator[Tried]:
+    """Yield the log-probabilities moved by one to three tokens. engine, reference: by sequence, of every token but the first; at: sequence
+    and position of the n tokens.
+    """
+    for by in (1, -1, 2, -2, 3, -3):
+        moved = []
+        for theirs, ours in zip(engine, reference, strict=True):
+            e = np.full(len(ours), np.nan)
+            first, last = max(0, -by), max(0, len(ours) - max(0, by))
+            if last > first:
+                e[first:last] = theirs[first + by : last + by] - ours[first:last]
+            moved.append(e)
+        where = "later" if by > 0 else "earlier"
+        e = np.array([moved[index][position - 1] for index, position in at])
+        yield Tried("offset", f"log-probabilities that stand {plural(abs(by), 'token')} {where} than they belong", e)
+
+
+def rounded(engine: Floats) -> tuple[str, Callable[[Floats], Floats]] | None:
+    """Return the format to which all log-probabilities are rounded, in words and as a function; None if they have more digits."""
+    values = engine[np.isfinite(engine) & (engine < 0)]
+    if len(values) < _DIGITS:
+        return None
+    ways: list[tuple[str, Callable[[Floats], Floats]]] = [
+        ("log-probabilities rounded to bf16: head and softmax ran in it", lambda each: _cast(each, torch.bfloat16)),
+        ("log-probabilities rounded to fp16: head and softmax ran in it", lambda each: _cast(each, torch.float16)),
+        ("log-probabilities written with 1 decimal", lambda each: np.round(each, 1)),
+        ("log-probabilities written with 2 decimals", lambda each: np.round(each, 2)),
+    ]
+    return next((way for way in ways if np.array_equal(way[1](values), values)), None)
+
+
+def _cast(values: Floats, dtype: torch.dtype) -> Floats:
+    return torch.from_numpy(values).to(dtype).double().numpy()
+
+
+def forbidden(tokens: int, explains: Literal["all", "part"]) -> Cause:
+    """Return the cause of tokens at minus infinity that nothing else explains. explains: "all" if the other tokens are within the band."""
+    what = f"{plural(tokens, 'token')} at minus infinity, which rounding never gives: masked by a grammar, a logit bias or another filter"
+    return Cause(kind="forbidden", what=what, explains=explains)
+
+
+OTHER_WEIGHTS = Cause(
+    kind="other_weights", what="nothing that was tried: other weights, as after a stale sync, or what was not tried", explains="elimination"
+)
+
+
+def explaining(tried: Sequence[Tried], e: Floats, b: Floats, unit: Integers, over: str) -> list[Cause]:
+    """Return the causes that explain the difference significantly better than rounding: the best, and those that explain as much."""
+    causes: list[tuple[Tried, Cause]] = []
+    for each in tried:
+        known = np.isfinite(each.e) & np.isfinite(e)
+        gain, low, high = quotient(np.abs(e[known]), np.abs(each.e[known]), unit[known], _LEVEL)
+        if gain is None or low is None or low <= GAIN:
+            continue
+        remaining = ratio(each.e[known], (b if each.b is None else each.b)[known], unit[known], over)
+        explains: Literal["all", "part"] = "all" if remaining.value is not None and remaining.value <= BAND else "part"
+        cause = Cause(
+            kind=each.kind, what=each.what, explains=explains, remaining=remaining, gain=gain, gain_low=low, gain_high=high
+        )  # fmt: skip
+        causes.append((each, cause))
+    causes.sort(key=lambda pair: (pair[1].remaining and pair[1].remaining.value) or 0.0)
+    equal = [cause for each, cause in causes if _as_good(each, causes[0][0], unit)]
+    return [cause.model_copy(update={"told_apart": len(equal) == 1}) for cause in equal]
+
+
+def _as_good(cause: Tried, best: Tried, unit: Integers) -> bool:
+    """Whether a cause is not significantly worse than the best one."""
+    known = np.isfinite(cause.e) & np.isfinite(best.e)
+    _, low, _ = quotient(np.abs(cause.e[known]), np.abs(best.e[known]), unit[known], _LEVEL)
+    return cause is best or low is None or low <= 1.0
+
+
+def _divided(by: float) -> Change:
+    return lambda logits: logits / by
+
+
+def _temperature(scale: float) -> str:
+    return f"a temperature of {scale:.3g} (or logits divided by it)"
+
+
+def _fit(remaining: Callable[[float], Tensor], grid: NDArray[np.float64]) -> float:
+    """Return the number that makes mean |e| smallest: the best of the grid, refined between its neighbours."""
+    best = float(grid[0])
+    for _ in range(5):
+        sizes = []
+        for each in grid:
+            e = remaining(float(each))
+            e = e[torch.isfinite(e)]
+            sizes.append(float(e.abs().mean()) if len(e) else np.inf)
+        at = int(np.argmin(sizes))
+        best = float(grid[at])
+        grid = np.linspace(grid[max(0, at - 1)], grid[min(len(grid) - 1, at + 1)], 9)
+    return best
+
+
+def _filters(known: Logits, scale: float) -> list[tuple[str, Tensor, Change]]:
+    """Return the top-k and the top-p under which e is smallest, and this e (m,), each if it passes nearly the engine's tokens."""
+    cumulative = torch.softmax(known.ordered / scale, -1).cumsum(-1)
+    e, forbidden = known.engine - known.log_p(known.logits / scale), torch.isneginf(known.engine)
+    found: list[tuple[str, Tensor, Change]] = []
+    for name, values, kept in (
+        ("top-k {:.0f}", torch.arange(1, min(_TOP_K, cumulative.shape[1]) + 1), _top_k),
+        ("top-p {:.3g}", _TOP_P, _top_p),
+    ):
+        passing = kept(cumulative, values)
+        agrees = ((known.rank[:, None] >= passing) != forbidden[:, None]).float().mean(0) <= _OUTSIDE
+        if bool(agrees.any()):
+            under = e[:, None] + cumulative.gather(-1, passing - 1).clamp(max=1).log()
+            at = int(torch.where(agrees, under[~forbidden].abs().mean(0), torch.inf).argmin())
+            found.append((name.format(float(values[at])), under[:, at], _filtered(known, scale, kept, values[at : at + 1])))
+    return found
+
+
+def _banned(known: Logits) -> Change:
+    """Return the change by forbidding tokens, except where one is the token itself."""
+    return lambda logits: logits.index_fill(-1, known.banned, -torch.inf).scatter(
+        -1, known.targets[:, None], logits.gather(-1, known.targets[:, None])
+    )
+
+
+def _top_k(cumulative: Tensor, values: Tensor) -> Tensor:
+    """Return how many tokens pass (m, values)."""
+    return values.expand(len(cumulative), -1)
+
+
+def _top_p(cumulative: Tensor, values: Tensor) -> Tensor:
+    """Return how many tokens pass (m, values): the fewest whose probabilities sum to p."""
+    return torch.searchsorted(cumulative, values.expand(len(cumulative), -1).contiguous()).clamp(max=cumulative.shape[1] - 1) + 1
+
+
+def _filtered(known: Logits, scale: float, kept: Callable[[Tensor, Tensor], Tensor], value: Tensor) -> Change:
+    """Return the change by a temperature and a filter, which the token itself passes in any case."""
+
+    def change(logits: Tensor) -> Tensor:
+        logits = logits / scale
+        ordered = logits.sort(-1, descending=True).values
+        least = ordered.gather(-1, kept(torch.softmax(ordered, -1).cumsum(-1), value) - 1)
+        passes = (logits >= least).scatter(-1, known.targets[:, None], True)
+        return torch.where(passes, logits, -torch.inf)
+
+    return change
+
+
+def _penalties(known: Logits) -> Iterator[tuple[str, Callable[[float], Change], NDArray[np.float64]]]:
+    """Yield each penalty, the change of logits by it, and the values to try: on the tokens before, or on those that were generated."""
+    seen, generated = torch.zeros_like(known.logits), torch.zeros_like(known.logits)
+    for row, histories in enumerate(known.before):
+        for counts, ids in zip((seen, generated), histories, strict=True):
+            counts[row] += torch.bincount(torch.tensor(ids, dtype=torch.int64), minlength=counts.shape[1])
+
+    def repetition(by: float) -> Change:
+        return lambda logits: torch.where(seen > 0, torch.where(logits > 0, logits / by, logits * by), logits)
+
+    yield "repetition", repetition, np.geomspace(0.5, 2, 15)
+    yield "presence", lambda by: lambda logits: logits - by * (generated > 0), np.linspace(-2, 2, 17)
+    yield "frequency", lambda by: lambda logits: logits - by * generated, np.linspace(-2, 2, 17)

@@ -1,0 +1,388 @@
+"""Compares an engine's log-probabilities with fp32 runs of the model, with its own bf16 run, and with what the engine may have done."""
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from analyzers.errors import InvalidData, InvalidRequest, MantissaError
+from analyzers.language_models.cache_quantization import FP8_CACHE, supports_fp8_cache
+from analyzers.language_models.ffn import text_config
+from analyzers.language_models.load import OpenModel
+from analyzers.precision_variants.engine import causes, comparison, hidden
+from analyzers.precision_variants.engine.causes import Logits, Tried
+from analyzers.precision_variants.engine.comparison import BAND, PAIR_BAND, Floats
+from analyzers.precision_variants.engine.measurements import Cause, CauseKind, Engine, RunDifference, TokenDifference, VariantRatio
+from analyzers.precision_variants.engine.reading import EngineSequence
+from analyzers.precision_variants.engine.runs import EngineRun, Rows, run
+from analyzers.precision_variants.measure import Measurement
+from analyzers.precision_variants.report import VariantProgress
+from analyzers.precision_variants.staged_pass import PassOptions
+from analyzers.precision_variants.variant_weights import STORED, Rounding
+from analyzers.precision_variants.variants import DEFAULT, PRESETS, Quantization, Settings, described
+
+LOGIT_TOKENS, LOGIT_BYTES = 1_024, 64 << 20
+"""Tokens, spread over all, and bytes of fp32 logits of a run that are kept, to try causes on."""
+_WORST = 20
+_SHOWN = 1_000
+_QUANTIZED: tuple[Any, ...] = ("int8", "fp8", "mxfp4")
+_FRAGILE = 0.25  # A run that sends a larger share of the tokens to other experts says nothing about which of them rounding may move.
+_CONCENTRATED = 2.0  # So much larger are differences on such tokens if flips make them.
+_MEANINGLESS = 1.0  # Nats by which another tokenizer's ids are less likely to the model than to the engine, at least.
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Candidate:
+    """Runs in fp32 and bf16 of what the engine may have done. added, dropped: tokens at the start of every row that it had before, or had
+    not.
+    """
+
+    kind: CauseKind
+    what: str
+    weights: Quantization | None = None
+    attention: str | None = None
+    added: tuple[int, ...] = ()
+    dropped: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class EngineComparison:
+    """An engine's sequences on one model. rows: their token ids; attention: of the reference; asked: settings and attention of the
+    requested variants; against: the log-probabilities of another run on the same tokens, or none;
+    hidden_states: path of a file, or none.
+    """
+
+    sequences: tuple[EngineSequence, ...]
+    rows: Rows
+    opened: OpenModel
+    attention: str
+    asked: Mapping[str, tuple[Settings, str]]
+    against: tuple[EngineSequence, ...] = ()
+    hidden_states: str | None = None
+
+    @cached_property
+    def variants(self) -> dict[str, tuple[Settings, str]]:
+        """The presets that tell how much bf16 costs where, and the requested variants."""
+        presets = {name: (PRESETS[name], self.attention) for name in DEFAULT}
+        return {name: each for name, each in presets.items() if name == "bf16" or each not in self.asked.values()} | {
+            name: each for name, each in self.asked.items() if each != presets["bf16"]
+        }
+
+    @cached_property
+    def candidates(self) -> tuple[list[_Candidate], list[str]]:
+        """What is tried in runs, and what is not and why."""
+        found, missing = list[_Candidate](), list[str]()
+        if find_spec("torchao") is not None:
+            for weights in _QUANTIZED:
+                found.append(_Candidate("quantized", f"the layers' weights in {weights}", weights))
+        else:
+            missing.append("quantized weights (torchao is not installed)")
+        if self.attention == "sdpa" and supports_fp8_cache(self.opened.outline):
+            found.append(_Candidate("kv_cache", "keys and values in an fp8 cache (E4M3, scale 1)", attention=FP8_CACHE))
+        else:
+            missing.append("an fp8 cache of keys and values (this model's attention cannot be replaced)")
+        begin = getattr(text_config(self.opened.outline), "bos_token_id", None)
+        fits = self.opened.context is None or max(map(len, self.rows)) < self.opened.context
+        if isinstance(begin, int) and not any(row[0] == begin for row in self.rows) and fits:
+            found.append(_Candidate("context", "a beginning-of-text token before every sequence", added=(begin,)))
+        elif isinstance(begin, int) and all(row[0] == begin and len(row) > 2 for row in self.rows):
+            found.append(_Candidate("context", "no beginning-of-text token before the sequences", dropped=1))
+        return found, missing
+
+    @cached_property
+    def _hidden(self) -> tuple[dict[int, torch.Tensor], int]:
+        return hidden.read_hidden(self.hidden_states, list(map(len, self.rows))) if self.hidden_states else ({}, 0)
+
+    @property
+    def runs(self) -> int:
+        """Number of runs: the reference, the variants and the candidates."""
+        return 1 + len(self.variants) + 2 * len(self.candidates[0])
+
+    @cached_property
+    def _given(self) -> list[Floats]:
+        return _log_probabilities(self.sequences)
+
+    @cached_property
+    def _at(self) -> list[tuple[int, int]]:
+        """Sequence and position of the n tokens that the engine gave a log-probability, minus infinity included."""
+        return [
+            (index, position + 1) for index, values in enumerate(self._given) for position in np.flatnonzero(~np.isnan(values)).tolist()
+        ]
+
+    def _over(self, log_p: list[Floats]) -> Floats:
+        """Return the values of the n tokens."""
+        return np.array([log_p[index][position - 1] for index, position in self._at])
+
+    def compare(self, measured: Measurement) -> Generator[VariantProgress, None, Engine]:
+        """Make every run. Raises InvalidData if no log-probability is finite."""
+        engine = self._over(self._given)
+        finite = np.isfinite(engine)
+        if not finite.any():
+            raise InvalidData("Every log-probability is minus infinity: there is nothing to compare.")
+        vocabulary = int(text_config(self.opened.outline).vocab_size)
+        most = min(len(engine), LOGIT_TOKENS, max(1, LOGIT_BYTES // (4 * vocabulary)))
+        sampled = np.unique(np.linspace(0, len(engine) - 1, most).astype(np.int64))
+        asked: dict[int, list[int]] = {}
+        for each in sampled.tolist():
+            asked.setdefault(self._at[each][0], []).append(self._at[each][1])
+        base = yield from self._run(measured, "reference", Settings(), self.attention, self.rows, asked)
+        reference = self._over(base.log_p)
+        if not np.isfinite(reference[finite]).all():
+            raise InvalidData("The model's fp32 run gives some of these tokens no finite log-probability: its weights are damaged.")
+        e = engine - reference
+        runs: dict[str, EngineRun] = {}
+        for name, (settings, attention) in self.variants.items():
+            runs[name] = yield from self._run(measured, name, settings, attention, self.rows, asked if name == "bf16" else None)
+        deviations = {name: self._over(each.log_p) - reference for name, each in runs.items()}
+        b = deviations["bf16"]
+        if not np.isfinite(b).all():
+            raise InvalidData("The model's own bf16 run is not finite on these tokens: there is nothing to measure the engine by.")
+        lengths = [int((~np.isnan(values)).sum()) for values in self._given]
+        unit, over = comparison.units(lengths)
+        tried = list(causes.shifted(self._given, base.log_p, self._at))
+        missing = list(self.candidates[1])
+        fragile = [each for name, each in runs.items()]
+        for candidate in self.candidates[0]:
+            try:
+                result = yield from self._candidate(measured, candidate, Settings(weights=candidate.weights))
+                narrow = yield from self._candidate(measured, candidate, Settings(dtype="bf16", weights=candidate.weights))
+            except InvalidRequest:  # mxfp4 in rows that its blocks do not divide
+                missing.append(candidate.what)
+                yield measured.finished(candidate.what)
+                yield measured.finished(candidate.what)
+                continue
+            log_p = self._over(result.log_p)
+            tried.append(Tried(candidate.kind, candidate.what, engine - log_p, self._over(narrow.log_p) - log_p))
+            if not candidate.added and not candidate.dropped:
+                fragile += [result, narrow]
+        known = self._logits(base, runs["bf16"], sampled, engine)
+        tried += causes.changed_logits(known, len(e))
+        size = comparison.ratio(e[finite], b[finite], unit[finite], over)
+        explaining = causes.explaining(tried, e, b, unit, over)
+        if size.value is not None and size.value > 1 and not any(cause.explains == "all" for cause in explaining):
+            tried += causes.tempered_filters(known, len(e))
+            explaining = causes.explaining(tried, e, b, unit, over)
+        forced, others = self._others(engine, reference, e, deviations, unit, over, vocabulary)
+        verdict = comparison.verdict(size, bool(explaining) or forced or not finite.all())
+        rerouted = base.experts[0] is not None
+        if rerouted and verdict == "beyond":
+            others += self._routing(e, b, base, fragile)
+        found = [*explaining, *others]
+        if not finite.all() and not any(cause.kind in ("filter", "forbidden") for cause in found):
+            rest: Literal["all", "part"] = "all" if size.value is not None and size.value <= BAND else "part"
+            found.append(causes.forbidden(int((~finite).sum()), rest))
+        if verdict == "beyond" and not any(cause.explains == "all" for cause in found):
+            found.append(causes.OTHER_WEIGHTS)
+        tokens = [self._token(at, engine, reference, b) for at in range(min(len(e), _SHOWN))]
+        worst = [
+            self._token(int(at), engine, reference, b) for at in np.argsort(-np.abs(np.where(finite, e, np.inf)), kind="stable")[:_WORST]
+        ]
+        kl, weights = comparison.divergence(e[finite])
+        apart = runs["bf16"].rerouted(base)
+        layers, sequences = self._hidden
+        by_layer, first = hidden.deviations(layers, base.hidden, runs["bf16"].hidden, list(map(len, self.rows[:sequences])))
+        return Engine(
+            form=self.sequences[0].form,
+            sequences=len(self.rows),
+            tokens=len(e),
+            forbidden=int((~finite).sum()),
+            difference=comparison.difference(e[finite]),
+            bf16=comparison.difference(b[finite]),
+            ratio=size,
+            band=BAND,
+            visible=round(float(np.sqrt(BAND**2 - 1)), 2),
+            verdict=verdict,
+            kl=kl,
+            importance_ratio=weights,
+            variants=tuple(
+                VariantRatio(
+                    variant=name,
+                    difference=comparison.difference(d[finite]),
+                    ratio=comparison.ratio(e[finite], d[finite], unit[finite], over),
+                )
+                for name, d in deviations.items()
+                if np.isfinite(d[finite]).all()
+            ),
+            rerouted=None if apart is None else int(self._over(_by_sequence(apart, self.rows)).sum()),
+            worst=tuple(worst),
+            shown=tuple(tokens),
+            causes=tuple(found),
+            tried=tuple(dict.fromkeys(_TRIED[each.kind] for each in tried)),
+            not_tried=tuple(missing),
+            on=len(sampled),
+            layers=by_layer,
+            first_deviating_layer=first,
+            against=self._pair(engine, b, unit, over) if self.against else None,
+        )
+
+    def _run(
+        self,
+        measured: Measurement,
+        name: str,
+        settings: Settings,
+        attention: str,
+        rows: Rows,
+        asked: Mapping[int, list[int]] | None = None,
+        rounding: Rounding = STORED,
+    ) -> Generator[VariantProgress, None, EngineRun]:
+        result: EngineRun | None = None
+        layers, sequences = self._hidden if asked else ({}, 0)
+        options = PassOptions(settings, attention, rounding, kept=0)
+        for result in run(measured.anatomy, rows, options, name, asked, layers, sequences):
+            if result is None:
+                yield measured.pulse(f"{name}, the engine's tokens")
+        yield measured.finished(f"{name}, the engine's tokens")
+        assert result is not None
+        return result
+
+    def _candidate(self, measured: Measurement, candidate: _Candidate, settings: Settings) -> Generator[VariantProgress, None, EngineRun]:
+        """Run a candidate; log-probabilities of the tokens that the reference has."""
+        rows = tuple((*candidate.added, *row[candidate.dropped :]) for row in self.rows)
+        rounding = replace(STORED, before=torch.bfloat16) if candidate.weights else STORED
+        result = yield from self._run(measured, candidate.what, settings, candidate.attention or self.attention, rows, rounding=rounding)
+        front = np.full(candidate.dropped, np.nan)
+        result.log_p = [np.concatenate([front, each])[len(candidate.added) :] for each in result.log_p]
+        return result
+
+    def _logits(self, base: EngineRun, bf16: EngineRun, sampled: comparison.Integers, engine: Floats) -> Logits:
+        at = [self._at[each] for each in sampled.tolist()]
+        starts = [self.sequences[index].start for index, _ in at]
+        return Logits(
+            torch.stack([base.logits[each] for each in at]),
+            torch.stack([bf16.logits[each] for each in at]),
+            sampled,
+            torch.tensor([self.rows[index][position] for index, position in at]),
+            torch.from_numpy(engine[sampled]).float(),
+            [(self.rows[index][:position], self.rows[index][start:position]) for (index, position), start in zip(at, starts, strict=True)],
+            torch.tensor(
+                sorted({self.rows[i][at] for (i, at), value in zip(self._at, engine, strict=True) if value == -np.inf}), dtype=torch.int64
+            ),
+        )
+
+    def _others(
+        self, engine: Floats, reference: Floats, e: Floats, deviations: Mapping[str, Floats], unit: Any, over: str, vocabulary: int
+    ) -> tuple[bool, list[Cause]]:
+        """Return whether one of them alone shows that rounding does not explain the difference, and causes that are no other reference."""
+        finite, b, found = np.isfinite(engine), deviations["bf16"], list[Cause]()
+        forced = False
+        if (way := causes.rounded(engine)) is not None:
+            what, to = way
+            by = to(reference + b) - reference
+            gain, low, high = comparison.quotient(np.abs(by[finite]), np.abs(b[finite]), unit[finite], 0.99)
+            remaining = comparison.ratio(e[finite], by[finite], unit[finite], over)
+            forced = low is not None and low > causes.GAIN
+            explains: Literal["all", "part"] = "all" if remaining.value is not None and remaining.value <= BAND else "part"
+            found.append(Cause(kind="rounded", what=what, explains=explains, remaining=remaining, gain=gain, gain_low=low, gain_high=high))
+        mean, theirs = float(reference[finite].mean()), float(engine[finite].mean())
+        if mean < -np.log(vocabulary) and theirs > mean + _MEANINGLESS:
+            forced = True
+            what = (
+                f"token ids of another tokenizer: for this model these tokens are less likely ({mean:.3g} nats on average) than tokens "
+                f"drawn at random ({-np.log(vocabulary):.3g})"
+            )
+            found.append(Cause(kind="tokens", what=what, explains="all"))
+        size = comparison.ratio(e[finite], b[finite], unit[finite], over)
+        if size.high is not None and size.high < 1 / BAND:
+            alike = [
+                (name, each)
+                for name, d in deviations.items()
+                if name != "bf16" and np.isfinite(d[finite]).all()
+                for each in [comparison.ratio(e[finite], d[finite], unit[finite], over)]
+                if each.low is not None and each.high is not None and each.low > 1 / BAND and each.high < BAND
+            ]
+            found += [
+                Cause(
+                    kind="higher_precision",
+                    what=f"more precision than bf16, as in {name} ({described(self.variants[name][0])})",
+                    explains="all",
+                    remaining=each,
+                    told_apart=len(alike) == 1,
+                )
+                for name, each in alike
+            ]
+        return forced, found
+
+    def _routing(self, e: Floats, b: Floats, base: EngineRun, runs: list[EngineRun]) -> Iterator[Cause]:
+        """Yield flipped routing as the cause: most tokens are within the band, and the difference is large where our runs flip too."""
+        apart = [self._over(_by_sequence(each, self.rows)) for run in runs if (each := run.rerouted(base)) is not None]
+        fragile = np.any([each for each in apart if each.mean() <= _FRAGILE], 0) & np.isfinite(e)
+        quiet = ~fragile & np.isfinite(e)
+        if not fragile.any() or not quiet.any():
+            return
+        concentrated = float(np.abs(e[fragile]).mean() / np.abs(e[quiet]).mean())
+        typical = float(np.median(np.abs(e[np.isfinite(e)])) / np.median(np.abs(b)))
+        if typical <= BAND and concentrated >= _CONCENTRATED:
+            what = (
+                f"other experts: the median difference is {typical:.3g} times bf16's, and differences {concentrated:.2g} times as large "
+                "on tokens that our own runs send to other experts than fp32"
+            )
+            yield Cause(kind="routing", what=what, explains="all")
+
+    def _pair(self, engine: Floats, b: Floats, unit: Any, over: str) -> RunDifference:
+        """Compare with the other run. Raises InvalidData if it has other tokens."""
+        if [each.token_ids or each.tokens for each in self.against] != [each.token_ids or each.tokens for each in self.sequences]:
+            raise InvalidData("The two runs have different tokens: give both the same sequences, in the same order.")
+        d = engine - self._over(_log_probabilities(self.against))
+        known = np.isfinite(d)
+        if not known.any():
+            raise InvalidData("No token has a log-probability in both runs.")
+        size = comparison.ratio(d[known], b[known], unit[known], over)
+        judged = comparison.verdict(size, False, PAIR_BAND)
+        return RunDifference(
+            tokens=int(known.sum()), difference=comparison.difference(d[known]), ratio=size, band=PAIR_BAND, verdict=judged
+        )
+
+    def _token(self, at: int, engine: Floats, reference: Floats, b: Floats) -> TokenDifference:
+        index, position = self._at[at]
+        token = self.rows[index][position]
+        value = float(engine[at])
+        return TokenDifference(
+            sequence=index,
+            position=position,
+            token=token,
+            text=self._text(token),
+            engine=value if np.isfinite(value) else None,
+            reference=float(reference[at]),
+            bf16=float(reference[at] + b[at]),
+        )
+
+    @cached_property
+    def _texts(self) -> dict[int, str]:
+        return {}
+
+    def _text(self, token: int) -> str:
+        """Return the text of a token, "" without a tokenizer."""
+        if token not in self._texts:
+            try:
+                self._texts[token] = self.opened.tokenizer.decode([token])
+            except MantissaError:
+                self._texts[token] = ""
+        return self._texts[token]
+
+
+_TRIED: dict[CauseKind, str] = {
+    "offset": "log-probabilities moved by 1 to 3 tokens",
+    "quantized": "weights in int8, fp8 and MXFP4",
+    "kv_cache": "an fp8 cache",
+    "context": "a beginning-of-text token more or less",
+    "temperature": "a temperature",
+    "filter": "top-k and top-p",
+    "penalty": "penalties on repeated tokens",
+    "forbidden": "the forbidden tokens forbidden everywhere",
+}
+
+
+def _log_probabilities(sequences: tuple[EngineSequence, ...]) -> list[Floats]:
+    """Return them by sequence, of every token but the first: NaN where there is none, -inf where forbidden."""
+    values = [np.array([np.nan if value is None else value for value in each.logprobs]) for each in sequences]
+    for each, row in zip(sequences, values, strict=True):
+        row[list(each.forbidden)] = -np.inf
+    return [row[1:] for row in values]
+
+
+def _by_sequence(values: Floats, rows: Rows) -> list[Floats]:
+    return np.split(values, np.cumsum([len(row) - 1 for row in rows])[:-1])

@@ -1,0 +1,78 @@
+"""How far an engine is from the reference, measured by the model's own bf16 run: ratios with intervals, and the verdict."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.precision_variants.engine.measurements import KL, Difference, ImportanceRatio, Ratio, Verdict
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+BAND = 1.2
+"""An engine whose mean |e| is at most this many times bf16's is within. Clean runs (other attention, batches, padding, a cache) have
+ratios of 0.95 to 1.05 on the samples; an independent deviation of sqrt(band^2 - 1) = 0.66 times bf16's own is the smallest that shows."""
+
+PAIR_BAND = BAND * 2**0.5
+"""The same for the difference of two engines: independent errors of bf16's size differ by sqrt(2) times as much."""
+
+_LEAST_UNITS = 8  # Fewer units say too little about their spread.
+_BLOCK = 32  # Tokens: neighbours share the errors of their common context.
+_RESAMPLES = 2_000
+_MOST_UNITS = 256  # Neighbouring units beyond these are pooled: the interval hardly changes.
+
+
+def units(lengths: Sequence[int]) -> tuple[Integers, str]:
+    """Return the unit of each token, and what units are. lengths: tokens with a difference, by sequence."""
+    tokens = sum(lengths)
+    if sum(length > 0 for length in lengths) >= _LEAST_UNITS:
+        return np.repeat(np.arange(len(lengths)), lengths), "sequences"
+    block = max(1, min(_BLOCK, tokens // _LEAST_UNITS))
+    return np.arange(tokens) // block, f"blocks of {block} tokens" if block > 1 else "tokens"
+
+
+def quotient(over: Floats, under: Floats, unit: Integers, level: float = 0.95) -> tuple[float | None, float | None, float | None]:
+    """Return sum(over) / sum(under) and its percentile interval from resampling units (with a fixed seed); None where it has none."""
+    if not len(over) or not under.sum():
+        return None, None, None
+    _, labels = np.unique(unit, return_inverse=True)
+    count = int(labels[-1]) + 1
+    if count > _MOST_UNITS:
+        labels, count = labels * _MOST_UNITS // count, _MOST_UNITS
+    value = float(over.sum() / under.sum())
+    if count < _LEAST_UNITS:
+        return value, None, None
+    sums = np.stack([np.bincount(labels, weights=each, minlength=count) for each in (over, under)], 1)
+    drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), _RESAMPLES) @ sums
+    ratios = drawn[:, 0] / np.maximum(drawn[:, 1], np.finfo(np.float64).tiny)
+    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
+    return value, float(low), float(high)
+
+
+def ratio(e: Floats, b: Floats, unit: Integers, over: str) -> Ratio:
+    """Return mean |e| / mean |b| with its 95% interval."""
+    value, low, high = quotient(np.abs(e), np.abs(b), unit)
+    return Ratio(value=value, low=low, high=high, over=over, units=len(np.unique(unit)))
+
+
+def verdict(measured: Ratio, beyond: bool, band: float = BAND) -> Verdict:
+    """Judge a ratio. beyond: something else than the size shows that rounding does not explain the difference."""
+    if beyond or (measured.low is not None and measured.low > band):
+        return "beyond"
+    return "within" if measured.high is not None and measured.high <= band else "undecided"
+
+
+def difference(d: Floats) -> Difference:
+    """Summarize |d|."""
+    size = np.abs(d)
+    p50, p99 = np.quantile(size, [0.5, 0.99])
+    return Difference(mean_abs=float(size.mean()), p50=float(p50), p99=float(p99), max=float(size.max()))
+
+
+def divergence(e: Floats) -> tuple[KL, ImportanceRatio]:
+    """Return the estimates of the KL divergence and the percentiles of the importance ratio, of exponents up to e^700."""
+    weights = np.exp(np.clip(-e, None, 700))
+    p1, p50, p99 = np.quantile(weights, [0.01, 0.5, 0.99])
+    ratios = ImportanceRatio(p1=float(p1), p50=float(p50), p99=float(p99), max=float(weights.max()))
+    return KL(k1=float(e.mean()), k3=float((weights - 1 + e).mean())), ratios

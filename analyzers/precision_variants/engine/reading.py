@@ -1,0 +1,250 @@
+"""Reads the log-probabilities that an engine wrote, in the forms of vLLM, SGLang and OpenAI's API or as plain lists."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import model_validator
+
+from analyzers import limits
+from analyzers.checkpoints import LocalRepository, quoted, read_range
+from analyzers.errors import InvalidData, LimitExceeded
+from analyzers.records import Record
+from analyzers.untrusted_json import InvalidJson, parse_json
+
+FORMS = {
+    "plain": "token_ids and logprobs",
+    "vllm": "vLLM's prompt_logprobs",
+    "sglang": "SGLang's input_token_logprobs",
+    "chat": "OpenAI's chat completions",
+    "completions": "OpenAI's completions with echo",
+}
+"""Name of each form that is recognised, and what it is."""
+
+_ABOVE = 1e-3  # Rounding may put a log-probability above 0 by this much.
+_FORBIDDEN = -9_000.0  # vLLM's server writes -9999 for minus infinity, which JSON does not have.
+_BY_ID = "token_id:"  # How vLLM writes a token with return_tokens_as_token_ids.
+_PROMPT = "the model needs the tokens before them"
+
+
+class EngineSequence(Record):
+    """One sequence. token_ids: all its tokens; empty where only their texts are known (``tokens``), which the model's tokenizer encodes.
+    logprobs: one per token, of this token after those before it; null where the engine gave none, as for the first. forbidden: positions
+    whose log-probability is minus infinity (null in logprobs). start: the first generated token; 0 where that is unknown.
+    """
+
+    form: str = "plain"
+    token_ids: tuple[int, ...] = ()
+    tokens: tuple[str, ...] = ()
+    logprobs: tuple[float | None, ...]
+    forbidden: tuple[int, ...] = ()
+    start: int = 0
+    line: int = 0
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "EngineSequence":
+        length = len(self.token_ids) or len(self.tokens)
+        if length < 2 or len(self.logprobs) != length or bool(self.token_ids) == bool(self.tokens):
+            raise ValueError(f"a sequence has 2 or more tokens and a log-probability (or null) for each: {length} and {len(self.logprobs)}")
+        if not all(0 <= at < length and self.logprobs[at] is None for at in self.forbidden) or not 0 <= self.start < length:
+            raise ValueError("forbidden and start are positions in the sequence")
+        if self.token_ids and min(self.token_ids) < 0:
+            raise ValueError(f"token ids are not negative: {min(self.token_ids)}")
+        if any(value is not None and value > _ABOVE for value in self.logprobs):
+            raise ValueError("log-probabilities are not above 0")
+        return self
+
+
+def read_logprobs(path: str) -> tuple[EngineSequence, ...]:
+    """Read a local file. Raises CheckpointNotFound, InvalidData, LimitExceeded."""
+    repository = LocalRepository(path)
+    (name, size), *_ = repository.files.items()
+    if size > limits.ENGINE_BYTES:
+        raise LimitExceeded(f"{quoted(path)} has {size:,} bytes, more than {limits.ENGINE_BYTES:,}: give fewer sequences.")
+    file = repository.open(name)
+    try:
+        return parse_logprobs(bytes(read_range(file, 0, size)), quoted(path))
+    finally:
+        file.close()
+
+
+def parse_logprobs(text: str | bytes, source: str = "the log-probabilities") -> tuple[EngineSequence, ...]:
+    """Parse JSON lines, one answer of the engine (or a list of them) per line. Raises InvalidData with the number of the line."""
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if len(raw) > limits.ENGINE_BYTES:
+        raise LimitExceeded(f"{source} have {len(raw):,} bytes, more than {limits.ENGINE_BYTES:,}: give fewer sequences.")
+    return sequences(((number, _parsed(line, number, source)) for number, line in enumerate(raw.splitlines(), 1) if line.strip()), source)
+
+
+def sequences(values: Iterator[tuple[int, Any]], source: str = "the log-probabilities") -> tuple[EngineSequence, ...]:
+    """Read parsed lines with their numbers. Raises InvalidData."""
+    read: list[EngineSequence] = []
+    total = 0
+    for number, value in values:
+        try:
+            for answer in _answers(value):
+                form, tokens, logprobs, start = _read(answer)
+                read.append(_sequence(form, tokens, logprobs, start, number))
+                total += len(tokens)
+                if total > limits.ENGINE_TOKENS:
+                    raise LimitExceeded(f"{source} have more than {limits.ENGINE_TOKENS:,} tokens: give fewer sequences.")
+                if form != read[0].form:
+                    raise _Wrong(f"is {FORMS[form]}, and line {read[0].line} {FORMS[read[0].form]}: give one form at a time")
+        except _Wrong as error:
+            raise InvalidData(f"Line {number} of {source} {error}.") from None
+    if not any(value is not None for each in read for value in each.logprobs) and not any(each.forbidden for each in read):
+        raise InvalidData(f"{source[0].upper()}{source[1:]} hold no log-probability.")
+    return tuple(read)
+
+
+class _Wrong(Exception):
+    """A line that cannot be used. ``str(error)`` follows "Line 7 of FILE"."""
+
+
+def _parsed(line: bytes, number: int, source: str) -> Any:
+    try:
+        return parse_json(line, lenient=True)
+    except InvalidJson as error:
+        raise InvalidData(f"Line {number} of {source} {error}.") from None
+
+
+def _answers(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the answers in a line: of a list each, of a completion each choice with what is outside it."""
+    for answer in value if isinstance(value, list) else [value]:
+        if not isinstance(answer, dict):
+            raise _Wrong("is not a JSON object with token ids and log-probabilities")
+        choices = answer.get("choices") or answer.get("outputs")
+        if isinstance(choices, list) and choices:
+            outside = {key: each for key, each in answer.items() if key not in ("choices", "outputs")}
+            for choice in choices:
+                if not isinstance(choice, dict):
+                    raise _Wrong("has a choice that is not a JSON object")
+                yield outside | {key: each for key, each in choice.items() if each is not None or key not in outside}
+        else:
+            yield answer
+
+
+_Tokens = list[int | str]
+_Read = tuple[str, _Tokens, list[Any], int]
+
+
+def _read(answer: Mapping[str, Any]) -> _Read:
+    """Return form, tokens (ids or texts), their log-probabilities and the first generated token of an answer."""
+    given = answer.get("logprobs")
+    if "meta_info" in answer:
+        return _sglang(answer)
+    if isinstance(given, dict) and "content" in given:
+        entries = _listed(given["content"], "logprobs.content")
+        return _continued("chat", answer, [_field(each, "token") for each in entries], [_field(each, "logprob") for each in entries])
+    if isinstance(given, dict) and "token_logprobs" in given and answer.get("prompt_logprobs") is None:
+        return _continued("completions", answer, _listed(given.get("tokens"), "tokens"), _listed(given["token_logprobs"], "token_logprobs"))
+    if "prompt_logprobs" in answer:
+        return _vllm(answer)
+    if "token_ids" not in answer or not isinstance(given, list):
+        raise _Wrong(
+            f"has none of the forms that are read: {', '.join(FORMS.values())}"
+            if given is None
+            else "has log-probabilities without token_ids"
+        )
+    tokens = _listed(answer["token_ids"], "token_ids")
+    if len(given) not in (len(tokens), len(tokens) - 1):
+        raise _Wrong(f"has {len(tokens):,} token ids and {len(given):,} log-probabilities: as many, or one fewer, are needed")
+    return "plain", tokens, [None] * (len(tokens) - len(given)) + given, 0
+
+
+def _sglang(answer: Mapping[str, Any]) -> _Read:
+    """Entries are [log-probability, token id, text]."""
+    info = answer["meta_info"] if isinstance(answer["meta_info"], dict) else {}
+    before, after = (_listed(info.get(f"{side}_token_logprobs") or [], f"{side}_token_logprobs") for side in ("input", "output"))
+    entries = [*before, *after]
+    if not entries:
+        raise _Wrong("has no input_token_logprobs: ask SGLang for them with return_logprob and logprob_start_len 0")
+    prompt = info.get("prompt_tokens")
+    if not before or (isinstance(prompt, int) and len(before) < prompt):
+        raise _Wrong(f"has not the log-probabilities of the whole prompt, and {_PROMPT}: ask SGLang with logprob_start_len 0")
+    if any(not isinstance(entry, list) or len(entry) < 2 for entry in entries):
+        raise _Wrong("has an entry of token_logprobs that is not [log-probability, token id, text]")
+    return "sglang", [entry[1] for entry in entries], [entry[0] for entry in entries], len(before) if after else 0
+
+
+def _vllm(answer: Mapping[str, Any]) -> _Read:
+    """A dictionary of candidates for each token of the prompt, the token itself first, and what was generated after it."""
+    entries = _listed(answer["prompt_logprobs"], "prompt_logprobs")
+    ids = _listed(answer.get("prompt_token_ids") or [], "prompt_token_ids")
+    if not ids:
+        raise _Wrong("has prompt_logprobs without prompt_token_ids, and so not the first token: ask vLLM for them with return_token_ids")
+    if len(ids) != len(entries):
+        raise _Wrong(f"has {len(ids):,} prompt_token_ids and {len(entries):,} prompt_logprobs")
+    after, generated = answer.get("logprobs"), answer.get("token_ids") or []
+    if isinstance(after, dict):  # the server's form; prompt_logprobs are then those of a completion
+        after = [{str(token): value} for token, value in zip(generated, after.get("token_logprobs") or [], strict=False)]
+    after = after if isinstance(after, list) and len(after) == len(generated) else []
+    whole = [*ids, *generated[: len(after)]]
+    return "vllm", whole, [_candidate(each, token) for each, token in zip([*entries, *after], whole, strict=True)], len(ids) if after else 0
+
+
+def _candidate(entry: Any, token: Any) -> Any:
+    if entry is None:
+        return None
+    value = entry.get(str(token)) if isinstance(entry, dict) else None
+    if value is None:
+        raise _Wrong(f"has no log-probability of token {token} among the candidates at its position")
+    return _field(value, "logprob") if isinstance(value, dict) else value
+
+
+def _continued(form: str, answer: Mapping[str, Any], tokens: _Tokens, logprobs: list[Any]) -> _Read:
+    """Put the prompt's tokens in front, unless the first log-probability is null: then the prompt is included."""
+    if len(tokens) != len(logprobs):
+        raise _Wrong(f"has {len(tokens):,} tokens and {len(logprobs):,} log-probabilities")
+    generated = answer.get("token_ids")
+    if isinstance(generated, list) and len(generated) == len(tokens):
+        tokens = generated
+    tokens = [_id(token) for token in tokens]
+    prompt = answer.get("prompt_token_ids")
+    if logprobs and logprobs[0] is None:
+        return form, tokens, logprobs, 0
+    if not isinstance(prompt, list) or not prompt:
+        raise _Wrong(f"has log-probabilities of generated tokens only, and {_PROMPT}: add prompt_token_ids")
+    return form, [*prompt, *tokens], [None] * len(prompt) + logprobs, len(prompt)
+
+
+def _id(token: Any) -> Any:
+    text = token.removeprefix(_BY_ID) if isinstance(token, str) and token.startswith(_BY_ID) else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else token
+
+
+def _listed(value: Any, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _Wrong(f"has no list of {name}")
+    return value
+
+
+def _field(entry: Any, name: str) -> Any:
+    if not isinstance(entry, dict) or name not in entry:
+        raise _Wrong(f"has an entry without {name}")
+    return entry[name]
+
+
+def _sequence(form: str, tokens: Sequence[Any], logprobs: Sequence[Any], start: int, line: int) -> EngineSequence:
+    """Check every value. Raises _Wrong."""
+    texts = any(isinstance(token, str) for token in tokens)
+    if len(tokens) < 2:
+        raise _Wrong(f"has {len(tokens)} token{'s' if len(tokens) != 1 else ''}: at least 2 are needed to predict one")
+    if texts and not all(isinstance(token, str) for token in tokens):
+        raise _Wrong("has the ids of some tokens and only the texts of others")
+    if not texts and (wrong := next((each for each in tokens if type(each) is not int or not 0 <= each < 2**31), None)) is not None:
+        raise _Wrong(f"has the token id {quoted(str(wrong), 20)}, which is none")
+    values, forbidden = list[float | None](), list[int]()
+    for position, value in enumerate(logprobs):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise _Wrong(f"has the log-probability {quoted(str(value), 20)}, which is no number")
+        if value is not None and (value != value or value > _ABOVE):
+            what = "NaN" if value != value else f"{value:g}, which is above 0"
+            raise _Wrong(f"has the log-probability {what}, at token {position:,}")
+        if value is not None and (value == -math.inf or value < _FORBIDDEN):
+            forbidden.append(position)
+        values.append(None if value is None or (forbidden and forbidden[-1] == position) else float(value))
+    kept: dict[str, Any] = {"tokens" if texts else "token_ids": tuple(tokens)}
+    return EngineSequence.model_construct(
+        form=form, logprobs=tuple(values), forbidden=tuple(forbidden), start=start, line=line, **({"token_ids": (), "tokens": ()} | kept)
+    )

@@ -1,0 +1,129 @@
+"""Runs the model on an engine's tokens, forward only: batches of sequences padded on the right, which causal attention never reaches."""
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from analyzers.errors import InvalidData
+from analyzers.language_models.load import OpenModel
+from analyzers.language_models.model_failures import explaining_failures
+from analyzers.language_models.prompts import Batch
+from analyzers.precision_variants.engine.comparison import Floats
+from analyzers.precision_variants.engine.reading import EngineSequence
+from analyzers.precision_variants.model_parts import ModelParts
+from analyzers.precision_variants.staged_pass import PassOptions, StagedPass
+
+_BATCH_TOKENS = 4_096  # Tokens that run together, unless one sequence has more.
+
+Rows = tuple[tuple[int, ...], ...]
+
+
+def token_rows(sequences: Sequence[EngineSequence], opened: OpenModel) -> Rows:
+    """Return the token ids of each sequence. Raises InvalidData for ids without an embedding, and for texts that this model's tokenizer
+    splits into other tokens.
+    """
+    known = int(cast(Any, opened.outline).get_input_embeddings().weight.shape[0])
+    rows = []
+    for sequence in sequences:
+        row = sequence.token_ids
+        if not row:
+            row = tuple(opened.tokenizer.encode("".join(sequence.tokens), special=False).token_ids)
+            if len(row) != len(sequence.tokens):
+                raise InvalidData(
+                    f"The text of line {sequence.line} has {len(sequence.tokens):,} tokens of the engine and {len(row):,} of this model's "
+                    "tokenizer: let the engine write token ids (vLLM: return_tokens_as_token_ids), or name the model that it ran."
+                )
+        if max(row) >= known:
+            raise InvalidData(
+                f"Line {sequence.line} of the log-probabilities has token {max(row):,}, and the last embedding of this model is "
+                f"{known - 1:,}: they are of another model or tokenizer."
+            )
+        rows.append(row)
+    return tuple(rows)
+
+
+def batches(rows: Rows) -> list[list[int]]:
+    """Return the indices of the sequences that run together, of similar length."""
+    grouped: list[list[int]] = []
+    for index in sorted(range(len(rows)), key=lambda index: -len(rows[index])):
+        if grouped and (len(grouped[-1]) + 1) * len(rows[grouped[-1][0]]) <= _BATCH_TOKENS:
+            grouped[-1].append(index)
+        else:
+            grouped.append([index])
+    return grouped
+
+
+def padded(rows: Rows, indices: Sequence[int], device: str) -> Batch:
+    """Return the batch of these sequences."""
+    lengths = tuple(len(rows[index]) for index in indices)
+    token_ids = torch.zeros(len(indices), max(lengths), dtype=torch.int64)
+    for at, index in enumerate(indices):
+        token_ids[at, : lengths[at]] = torch.tensor(rows[index])
+    token_ids = token_ids.to(device)
+    return Batch(token_ids, token_ids, lengths)
+
+
+@dataclass(slots=True)
+class EngineRun:
+    """One run. log_p: of each token but the first, by sequence. experts: the experts of each of them (layers, tokens, k), sorted; None
+    without routers. logits: of the tokens asked for, by (sequence, token); hidden: hidden states asked for, by (layer, sequence).
+    """
+
+    log_p: list[Floats]
+    experts: list[Tensor | None]
+    logits: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    hidden: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+
+    def rerouted(self, reference: "EngineRun") -> Floats | None:
+        """Return whether a layer sends each token to other experts than in the reference, over all sequences (1 or 0)."""
+        if any(each is None for each in self.experts):
+            return None
+        apart = [
+            (one != other).any(-1).any(0)
+            for one, other in zip(self.experts, reference.experts, strict=True)
+            if one is not None and other is not None
+        ]
+        return torch.cat(apart).double().numpy()
+
+
+def run(
+    anatomy: ModelParts,
+    rows: Rows,
+    options: PassOptions,
+    name: str,
+    asked: Mapping[int, Sequence[int]] | None = None,
+    layers: Container[int] = (),
+    sequences: int = 0,
+) -> Iterator[EngineRun | None]:
+    """Run every batch. Yields None after each layer, at last the run. asked: the tokens whose logits are wanted, by sequence (token 1 is
+    the first that is predicted); layers: those whose hidden states are wanted, of the first ``sequences``.
+    """
+    result = EngineRun([np.empty(0)] * len(rows), [None] * len(rows))
+    device = str(cast(Any, anatomy.model).get_input_embeddings().weight.device)
+    for indices in batches(rows):
+        batch = padded(rows, indices, device)
+        staged = StagedPass(anatomy, batch.token_ids, options)
+        with explaining_failures(name):
+            for stage in staged.forward():
+                for captured in stage:
+                    if captured.kind == "hidden" and captured.layer in layers:
+                        assert captured.layer is not None
+                        for at, index in enumerate(indices):
+                            if index < sequences:
+                                result.hidden[captured.layer, index] = captured.tensor[at, : len(rows[index]) - 1].float().cpu()
+                yield None
+        log_p = staged.log_p.double().cpu().numpy()
+        experts = torch.stack([staged.routing[layer].sort(-1).values.cpu() for layer in sorted(staged.routing)]) if staged.routing else None
+        width = batch.token_ids.shape[1] - 1
+        for at, index in enumerate(indices):
+            result.log_p[index] = log_p[at, : len(rows[index]) - 1]
+            if experts is not None:
+                result.experts[index] = experts[:, at * width : at * width + len(rows[index]) - 1]
+            for token in (asked or {}).get(index, ()):
+                result.logits[index, token] = staged.logits[at, token - 1].detach().float().cpu()
+        del staged
+    yield result

@@ -1,0 +1,121 @@
+"""The answer on an engine's log-probabilities in sentences, and what limits it."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from analyzers.formatting import listed, magnitude, plural
+from analyzers.precision_variants.engine.measurements import Cause, Engine, Ratio
+from analyzers.precision_variants.engine.reading import FORMS
+
+
+def headline(engine: Engine) -> str:
+    """Write the verdict, with the ratio and the cause that explains it."""
+    size = engine.ratio
+    if size.value is None:
+        return "This model's own bf16 run equals fp32 on these tokens: there is nothing to measure the engine by."
+    differ = (
+        f"log-probabilities differ from fp32 by {magnitude(engine.difference.mean_abs)} nats on average, {times(size)} as much as this "
+        "model's own bf16 run"
+    )
+    if engine.verdict == "within":
+        return f"The engine is within what bf16 rounding explains: its {differ}.{_named(engine.causes)}"
+    if engine.verdict == "beyond":
+        return f"The engine does more than bf16 rounding explains: its {differ}.{_named(engine.causes)}"
+    return f"These tokens do not decide whether bf16 rounding explains the engine: its {differ}."
+
+
+_ADVICE = {
+    "temperature": "Let the engine write log-probabilities before temperature (vLLM: logprobs_mode raw_logprobs), or divide the trainer's "
+    "logits by it too.",
+    "filter": "Let the engine write log-probabilities before top-k and top-p, or leave these out when sampling for training.",
+    "penalty": "Let the engine write log-probabilities before penalties, or sample without them.",
+    "rounded": "Compute the log-softmax of the engine in fp32, and write all its digits.",
+    "offset": "Align log-probabilities with their tokens: that of a token stands in the logits of the token before it.",
+    "tokens": "Check that engine and trainer have the same tokenizer.",
+    "context": "Give engine and trainer the same beginning-of-text token.",
+    "quantized": "Load the trainer's weights unquantized in the engine, or correct with importance ratios.",
+    "kv_cache": "Store keys and values in bf16, or calibrate the scales of the fp8 cache.",
+    "routing": "Replay the engine's routing in the trainer, or compute routers in fp32 in both.",
+    "forbidden": "Leave tokens at minus infinity out of the loss, or forbid them in the trainer too.",
+    "other_weights": "Check which weights the engine has: compare its checkpoint with the trainer's.",
+}
+
+
+def advice(engine: Engine) -> str:
+    """Write what to do about the verdict."""
+    kinds = [cause.kind for cause in engine.causes if cause.kind in _ADVICE and cause.explains != "part"]
+    if engine.verdict == "beyond" and kinds:
+        return _ADVICE[kinds[0]]
+    if engine.verdict == "undecided":
+        return "Give log-probabilities of more tokens, in at least 8 sequences."
+    return "Nothing is to be done about rounding, unless bf16 itself costs too much: its errors by layer follow."
+
+
+def statement(engine: Engine) -> Iterator[str]:
+    """Yield the findings beyond the headline, one sentence each."""
+    ratios = engine.importance_ratio
+    yield (
+        f"The importance ratio of a token is {ratios.p1:.3g} to {ratios.p99:.3g} in 98% of tokens, and at most {ratios.max:.3g}; the KL "
+        f"divergence is estimated at {magnitude(engine.kl.k1)} (k1) and {magnitude(engine.kl.k3)} (k3)."
+    )
+    near = [each for each in engine.variants if each.ratio.value and 1 / engine.band <= each.ratio.value <= engine.band]
+    if near:
+        nearest = min(near, key=lambda each: abs(math.log(each.ratio.value or 1)))
+        yield f"In size, the engine's difference is nearest to that of {nearest.variant}: {times(nearest.ratio)} as much."
+    if engine.against is not None:
+        judged = {"within": "no more than", "beyond": "more than", "undecided": "perhaps more than"}[engine.against.verdict]
+        yield (
+            f"The two runs differ by {magnitude(engine.against.difference.mean_abs)} nats on average, {judged} two bf16 runs with "
+            f"independent errors may ({times(engine.against.ratio)} bf16's deviation from fp32; the limit is {engine.against.band:.3g})."
+        )
+    if engine.first_deviating_layer is not None:
+        where = "the embeddings" if engine.first_deviating_layer < 0 else f"layer {engine.first_deviating_layer}"
+        yield f"The engine's hidden states leave the band first in the output of {where}."
+    elif engine.layers:
+        yield "The engine's hidden states are within the band in every layer that was given."
+
+
+def times(size: Ratio) -> str:
+    """Write a ratio with its interval."""
+    if size.value is None:
+        return "unknown"
+    interval = "" if size.low is None or size.high is None else f" ({_short(size.low)} to {_short(size.high)})"
+    return f"{_short(size.value)} times{interval}"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _named(causes: Sequence[Cause]) -> str:
+    """Write the causes that explain everything; those that cannot be told apart in one sentence."""
+    whole = [cause for cause in causes if cause.explains == "all"]
+    if whole and len(whole) > 1 and not all(cause.told_apart for cause in whole):
+        return f" Each of these would explain it, and these tokens do not tell them apart: {listed([cause.what for cause in whole])}."
+    if whole:
+        return f" What explains it: {whole[0].what}."
+    if any(cause.explains == "elimination" for cause in causes):
+        parts = [cause.what for cause in causes if cause.explains == "part"]
+        part = f" It is explained in part by {listed(parts)}; the rest by" if parts else " It is explained by"
+        return f"{part} nothing that was tried: other weights, as after a stale sync, look like this, and so does what was not tried."
+    return ""
+
+
+def notes(engine: Engine) -> Iterator[str]:
+    """Yield what the verdict covers and how it was reached, one sentence each."""
+    given = plural(engine.tokens, "log-probability", "log-probabilities")
+    yield f"The file was read as {FORMS[engine.form]}: {given} in {plural(engine.sequences, 'sequence')}."
+    units = "too few tokens for an interval" if engine.ratio.low is None else f"an interval over {engine.ratio.units:,} {engine.ratio.over}"
+    yield (
+        f"The engine is within the band up to {engine.band:g} times bf16's own deviation ({units}); an independent deviation below "
+        f"{engine.visible:g} times bf16's cannot be seen, unless one of the causes tried fits it."
+    )
+    if engine.forbidden:
+        yield f"{plural(engine.forbidden, 'token')} at minus infinity {'is' if engine.forbidden == 1 else 'are'} in no average."
+    tried = f"Tried as causes: {listed(engine.tried)}"
+    yield tried + (f"; those that change logits on {plural(engine.on, 'token')}." if engine.on < engine.tokens else ".")
+    if engine.not_tried:
+        yield f"Not tried: {listed(engine.not_tried)}."
+    if engine.rerouted:
+        yield f"This model's own bf16 run sends {engine.rerouted:,} of these tokens to other experts than fp32; the band includes that."
+    yield "The KL divergence and the importance ratios mean what they say if the engine itself sampled these tokens."

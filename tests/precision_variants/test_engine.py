@@ -1,0 +1,147 @@
+"""An engine's log-probabilities, made by transformers: clean ones are within bf16 rounding, each injected fault is named."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import mantissa
+from analyzers.__main__ import main
+from analyzers.errors import InvalidData, InvalidRequest
+from analyzers.precision_variants import PrecisionReport
+from analyzers.precision_variants.engine.comparison import BAND, quotient, units
+from tests.precision_variants.engine_trials import TRIALS, Subject, chosen, logits, outcomes, subjects
+
+FAST = ("clean", "temperature", "offset", "int8")
+
+
+@pytest.fixture(scope="module")
+def subject() -> Iterator[Callable[[str], Subject]]:
+    with subjects() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_a_trial_is_judged_right(name: str, subject: Callable[[str], Subject]) -> None:
+    assert outcomes(name, subject, range(3, 4))["right"] == 1
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", TRIALS)
+def test_nearly_all_trials_are_judged_right(name: str, subject: Callable[[str], Subject]) -> None:
+    """At most one in 20 clean engines is beyond or gets a cause; 19 in 20 faults are named. A mixture of experts may be undecided."""
+    trials = 200
+    counts = outcomes(name, subject, range(trials))
+    if TRIALS[name].kind is None:
+        assert counts["beyond"] <= 0.05 * trials and counts["named"] >= 0.95 * trials
+    if name != "clean mixture of experts":
+        assert counts["right"] >= 0.95 * trials
+
+
+def engine_file(path: Path, subject: Subject, changed: Callable[[torch.Tensor], torch.Tensor] = lambda scores: scores) -> torch.Tensor:
+    """Write JSON lines of sequences of different lengths; returns the ids."""
+    ids = subject.text(0)[:8]
+    log_p = chosen(changed(logits(subject.engine(attention="eager"), ids).float()), ids)
+    lines = []
+    for at, (row, values) in enumerate(zip(ids.tolist(), log_p.tolist(), strict=True)):
+        lines.append(json.dumps({"token_ids": row[: 96 - at], "logprobs": [None, *values[: 95 - at]]}))
+    path.write_text("\n".join(lines))
+    return ids
+
+
+def ask(*arguments: str, capsys: Any) -> Any:
+    assert main(["precision", "sample:tiny-bf16", "--variants", "bf16", "--sequence-length", "16", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_command_reads_a_file_and_hidden_states(subject: Callable[[str], Subject], tmp_path: Path, capsys: Any) -> None:
+    ids = engine_file(tmp_path / "engine.jsonl", subject("tiny-bf16"))
+    hidden: dict[str, torch.Tensor] = {}
+    model = subject("tiny-bf16").engine(attention="eager")
+    hooks = [
+        layer.register_forward_hook(lambda module, given, result, at=at: hidden.update({f"model.layers.{at}": result[0].clone()}))
+        for at, layer in enumerate(model.model.layers)
+    ]
+    model(ids[:1])
+    for hook in hooks:
+        hook.remove()
+    hidden["model.layers.2"] = hidden["model.layers.2"] * 1.1
+    save_file({name: tensor.contiguous() for name, tensor in hidden.items()}, tmp_path / "hidden.safetensors")
+    asked = ("--logprobs", str(tmp_path / "engine.jsonl"), "--hidden-states", str(tmp_path / "hidden.safetensors"))
+    report = ask(*asked, capsys=capsys)
+    engine = report["engine"]
+    assert (engine["form"], engine["verdict"], engine["causes"]) == ("plain", "within", [])
+    assert engine["tokens"] == sum(95 - at for at in range(8)) and engine["sequences"] == 8
+    assert engine["ratio"]["low"] < 1 < engine["ratio"]["high"] <= engine["band"] == BAND
+    assert engine["worst"][0]["text"] and len(engine["worst"]) == 20
+    assert engine["first_deviating_layer"] == 2 and [row["layer"] for row in engine["layers"]] == [0, 1, 2, 3]
+    assert "leave the band first in the output of layer 2" in report["statement"]
+    read = PrecisionReport.model_validate_json(json.dumps(report))
+    assert read.headline().startswith("The engine is within what bf16 rounding explains")
+    assert "Engine against fp32" in read.plots() and len(read.tables()["engine_worst"]) == 20
+    assert "vLLM" not in read.text() and "'" in read.text()
+
+
+def test_two_runs_are_judged_by_the_same_band(subject: Callable[[str], Subject], tmp_path: Path) -> None:
+    engine_file(tmp_path / "a.jsonl", subject("tiny-bf16"))
+    engine_file(tmp_path / "b.jsonl", subject("tiny-bf16"), lambda scores: scores / 0.9)
+    asked: dict[str, Any] = {"model": "sample:tiny-bf16", "variants": ("bf16",), "sequence_length": 16}
+    report = mantissa.compare_runs(tmp_path / "a.jsonl", tmp_path / "b.jsonl", **asked)
+    assert report.engine is not None and report.engine.against is not None
+    assert (report.engine.verdict, report.engine.against.verdict) == ("within", "beyond")
+    rows = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
+    with pytest.raises(InvalidData, match="The two runs have different tokens"):
+        mantissa.compare_runs(rows, rows[1:], **asked)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ([{"token_ids": [1, 512], "logprobs": [-1.0]}], "has token 512, and the last embedding of this model is 511"),
+        ([{"token_ids": [1, 2], "logprobs": [-9999.0]}], "Every log-probability is minus infinity"),
+        (
+            [{"choices": [{"logprobs": {"tokens": ["The en", "gine"], "token_logprobs": [None, -1.0]}}]}],
+            "has 2 tokens of the engine and 5 of this model's tokenizer",
+        ),
+    ],
+)
+def test_log_probabilities_of_another_model_are_refused(rows: Any, sentence: str) -> None:
+    with pytest.raises(InvalidData, match=sentence):
+        mantissa.precision("sample:tiny-bf16", logprobs=rows, variants=("bf16",), sequence_length=16)
+
+
+def test_options_that_exclude_each_other_are_refused() -> None:
+    rows = [{"token_ids": [1, 2], "logprobs": [-1.0]}]
+    with pytest.raises(InvalidRequest, match="Logprobs have tokens of their own"):
+        mantissa.precision("sample:tiny-bf16", logprobs=rows, text="a")
+    with pytest.raises(InvalidRequest, match=r"(?i)hidden_states and against belong to logprobs"):
+        mantissa.precision("sample:tiny-bf16", hidden_states="hidden.safetensors")
+
+
+def test_few_tokens_do_not_decide(subject: Callable[[str], Subject]) -> None:
+    ids = subject("tiny-bf16").text(1)[:1, :6]
+    engine = subject("tiny-bf16").judge(ids, chosen(logits(subject("tiny-bf16").engine(), ids).float(), ids))
+    assert engine.verdict == "undecided" and engine.ratio.low is None
+
+
+def test_units_are_sequences_or_blocks_of_tokens() -> None:
+    assert units([3] * 8)[1] == "sequences"
+    of_token, name = units([512])
+    assert name == "blocks of 32 tokens" and len(set(of_token.tolist())) == 16
+    assert units([24, 0])[1] == "blocks of 3 tokens"
+
+
+def test_the_interval_of_a_ratio_holds_the_truth() -> None:
+    """19 of 20 intervals of independent units, of which 30 are few: at least 85 of 100 here."""
+    generator = torch.Generator().manual_seed(0)
+    hits = 0
+    for _ in range(100):
+        over, under = (torch.randn(30 * 20, generator=generator).abs().double().numpy() for _ in range(2))
+        _, low, high = quotient(over * 1.1, under, units([20] * 30)[0])
+        assert low is not None and high is not None
+        hits += low <= 1.1 <= high
+    assert hits >= 85

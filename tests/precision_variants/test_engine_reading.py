@@ -1,0 +1,133 @@
+"""Forms in which engines write log-probabilities, and files that are none of them."""
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzers import limits
+from analyzers.errors import InvalidData, LimitExceeded
+from analyzers.precision_variants.engine.reading import EngineSequence, parse_logprobs, read_logprobs
+
+IDS, VALUES = [5, 6, 7], [None, -0.5, -1.25]
+CANDIDATES = [None, {"6": {"logprob": -0.5, "rank": 1, "decoded_token": "b"}}, {"7": {"logprob": -1.25, "rank": 3}, "9": {"logprob": -0.1}}]
+SGLANG = {
+    "meta_info": {"prompt_tokens": 2, "input_token_logprobs": [[None, 5, "a"], [-0.5, 6, None]], "output_token_logprobs": [[-1.25, 7, "c"]]}
+}
+CHAT = {"content": [{"token": "token_id:6", "logprob": -0.5, "bytes": None, "top_logprobs": []}, {"token": "token_id:7", "logprob": -1.25}]}
+ECHO = {
+    "tokens": ["a", " b", " c"],
+    "token_logprobs": VALUES,
+    "top_logprobs": [None, {" b": -0.5}, {" c": -1.25}],
+    "text_offset": [0, 1, 3],
+}
+
+
+def parsed(answer: Any) -> EngineSequence:
+    (sequence,) = parse_logprobs(json.dumps(answer))
+    return sequence
+
+
+@pytest.mark.parametrize(
+    ("answer", "form", "start"),
+    [
+        ({"token_ids": IDS, "logprobs": VALUES}, "plain", 0),
+        ({"token_ids": IDS, "logprobs": VALUES[1:], "top_logprobs": []}, "plain", 0),
+        ({"prompt_token_ids": IDS, "prompt_logprobs": CANDIDATES}, "vllm", 0),
+        ({"choices": [{"prompt_token_ids": IDS, "prompt_logprobs": CANDIDATES, "token_ids": [], "logprobs": None}]}, "vllm", 0),
+        (
+            {
+                "prompt_token_ids": IDS[:2],
+                "prompt_logprobs": CANDIDATES[:2],
+                "outputs": [{"token_ids": IDS[2:], "logprobs": [CANDIDATES[2]]}],
+            },
+            "vllm",
+            2,
+        ),
+        (SGLANG, "sglang", 2),
+        ([SGLANG], "sglang", 2),
+        ({"prompt_token_ids": [5], "choices": [{"logprobs": CHAT}]}, "chat", 1),
+    ],
+)
+def test_forms_are_recognised(answer: Any, form: str, start: int) -> None:
+    sequence = parsed(answer)
+    assert (sequence.form, sequence.token_ids, list(sequence.logprobs), sequence.start) == (form, tuple(IDS), VALUES, start)
+
+
+def test_texts_without_ids_are_left_to_the_tokenizer() -> None:
+    sequence = parsed({"choices": [{"logprobs": ECHO}]})
+    assert (sequence.form, sequence.token_ids, sequence.tokens) == ("completions", (), ("a", " b", " c"))
+
+
+def test_minus_infinity_is_a_forbidden_token() -> None:
+    for written in ("-Infinity", "-9999.0", "-1e400"):
+        (sequence,) = parse_logprobs(f'{{"token_ids": [1, 2, 3], "logprobs": [null, -0.5, {written}]}}')
+        assert sequence.forbidden == (2,) and sequence.logprobs == (None, -0.5, None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ('{"token_ids": [1, 2], "logprobs": [null, NaN]}', "Line 1 of the log-probabilities has the log-probability NaN, at token 1."),
+        ('{"token_ids": [1, 2], "logprobs": [null, 0.5]}', "has the log-probability 0.5, which is above 0, at token 1."),
+        ('{"token_ids": [1, 2, 3], "logprobs": [-0.5]}', "has 3 token ids and 1 log-probabilities: as many, or one fewer, are needed."),
+        ('{"token_ids": [1, -2], "logprobs": [-0.5]}', 'has the token id "-2", which is none.'),
+        ('{"token_ids": [1, true], "logprobs": [-0.5]}', 'has the token id "True", which is none.'),
+        ('{"token_ids": [1, 2], "logprobs": ["x"]}', 'has the log-probability "x", which is no number.'),
+        ('{"token_ids": [1], "logprobs": [null]}', "has 1 token: at least 2 are needed to predict one."),
+        ('{"token_ids": [1, 2], "logprobs": [-0.5]}\n\n{"token_ids": [1, 2], "logp', "Line 3 of the log-probabilities is not JSON"),
+        ('{"logprobs": [-0.5]}', "has log-probabilities without token_ids."),
+        ('{"text": "a"}', "has none of the forms that are read: token_ids and logprobs, vLLM's prompt_logprobs"),
+        ("7", "is not a JSON object with token ids and log-probabilities."),
+        ('{"token_ids": [1, 2], "logprobs": [null, null]}', "The log-probabilities hold no log-probability."),
+        (json.dumps({"prompt_logprobs": CANDIDATES}), "has prompt_logprobs without prompt_token_ids, and so not the first token"),
+        (
+            json.dumps({"prompt_token_ids": [5, 6, 8], "prompt_logprobs": CANDIDATES}),
+            "has no log-probability of token 8 among the candidates",
+        ),
+        (json.dumps({"meta_info": {"output_token_logprobs": [[-1.0, 7, "c"]]}}), "has not the log-probabilities of the whole prompt"),
+        (
+            json.dumps({"choices": [{"logprobs": CHAT}]}),
+            "has log-probabilities of generated tokens only, and the model needs the tokens before",
+        ),
+        (json.dumps({"token_ids": IDS, "logprobs": VALUES}) + "\n" + json.dumps(SGLANG), "Line 2 of the log-probabilities is SGLang's"),
+        ('{"token_ids": ' + "[" * 5_000 + "]" * 5_000 + "}", "is nested more than"),
+    ],
+)
+def test_one_sentence_names_the_line(lines: str, sentence: str) -> None:
+    with pytest.raises(InvalidData) as caught:
+        parse_logprobs(lines)
+    assert sentence in str(caught.value)
+
+
+def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "large.jsonl"
+    with path.open("wb") as file:
+        file.truncate(10**9)
+    with pytest.raises(LimitExceeded, match="has 1,000,000,000 bytes, more than"):
+        read_logprobs(str(path))
+
+
+def test_too_many_tokens_are_refused() -> None:
+    row = json.dumps({"token_ids": [1] * 1_001, "logprobs": [-1.0] * 1_000})
+    with pytest.raises(LimitExceeded, match=f"more than {limits.ENGINE_TOKENS:,} tokens"):
+        parse_logprobs("\n".join([row] * (limits.ENGINE_TOKENS // 1_000)))
+
+
+def test_reading_takes_time_in_proportion_to_the_tokens(tmp_path: Path) -> None:
+    """100,000 tokens take a part of the time that parsing the same JSON alone takes, times a few: no limit of seconds."""
+    rows = [{"prompt_token_ids": [1] * 1_000, "prompt_logprobs": [None] + [{"1": {"logprob": -0.5, "rank": 1}}] * 999}] * 100
+    text = "\n".join(map(json.dumps, rows))
+    (tmp_path / "file.jsonl").write_text(text)
+    began = time.process_time()
+    for line in text.splitlines():
+        json.loads(line)
+    parsing = time.process_time() - began
+    began = time.process_time()
+    sequences = read_logprobs(str(tmp_path / "file.jsonl"))
+    assert time.process_time() - began < 20 * parsing + 0.5
+    assert sum(len(each.token_ids) for each in sequences) == 100_000
+    assert not any(math.isnan(value) for each in sequences for value in each.logprobs if value is not None)

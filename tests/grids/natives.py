@@ -78,13 +78,6 @@ def _wide_integers(bits: int, scale_per_row: bool = True) -> Kind:
     return draw
 
 
-def _turned(rng: np.random.Generator, rows: int, columns: int) -> Array:
-    """Integers whose groups lie across the rows: each value of a row has a scale of its own."""
-    x = np.ascontiguousarray(_normal(rng, columns, rows))
-    step = np.abs(x).max(1, keepdims=True) / 7
-    return np.ascontiguousarray((np.rint(x / step) * step).T)
-
-
 def _vocabulary(size: int) -> Kind:
     """Few different values, of no grid."""
     return lambda rng, rows, columns: rng.choice(rng.standard_normal(size) * 0.02, (rows, columns))
@@ -153,7 +146,6 @@ KINDS: dict[str, Kind] = {
     "two int4 models averaged": _merged,
     "integers of 10 bits": _wide_integers(10),
     "integers of 12 bits": _wide_integers(12, False),
-    "int4 across rows": _turned,
     "norm near 1": lambda rng, r, c: 1 + rng.standard_normal((r, c)) * 0.1,
     "norm above 1": lambda rng, r, c: rng.uniform(1, 2, (r, c)),
     "norm of the same sign": lambda rng, r, c: rng.gamma(4, 0.1, (r, c)),

@@ -12,7 +12,7 @@ PROOF_LOG10 = -9.0
 _TRIALS = log10(sum(len(book.tiles) for book in BOOKS))
 _MOST_BITS = 8
 # The least share of groups that are proofs alone and of groups that pass, to be told of a tensor that is not on a grid as a whole
-_FOSSIL_SHARE = 0.02
+_FOSSIL_SHARE = 0.05
 
 
 def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...], known: bool = False) -> TensorGrid | None:

@@ -19,10 +19,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 # Counts of a grid on tiles: tested, those that fail, values set aside so that a tile passes, tiles without information, tiles that pass and
-# are proof enough alone, those whose scale may be a power of two; then maxima: of the bits of signed integers, of integers with a zero
-# point, and of their magnitudes.
-TESTED, FAILED, OUTLIERS, DULL, STRONG, POWERS, SIGNED, SPAN, LARGEST = range(9)
-GRID_COUNTS = 9
+# are proof enough alone, those whose scale may be a power of two; from `SPANS` and `SIGNED` on, numbers of tiles by the bits of integers
+# with a zero point, and of signed ones; and the largest magnitude of an integer.
+TESTED, FAILED, OUTLIERS, DULL, STRONG, POWERS = range(6)
+MOST_BITS = 9  # and more
+SPANS, SIGNED, LARGEST = 6, 7 + MOST_BITS, 8 + 2 * MOST_BITS
+GRID_COUNTS = LARGEST + 1
 
 # Tiles with different largest values, or for scales of powers of two with different values, whose chances multiply; others may repeat the
 # same vocabulary of values. Only the strongest are kept.
@@ -415,10 +417,10 @@ def _test(
     out[POWERS] += _power_in(found[0], found[1]) > 0
     scale[0], scale[1] = max(scale[0], found[0]), min(scale[1], found[1])
     if offset > 0:
-        out[SPAN] = max(out[SPAN], _bits(anchor + 1))
+        out[SPANS + min(_bits(anchor + 1), MOST_BITS)] += 1
     else:
-        out[SIGNED] = max(out[SIGNED], 1 + max(_bits(max(positive, minuses)), _bits(min(positive, minuses) + 1)))
-        out[SPAN] = max(out[SPAN], _bits(positive + minuses + 1))
+        out[SIGNED + min(1 + max(_bits(max(positive, minuses)), _bits(min(positive, minuses) + 1)), MOST_BITS)] += 1
+        out[SPANS + min(_bits(positive + minuses + 1), MOST_BITS)] += 1
         out[LARGEST] = max(out[LARGEST], positive, minuses)
     if powers:  # few patterns: tiles differ by their numbers
         proof = proof if n > 2 else 0.0

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
 from analyzers.numerics.conversions import values_of
-from analyzers.numerics.grid_kernels import ANCHORS, FAILED, GRID_COUNTS, OUTLIERS, SIGNED, SPAN, TESTED, test_tiles
+from analyzers.numerics.grid_kernels import ANCHORS, FAILED, GRID_COUNTS, LARGEST, OUTLIERS, SIGNED, SPANS, TESTED, test_tiles
 
-# Tiles of a span that are tested at first, and before all are; and the evidence, in decades beyond the first of each tile, without which no other is
+# Tiles of a span that are tested at first, and before all are; and the evidence, in decades beyond the first of each tile, without which
+# no other is
 _FIRST, _SAMPLED = 4, 16
 _PROMISING = 3.0
 # Values that show the resolution that is in use, and the fewest of them that are not 0
@@ -49,8 +50,9 @@ class GridCounts:
     def add(self, other: "GridCounts") -> None:
         """Add the counts of other tiles."""
         self.values += other.values
-        self.counts[:SIGNED] += other.counts[:SIGNED]
-        self.counts[SIGNED:] = np.maximum(self.counts[SIGNED:], other.counts[SIGNED:])
+        largest = max(self.counts[LARGEST], other.counts[LARGEST])
+        self.counts += other.counts
+        self.counts[LARGEST] = largest
         self.scales = max(self.scales[0], other.scales[0]), min(self.scales[1], other.scales[1])
         for anchor, decades in other.decades.items():
             self.decades[anchor] = max(decades, self.decades.get(anchor, 0.0))
@@ -139,7 +141,7 @@ class GridSearch:
         if not any(look.counts[TESTED] for look in looks.values()):
             return  # zeros: ask the next chunk
         self._tiles[number] = {
-            tile: int(looks[tile].counts[SPAN])
+            tile: int(np.flatnonzero(looks[tile].counts[SPANS:SIGNED]).max(initial=0))
             for tile in book.tiles
             if tile in looks and (_promises(looks[tile]) or (book.powers and not looks[tile].counts[FAILED]))
         }

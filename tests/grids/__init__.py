@@ -1,0 +1,1 @@
+"""Ground truth on scaled grids: values that quantizers produce, and native values that must not be mistaken for them."""

@@ -1,0 +1,113 @@
+"""Measures what `dtype` says of the formats and of native tensors: recall per format and storage, and false claims.
+
+``python -m tests.grids.trial`` runs all of it in exact and quick mode; ``--formats WORD`` and ``--mode quick`` limit it.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from analyzers.dtype_detection import DtypeReport
+from tests.dtype_detection.checkpoints import write
+from tests.dtype_detection.reports import inspect
+from tests.grids.definitions import DISTRIBUTIONS
+from tests.grids.formats import FORMATS, STORAGES, Format, dequantized
+from tests.grids.natives import natives
+
+MODES = ("exact", "quick")
+# Bytes that quick mode may read: a part of each tensor.
+BUDGET = 600_000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was said of one checkpoint. tensors: their number; claims: format and group -> number of tensors said to be on that grid."""
+
+    tensors: int
+    claims: Mapping[str, int]
+
+    @property
+    def claimed(self) -> int:
+        """Number of tensors said to be on any grid."""
+        return sum(self.claims.values())
+
+
+def said(tensors: Mapping[str, torch.Tensor], mode: str) -> Outcome:
+    """Write a checkpoint and return what `dtype` says of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"budget": BUDGET} if mode == "quick" else {}
+        report = inspect(write(Path(folder), tensors), mode=mode, **options)
+    return Outcome(len(tensors), claims(report))
+
+
+def claims(report: DtypeReport) -> Counter[str]:
+    """Return the number of tensors that are proven to be on each grid."""
+    found: Counter[str] = Counter()
+    for grid in filter(lambda grid: grid.proven, report.grids):
+        found[f"{grid.format} {grid.group}"] += grid.tensors
+    return found
+
+
+def of_format(form: Format, storage: str, distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str, torch.Tensor]:
+    """Return a checkpoint of one format: a matrix of each distribution."""
+    return {
+        f"model.layers.{layer}.mlp.up_proj.weight": dequantized(form, storage, distribution, seed=layer)
+        for layer, distribution in enumerate(distributions)
+    }
+
+
+def of_natives(number: int = 2000) -> dict[str, dict[str, torch.Tensor]]:
+    """Return the native tensors as checkpoints, one for each kind and dtype."""
+    kinds: dict[str, dict[str, torch.Tensor]] = {}
+    for kind, tensor in natives(number):
+        own = kinds.setdefault(kind, {})
+        own[f"model.layers.{len(own)}.mlp.up_proj.weight"] = tensor
+    return kinds
+
+
+def _show(title: str, outcome: Outcome) -> str:
+    named = ", ".join(f"{name} ({number})" for name, number in sorted(outcome.claims.items(), key=lambda pair: -pair[1])[:4])
+    return f"{title:52} {outcome.claimed:3} of {outcome.tensors:3}  {named}"
+
+
+def run(modes: Iterable[str], words: str) -> Iterator[str]:
+    """Yield the lines of the trial: each format in each storage, natives that were claimed, and sums."""
+    for mode in modes:
+        claimed = tensors = 0
+        for form in FORMATS:
+            for storage in STORAGES:
+                if words in form.name:
+                    outcome = said(of_format(form, storage), mode)
+                    claimed, tensors = claimed + outcome.claimed, tensors + outcome.tensors
+                    yield _show(f"{mode:5} {form.name}, {storage}", outcome)
+        if tensors:
+            yield f"{mode}: on a grid {claimed:,} of {tensors:,} tensors ({claimed / tensors:.2%})"
+        false = total = 0
+        for kind, own in of_natives(0 if words else 2000).items():
+            outcome = said(own, mode)
+            false, total = false + outcome.claimed, total + outcome.tensors
+            if outcome.claimed:
+                yield _show(f"{mode:5} FALSE {kind}", outcome)
+        if total:
+            yield f"{mode}: {false:,} false claims in {total:,} native tensors"
+
+
+def main() -> int:
+    """Print the trial."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--formats", default="", help="only formats with this in their name, and no native tensors")
+    parser.add_argument("--mode", choices=MODES, help="default: both")
+    options = parser.parse_args()
+    for line in run([options.mode] if options.mode else MODES, options.formats):
+        print(line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,8 +10,8 @@ def dtype_name(dtype: str) -> str:
 
 
 def format_name(key: str) -> str:
-    """Return a report's format in words: fp8 e4m3 for fp8_e4m3."""
-    return key.replace("_", " ")
+    """Return a report's format in words: fp8 e4m3 for fp8_e4m3, int4 with a zero point for int4_zp."""
+    return key.replace("_zp", " with a zero point").replace("_offset", " with an offset").replace("_", " ")
 
 
 def role_plural(role: str) -> str:

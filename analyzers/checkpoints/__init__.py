@@ -12,7 +12,7 @@ from analyzers.checkpoints.matching.layouts.relaid_copies import RelaidCopies
 from analyzers.checkpoints.matching.sides import canonical_names, check_side, open_sides
 from analyzers.checkpoints.matching.tied_heads import is_copy, repeated, replaced_pairs, states_ties, tied_copies
 from analyzers.checkpoints.reading.read_plan import Plan
-from analyzers.checkpoints.reading.spans import Sides, Span, row_length, whole_spans
+from analyzers.checkpoints.reading.spans import Sides, Span, row_length, whole_rows, whole_spans
 from analyzers.checkpoints.reading.stream import Chunk, Step, stream
 from analyzers.checkpoints.reference import Reference, parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
@@ -29,5 +29,5 @@ __all__ = [
     "base_coverage", "canonical_names", "check_side", "is_copy", "is_index", "is_weights", "layout_notes", "layout_words", "moved_layers",
     "open_checkpoint", "open_sides", "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "remaining_budget",
     "repeated", "replaced_pairs", "row_length", "select", "states_ties", "stream", "tied_copies", "tuned_coverage", "undecoded_weights",
-    "whole_spans",
+    "whole_rows", "whole_spans",
 ]  # fmt: skip

@@ -27,6 +27,7 @@ from analyzers.dtype_detection.collect import (
 )  # fmt: skip
 from analyzers.dtype_detection.count import IN_PLACE, Counted, SpanCounter
 from analyzers.dtype_detection.fp16_risk import fp16_risk, unread
+from analyzers.dtype_detection.grids.summary import grid_rows, off_grid, with_bits_needed
 from analyzers.dtype_detection.labelled_models import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
 from analyzers.dtype_detection.quantization_headroom import Slabs, headroom, measure
@@ -191,6 +192,7 @@ class Inspection:
             if each.histogram.dtype == dtype
         }
         unseen = unseen_share(self._plan, found)
+        on_grids = [(r.tensor, r.judgement.grid) for r in read]
         lineage = conclude(judged, pooled, parameters, unseen)
         exponents: Counter[int] = Counter()
         for each in whole_dtypes.values():
@@ -243,7 +245,9 @@ class Inspection:
                 Untouched(name=tensor.name, role=tensor.role, value=value, share=share)
                 for tensor, value, share in sorted(still, key=lambda each: -each[2])[: limits.REPORT_TENSORS]
             ),
-            entropy=entropy(by_role),
+            entropy=with_bits_needed(entropy(by_role), on_grids),
+            grids=grid_rows(on_grids),
+            off_grid=off_grid(on_grids),
             **self._headroom,
             layers=tuple(layer_rows(results)),
             tensors=tuple(aggregate_rows(results) if aggregated else map(tensor_row, results)),

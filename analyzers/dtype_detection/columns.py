@@ -7,12 +7,14 @@ from typing import Any
 from analyzers.columns import TENSOR_NAME, Column, Table, formatted, shape_column
 from analyzers.coverage_tables import COVERAGE
 from analyzers.dtype_detection.advice import between
+from analyzers.dtype_detection.grids.tensor_grid import describe
 from analyzers.dtype_detection.report import (
     BufferRow,
     DtypeReport,
     Evidence,
     Exponent,
     Extremes,
+    Grid,
     LayerRow,
     QuantizationRole,
     QuantizationRow,
@@ -24,6 +26,7 @@ from analyzers.dtype_detection.report import (
 from analyzers.dtype_detection.sentences import NOTHING_PROVEN, fp16_answer, training_answer
 from analyzers.formatting import NOTHING, count, magnitude, plural, powers, share
 from analyzers.records import Interval
+from analyzers.tensor_words import dtype_name
 
 EXTREMES = tuple(
     Column(name, "" if name == "abs_min_nonzero" else name.replace("_", " "), magnitude, f"extremes.{name}")
@@ -140,9 +143,27 @@ QUANTIZATION_ROLES = Table(
     (Column("format", "Rounded to"), Column("role", "Role"), *_ERRORS, Column("low", "95% interval of the error", share, cell=between)),
     files=QuantizationRole.model_fields,
 )
+GRIDS = Table(
+    "grids",
+    lambda report: report.grids,
+    (
+        Column("format", "Grid", cell=describe),
+        Column("stored", "Stored", cell=lambda row: dtype_name(row.stored)),
+        Column("tensors", "Tensors", count),
+        Column("parameters", "Parameters", count),
+        Column("groups_tested", "Groups", count),
+        Column("exceptions", "Off the grid", count),
+        Column("outliers", "Outliers", count),
+        Column("bits_needed", "Bits needed", magnitude),
+        Column("roles", "Roles", value=lambda row: ", ".join(row.roles)),
+    ),
+    files=[name for name in Grid.model_fields if name != "roles"] + ["roles"],
+    title="Grids",
+)
 TABLES = (
     MODELS,
     EVIDENCE,
+    GRIDS,
     Table("storage", lambda report: report.storage, files=Storage.model_fields),
     Table("layers", lambda report: report.layers, files=LayerRow.model_fields),
     TENSORS,

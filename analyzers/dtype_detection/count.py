@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.checkpoints import Chunk, Span, Tensor, row_length
+from analyzers.checkpoints import Chunk, Span, Tensor, row_length, whole_rows
+from analyzers.dtype_detection.grids import Grids, GridSearch, together
 from analyzers.numerics import Accumulator, BitHistogram
 from analyzers.numerics.bins import NARROW
 from analyzers.numerics.few_significands import RUN, RUN_COUNTS, runs_of_few_significands
@@ -25,6 +26,9 @@ RUNS_EXAMINED = 1024
 # Dtypes of which no row is examined as a whole: a device counts them in place.
 IN_PLACE = {dtype for dtype, stored in NARROW.items() if stored.bits == 8} | {"BF16"}
 
+# Elements on a device that are read to see whether they may be on a grid
+LOOKED_AT = 1 << 20
+
 # Shortest row that is examined alone: it must be able to hold enough different values.
 SHORTEST_ROW = 32
 
@@ -37,13 +41,14 @@ class Counted:
     """Counts of some elements of one tensor, or of several tensors; `together` merges them (associative, commutative).
 
     runs: (RUN_COUNTS,) counts of the kinds of runs of 128 neighbours, see `numerics.few_significands`. exact_rows: ancestor format ->
-    number of rows exact in it throughout (for fp16: and not exact in bf16).
+    number of rows exact in it throughout (for fp16: and not exact in bf16). grids: meaningful for one tensor only.
     """
 
     histogram: BitHistogram
     values: int = 0
     runs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(RUN_COUNTS, dtype=np.int64))
     exact_rows: dict[str, int] = field(default_factory=dict)
+    grids: Grids = field(default_factory=dict)
 
     @classmethod
     def together(cls, parts: Sequence["Counted"]) -> "Counted":
@@ -51,6 +56,7 @@ class Counted:
         if len(parts) == 1:
             return parts[0]
         whole = cls(BitHistogram.together([each.histogram for each in parts]))
+        whole.grids = together([each.grids for each in parts])
         for each in parts:
             whole.values += each.values
             whole.runs += each.runs
@@ -71,12 +77,16 @@ class SpanCounter:
         """Count all of ``span``."""
         counted = Counted(BitHistogram(span.tensor.counted_as), span.count)
         accumulator = None
+        grids = GridSearch(span.tensor)
         for chunk in chunks:
             accumulator = accumulator or self._accumulator(span.tensor.counted_as)
             accumulator.update(chunk.codes)
             if span.tensor.dtype in _FORMATS:
                 self._runs(span, chunk, counted)
                 self._rows(span.tensor, chunk, counted)
+            if not grids.done:
+                _search(grids, span.tensor, chunk)
+        counted.grids = grids.found
         if accumulator:
             counted.histogram = accumulator.take()
         return counted
@@ -125,6 +135,14 @@ class SpanCounter:
         elif tensor.dtype == "F16":
             rows = exact_rows16(chunk.codes, row, ROW_EVIDENCE["F16"])
             counted.exact_rows["bf16"] = counted.exact_rows.get("bf16", 0) + rows
+
+
+def _search(grids: GridSearch, tensor: Tensor, chunk: Chunk) -> None:
+    """Search a chunk for grids. Of one on a device only a part is read, unless that part is on a grid."""
+    part = chunk.codes if isinstance(chunk.codes, np.ndarray) else chunk.codes[: whole_rows(LOOKED_AT, row_length(tensor))]
+    grids.add(part if part is chunk.codes else _read(part), chunk.start)
+    if len(part) < len(chunk.codes) and not grids.done:
+        grids.add(_read(chunk.codes[len(part) :]), chunk.start + len(part))
 
 
 def _read(patterns: Any) -> NDArray[Any]:

@@ -20,6 +20,7 @@ from analyzers.dtype_detection.evidence import (
     evidence,
     run_evidence,
 )  # fmt: skip
+from analyzers.dtype_detection.grids import TensorGrid, describe
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
 from analyzers.formatting import plural
 from analyzers.numerics import FP16, BitHistogram, bins
@@ -38,7 +39,9 @@ _FIXED = {"bf16_exact": FIXED_BF16, "fp16_exact": FIXED_FP16, "fp32_exact": FIXE
 _TEST_FOR: dict[Verdict, str] = {
     "upcast-from-bf16": "bf16_exact", "downcast-from-bf16": "bf16_exact", "upcast-from-fp16": "fp16_exact",
     "upcast-from-fp32": "fp32_exact", "fp16-ancestor": "fp16_grid", "fp8-ancestor": "fp8_runs", "fp4-ancestor": "fp4_blocks",
+    "on-grid": "grid",
 }  # fmt: skip
+_CASTS = ("fp32", "fp16", "bf16")
 _FIXED_POINT = "passes, as integers and fixed point do, which most runs of 128 hold"
 _REPEATED = "passes, but within each tensor too few different values do"
 _FEW_LEVELS = "passes, but most runs of 128 hold few different values, as constants and dequantized integers do"
@@ -63,6 +66,7 @@ class Judgement:
     passed_through: tuple[str, ...]
     evidence: tuple[Evidence, ...]
     fossil_rows: int = 0
+    grid: TensorGrid | None = None
 
 
 def judge(
@@ -107,6 +111,48 @@ def judge(
             verdict = "mixed"
             ancestors = tuple(dict.fromkeys((*ancestors, *rows)))
     return Judgement(verdict, ancestors, tuple(found.values()), fossils)
+
+
+def with_grid(judged: Judgement, dtype: str, grid: TensorGrid | None) -> Judgement:
+    """Add the grid of a tensor's values. A proven one names the oldest ancestor, more exactly than counts of significands do."""
+    if grid is None:
+        return judged
+    own = replace(judged, evidence=(*judged.evidence, grid_evidence([grid], dtype)), grid=grid)
+    if not grid.proven:
+        return own
+    later = tuple(name for name in judged.passed_through if name in _CASTS)
+    family: dict[str, Verdict] = {"fp8": "fp8-ancestor", "fp4": "fp4-ancestor"}
+    verdict = family.get(next((part for part in ("fp8", "fp4") if part in grid.format and "bnb" not in grid.format), ""), "on-grid")
+    narrowed = judged.verdict in ("upcast-from-bf16", "upcast-from-fp16", "upcast-from-fp32", "downcast-from-bf16")
+    return replace(own, verdict=judged.verdict if narrowed else verdict, passed_through=(grid.format, *later), fossil_rows=0)
+
+
+def grid_evidence(grids: Sequence[TensorGrid], stored: str) -> Evidence:
+    """Sum the evidence of tensors on the same grid."""
+    first, tested, failed = grids[0], sum(grid.groups for grid in grids), sum(grid.exceptions for grid in grids)
+    proven = all(grid.proven for grid in grids)
+    aside = sum(grid.outliers for grid in grids)
+    if proven:
+        conclusion = f"was {describe(first)} before"
+    elif aside and not failed:
+        conclusion = f"on the grid except for {plural(aside, 'value')}"
+    else:
+        conclusion = f"{formatting.share((tested - failed) / tested)} of the groups are still on the grid, far more than by chance"
+    return Evidence(
+        test="grid",
+        question=f"Does a scale explain each group as {describe(first)}?",
+        format=first.format,
+        stored=stored,
+        unit="groups",
+        tested=tested,
+        distinct=tested - failed,
+        exceptions=failed,
+        share=(tested - failed) / tested,
+        chance=max(grid.chance for grid in grids),
+        log10_chance=max(max(grid.log10_chance for grid in grids), -1e9),
+        proven=proven,
+        conclusion=conclusion,
+    )
 
 
 def _keeps_fp16_grid(values: BitHistogram) -> bool:
@@ -188,7 +234,7 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
         for one in own or [Judged(dtype, parameters[dtype], whole)]:
             if (own_verdict := one.judgement.verdict) != "undecided":
                 weight[own_verdict] = weight.get(own_verdict, 0) + one.parameters
-                names[own_verdict] = tuple(dict.fromkeys((*names.get(own_verdict, ()), *one.judgement.passed_through)))
+                names[own_verdict] = _ancestors_of([one for one in own if one.judgement.verdict == own_verdict] or [one])
     everything = sum(one.parameters for one in judged)
     verdict: Verdict = max(weight, key=lambda v: weight[v], default="undecided")
     leads, others = weight.get(verdict, 0), sum(weight.values()) - weight.get(verdict, 0)
@@ -216,6 +262,7 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     fossils = sum(t.judgement.fossil_rows for t in judged)
     found = tuple(e for dtype in sorted(pooled, key=lambda d: -parameters[d]) for e in pooled[dtype].evidence)
     read = "" if unseen is None else " read"
+    found += _grid_evidence(judged)
     statement = _statement(verdict, stored, ancestors, parts, len(judged), fossils, found, read)
     if unseen is not None and verdict not in ("mixed", "undecided"):
         statement += f" Blocks of another history, of which none was read, are at most {formatting.share(unseen)} of all (95% confidence)."
@@ -232,6 +279,24 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
         fossil_rows=fossils,
         statement=statement,
     )
+
+
+def _grid_evidence(judged: Sequence[Judged]) -> tuple[Evidence, ...]:
+    """Build a row for each grid and stored dtype, proven ones first."""
+    by_grid: dict[tuple[bool, str, str], list[TensorGrid]] = {}
+    for one in judged:
+        if (grid := one.judgement.grid) is not None:
+            by_grid.setdefault((not grid.proven, one.dtype, describe(grid)), []).append(grid)
+    return tuple(grid_evidence(grids, dtype) for (_, dtype, _), grids in sorted(by_grid.items(), key=lambda item: item[0]))
+
+
+def _ancestors_of(tensors: Sequence[Judged]) -> tuple[str, ...]:
+    """Join the ancestors of tensors with one verdict. Grids count as one ancestor, if all but 0.1% of the parameters are on one."""
+    grids = [one for one in tensors if one.judgement.grid is not None and one.judgement.grid.proven]
+    on_grid = sum(one.parameters for one in grids) >= (1 - SET_ASIDE) * sum(one.parameters for one in tensors)
+    formats = {one.judgement.passed_through[0]: None for one in grids}
+    rest = [name for one in tensors for name in one.judgement.passed_through[one in grids :]]
+    return tuple(dict.fromkeys(("/".join(formats),) * bool(formats and on_grid) + tuple(rest)))
 
 
 def _besides(parts: Sequence[Part], everything: int, read: str) -> str:
@@ -288,6 +353,8 @@ def _statement(
             rule = "rules" if tested.exceptions == 1 else "rule"
             seen = f": {tested.exceptions:,} of {plural(tested.tested, tested.unit[:-1])} {rule} {tested.format} out"
         return f"No narrower format survives in the {here} values{read}{seen}. A wider one is never excluded."
+    if verdict == "on-grid":
+        return f"{' then '.join((*ancestors, here))}: every group{read} of these tensors has a scale that explains all of its values."
     narrow = verdict in ("fp4-ancestor", "fp8-ancestor")
     proof = next((e for e in found if e.proven and (e.test in _NARROW or not narrow)), None)
     if "fp16" in ancestors and "bf16" in ancestors:

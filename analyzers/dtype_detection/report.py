@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 
 from analyzers.base import CheckpointFacts, Reference, WeightsReport, WeightsRequest
 from analyzers.coverage import Coverage
+from analyzers.dtype_detection.grids.tensor_grid import TensorGrid
 from analyzers.options import Option
 from analyzers.records import Interval, Record
 
@@ -23,6 +24,7 @@ Verdict = Literal[
     "fp16-ancestor",
     "fp8-ancestor",
     "fp4-ancestor",
+    "on-grid",
     "mixed",
     "undecided",
 ]
@@ -31,7 +33,7 @@ QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4
 Basis = Literal["label", "lineage", "family", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 6
+ANALYSIS_VERSION = 7
 
 
 class DtypeRequest(WeightsRequest):
@@ -115,7 +117,7 @@ class Evidence:
     """Outcome of one test on the stored bits.
 
     test: its name; format: the ancestor it looks for; stored: the dtype of the tested values, empty in reports of analysis version 2 and
-    before; unit: what is counted ("values", "runs" of 128 neighbours, or "blocks" of 16). tested: number tested; distinct: number of
+    before; unit: what is counted ("values", "runs" of 128 neighbours, "blocks" of 16, or "groups" that share a scale). tested: number tested; distinct: number of
     different values that pass and that the coarsest grid that holds all of them does not explain (repeats prove nothing), or number of runs
     or blocks that only a grid of the ancestor explains; exceptions: number that fail (one refutes); share: of those tested that pass;
     chance: share of floats without such an ancestor that pass; log10_chance: log10 of the odds that all of ``distinct`` pass by accident. A
@@ -128,7 +130,7 @@ class Evidence:
     question: str
     format: str
     stored: str = ""
-    unit: Literal["values", "runs", "blocks"]
+    unit: Literal["values", "runs", "blocks", "groups"]
     tested: int
     distinct: int
     exceptions: int
@@ -225,7 +227,8 @@ class Entropy(Record):
     """Shannon entropy of single weights in the dtype of most of them, the limit for a lossless coder that looks at one weight at a time.
 
     bits_per_weight: of the stored pattern, out of ``stored_bits``; null for 32- and 64-bit floats. high_half_bits: of the upper 16 bits,
-    for 32-bit floats only. exponent_bits: of the exponent alone.
+    for 32-bit floats only. exponent_bits: of the exponent alone. bits_needed: mean over the weights of that dtype, if those on scaled grids
+    (`Grid`) were stored on them; null if none is.
     """
 
     dtype: str
@@ -233,6 +236,7 @@ class Entropy(Record):
     bits_per_weight: float | None
     high_half_bits: float | None
     exponent_bits: float
+    bits_needed: float | None = None
 
 
 class QuantizationError(Record):
@@ -272,11 +276,37 @@ class QuantizationRole(QuantizationError):
 
 
 class TensorLineage(Record):
-    """Lineage of one tensor."""
+    """Lineage of one tensor. grid: the finest scaled grid that explains its values, or some of them."""
 
     verdict: Verdict
     passed_through: tuple[str, ...]
     evidence: tuple[Evidence, ...]
+    grid: TensorGrid | None = None
+
+
+class Grid(Record):
+    """Tensors on one scaled grid, or in part on it.
+
+    format, group, columns: as of `grids.TensorGrid`; stored: the dtype of the files; groups_tested, exceptions: groups, and those of them
+    that no scale explains; outliers: values set aside in the others; by_chance: bound of the odds that native values pass, the largest of
+    all tensors; bits_needed: per weight, with its share of the scales; redundant_bytes: what storing it on the grid would save, 0 unless
+    proven; proven: every group read of these tensors is on the grid.
+    """
+
+    format: str
+    group: str
+    columns: bool
+    stored: str
+    tensors: int
+    parameters: int
+    groups_tested: int
+    exceptions: int
+    outliers: int
+    by_chance: float
+    roles: tuple[str, ...]
+    bits_needed: float
+    redundant_bytes: int
+    proven: bool
 
 
 class TensorRow(Record):
@@ -336,7 +366,8 @@ class DtypeReport(WeightsReport):
     they were added. quantization: only as requested, worst tensors of each format first; quantization_ignore: by format the modules whose
     error is more than 1.5 times the median, in the form of llm-compressor's ``ignore`` and torchao's filters. blocks: number read in quick
     mode; unseen: the largest share of all values, with 95% confidence, in blocks of a kind of which none was read. Both are null if
-    everything was read, and in reports made before they were added.
+    everything was read, and in reports made before they were added. grids: scaled grids that explain values, proven ones first; off_grid:
+    roles of the matrices on none of the proven ones, if there are any.
     """
 
     analyzer: Literal["dtype"] = "dtype"
@@ -366,6 +397,8 @@ class DtypeReport(WeightsReport):
     movable_fp16: Movable | None = None
     untouched: tuple[Untouched, ...] = ()
     entropy: Entropy | None = None
+    grids: tuple[Grid, ...] = ()
+    off_grid: tuple[str, ...] = ()
     quantization: tuple[QuantizationRow, ...] = ()
     quantization_roles: tuple[QuantizationRole, ...] = ()
     quantization_ignore: dict[str, tuple[str, ...]] = Field(default_factory=dict)

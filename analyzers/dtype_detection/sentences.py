@@ -8,7 +8,8 @@ from analyzers.base import NextStep
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint, account_notes
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.coverage import unseen
-from analyzers.formatting import plural
+from analyzers.dtype_detection.grids.tensor_grid import describe
+from analyzers.formatting import listed, plural, share, size
 from analyzers.tensor_words import dtype_name, format_name
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ _TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.floa
 # Below twice the least, and from twice the largest on, the bins of a histogram do not tell the exponent of 32- and 64-bit floats.
 LEAST_EXPONENT, LARGEST_EXPONENT = -134, 127
 # Verdicts that name no ancestor, in words.
+# Share of the parameters that may be on no grid although "these weights" are; norms are. Most grids that a sentence names
+_SET_ASIDE, _MOST_GRIDS = 0.001, 3
 NOTHING_PROVEN = {"native": "nothing narrower", "undecided": "undecided"}
 # The repository of the labelled models and of the rule of thumb, and what an answer takes from a source, by its basis.
 SOURCE = "stas00/ml-ways"
@@ -31,7 +34,22 @@ def headline(report: "DtypeReport", trained: str = "") -> str:
 
     trained: replaces the sentence on the training precision.
     """
-    return " ".join(filter(None, (_wrong(report), trained or _trained(report), _held(report), report.reach())))
+    return " ".join(filter(None, (_wrong(report), on_grids(report), trained or _trained(report), _held(report), report.reach())))
+
+
+def on_grids(report: "DtypeReport") -> str:
+    """State the grids that hold for all values read of some tensors, and what storing those so would save; empty if there are none."""
+    proven = [grid for grid in report.grids if grid.proven]
+    if not proven:
+        return ""
+    share_on = sum(grid.parameters for grid in proven) / max(1, report.selected_parameters)
+    whole, exact = share_on >= 1 - _SET_ASIDE, report.extremes.exact
+    stored = listed([dtype_name(dtype) for dtype in dict.fromkeys(grid.stored for grid in proven)])
+    which = f"These {stored} weights" if whole and report.whole else f"{share(share_on)} of the weights, stored in {stored},"
+    names = listed(list(dict.fromkeys(describe(grid) for grid in proven))[:_MOST_GRIDS])
+    redundant, of_all = sum(grid.redundant_bytes for grid in proven), sum(row.bytes for row in report.storage)
+    seen = "" if exact else f", by all groups read of {plural(sum(grid.tensors for grid in proven), 'tensor')}"
+    return f"{which} are {names}{seen}: {'' if exact else 'about '}{size(redundant)} of {size(of_all)} are redundant."
 
 
 def _wrong(report: "DtypeReport") -> str:

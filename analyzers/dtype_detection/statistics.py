@@ -11,7 +11,8 @@ import numpy as np
 from analyzers.base import finite
 from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.count import Counted
-from analyzers.dtype_detection.lineage import Judgement, judge
+from analyzers.dtype_detection.grids import grid_of
+from analyzers.dtype_detection.lineage import Judgement, judge, with_grid
 from analyzers.dtype_detection.report import Counts, Evidence, Extremes, LayerRow, Representable, TensorLineage, TensorRow
 from analyzers.dtype_detection.trainability import untouched
 from analyzers.numerics import BinGroups, BitHistogram, bins, sqrt_of
@@ -130,6 +131,9 @@ def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
     values = counted.histogram
     # Values decoded with scales are float32 only as an intermediate: their bits prove nothing.
     judgement = UNREAD if tensor.scale is not None else judge(values, counted.runs, counted.exact_rows)
+    if counted.grids:
+        known = any(e.proven and e.unit in ("runs", "blocks") for e in judgement.evidence)
+        judgement = with_grid(judgement, tensor.dtype, grid_of(counted.grids, counted.values, tensor.elements, tensor.shape, known))
     return TensorResult(tensor, statistics(values, tensor.elements), judgement, untouched(tensor, values))
 
 
@@ -152,7 +156,7 @@ def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:
 def tensor_row(result: TensorResult) -> TensorRow:
     """Build one tensor's row of the report."""
     tensor, judged = result.tensor, result.judgement
-    lineage = TensorLineage(verdict=judged.verdict, passed_through=judged.passed_through, evidence=judged.evidence)
+    lineage = TensorLineage(verdict=judged.verdict, passed_through=judged.passed_through, evidence=judged.evidence, grid=judged.grid)
     return _row([result], result.statistics, lineage, tensor.name, tensor.shape)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from analyzers.coverage_tables import coverage_lines
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, ignored, readings, suggestions
-from analyzers.dtype_detection.columns import EVIDENCE, MODELS, QUANTIZATION_ROLES, TENSORS
+from analyzers.dtype_detection.columns import EVIDENCE, GRIDS, MODELS, QUANTIZATION_ROLES, TENSORS
 from analyzers.dtype_detection.report import DtypeReport
 from analyzers.dtype_detection.sentences import SOURCES, claimed, fp16_answer, lineage_answer, training_answer
 from analyzers.dtype_detection.trainability import step_name
@@ -53,6 +53,7 @@ def one(report: DtypeReport) -> list[str]:
         "",
         *EVIDENCE.lines(report),
         "",
+        *_grids(report),
         f"|w| from {magnitude(extremes.abs_min)} (nonzero {magnitude(extremes.abs_min_nonzero)}) to {magnitude(extremes.abs_max)}{least}; "
         f"norms from {magnitude(extremes.norm_min)} to {magnitude(extremes.norm_max)}",
         "Exact in " + ", ".join(f"{name} {share(value)}" for name, value in report.representable.model_dump().items()),
@@ -67,6 +68,11 @@ def one(report: DtypeReport) -> list[str]:
         f"report {report.id}",
     ]
     return lines
+
+
+def _grids(report: DtypeReport) -> list[str]:
+    rows = GRIDS.lines(report)
+    return [*rows, *([f"On none of the grids proven: {', '.join(report.off_grid)}"] if report.off_grid else []), ""] if rows else []
 
 
 def _movable(report: DtypeReport) -> list[str]:

@@ -80,7 +80,7 @@ def _fit(
                     return 0.0
     middle = np.rint((low + high) / 2 / step)
     for shift in (0, -1, 1, -2, 2):
-        scale = (middle + shift) * step
+        scale = float((middle + shift) * step)
         if low <= scale * _TIES and scale <= high * _TIES and _explains(group, scale, spacing, levels, positive, codes):
             return scale
     return 0.0

@@ -6,6 +6,7 @@ from analyzers.numerics.accumulator import Accumulator
 from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.decode_kernels import decode
 from analyzers.numerics.few_significands import RUN_COUNTS, runs_of_few_significands
+from analyzers.numerics.grid_kernels import ANCHORS, GRID_COUNTS, test_tiles
 from analyzers.numerics.grid_scales import fit_scales
 from analyzers.numerics.pair_statistics import PairTables
 from analyzers.numerics.pairs import PairCounter
@@ -23,6 +24,11 @@ def warm_up() -> None:
     for dtype in ("BF16", "F32", "F64"):
         PairCounter(dtype, dtype, 0.5, PairTables()).update(zeros[dtype], zeros[dtype])
     rounding_error(np.zeros((1, 256), np.float32), 1, 16, 2, 1, 0, 6.0, 0.0, False)
+    for dtype in ("BF16", "F32"):
+        side = np.ones(2, np.int64)
+        counts, keys, decades = np.zeros(GRID_COUNTS, np.int64), np.zeros(ANCHORS, np.int64), np.zeros(ANCHORS)
+        form = np.array([7, 8, 8, 0, 1, 0, 0], np.int64)
+        test_tiles(zeros[dtype], 16, side, side, side, True, 1, form, 0.0, np.ones((2, 2)), counts, keys, decades, np.zeros(2))
     exact_rows16(zeros["F16"], 128, 8)
     exact_rows32(zeros["F32"], 128, 8)
     decode(zeros["F8_E4M3"], 0, (1, 32, 1, 32, 1, 1), np.ones(1, np.float32), 0, np.zeros(256, np.float32), np.zeros(32, np.float32))

@@ -25,7 +25,7 @@ def shrink(
     Yields progress in bytes, then the report. Everything else is unchanged, including other weight files, except the dtype in config.json
     and copies of tied weights and of other shards, which are left out. Of pickles only the weights are stored. The result is read back and
     compared before the folder gets its name; an incomplete folder never has that name. Memory does not depend on the size of the model. to:
-    "bf16" or "fp16" considers only that format; "grid" stores matrices that a quantizer made as codes and scales (`grid_formats`), all in the
+    "bf16" or "fp16" considers only that format; "grid" stores matrices that a quantizer made as codes and scales (`grid_formats`), in the
     format that saves most. access: what may be read. changed_only: write only the files that differ from the checkpoint's; largest: most
     bytes of weights to read. If nothing would become smaller, nothing is written, and the report says why.
     Raises InvalidRequest if ``out`` cannot be written, ModelTooLarge if the disk is too small, LimitExceeded, UnsupportedWeights for

@@ -1,0 +1,7 @@
+"""Finds scaled grids among stored values: which quantizer made them."""
+
+from analyzers.dtype_detection.grids.claims import grid_of
+from analyzers.dtype_detection.grids.search import GridCounts, Grids, GridSearch, together
+from analyzers.dtype_detection.grids.tensor_grid import TensorGrid, describe
+
+__all__ = ["GridCounts", "GridSearch", "Grids", "TensorGrid", "describe", "grid_of", "together"]

@@ -1,0 +1,80 @@
+"""Decides from counts which grid a tensor is on: the one with the fewest bits among those that hold for all of it."""
+
+from math import log2, log10
+
+from analyzers.dtype_detection.grids.code_books import BOOKS, CodeBook, Tile
+from analyzers.dtype_detection.grids.search import GridCounts, Grids
+from analyzers.dtype_detection.grids.tensor_grid import TensorGrid
+from analyzers.numerics.grid_kernels import DULL, FAILED, LARGEST, OUTLIERS, POWERS, SIGNED, SPAN, STRONG, TESTED
+
+# A proof needs odds below 10^-9 although so many grids are tried.
+PROOF_LOG10 = -9.0
+_TRIALS = log10(sum(len(book.tiles) for book in BOOKS))
+_MOST_BITS = 8
+# The least share of groups that are proofs alone and of groups that pass, to be told of a tensor that is not on a grid as a whole
+_FOSSIL_SHARE = 0.01
+_BOOK = {book.name: book for book in BOOKS}
+
+
+def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...], known: bool = False) -> TensorGrid | None:
+    """Return the finest grid of a tensor of which ``values`` were read, or the one that explains most groups if that is worth telling.
+
+    known: whether other evidence has proven an fp4 or fp8 ancestor; values on these grids whose scales are powers of two, or none, are
+    proven by that evidence only.
+    """
+    whole, parts = [], []
+    for (name, tile), counts in grids.items():
+        grid = _describe(_BOOK[name], tile, counts, elements, shape)
+        if grid is None:
+            continue
+        plain = _BOOK[name].plain and 2 * counts.counts[POWERS] > counts.counts[TESTED]
+        complete = (counts.values == values and counts.scales[0] <= counts.scales[1]) or (
+            counts.values == values and grid.group != "tensor"
+        )
+        if complete and grid.proven and (not plain or known):
+            whole.append(grid)
+        elif not plain and grid.log10_chance <= PROOF_LOG10 and counts.counts[STRONG] >= _FOSSIL_SHARE * counts.counts[TESTED]:
+            parts.append(grid)
+    if whole:
+        return min(whole, key=lambda grid: grid.bits)
+    return min(parts, key=lambda grid: (grid.exceptions / grid.groups, grid.outliers, grid.bits), default=None)
+
+
+def _describe(book: CodeBook, tile: Tile, found: GridCounts, elements: int, shape: tuple[int, ...]) -> TensorGrid | None:
+    counts = found.counts
+    tested, failed, outliers = int(counts[TESTED]), int(counts[FAILED]), int(counts[OUTLIERS])
+    if tested == failed:
+        return None
+    name, bits, scale = book.name, float(book.bits), float(book.scale_bits)
+    rows, columns = tile.sides((1, elements) if tile.flat else (elements // shape[-1], shape[-1]))
+    if book.name in ("int", "offset"):
+        span, signed = int(counts[SPAN]), int(counts[SIGNED])
+        if span > _MOST_BITS:
+            return None
+        bits = float(span)
+        if book.name == "offset":
+            name = f"int{span}_offset"
+        elif counts[LARGEST] == 1:
+            name, bits = "ternary", log2(3)
+        elif signed > span:
+            name, scale = f"int{span}_zp", scale + span
+        else:
+            name = f"int{span}"
+    elif book.name == "fp4_e2m1":
+        mx = counts[POWERS] == tested
+        name = "mxfp4" if mx and rows * columns % 32 == 0 else "nvfp4" if not mx and rows * columns == 16 else name
+    elif (counts[POWERS] == tested and rows * columns == 32 and book.name in ("fp8_e4m3", "fp8_e5m2")) or book.powers:
+        name = f"mx{name}"
+    decades = sum(found.decades.values()) - _TRIALS
+    return TensorGrid(
+        format=name,
+        group=tile.name,
+        columns=tile.rows > 1 and tile.columns == 1,
+        groups=tested,
+        exceptions=failed,
+        outliers=outliers,
+        log10_chance=min(0.0, -decades),
+        chance=10 ** -(sum(found.decades.values()) / max(1, len(found.decades))),
+        bits=bits + scale / (rows * columns),
+        proven=not failed and not outliers and decades >= -PROOF_LOG10 and tested >= int(counts[DULL]) / 1000,
+    )

@@ -1,0 +1,207 @@
+"""Tests every grid on the tiles of a span: on a few at first, which rejects native values, then on all."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.checkpoints import Tensor
+from analyzers.dtype_detection.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
+from analyzers.numerics.grid_kernels import ANCHORS, DULL, FAILED, GRID_COUNTS, OUTLIERS, SIGNED, SPAN, TESTED, test_tiles
+
+# Tiles of a span that are tested first, and the evidence, in decades beyond the first of each tile, without which no other is
+_SAMPLED = 16
+_PROMISING = 3.0
+# Values that show the resolution that is in use
+_LOOKED_AT = 4096
+
+Key = tuple[str, Tile]
+Codes = NDArray[Any]
+
+
+class Stored(NamedTuple):
+    """The resolution of values: bits of mantissa and exponent, significant bits in use, and the power of two that divides all."""
+
+    mantissa: int
+    exponent: int
+    bits: int
+    step: float
+
+
+@dataclass(slots=True)
+class GridCounts:
+    """Counts of one grid (`grid_kernels`), the evidence by pattern of the largest value, the scales common to all tiles, and the number of
+    values in tiles that were counted."""
+
+    values: int = 0
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(GRID_COUNTS, dtype=np.int64))
+    decades: dict[int, float] = field(default_factory=dict)
+    scales: tuple[float, float] = (0.0, np.inf)
+
+    def add(self, other: "GridCounts") -> None:
+        """Add the counts of other tiles."""
+        self.values += other.values
+        self.counts[:SIGNED] += other.counts[:SIGNED]
+        self.counts[SIGNED:] = np.maximum(self.counts[SIGNED:], other.counts[SIGNED:])
+        self.scales = max(self.scales[0], other.scales[0]), min(self.scales[1], other.scales[1])
+        for anchor, decades in other.decades.items():
+            self.decades[anchor] = max(decades, self.decades.get(anchor, 0.0))
+        if len(self.decades) > ANCHORS:
+            strongest = sorted(self.decades.items(), key=lambda item: (-item[1], item[0]))
+            self.decades = dict(strongest[:ANCHORS])
+
+
+Grids = dict[Key, GridCounts]
+
+
+def together(parts: Sequence[Grids]) -> Grids:
+    """Merge the counts of parts of a tensor."""
+    whole: Grids = {}
+    for part in parts:
+        for key, counts in part.items():
+            whole.setdefault(key, GridCounts()).add(counts)
+    return whole
+
+
+class GridSearch:
+    """Tests the grids on one span of a tensor, chunk by chunk. found: the counts of all that native values do not pass."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        shape = tensor.shape
+        rows = prod(shape[:-1]) if len(shape) < 4 else shape[0]  # a convolution's inputs are all but the first axis
+        self._shape = (rows, tensor.elements // max(rows, 1))
+        self._dtype = tensor.dtype
+        self._tiles: dict[str, dict[Tile, int]] = {}  # that may share a scale, and the bits that a few of them take
+        self.found: Grids = {}
+        self._possible = tensor.dtype in _FIELDS and tensor.scale is None and len(shape) > 1 and min(self._shape) > 1
+
+    @property
+    def done(self) -> bool:
+        """True if nothing will be found."""
+        return not self._possible or (len(self._tiles) == len(BOOKS) and not any(self._tiles.values()))
+
+    def add(self, codes: Codes, start: int) -> None:
+        """Test a chunk: patterns from element ``start`` of the tensor on."""
+        if self.done or not codes.size:
+            return
+        some = codes[:: max(1, codes.size // _LOOKED_AT)]
+        dtype = _narrowest(some, self._dtype)
+        stored = _resolution(narrowed(some, self._dtype, dtype), dtype)
+        codes = narrowed(codes, self._dtype, dtype)
+        for book in BOOKS:
+            if book.name not in self._tiles:
+                self._sample(book, codes, start, stored)
+            self._count(book, codes, start, stored)
+
+    def _sample(self, book: CodeBook, codes: Codes, start: int, stored: Stored) -> None:
+        """Decide from a few tiles which sizes of tiles may share a scale: first of the smallest, which hold if larger ones do."""
+        smallest = [tile for tile in book.tiles if not any(tile.holds(other) for other in book.tiles if other is not tile)]
+        looks = {tile: self._test(book, tile, codes, start, stored, _SAMPLED) for tile in smallest}
+        if all(look.counts[TESTED] == 0 for look in looks.values()) and any(look.counts[DULL] for look in looks.values()):
+            return  # zeros: ask the next chunk
+        alive = [tile for tile, look in looks.items() if _promises(look)]
+        for tile in book.tiles:
+            if tile not in looks and any(tile.holds(other) for other in alive):
+                looks[tile] = self._test(book, tile, codes, start, stored, _SAMPLED)
+        self._tiles[book.name] = {tile: int(looks[tile].counts[SPAN]) for tile in book.tiles if tile in looks and _promises(looks[tile])}
+
+    def _count(self, book: CodeBook, codes: Codes, start: int, stored: Stored) -> None:
+        """Test all tiles, largest first. What explains one explains the tiles inside it, which are tested only if they take fewer bits."""
+        holding: list[tuple[Tile, int, GridCounts]] = []
+        for tile, span in self._tiles.get(book.name, {}).items():
+            larger = next((counts for other, bits, counts in holding if other.holds(tile) and (book.bits or bits <= span)), None)
+            if larger is None:
+                counts = self._test(book, tile, codes, start, stored)
+                if counts.counts[TESTED] and not counts.counts[FAILED] and not counts.counts[OUTLIERS]:
+                    holding.append((tile, span, counts))
+            else:
+                counts = GridCounts(codes.size, larger.counts.copy())
+                rows, columns = tile.sides((1, self._shape[0] * self._shape[1]) if tile.flat else self._shape)
+                counts.counts[TESTED] = codes.size // max(1, rows * columns)
+            self.found.setdefault((book.name, tile), GridCounts()).add(counts)
+
+    def _test(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored, most: int = 0) -> GridCounts:
+        """Test about ``most`` tiles of a chunk (0: all)."""
+        shape = (1, self._shape[0] * self._shape[1]) if tile.flat else self._shape
+        sides = tile.sides(shape)
+        counts = GridCounts(codes.size)
+        keys, decades = np.full(ANCHORS, -1, dtype=np.int64), np.zeros(ANCHORS)
+        scale = np.array(counts.scales)
+        bits, step = (stored.mantissa + 1, 0.0) if book.plain else (stored.bits, stored.step)
+        form = np.array([stored.mantissa, stored.exponent, bits, book.powers, book.zero, book.offset, tile == TENSOR], dtype=np.int64)
+        for part, first in _pieces(codes, start, shape[1]):
+            tiles = max(1, part.size // (min(sides[0], part.shape[0]) * min(sides[1], part.shape[1])))
+            stride = max(1, tiles // most) | 1 if most else 1  # odd: not the same columns of each row
+            test_tiles(
+                np.ascontiguousarray(part).reshape(-1), part.shape[1], np.array(first), np.array(shape), np.array(sides),
+                0 in (tile.rows, tile.columns) or tile.rows > 1 < tile.columns, stride, form, step, book.levels,
+                counts.counts, keys, decades, scale,
+            )  # fmt: skip
+        counts.scales = (float(scale[0]), float(scale[1]))
+        counts.decades = {int(key): float(each) for key, each in zip(keys, decades, strict=True) if key >= 0}
+        return counts
+
+
+def _promises(look: GridCounts) -> bool:
+    return sum(max(0.0, decades - 1) for decades in look.decades.values()) >= _PROMISING
+
+
+def _pieces(codes: Codes, start: int, row: int) -> Iterator[tuple[Codes, tuple[int, int]]]:
+    """Split a chunk into matrices of whole rows or parts of one row; yields each with its first row and column."""
+    at = 0
+    while at < codes.size:
+        column = (start + at) % row
+        size = min(row - column, codes.size - at) if column else max((codes.size - at) // row * row, min(row, codes.size - at))
+        yield codes[at : at + size].reshape(-1, min(size, row)), ((start + at) // row, column)
+        at += size
+
+
+def _narrowest(codes: Codes, dtype: str) -> str:
+    """Return the dtype to which values were rounded last, of those that hold them all: their cells are wider than those of ``dtype``."""
+    if dtype == "F32" and not np.any(codes & np.uint32(0xFFFF)):
+        return "BF16"
+    if dtype == "F32" and not np.any(codes & np.uint32(0x1FFF)):
+        values = codes.view(np.float32)
+        with np.errstate(over="ignore"):
+            return "F16" if np.array_equal(values.astype(np.float16), values, equal_nan=True) else "F32"
+    if dtype == "F16" and not np.any((codes & np.uint16(7) != 0) & (codes & np.uint16(0x7C00) != 0)):
+        return "BF16"
+    return dtype
+
+
+def narrowed(codes: Codes, dtype: str, to: str) -> Codes:
+    """Convert patterns to a narrower dtype; values that it does not hold become NaN."""
+    if to == dtype:
+        return codes
+    values = codes.view(np.float32 if dtype == "F32" else np.float16).astype(np.float32)
+    with np.errstate(over="ignore"):
+        if to == "F16":
+            narrow = values.astype(np.float16)
+            return np.where(narrow == values, narrow.view(np.uint16), np.uint16(0x7E00))
+    bits = values.view(np.uint32)
+    return np.where(bits & 0xFFFF == 0, bits >> 16, 0x7FC0).astype(np.uint16)
+
+
+_FIELDS = {"F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
+
+
+def _resolution(codes: Codes, dtype: str) -> Stored:
+    """Measure the significant bits and the fixed-point step in use. A quarter of the values may have more, and one in a hundred a finer
+    step: outliers must not make values of few bits look native."""
+    mantissa, exponent = _FIELDS[dtype]
+    magnitudes = codes.astype(np.int64) & ((1 << (mantissa + exponent)) - 1)
+    stored = magnitudes >> mantissa
+    magnitudes, stored = (
+        magnitudes[(magnitudes > 0) & (stored < (1 << exponent) - 1)],
+        stored[(magnitudes > 0) & (stored < (1 << exponent) - 1)],
+    )
+    if not magnitudes.size:
+        return Stored(mantissa, exponent, 1, 1.0)
+    whole = (magnitudes & ((1 << mantissa) - 1)) + np.where(stored > 0, 1 << mantissa, 0)
+    lowest = np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    bits = np.frexp(whole.astype(np.float64))[1] - lowest
+    steps = np.maximum(stored, 1) - ((1 << (exponent - 1)) - 1) - mantissa + lowest
+    return Stored(mantissa, exponent, int(np.quantile(bits, 0.75)), 2.0 ** int(np.quantile(steps, 0.01)))

@@ -1,0 +1,58 @@
+"""The grids of a checkpoint: which tensors are on which, and what storing them so would save."""
+
+from collections.abc import Sequence
+
+from analyzers.checkpoints import ROLES, Tensor
+from analyzers.checkpoints.tensor import DTYPE_BITS
+from analyzers.dtype_detection.grids.tensor_grid import TensorGrid
+from analyzers.dtype_detection.report import Entropy, Grid
+
+Found = Sequence[tuple[Tensor, TensorGrid | None]]
+
+
+def grid_rows(found: Found) -> tuple[Grid, ...]:
+    """Sum the grids of tensors by format, group and stored dtype: proven ones first, then by parameters."""
+    by_grid: dict[tuple[bool, str, str, bool, str], list[tuple[Tensor, TensorGrid]]] = {}
+    for tensor, grid in found:
+        if grid is not None:
+            by_grid.setdefault((grid.proven, grid.format, grid.group, grid.columns, tensor.dtype), []).append((tensor, grid))
+    rows = []
+    for (proven, name, group, columns, stored), members in by_grid.items():
+        parameters = sum(tensor.elements for tensor, _ in members)
+        needed = sum(tensor.elements * grid.bits for tensor, grid in members)
+        roles = {tensor.role for tensor, _ in members}
+        rows.append(
+            Grid(
+                format=name,
+                group=group,
+                columns=columns,
+                stored=stored,
+                tensors=len(members),
+                parameters=parameters,
+                groups_tested=sum(grid.groups for _, grid in members),
+                exceptions=sum(grid.exceptions for _, grid in members),
+                outliers=sum(grid.outliers for _, grid in members),
+                by_chance=10 ** max(max(grid.log10_chance for _, grid in members), -300.0),
+                roles=tuple(role for role in ROLES if role in roles),
+                bits_needed=needed / parameters,
+                redundant_bytes=sum(tensor.nbytes for tensor, _ in members) - int(needed / 8) if proven else 0,
+                proven=proven,
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: (not row.proven, -row.parameters)))
+
+
+def off_grid(found: Found) -> tuple[str, ...]:
+    """Return the roles of matrices on none of the proven grids; empty if there are no such grids."""
+    matrices = [(tensor.role, grid is not None and grid.proven) for tensor, grid in found if len(tensor.shape) > 1]
+    others = {role for role, proven in matrices if not proven} if any(proven for _, proven in matrices) else set()
+    return tuple(role for role in ROLES if role in others)
+
+
+def with_bits_needed(entropy: Entropy | None, found: Found) -> Entropy | None:
+    """Add the mean bits that weights of the entropy's dtype need if those on proven grids are stored on them."""
+    own = [(tensor, grid) for tensor, grid in found if entropy is not None and tensor.dtype == entropy.dtype]
+    if entropy is None or not any(grid is not None and grid.proven for _, grid in own):
+        return entropy
+    bits = sum(tensor.elements * (grid.bits if grid is not None and grid.proven else DTYPE_BITS[tensor.dtype]) for tensor, grid in own)
+    return entropy.model_copy(update={"bits_needed": bits / sum(tensor.elements for tensor, _ in own)})

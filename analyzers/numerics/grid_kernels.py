@@ -1,0 +1,402 @@
+"""Fits scaled grids to tiles of stored values: is there a scale for which each value is a level of a code book times it, rounded?
+
+A stored value v stands for its cell [low, high], the numbers that round to it. If v is level l times the scale s, then s lies in
+[low / l, high / l]. The scales that explain a whole tile are the intersection, over its values, of the union of these intervals over the
+levels. For a grid with an offset, v = k d + m, each pair of values confines the step d, and all pairs together are sufficient too (an
+offset exists if any two of its intervals intersect: Helly's theorem in one dimension).
+
+The chance that a tile without a grid passes is bounded by the sum, over the scales that put one value exactly on a level, of the
+probability that all other values are then on levels: a value is with the probability (width of its cell) / (distance of the levels). Values
+that are coarser than their dtype, such as integers or values with few bits, have the wider cells of their own resolution. Equal values
+count once, except on grids of so few levels that repeats are all there is to see: three (ternary), or 2 * `_FEW` in a whole tensor.
+"""
+
+from math import frexp, log10
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+# Counts of a grid on tiles: tested, those that fail, values set aside so that a tile passes, tiles without information, tiles that pass and
+# are proof enough alone, those whose scale may be a power of two; then maxima: of the bits of signed integers, of integers with a zero
+# point, and of their magnitudes.
+TESTED, FAILED, OUTLIERS, DULL, STRONG, POWERS, SIGNED, SPAN, LARGEST = range(9)
+GRID_COUNTS = 9
+
+# Tiles with different largest values, whose chances multiply; others may repeat the same vocabulary of values
+ANCHORS = 64
+
+STRONG_DECADES = 4.0
+
+_SLOTS = 1024  # of the hash table: four times the number of distinct values that any code book has
+_PIECES = 64  # intervals of feasible scales
+_FEW, _REPEATS, _MOST_OF_REPEATS = 8, 3, 6.0
+_AGAIN = 2  # at most so many of the largest values are set aside
+_FEWEST = 6  # values of a tile that may have outliers
+
+
+@njit(nogil=True, cache=True)
+def _value(magnitude: int, mantissa: int, exponent: int) -> tuple[float, float]:
+    """Return the value of a pattern without sign, and its ulp."""
+    bias, stored = (1 << (exponent - 1)) - 1, magnitude >> mantissa
+    ulp = 2.0 ** (max(stored, 1) - bias - mantissa)
+    whole = magnitude & ((1 << mantissa) - 1)
+    return (whole + ((1 << mantissa) if stored > 0 else 0)) * ulp, ulp
+
+
+@njit(nogil=True, cache=True)
+def _cell(magnitude: int, mantissa: int, exponent: int) -> tuple[float, float]:
+    """Return the numbers that round to a nonzero pattern, in fp32 arithmetic first: one ulp on either side if fp32 is stored itself."""
+    value, ulp = _value(magnitude, mantissa, exponent)
+    if mantissa >= 23:
+        return value - ulp, value + ulp
+    below = ulp / 4 if magnitude & ((1 << mantissa) - 1) == 0 and magnitude >> mantissa > 1 else ulp / 2
+    return (value - below) * (1 - 2.0**-23), (value + ulp / 2) * (1 + 2.0**-23)
+
+
+@njit(nogil=True, cache=True)
+def _first_level(levels: NDArray[np.float64], least: float) -> int:
+    low, high = 0, levels.size
+    while low < high:
+        middle = (low + high) // 2
+        if levels[middle] < least:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(nogil=True, cache=True)
+def _refine(
+    low: float, high: float, levels: NDArray[np.float64], before: NDArray[np.float64], count: int, after: NDArray[np.float64]
+) -> int:
+    """Intersect ``count`` intervals of scales with those that put [low, high] on a level. Returns the number of intervals in ``after``."""
+    found = 0
+    for i in range(count):
+        k = _first_level(levels, low / before[i, 1])
+        while k < levels.size and levels[k] * before[i, 0] <= high and found < after.shape[0]:
+            least, most = max(before[i, 0], low / levels[k]), min(before[i, 1], high / levels[k])
+            if least <= most:
+                after[found, 0], after[found, 1] = least, most
+                found += 1
+            k += 1
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _power_in(low: float, high: float) -> float:
+    """Return the power of two between two positive numbers; 0 if there is none."""
+    fraction, exponent = frexp(low)
+    power = 2.0 ** (exponent - 1 if fraction == 0.5 else exponent)
+    return power if power <= high else 0.0
+
+
+@njit(nogil=True, cache=True)
+def _fit(
+    cells: NDArray[np.float64], negative: NDArray[np.bool_], n: int, book: NDArray[np.float64], powers: bool, scales: NDArray[np.float64]
+) -> int:
+    """Find the coarsest grid: the lowest level that the largest value may have.
+
+    cells: (n, 2) of magnitudes, ascending; negative: their signs; book: (2, levels) magnitudes of positive and of negative levels,
+    ascending, padded with infinity; powers: whether the scale must be a power of two. Sets scales (2,) to the first interval of scales.
+    Returns the index of the level; -1 if there is none.
+    """
+    last = n - 1
+    before, after = np.empty((_PIECES, 2)), np.empty((_PIECES, 2))
+    own = book[int(negative[last])]
+    least = book[int(negative[0])][0]
+    for anchor in range(own.size):
+        if not own[anchor] < np.inf:
+            break
+        before[0, 0], before[0, 1] = cells[last, 0] / own[anchor], cells[last, 1] / own[anchor]
+        if least * before[0, 0] > cells[0, 1]:
+            continue
+        count = 1
+        for j in range(last):
+            count = _refine(cells[j, 0], cells[j, 1], book[int(negative[j])], before, count, after)
+            if count == 0:
+                break
+            before, after = after, before
+        for i in range(count):
+            power = _power_in(before[i, 0], before[i, 1]) if powers else 0.0
+            if not powers or power > 0:
+                scales[0], scales[1] = (power, power) if powers else (before[i, 0], before[i, 1])
+                return anchor
+    return -1
+
+
+@njit(nogil=True, cache=True)
+def _fit_offset(cells: NDArray[np.float64], values: NDArray[np.float64], n: int, most: int, scales: NDArray[np.float64]) -> int:
+    """Find the fewest steps from the smallest to the largest of ascending ``values`` (n,) on a grid of any offset; 0 if there are none."""
+    steps = np.empty(n, dtype=np.int64)
+    for span in range(max(n - 1, 1), most + 1):
+        low, high = (cells[n - 1, 0] - cells[0, 1]) / span, (cells[n - 1, 1] - cells[0, 0]) / span
+        if low <= 0:
+            break
+        fits = True
+        for i in range(n):
+            steps[i] = np.int64(np.rint((values[i] - values[0]) / (values[n - 1] - values[0]) * span))
+            if i > 0 and steps[i] <= steps[i - 1]:
+                fits = False
+                break
+            for j in range(i - 1, -1, -1):
+                between = steps[i] - steps[j]
+                low = max(low, (cells[i, 0] - cells[j, 1]) / between)
+                high = min(high, (cells[i, 1] - cells[j, 0]) / between)
+                if low > high:
+                    fits = False
+                    break
+            if not fits:
+                break
+        if fits:
+            scales[0], scales[1] = low, high
+            return span
+    return 0
+
+
+@njit(nogil=True, cache=True)
+def _bits(number: int) -> int:
+    """Return the fewest bits that count ``number`` values."""
+    bits = 0
+    while (1 << bits) < number:
+        bits += 1
+    return bits
+
+
+@njit(nogil=True, cache=True)
+def _width(cell_low: float, cell_high: float, value: float, own_bits: int, own_step: float) -> float:
+    """Return the width of a cell at the resolution that the values use: ``own_bits`` significant ones, multiples of ``own_step``."""
+    return max(cell_high - cell_low, own_step, 2.0 ** (frexp(value)[1] - own_bits))
+
+
+@njit(nogil=True, cache=True)
+def _decades(
+    cells: NDArray[np.float64],
+    negative: NDArray[np.bool_],
+    n: int,
+    book: NDArray[np.float64],
+    anchor: int,
+    scale: float,
+    powers: bool,
+    own_bits: int,
+    own_step: float,
+) -> float:
+    """Bound -log10 of the chance that the magnitudes of a tile pass `_fit` at ``anchor``."""
+    total, largest, distinct = 0.0, 0.0, 0
+    for j in range(n):
+        if j > 0 and cells[j, 0] == cells[j - 1, 0]:
+            continue
+        value, levels = (cells[j, 0] + cells[j, 1]) / 2, book[int(negative[j])]
+        k = _first_level(levels, value / scale)
+        if k == levels.size or (k > 0 and value / scale - levels[k - 1] < levels[k] - value / scale):
+            k -= 1
+        below = levels[k - 1] if k > 0 else 0.0
+        above = levels[k + 1] if k + 1 < levels.size and levels[k + 1] < np.inf else 2 * levels[k] - below
+        each = -log10(min(1.0, _width(cells[j, 0], cells[j, 1], value, own_bits, own_step) / ((above - below) / 2 * scale)))
+        distinct, total, largest = distinct + 1, total + each, max(largest, each)
+    return total - log10(4.0) if powers else total - largest - log10(distinct * (anchor + 1.0))
+
+
+@njit(nogil=True, cache=True)
+def _decades_with_offset(
+    cells: NDArray[np.float64], values: NDArray[np.float64], n: int, span: int, step: float, own_bits: int, own_step: float
+) -> float:
+    """Bound -log10 of the chance that a tile passes `_fit_offset` at ``span``: two values determine step and offset."""
+    total, largest, second = 0.0, 0.0, 0.0
+    for i in range(n):
+        each = -log10(min(1.0, _width(cells[i, 0], cells[i, 1], abs(values[i]), own_bits, own_step) / step))
+        total += each
+        largest, second = max(largest, each), max(second, min(largest, each))
+    return total - largest - second - log10(float(n * n * span))
+
+
+@njit(nogil=True, cache=True)
+def _distinct(
+    codes: NDArray[Any],
+    rows: tuple[int, int],
+    row: tuple[int, int, int],
+    every_bit: int,
+    slots: NDArray[np.int64],
+    patterns: NDArray[np.int64],
+    numbers: NDArray[np.int64],
+) -> int:
+    """Set the distinct patterns of a tile, without -0, and their numbers; return how many there are, at most all that fit.
+
+    rows: of the tile, first and end; row: its length, and the first and end of the tile's columns. slots: of a hash table, empty (-1).
+    """
+    used = np.empty(patterns.size, dtype=np.int64)
+    distinct = 0
+    for r in range(rows[0], rows[1]):
+        for i in range(r * row[0] + row[1], r * row[0] + row[2]):
+            code = np.int64(codes[i])
+            code = code if code & every_bit else 0
+            slot = ((code * 2654435761) >> 12) & (_SLOTS - 1)
+            while slots[slot] >= 0 and patterns[slots[slot]] != code:
+                slot = (slot + 1) & (_SLOTS - 1)
+            if slots[slot] < 0:
+                slots[slot], patterns[distinct], used[distinct], numbers[distinct] = distinct, code, slot, 0
+                distinct += 1
+            numbers[slots[slot]] += 1
+            if distinct == patterns.size:
+                break
+        if distinct == patterns.size:
+            break
+    for i in range(distinct):
+        slots[used[i]] = -1
+    return distinct
+
+
+@njit(nogil=True, cache=True)
+def _sort_values(
+    patterns: NDArray[np.int64], numbers: NDArray[np.int64], distinct: int, mantissa: int, every_bit: int, signed: bool
+) -> None:
+    """Sort patterns by magnitude, or by value if ``signed``, with their numbers."""
+    keys = np.empty(distinct, dtype=np.int64)
+    for i in range(distinct):
+        magnitude = patterns[i] & every_bit
+        keys[i] = -magnitude if signed and patterns[i] > every_bit else magnitude
+    order = np.argsort(keys)
+    patterns[:distinct], numbers[:distinct] = patterns[:distinct][order], numbers[:distinct][order]
+
+
+@njit(nogil=True, cache=True)
+def test_tiles(
+    codes: NDArray[Any],
+    columns: int,
+    first: NDArray[np.int64],
+    shape: NDArray[np.int64],
+    tile: NDArray[np.int64],
+    cut: bool,
+    stride: int,
+    form: NDArray[np.int64],
+    own_step: float,
+    book: NDArray[np.float64],
+    out: NDArray[np.int64],
+    keys: NDArray[np.int64],
+    decades: NDArray[np.float64],
+    scale: NDArray[np.float64],
+) -> None:
+    """Test every ``stride``-th tile of a piece of a matrix.
+
+    codes: (rows * columns,) patterns; first: its first row and column in the matrix; shape: of the matrix; tile: rows and columns of a tile.
+    Tiles begin at multiples of these; one that the piece has only in part is tested if ``cut``. form: bits of the mantissa and of the
+    exponent as stored, significant bits in use, whether the scale is a power of two, whether zero is a level, and the most steps of a grid
+    with an offset (0: levels of ``book``, as in `_fit`), and whether the tile is the whole tensor. own_step: the power of two that divides all values. Adds to out (GRID_COUNTS,);
+    to keys and decades (ANCHORS,), patterns of the largest values and the evidence of their tiles; narrows scale (2,).
+    """
+    every_bit, offset = (1 << (form[0] + form[1])) - 1, form[5]
+    rows, limit = codes.size // columns, _AGAIN + 2 + (offset if offset > 0 else min(2 * book.shape[1], _SLOTS // 2))
+    slots = np.full(_SLOTS, -1, dtype=np.int64)
+    patterns, numbers = np.empty(limit, dtype=np.int64), np.empty(limit, dtype=np.int64)
+    highest, leftmost = first[0] // tile[0], first[1] // tile[1]
+    across = (first[1] + columns - 1) // tile[1] + 1 - leftmost
+    for number in range(0, ((first[0] + rows - 1) // tile[0] + 1 - highest) * across, stride):
+        down, right = highest + number // across, leftmost + number % across
+        top, bottom = max(down * tile[0], first[0]), min((down + 1) * tile[0], first[0] + rows)
+        left, end = max(right * tile[1], first[1]), min((right + 1) * tile[1], first[1] + columns)
+        whole = top == down * tile[0] and bottom == min((down + 1) * tile[0], shape[0])
+        if cut or (whole and left == right * tile[1] and end == min((right + 1) * tile[1], shape[1])):
+            row = (columns, left - first[1], end - first[1])
+            distinct = _distinct(codes, (top - first[0], bottom - first[0]), row, every_bit, slots, patterns, numbers)
+            if distinct == limit:
+                out[TESTED] += 1
+                out[FAILED] += 1
+            else:
+                _sort_values(patterns, numbers, distinct, form[0], every_bit, offset > 0)
+                _test(patterns[:distinct], numbers[:distinct], form, own_step, book, out, keys, decades, scale)
+
+
+@njit(nogil=True, cache=True)
+def _test(
+    patterns: NDArray[np.int64],
+    numbers: NDArray[np.int64],
+    form: NDArray[np.int64],
+    own_step: float,
+    book: NDArray[np.float64],
+    out: NDArray[np.int64],
+    keys: NDArray[np.int64],
+    decades: NDArray[np.float64],
+    scale: NDArray[np.float64],
+) -> None:
+    """Test a tile, given by its distinct patterns in the order of `_sort_values` and their numbers; see `test_tiles`."""
+    mantissa, exponent, own_bits, powers, has_zero, offset = form[0], form[1], form[2], form[3] != 0, form[4] != 0, form[5]
+    every_bit = (1 << (mantissa + exponent)) - 1
+    cells, values = np.empty((patterns.size, 2)), np.empty(patterns.size)
+    negative, counts = np.empty(patterns.size, dtype=np.bool_), np.empty(patterns.size, dtype=np.int64)
+    n = zeros = aside = key = 0
+    for i in range(patterns.size):
+        magnitude, minus = patterns[i] & every_bit, patterns[i] > every_bit
+        if magnitude >> mantissa == (1 << exponent) - 1:
+            aside += numbers[i]
+        elif magnitude == 0 and offset == 0:
+            zeros += numbers[i]
+        else:
+            low, high = _cell(magnitude, mantissa, exponent)
+            value = _value(magnitude, mantissa, exponent)[0]
+            signed = minus and offset > 0
+            cells[n, 0], cells[n, 1], values[n] = (-high, -low, -value) if signed else (low, high, value)
+            negative[n], counts[n] = minus, numbers[i]
+            key = max(key, magnitude)
+            n += 1
+    if n == 0 or (offset > 0 and n < 3):
+        out[DULL] += 1
+        return
+    out[TESTED] += 1
+    found = np.empty(2)
+    anchor, proof, positive, minuses = -1, 0.0, 0, 0
+    if aside > _AGAIN or (zeros > 0 and not has_zero):
+        pass
+    elif offset > 0:
+        for i in range(n):  # the product is rounded before the sum
+            error = max(cells[n - 1, 1], -cells[0, 0]) * 2.0**-22
+            cells[i, 0], cells[i, 1] = cells[i, 0] - error, cells[i, 1] + error
+        anchor = _fit_offset(cells, values, n, offset, found)
+        if anchor > 0:
+            proof = _decades_with_offset(cells, values, n, anchor, (found[0] + found[1]) / 2, own_bits, own_step)
+    else:
+        lopsided = bool(np.any(book[0] != book[1]))
+        dropped = 0
+        while True:
+            anchor = _fit(cells, negative, n, book, powers, found)
+            if anchor < 0 and lopsided:  # the scale may be negative
+                for i in range(n):
+                    negative[i] = not negative[i]
+                anchor = _fit(cells, negative, n, book, powers, found)
+            if anchor >= 0 or dropped == _AGAIN or n <= _FEWEST:
+                break
+            dropped += 1
+            n -= 1
+            aside += counts[n]
+        if anchor >= 0:
+            repeats = 0
+            for i in range(n):
+                steps = np.int64(np.ceil(cells[i, 0] / found[1] - 1e-9))
+                if negative[i]:
+                    minuses = max(minuses, steps)
+                else:
+                    positive = max(positive, steps)
+                repeats += min(counts[i] - 1, _REPEATS)
+            middle = (found[0] + found[1]) / 2
+            proof = _decades(cells, negative, n, book, anchor, middle, powers, own_bits, own_step) - 0.5 * dropped
+            if zeros > 0 and positive > 0 and minuses > 0 and max(positive, minuses) <= (_FEW if form[6] else 1):
+                again = repeats * max(0.0, -log10(min(1.0, _width(cells[0, 0], cells[0, 1], values[0], own_bits, own_step) / middle)))
+                proof += again if max(positive, minuses) == 1 else min(again, _MOST_OF_REPEATS)
+    if anchor < 0 or (offset > 0 and anchor == 0):
+        out[FAILED] += 1
+        return
+    out[OUTLIERS] += aside
+    out[STRONG] += proof >= STRONG_DECADES
+    out[POWERS] += _power_in(found[0], found[1]) > 0
+    scale[0], scale[1] = max(scale[0], found[0]), min(scale[1], found[1])
+    if offset > 0:
+        out[SPAN] = max(out[SPAN], _bits(anchor + 1))
+    else:
+        out[SIGNED] = max(out[SIGNED], 1 + max(_bits(max(positive, minuses)), _bits(min(positive, minuses) + 1)))
+        out[SPAN] = max(out[SPAN], _bits(positive + minuses + 1))
+        out[LARGEST] = max(out[LARGEST], positive, minuses)
+    if proof > 0:
+        for i in range(keys.size):
+            if keys[i] == key or keys[i] < 0:
+                keys[i], decades[i] = key, max(decades[i], proof)
+                break

@@ -27,7 +27,7 @@ GRID_COUNTS = 9
 # Tiles with different largest values, whose chances multiply; others may repeat the same vocabulary of values
 ANCHORS = 64
 
-STRONG_DECADES = 4.0
+STRONG_DECADES = 6.0
 
 _SLOTS = 1024  # of the hash table: four times the number of distinct values that any code book has
 _PIECES = 64  # intervals of feasible scales

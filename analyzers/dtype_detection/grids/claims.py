@@ -2,8 +2,8 @@
 
 from math import log2, log10
 
-from analyzers.dtype_detection.grids.code_books import BOOKS, CodeBook, Tile
-from analyzers.dtype_detection.grids.search import GridCounts, Grids
+from analyzers.dtype_detection.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
+from analyzers.dtype_detection.grids.search import GridCounts, Grids, matrix
 from analyzers.dtype_detection.grids.tensor_grid import TensorGrid
 from analyzers.numerics.grid_kernels import DULL, FAILED, LARGEST, OUTLIERS, POWERS, SIGNED, SPAN, STRONG, TESTED
 
@@ -12,8 +12,7 @@ PROOF_LOG10 = -9.0
 _TRIALS = log10(sum(len(book.tiles) for book in BOOKS))
 _MOST_BITS = 8
 # The least share of groups that are proofs alone and of groups that pass, to be told of a tensor that is not on a grid as a whole
-_FOSSIL_SHARE = 0.01
-_BOOK = {book.name: book for book in BOOKS}
+_FOSSIL_SHARE = 0.02
 
 
 def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...], known: bool = False) -> TensorGrid | None:
@@ -23,14 +22,13 @@ def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...], kn
     proven by that evidence only.
     """
     whole, parts = [], []
-    for (name, tile), counts in grids.items():
-        grid = _describe(_BOOK[name], tile, counts, elements, shape)
+    for (number, tile), counts in grids.items():
+        book = BOOKS[number]
+        grid = _describe(book, tile, counts, elements, shape)
         if grid is None:
             continue
-        plain = _BOOK[name].plain and 2 * counts.counts[POWERS] > counts.counts[TESTED]
-        complete = (counts.values == values and counts.scales[0] <= counts.scales[1]) or (
-            counts.values == values and grid.group != "tensor"
-        )
+        plain = book.plain and 2 * counts.counts[POWERS] > counts.counts[TESTED]
+        complete = counts.values == values and (tile != TENSOR or counts.scales[0] <= counts.scales[1])
         if complete and grid.proven and (not plain or known):
             whole.append(grid)
         elif not plain and grid.log10_chance <= PROOF_LOG10 and counts.counts[STRONG] >= _FOSSIL_SHARE * counts.counts[TESTED]:
@@ -46,7 +44,7 @@ def _describe(book: CodeBook, tile: Tile, found: GridCounts, elements: int, shap
     if tested == failed:
         return None
     name, bits, scale = book.name, float(book.bits), float(book.scale_bits)
-    rows, columns = tile.sides((1, elements) if tile.flat else (elements // shape[-1], shape[-1]))
+    rows, columns = map(min, tile.sides(view := (1, elements) if tile.flat else matrix(shape)), view)
     if book.name in ("int", "offset"):
         span, signed = int(counts[SPAN]), int(counts[SIGNED])
         if span > _MOST_BITS:

@@ -89,6 +89,12 @@ def _floats(exponent_bits: int, mantissa_bits: int, largest: float) -> NDArray[n
     return _symmetric(*(step for step in steps if 0 < step <= largest))
 
 
+def _rounded(levels: tuple[float, ...], bits: int) -> tuple[float, ...]:
+    """Round to ``bits`` significant bits: torchao keeps its table in the dtype of the weights."""
+    fractions, exponents = np.frexp(levels)
+    return tuple(np.ldexp(np.rint(np.ldexp(fractions, bits)), exponents - bits).tolist())
+
+
 def _format(of: FloatFormat) -> NDArray[np.float64]:
     return _floats(of.exponent_bits, of.mantissa_bits, of.largest / of.smallest_subnormal)
 
@@ -110,7 +116,7 @@ OFFSET = CodeBook("offset", _symmetric(1), (ROW, *_groups(256, 128, 64, 32, 16))
 BOOKS = (
     INTEGERS,
     OFFSET,
-    CodeBook("nf4", _signed(*_NF4), _FLAT, 4),
+    *(CodeBook("nf4", _signed(*levels), _FLAT, 4) for levels in (_NF4, _rounded(_NF4, 8), _rounded(_NF4, 11))),
     CodeBook("fp4_bnb", _symmetric(*_FP4), _FLAT, 4),
     CodeBook("fp4_e2m1", _floats(2, 1, 12), (TENSOR, ROW, COLUMN, *_groups(128, 64, 32, 16)), 4, 8, plain=True),
     CodeBook("fp6_e2m3", _floats(2, 3, 60), _groups(32), 6, 8, powers=True),

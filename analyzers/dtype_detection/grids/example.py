@@ -59,9 +59,8 @@ def _levels(values: Values, name: str, mantissa: int) -> Values | None:
         slope, least = np.polyfit(codes, distinct, 1)
         fits = bool(np.all(np.abs(codes * slope + least - distinct) <= tolerance.max()))
         return np.arange(codes[-1] + 1) * slope + least if fits else None
-    levels = _book(name)
     largest = distinct[np.abs(distinct).argmax()]
-    for level in sorted(levels[levels * largest > 0], key=abs):
+    for level, levels in ((level, levels) for levels in _books(name) for level in sorted(levels[levels * largest > 0], key=abs)):
         scale = largest / level
         own = levels[np.abs(distinct[:, None] / scale - levels).argmin(1)]
         if np.all(np.abs(own * scale - distinct) <= tolerance):
@@ -75,14 +74,13 @@ def _levels(values: Values, name: str, mantissa: int) -> Values | None:
     return None
 
 
-def _book(name: str) -> Values:
-    """Return the levels of a format, in ascending order, without a scale."""
+def _books(name: str) -> list[Values]:
+    """Return the levels of a format in each of its versions, in ascending order, without a scale."""
     if name == "ternary":
-        return np.arange(-1.0, 2)
+        return [np.arange(-1.0, 2)]
     if name.startswith("int"):
         most = 2 ** int(name[3]) - (0 if name.endswith("_zp") else 2 ** (int(name[3]) - 1))
-        return np.arange(-most, most + 1.0)
+        return [np.arange(-most, most + 1.0)]
     key = "fp4_e2m1" if name in ("mxfp4", "nvfp4") else name.removeprefix("mx")
-    book = next(book for book in BOOKS if book.name == key)
-    positive, negative = (side[np.isfinite(side)] for side in book.levels)
-    return np.concatenate([-negative[::-1], np.zeros(int(book.zero)), positive])
+    own = [(book.zero, *(side[np.isfinite(side)] for side in book.levels)) for book in BOOKS if book.name == key]
+    return [np.concatenate([-negative[::-1], np.zeros(int(zero)), positive]) for zero, positive, negative in own]

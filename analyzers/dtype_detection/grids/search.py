@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
+from analyzers.numerics.conversions import values_of
 from analyzers.numerics.grid_kernels import ANCHORS, DULL, FAILED, GRID_COUNTS, OUTLIERS, SIGNED, SPAN, TESTED, test_tiles
 
 # Tiles of a span that are tested first, and the evidence, in decades beyond the first of each tile, without which no other is
@@ -18,7 +19,10 @@ _PROMISING = 3.0
 # Values that show the resolution that is in use
 _LOOKED_AT = 4096
 
-Key = tuple[str, Tile]
+# Neighbours are alike if they differ by less than this share of what values differ that are so many apart (mean of square roots).
+_FAR, _SMOOTH = 17, 0.6
+
+Key = tuple[int, Tile]  # the number of the code book
 Codes = NDArray[Any]
 
 
@@ -66,17 +70,21 @@ def together(parts: Sequence[Grids]) -> Grids:
     return whole
 
 
+def matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return rows and columns of a tensor: the last axis of matrices, stacked or not; all but the first of convolutions."""
+    rows = prod(shape[:-1]) if len(shape) < 4 else shape[0]
+    return rows, prod(shape) // max(rows, 1)
+
+
 class GridSearch:
     """Tests the grids on one span of a tensor, chunk by chunk. found: the counts of all that native values do not pass."""
 
     def __init__(self, tensor: Tensor) -> None:
-        shape = tensor.shape
-        rows = prod(shape[:-1]) if len(shape) < 4 else shape[0]  # a convolution's inputs are all but the first axis
-        self._shape = (rows, tensor.elements // max(rows, 1))
+        self._shape = matrix(tensor.shape)
         self._dtype = tensor.dtype
-        self._tiles: dict[str, dict[Tile, int]] = {}  # that may share a scale, and the bits that a few of them take
+        self._tiles: dict[int, dict[Tile, int]] = {}  # that may share a scale, and the bits that a few of them take
         self.found: Grids = {}
-        self._possible = tensor.dtype in _FIELDS and tensor.scale is None and len(shape) > 1 and min(self._shape) > 1
+        self._possible = tensor.dtype in _FIELDS and tensor.scale is None and len(tensor.shape) > 1 and min(self._shape) > 1
 
     @property
     def done(self) -> bool:
@@ -87,17 +95,34 @@ class GridSearch:
         """Test a chunk: patterns from element ``start`` of the tensor on."""
         if self.done or not codes.size:
             return
+        if not self._tiles and self._is_smooth(codes, start):
+            self._tiles = {number: {} for number in range(len(BOOKS))}
+            return
         some = codes[:: max(1, codes.size // _LOOKED_AT)]
         dtype = _narrowest(some, self._dtype)
         stored = _resolution(narrowed(some, self._dtype, dtype), dtype)
         codes = narrowed(codes, self._dtype, dtype)
-        for book in BOOKS:
-            if book.name not in self._tiles:
+        for book in range(len(BOOKS)):
+            if book not in self._tiles:
                 self._sample(book, codes, start, stored)
             self._count(book, codes, start, stored)
 
-    def _sample(self, book: CodeBook, codes: Codes, start: int, stored: Stored) -> None:
+    def _is_smooth(self, codes: Codes, start: int) -> bool:
+        """Return whether neighbours are alike, as in ramps and sinusoids: these have equal steps, and no independent values."""
+        part, _ = max(_pieces(codes, start, self._shape[1]), key=lambda piece: piece[0].size)
+        some = part[: max(2 * _FAR, _LOOKED_AT // part.shape[1])]
+        values = np.nan_to_num(values_of(np.ascontiguousarray(some).ravel(), self._dtype).reshape(some.shape), posinf=0.0, neginf=0.0)
+        for turned in (values, values.T):
+            across = turned[:, : _LOOKED_AT // turned.shape[0] + 2 * _FAR]
+            if across.shape[1] >= 2 * _FAR:
+                near, far = (float(np.sqrt(np.abs(across[:, lag:] - across[:, :-lag])).mean()) for lag in (1, _FAR))
+                if near < _SMOOTH * far:
+                    return True
+        return False
+
+    def _sample(self, number: int, codes: Codes, start: int, stored: Stored) -> None:
         """Decide from a few tiles which sizes of tiles may share a scale: first of the smallest, which hold if larger ones do."""
+        book = BOOKS[number]
         smallest = [tile for tile in book.tiles if not any(tile.holds(other) for other in book.tiles if other is not tile)]
         looks = {tile: self._test(book, tile, codes, start, stored, _SAMPLED) for tile in smallest}
         if all(look.counts[TESTED] == 0 for look in looks.values()) and any(look.counts[DULL] for look in looks.values()):
@@ -106,12 +131,13 @@ class GridSearch:
         for tile in book.tiles:
             if tile not in looks and any(tile.holds(other) for other in alive):
                 looks[tile] = self._test(book, tile, codes, start, stored, _SAMPLED)
-        self._tiles[book.name] = {tile: int(looks[tile].counts[SPAN]) for tile in book.tiles if tile in looks and _promises(looks[tile])}
+        self._tiles[number] = {tile: int(looks[tile].counts[SPAN]) for tile in book.tiles if tile in looks and _promises(looks[tile])}
 
-    def _count(self, book: CodeBook, codes: Codes, start: int, stored: Stored) -> None:
+    def _count(self, number: int, codes: Codes, start: int, stored: Stored) -> None:
         """Test all tiles, largest first. What explains one explains the tiles inside it, which are tested only if they take fewer bits."""
+        book = BOOKS[number]
         holding: list[tuple[Tile, int, GridCounts]] = []
-        for tile, span in self._tiles.get(book.name, {}).items():
+        for tile, span in self._tiles.get(number, {}).items():
             larger = next((counts for other, bits, counts in holding if other.holds(tile) and (book.bits or bits <= span)), None)
             if larger is None:
                 counts = self._test(book, tile, codes, start, stored)
@@ -121,7 +147,7 @@ class GridSearch:
                 counts = GridCounts(codes.size, larger.counts.copy())
                 rows, columns = tile.sides((1, self._shape[0] * self._shape[1]) if tile.flat else self._shape)
                 counts.counts[TESTED] = codes.size // max(1, rows * columns)
-            self.found.setdefault((book.name, tile), GridCounts()).add(counts)
+            self.found.setdefault((number, tile), GridCounts()).add(counts)
 
     def _test(self, book: CodeBook, tile: Tile, codes: Codes, start: int, stored: Stored, most: int = 0) -> GridCounts:
         """Test about ``most`` tiles of a chunk (0: all)."""

@@ -9,7 +9,7 @@ from analyzers.coverage import Coverage
 from analyzers.records import Record
 
 # Raised whenever the same request would give another result
-ANALYSIS_VERSION = 5
+ANALYSIS_VERSION = 6
 
 Level = Literal["error", "warning", "info"]
 LEVELS: tuple[Level, ...] = ("info", "warning", "error")
@@ -29,6 +29,7 @@ Rule = Literal[
     "pickled",
     "fp16-overflow",
     "fossil-rows",
+    "grid",
     "missing",
     "misshapen",
     "unchanged",
@@ -52,6 +53,7 @@ RULES: dict[Rule, str] = {
     "pickled": "Weights in files that can run code when they are loaded.",
     "fp16-overflow": "Weights that become infinite in fp16: a warning if config.json asks for fp16, else for information.",
     "fossil-rows": "Rows still exact in a narrower format while the rest of their tensor is not (fossils): training did not reach them.",
+    "grid": "Tensors whose values all lie on the scaled grid of a quantizer, and so need fewer bits than they are stored in.",
     "missing": "Tensors of the base that the model lacks.",
     "misshapen": "Tensors whose shape differs from that in the base.",
     "unchanged": "A model whose values all equal those of the base, up to rounding.",

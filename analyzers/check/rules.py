@@ -10,6 +10,7 @@ from analyzers.checkpoints import Checkpoint, Tensor, is_copy, quoted, replaced_
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES
 from analyzers.coverage import Coverage
 from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.grids import describe
 from analyzers.dtype_detection.statistics import TensorResult
 from analyzers.formatting import listed, magnitude, plural, share
 from analyzers.shrink import Planned
@@ -18,6 +19,8 @@ from analyzers.terminal import not_read as reasons
 
 # Different matrices with equal statistics that a further matrix is compared with, at most
 _ORIGINALS = 4
+# Grids that a finding names
+_GRIDS = 3
 # Beginnings of an open checkpoint's notes on a wrong index. Most loaders ignore a wrong count of bytes.
 _INDEX, _INDEX_BYTES = "The index ", "The index counts "
 
@@ -209,8 +212,25 @@ def fossil_rows(facts: Facts) -> Iterator[Finding]:
         yield finding("fossil-rows", "info", "Rows that training did not reach", detail, list(found))
 
 
+def grid(facts: Facts) -> Iterator[Finding]:
+    """Find tensors that a quantizer left on its grid. Bytes that `upcast` saves count only once."""
+    on_grid = {r.tensor.name: r for r in facts.results if r.judgement.grid is not None and r.judgement.grid.proven}
+    if on_grid:
+        after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}
+        rows = [row for row in facts.report.grids if row.proven]
+        needed = sum(int(row.bits_needed * row.parameters / 8) for row in rows)
+        saved = max(0, sum(after.get(name, result.tensor.nbytes) for name, result in on_grid.items()) - needed)
+        names = listed([f"{describe(row)} ({plural(row.tensors, 'tensor')})" for row in rows[:_GRIDS]])
+        others = f" On none of these grids are matrices of: {', '.join(facts.report.off_grid)}." if facts.report.off_grid else ""
+        detail = (
+            f"All values of {plural(len(on_grid), 'tensor')} lie on the grid of a quantizer: {names}. Stored as codes and scales, they would "
+            f"take {saved:,} bytes less.{others}"
+        )
+        yield finding("grid", "info", "Stored wider than the grid of its values", detail, list(on_grid), saved)
+
+
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    non_finite, upcast, stored_twice, config_dtype, untouched, zero_tensor, fp16_overflow, fossil_rows,
+    non_finite, upcast, stored_twice, config_dtype, untouched, zero_tensor, fp16_overflow, fossil_rows, grid,
 )  # fmt: skip
 
 

@@ -24,14 +24,16 @@ from numpy.typing import NDArray
 TESTED, FAILED, OUTLIERS, DULL, STRONG, POWERS, SIGNED, SPAN, LARGEST = range(9)
 GRID_COUNTS = 9
 
-# Tiles with different largest values, whose chances multiply; others may repeat the same vocabulary of values
+# Tiles with different largest values, or for scales of powers of two with different values, whose chances multiply; others may repeat the
+# same vocabulary of values. Only the strongest are kept.
 ANCHORS = 64
 
 STRONG_DECADES = 6.0
 
 _SLOTS = 1024  # of the hash table: four times the number of distinct values that any code book has
 _PIECES = 64  # intervals of feasible scales
-_FEW, _REPEATS, _MOST_OF_REPEATS = 8, 3, 6.0
+_FEW, _REPEATS, _MOST_OF_REPEATS = 8, 16, 6.0
+_SAME = 4  # equal values of a tile that count if its scale is a power of two
 _AGAIN = 2  # at most so many of the largest values are set aside
 _FEWEST = 6  # values of a tile that may have outliers
 
@@ -93,6 +95,21 @@ def _power_in(low: float, high: float) -> float:
 
 
 @njit(nogil=True, cache=True)
+def _different(
+    cells: NDArray[np.float64], negative: NDArray[np.bool_], n: int, book: NDArray[np.float64], scales: NDArray[np.float64]
+) -> bool:
+    """Return whether different values may have different levels: one on the border of two cells explains only one of them."""
+    for side in range(2):
+        k = -1
+        for j in range(n):
+            if int(negative[j]) == side:
+                k = max(k + 1, _first_level(book[side], cells[j, 0] / scales[1]))
+                if k == book.shape[1] or book[side, k] * scales[0] > cells[j, 1]:
+                    return False
+    return True
+
+
+@njit(nogil=True, cache=True)
 def _fit(
     cells: NDArray[np.float64], negative: NDArray[np.bool_], n: int, book: NDArray[np.float64], powers: bool, scales: NDArray[np.float64]
 ) -> int:
@@ -120,8 +137,8 @@ def _fit(
             before, after = after, before
         for i in range(count):
             power = _power_in(before[i, 0], before[i, 1]) if powers else 0.0
-            if not powers or power > 0:
-                scales[0], scales[1] = (power, power) if powers else (before[i, 0], before[i, 1])
+            scales[0], scales[1] = (power, power) if powers else (before[i, 0], before[i, 1])
+            if (not powers or power > 0) and _different(cells, negative, n, book, scales):
                 return anchor
     return -1
 
@@ -174,6 +191,7 @@ def _width(cell_low: float, cell_high: float, value: float, own_bits: int, own_s
 def _decades(
     cells: NDArray[np.float64],
     negative: NDArray[np.bool_],
+    counts: NDArray[np.int64],
     n: int,
     book: NDArray[np.float64],
     anchor: int,
@@ -182,10 +200,13 @@ def _decades(
     own_bits: int,
     own_step: float,
 ) -> float:
-    """Bound -log10 of the chance that the magnitudes of a tile pass `_fit` at ``anchor``."""
+    """Bound -log10 of the chance that the magnitudes of a tile pass `_fit` at ``anchor``.
+
+    If scales are powers of two (``powers``), the values have as few bits as the levels, of which there are few: up to `_SAME` equal values count.
+    """
     total, largest, distinct = 0.0, 0.0, 0
     for j in range(n):
-        if j > 0 and cells[j, 0] == cells[j - 1, 0]:
+        if j > 0 and cells[j, 0] == cells[j - 1, 0] and not powers:
             continue
         value, levels = (cells[j, 0] + cells[j, 1]) / 2, book[int(negative[j])]
         k = _first_level(levels, value / scale)
@@ -194,7 +215,7 @@ def _decades(
         below = levels[k - 1] if k > 0 else 0.0
         above = levels[k + 1] if k + 1 < levels.size and levels[k + 1] < np.inf else 2 * levels[k] - below
         each = -log10(min(1.0, _width(cells[j, 0], cells[j, 1], value, own_bits, own_step) / ((above - below) / 2 * scale)))
-        distinct, total, largest = distinct + 1, total + each, max(largest, each)
+        distinct, total, largest = distinct + 1, total + each * (min(counts[j], _SAME) if powers else 1), max(largest, each)
     return total - log10(4.0) if powers else total - largest - log10(distinct * (anchor + 1.0))
 
 
@@ -378,7 +399,7 @@ def _test(
                     positive = max(positive, steps)
                 repeats += min(counts[i] - 1, _REPEATS)
             middle = (found[0] + found[1]) / 2
-            proof = _decades(cells, negative, n, book, anchor, middle, powers, own_bits, own_step) - 0.5 * dropped
+            proof = _decades(cells, negative, counts, n, book, anchor, middle, powers, own_bits, own_step) - 0.5 * dropped
             if zeros > 0 and positive > 0 and minuses > 0 and max(positive, minuses) <= (_FEW if form[6] else 1):
                 again = repeats * max(0.0, -log10(min(1.0, _width(cells[0, 0], cells[0, 1], values[0], own_bits, own_step) / middle)))
                 proof += again if max(positive, minuses) == 1 else min(again, _MOST_OF_REPEATS)
@@ -395,8 +416,15 @@ def _test(
         out[SIGNED] = max(out[SIGNED], 1 + max(_bits(max(positive, minuses)), _bits(min(positive, minuses) + 1)))
         out[SPAN] = max(out[SPAN], _bits(positive + minuses + 1))
         out[LARGEST] = max(out[LARGEST], positive, minuses)
+    if powers:  # few patterns: tiles differ by their numbers
+        for i in range(patterns.size):
+            key = (key * 1000003 + patterns[i] * 31 + numbers[i]) & 0x7FFFFFFFFFFF
     if proof > 0:
+        weakest = 0
         for i in range(keys.size):
             if keys[i] == key or keys[i] < 0:
                 keys[i], decades[i] = key, max(decades[i], proof)
-                break
+                return
+            weakest = i if decades[i] < decades[weakest] else weakest
+        if proof > decades[weakest]:
+            keys[weakest], decades[weakest] = key, proof

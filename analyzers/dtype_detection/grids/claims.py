@@ -22,7 +22,7 @@ def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...], kn
     proven by that evidence only.
     """
     whole, parts = [], []
-    for (number, tile), counts in grids.items():
+    for (number, tile), counts in sorted(grids.items(), key=lambda item: item[0][0]):
         book = BOOKS[number]
         grid = _describe(book, tile, counts, elements, shape)
         if grid is None:
@@ -58,10 +58,11 @@ def _describe(book: CodeBook, tile: Tile, found: GridCounts, elements: int, shap
             name, scale = f"int{span}_zp", scale + span
         else:
             name = f"int{span}"
+    elif book.powers:
+        name = "mxfp4" if name == "fp4_mx" else f"mx{name}"
     elif book.name == "fp4_e2m1":
-        mx = counts[POWERS] == tested
-        name = "mxfp4" if mx and rows * columns % 32 == 0 else "nvfp4" if not mx and rows * columns == 16 else name
-    elif (counts[POWERS] == tested and rows * columns == 32 and book.name in ("fp8_e4m3", "fp8_e5m2")) or book.powers:
+        name = "nvfp4" if counts[POWERS] < tested and rows * columns == 16 else name
+    elif book.plain and counts[POWERS] == tested and rows * columns == 32:
         name = f"mx{name}"
     decades = sum(found.decades.values()) - _TRIALS
     return TensorGrid(

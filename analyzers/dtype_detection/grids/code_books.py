@@ -89,8 +89,8 @@ def _floats(exponent_bits: int, mantissa_bits: int, largest: float) -> NDArray[n
     return _symmetric(*(step for step in steps if 0 < step <= largest))
 
 
-def _rounded(levels: tuple[float, ...], bits: int) -> tuple[float, ...]:
-    """Round to ``bits`` significant bits: torchao keeps its table in the dtype of the weights."""
+def _rounded(levels: NDArray[np.float64], bits: int) -> tuple[float, ...]:
+    """Round to ``bits`` significant bits."""
     fractions, exponents = np.frexp(levels)
     return tuple(np.ldexp(np.rint(np.ldexp(fractions, bits)), exponents - bits).tolist())
 
@@ -99,12 +99,13 @@ def _format(of: FloatFormat) -> NDArray[np.float64]:
     return _floats(of.exponent_bits, of.mantissa_bits, of.largest / of.smallest_subnormal)
 
 
-# QLoRA, arXiv 2305.14314, appendix E; the 4-bit floats of bitsandbytes; kvalues of llama.cpp
+# QLoRA, arXiv 2305.14314, appendix E (torchao has a table of four digits, in the dtype of the weights); the 4-bit floats of bitsandbytes; kvalues of llama.cpp
 _NF4 = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
     -0.09105003625154495, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434,
     0.5626170039176941, 0.7229568362236023, 1.0,
 )  # fmt: skip
+_NF4_TABLES = tuple(_rounded(np.round(_NF4, digits), bits) for digits in (16, 4) for bits in (24, 8, 11))
 _FP4 = (1 / 192, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 1)
 _IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
@@ -113,16 +114,18 @@ _FLAT = tuple(Tile(1, size, flat=True) for size in (4096, 2048, 1024, 512, 256, 
 INTEGERS = CodeBook("int", _symmetric(*range(1, 256)), _INTEGER_TILES)
 OFFSET = CodeBook("offset", _symmetric(1), (ROW, *_groups(256, 128, 64, 32, 16)), offset=63, scale_bits=32)
 
+# Of floats of as many bits, those of fewer mantissa bits first: shallow ones fit the others too
 BOOKS = (
     INTEGERS,
     OFFSET,
-    *(CodeBook("nf4", _signed(*levels), _FLAT, 4) for levels in (_NF4, _rounded(_NF4, 8), _rounded(_NF4, 11))),
+    *(CodeBook("nf4", _signed(*levels), _FLAT, 4) for levels in _NF4_TABLES),
     CodeBook("fp4_bnb", _symmetric(*_FP4), _FLAT, 4),
+    CodeBook("fp4_mx", _floats(2, 1, 12), _groups(32), 4, 8, powers=True),
     CodeBook("fp4_e2m1", _floats(2, 1, 12), (TENSOR, ROW, COLUMN, *_groups(128, 64, 32, 16)), 4, 8, plain=True),
-    CodeBook("fp6_e2m3", _floats(2, 3, 60), _groups(32), 6, 8, powers=True),
     CodeBook("fp6_e3m2", _floats(3, 2, 448), _groups(32), 6, 8, powers=True),
-    CodeBook("fp8_e4m3", _format(FP8_E4M3), (TENSOR, ROW, COLUMN, BLOCK, *_groups(128, 32)), 8, plain=True),
+    CodeBook("fp6_e2m3", _floats(2, 3, 60), _groups(32), 6, 8, powers=True),
     CodeBook("fp8_e5m2", _format(FP8_E5M2), (TENSOR, ROW, COLUMN, BLOCK, *_groups(128, 32)), 8, plain=True),
+    CodeBook("fp8_e4m3", _format(FP8_E4M3), (TENSOR, ROW, COLUMN, BLOCK, *_groups(128, 32)), 8, plain=True),
     CodeBook("iq4_nl", _signed(*_IQ4), (_ALONG_ROWS[32],), 4, zero=False),
     CodeBook("iq3_xxs", _symmetric(4, 12, 20, 28, 36, 44, 52, 62), (_ALONG_ROWS[32],), 4, zero=False),
     CodeBook("iq3_s", _symmetric(*range(1, 16, 2)), (_ALONG_ROWS[32],), 4, zero=False),

@@ -16,8 +16,8 @@ from analyzers.numerics.grid_kernels import ANCHORS, DULL, FAILED, GRID_COUNTS, 
 # Tiles of a span that are tested first, and the evidence, in decades beyond the first of each tile, without which no other is
 _SAMPLED = 16
 _PROMISING = 3.0
-# Values that show the resolution that is in use
-_LOOKED_AT = 4096
+# Values that show the resolution that is in use, and the fewest of them that are not 0
+_LOOKED_AT, _TELLING = 4096, 64
 
 # Neighbours are alike if they differ by less than this share of what values differ that are so many apart (mean of square roots).
 _FAR, _SMOOTH = 17, 0.6
@@ -98,7 +98,9 @@ class GridSearch:
         if not self._tiles and self._is_smooth(codes, start):
             self._tiles = {number: {} for number in range(len(BOOKS))}
             return
-        some = codes[:: max(1, codes.size // _LOOKED_AT)]
+        some = codes[:: codes.size // _LOOKED_AT | 1]
+        if np.count_nonzero(some) < _TELLING:
+            some = codes[np.flatnonzero(codes)[:_LOOKED_AT]]
         dtype = _narrowest(some, self._dtype)
         stored = _resolution(narrowed(some, self._dtype, dtype), dtype)
         codes = narrowed(codes, self._dtype, dtype)
@@ -125,13 +127,17 @@ class GridSearch:
         book = BOOKS[number]
         smallest = [tile for tile in book.tiles if not any(tile.holds(other) for other in book.tiles if other is not tile)]
         looks = {tile: self._test(book, tile, codes, start, stored, _SAMPLED) for tile in smallest}
-        if all(look.counts[TESTED] == 0 for look in looks.values()) and any(look.counts[DULL] for look in looks.values()):
-            return  # zeros: ask the next chunk
-        alive = [tile for tile, look in looks.items() if _promises(look)]
+        alive = [tile for tile, look in looks.items() if _promises(look) or not look.counts[FAILED]]  # few values: larger tiles may tell
         for tile in book.tiles:
             if tile not in looks and any(tile.holds(other) for other in alive):
                 looks[tile] = self._test(book, tile, codes, start, stored, _SAMPLED)
-        self._tiles[number] = {tile: int(looks[tile].counts[SPAN]) for tile in book.tiles if tile in looks and _promises(looks[tile])}
+        if not any(look.counts[TESTED] for look in looks.values()):
+            return  # zeros: ask the next chunk
+        self._tiles[number] = {
+            tile: int(looks[tile].counts[SPAN])
+            for tile in book.tiles
+            if tile in looks and (_promises(looks[tile]) or (book.powers and not looks[tile].counts[FAILED]))
+        }
 
     def _count(self, number: int, codes: Codes, start: int, stored: Stored) -> None:
         """Test all tiles, largest first. What explains one explains the tiles inside it, which are tested only if they take fewer bits."""
@@ -218,7 +224,7 @@ def _resolution(codes: Codes, dtype: str) -> Stored:
     """Measure the significant bits and the fixed-point step in use. A quarter of the values may have more, and one in a hundred a finer
     step: outliers must not make values of few bits look native."""
     mantissa, exponent = _FIELDS[dtype]
-    magnitudes = codes.astype(np.int64) & ((1 << (mantissa + exponent)) - 1)
+    magnitudes = np.unique(codes).astype(np.int64) & ((1 << (mantissa + exponent)) - 1)
     stored = magnitudes >> mantissa
     magnitudes, stored = (
         magnitudes[(magnitudes > 0) & (stored < (1 << exponent) - 1)],

@@ -52,18 +52,22 @@ def _levels(values: Values, name: str, mantissa: int) -> Values | None:
     distinct = np.unique(values)
     if not np.isfinite(distinct).all() or distinct.size < _FEWEST:
         return None
-    tolerance = 2.0**-mantissa * np.abs(distinct)
     if name.endswith("_offset"):
         step = np.diff(distinct).min()
         codes = np.rint((distinct - distinct[0]) / step)
         slope, least = np.polyfit(codes, distinct, 1)
-        fits = bool(np.all(np.abs(codes * slope + least - distinct) <= tolerance.max()))
+        fits = bool(np.all(np.abs(codes * slope + least - distinct) <= 2.0**-mantissa * np.abs(distinct).max()))
         return np.arange(codes[-1] + 1) * slope + least if fits else None
+    return next((drawn for levels in _books(name) if (drawn := _scaled(distinct, levels, mantissa)) is not None), None)
+
+
+def _scaled(distinct: Values, levels: Values, mantissa: int) -> Values | None:
+    """Return the levels in reach, times a scale that explains all values; None if there is no such scale."""
     largest = distinct[np.abs(distinct).argmax()]
-    for level, levels in ((level, levels) for levels in _books(name) for level in sorted(levels[levels * largest > 0], key=abs)):
+    for level in sorted(levels[levels * largest > 0], key=abs):
         scale = largest / level
         own = levels[np.abs(distinct[:, None] / scale - levels).argmin(1)]
-        if np.all(np.abs(own * scale - distinct) <= tolerance):
+        if np.all(np.abs(own * scale - distinct) <= 2.0**-mantissa * np.abs(distinct)):
             # the middle of the scales with which each value rounds to what is stored
             known = (own != 0) & (distinct != 0)
             magnitudes, codes = np.abs(distinct[known]), np.abs(own[known])

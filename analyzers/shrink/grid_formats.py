@@ -213,7 +213,10 @@ class Fp8Blocks:
     """E4M3 with an fp32 scale for 128 x 128 values, ``quant_method: fp8`` of transformers."""
 
     name: str = "fp8, blocks of 128 x 128"
-    note: str = ""
+    note: str = (
+        "transformers restores these weights when it loads them, as config.json says (dequantize). Without that setting it multiplies in fp8 on "
+        "a GPU that can, and so rounds activations too."
+    )
 
     def fits(self, tensor: Tensor) -> bool:
         """Return whether it is the matrix of a linear layer, of whole blocks: loaders infer the blocks from the number of scales."""
@@ -246,7 +249,8 @@ class Fp8Blocks:
     def config(self, kept: list[str]) -> dict[str, Any]:
         """Return the settings of FineGrainedFP8Config."""
         return {
-            "quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [_BLOCK, _BLOCK], "modules_to_not_convert": kept,
+            "quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [_BLOCK, _BLOCK], "dequantize": True,
+            "modules_to_not_convert": kept,
         }  # fmt: skip
 
 

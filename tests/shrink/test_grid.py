@@ -40,6 +40,7 @@ def test_fp8_blocks_come_back_when_transformers_loads_them(tmp_path: Path, capsy
     for name, tensor in loaded[0].items():
         assert tensor.dtype == loaded[1][name].dtype == BF16 and torch.equal(bits_of(tensor), bits_of(loaded[1][name])), name
     capsys.readouterr()
+    assert any("rounds activations" in note for note in done["notes"])
     assert "quantized (fp8)" in unchanged(capsys, tmp_path / "out", tmp_path / "again", "--to", "grid")
 
 

@@ -27,6 +27,7 @@ from analyzers.dtype_detection.collect import (
 )  # fmt: skip
 from analyzers.dtype_detection.count import IN_PLACE, Counted, SpanCounter
 from analyzers.dtype_detection.fp16_risk import fp16_risk, unread
+from analyzers.dtype_detection.grids.example import with_examples
 from analyzers.dtype_detection.grids.summary import grid_rows, off_grid, with_bits_needed
 from analyzers.dtype_detection.labelled_models import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
@@ -247,7 +248,7 @@ class Inspection:
                 for tensor, value, share in sorted(still, key=lambda each: -each[2])[: limits.REPORT_TENSORS]
             ),
             entropy=with_bits_needed(entropy(by_role), on_grids),
-            grids=grid_rows(on_grids),
+            grids=with_examples(grid_rows(on_grids), read),
             off_grid=off_grid(on_grids),
             **self._headroom,
             layers=tuple(layer_rows(results)),

@@ -29,6 +29,9 @@ IN_PLACE = {dtype for dtype, stored in NARROW.items() if stored.bits == 8} | {"B
 # Elements on a device that are read to see whether they may be on a grid
 LOOKED_AT = 1 << 20
 
+Window = tuple[int, NDArray[Any]]
+_WINDOW = 128
+
 # Shortest row that is examined alone: it must be able to hold enough different values.
 SHORTEST_ROW = 32
 
@@ -41,7 +44,8 @@ class Counted:
     """Counts of some elements of one tensor, or of several tensors; `together` merges them (associative, commutative).
 
     runs: (RUN_COUNTS,) counts of the kinds of runs of 128 neighbours, see `numerics.few_significands`. exact_rows: ancestor format ->
-    number of rows exact in it throughout (for fp16: and not exact in bf16). grids: meaningful for one tensor only.
+    number of rows exact in it throughout (for fp16: and not exact in bf16). grids: meaningful for one tensor only; window: the index of
+    an element and the patterns from it on, of a tensor that may be on a grid.
     """
 
     histogram: BitHistogram
@@ -49,6 +53,7 @@ class Counted:
     runs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(RUN_COUNTS, dtype=np.int64))
     exact_rows: dict[str, int] = field(default_factory=dict)
     grids: Grids = field(default_factory=dict)
+    window: Window | None = None
 
     @classmethod
     def together(cls, parts: Sequence["Counted"]) -> "Counted":
@@ -57,6 +62,7 @@ class Counted:
             return parts[0]
         whole = cls(BitHistogram.together([each.histogram for each in parts]))
         whole.grids = together([each.grids for each in parts])
+        whole.window = min((each.window for each in parts if each.window is not None), key=lambda window: window[0], default=None)
         for each in parts:
             whole.values += each.values
             whole.runs += each.runs
@@ -86,6 +92,9 @@ class SpanCounter:
                 self._rows(span.tensor, chunk, counted)
             if not grids.done:
                 _search(grids, span.tensor, chunk)
+            if grids.found and counted.window is None:
+                first = chunk.codes[:_WINDOW]
+                counted.window = chunk.start, first.copy() if isinstance(first, np.ndarray) else _read(first)
         counted.grids = grids.found
         if accumulator:
             counted.histogram = accumulator.take()

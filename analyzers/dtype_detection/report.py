@@ -285,13 +285,23 @@ class TensorLineage(Record):
     grid: TensorGrid | None = None
 
 
+class GridExample(Record):
+    """The beginning of a group of weights on a grid. first: index of its first element in the tensor; levels: those in reach, ascending."""
+
+    name: str
+    first: int
+    values: tuple[float, ...]
+    levels: tuple[float, ...]
+
+
 class Grid(Record):
     """Tensors on one scaled grid, or in part on it.
 
     format, group, columns: as of `grids.TensorGrid`; stored: the dtype of the files; groups_tested, exceptions: groups, and those of them
     that no scale explains; outliers: values set aside in the others; by_chance: bound of the odds that native values pass, the largest of
     all tensors; bits_needed: per weight, with its share of the scales; redundant_bytes: what storing it on the grid would save, 0 unless
-    proven; proven: every group read of these tensors is on the grid.
+    proven; proven: every group read of these tensors is on the grid; example: one
+    group, if its levels can be told from its values alone.
     """
 
     format: str
@@ -308,6 +318,7 @@ class Grid(Record):
     bits_needed: float
     redundant_bytes: int
     proven: bool
+    example: GridExample | None = None
 
 
 class TensorRow(Record):

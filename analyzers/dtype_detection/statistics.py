@@ -10,7 +10,7 @@ import numpy as np
 
 from analyzers.base import finite
 from analyzers.checkpoints import Tensor
-from analyzers.dtype_detection.count import Counted
+from analyzers.dtype_detection.count import Counted, Window
 from analyzers.dtype_detection.grids import grid_of
 from analyzers.dtype_detection.lineage import Judgement, judge, with_grid
 from analyzers.dtype_detection.report import Counts, Evidence, Extremes, LayerRow, Representable, TensorLineage, TensorRow
@@ -114,12 +114,13 @@ def summed(parts: Sequence[Statistics]) -> Statistics:
 
 @dataclass(frozen=True, slots=True)
 class TensorResult:
-    """One tensor with its statistics, its own lineage, and the answer of `trainability.untouched`."""
+    """One tensor with its statistics, its own lineage, the answer of `trainability.untouched`, and a few values if it is on a grid."""
 
     tensor: Tensor
     statistics: Statistics
     judgement: Judgement
     untouched: tuple[float, float] | None
+    window: Window | None = None
 
 
 EMPTY = summed(())
@@ -134,7 +135,8 @@ def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
     if counted.grids:
         known = any(e.proven and e.unit in ("runs", "blocks") for e in judgement.evidence)
         judgement = with_grid(judgement, tensor.dtype, grid_of(counted.grids, counted.values, tensor.elements, tensor.shape, known))
-    return TensorResult(tensor, statistics(values, tensor.elements), judgement, untouched(tensor, values))
+    window = counted.window if judgement.grid else None
+    return TensorResult(tensor, statistics(values, tensor.elements), judgement, untouched(tensor, values), window)
 
 
 def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:

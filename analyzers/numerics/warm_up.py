@@ -7,6 +7,7 @@ from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.decode_kernels import decode
 from analyzers.numerics.few_significands import RUN_COUNTS, runs_of_few_significands
 from analyzers.numerics.grid_kernels import ANCHORS, GRID_COUNTS, test_tiles
+from analyzers.numerics.grid_scales import fit_scales
 from analyzers.numerics.pair_statistics import PairTables
 from analyzers.numerics.pairs import PairCounter
 from analyzers.numerics.quantize_kernels import rounding_error
@@ -31,3 +32,5 @@ def warm_up() -> None:
     exact_rows16(zeros["F16"], 128, 8)
     exact_rows32(zeros["F32"], 128, 8)
     decode(zeros["F8_E4M3"], 0, (1, 32, 1, 32, 1, 1), np.ones(1, np.float32), 0, np.zeros(256, np.float32), np.zeros(32, np.float32))
+    scales, codes = np.empty(1, np.float32), np.empty((1, 32), np.uint8)
+    fit_scales(np.ones((1, 32), np.float32), (7, -126), (7, -126), np.arange(9, dtype=np.float32), 8, scales, codes)

@@ -16,11 +16,15 @@ def add_options(parser: Parser) -> None:
         "Store a checkpoint in fewer bytes without changing a value: each fp32 or fp64 tensor in a narrower format that holds its values.",
         ("./checkpoint --out ./smaller", "the result is read back and compared before the folder gets its name"),
         ("org/model --out ./model --to bf16 --json", "straight from the Hub; only tensors whose values fit bf16"),
+        ("./dequantized --out ./codes --to grid", "as codes and scales of int4, int8, fp8 or MXFP4, where these restore every value"),
     )
     parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write, which must not exist")
     parser.add_argument(
-        "--to", choices=get_args(Target), default="auto", help="consider only this format (default: bf16 and fp16, and fp32 for fp64)"
+        "--to",
+        choices=get_args(Target),
+        default="auto",
+        help="consider only this format (default: bf16 and fp16, and fp32 for fp64); grid: codes and scales, as a quantizer stores them",
     )
     request = "then open a pull request on the model's repository, with your own token"
     parser.add_argument("--pull-request", action="store_true", help=request)

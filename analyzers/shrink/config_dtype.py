@@ -1,7 +1,7 @@
 """Adapts the dtype that config.json states when the weights below it become narrower."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES, plain_dtype
@@ -20,10 +20,11 @@ def holding_dtype(dtypes: Iterable[str]) -> str | None:
     return max(names, key=_BITS.__getitem__, default=None)
 
 
-def narrowed_config(text: bytes, dtype: str) -> tuple[bytes, str] | None:
+def narrowed_config(text: bytes, dtype: str, quantization: Mapping[str, Any] | None = None) -> tuple[bytes, str] | None:
     """Replace each dtype wider than ``dtype`` in config.json, also in nested parts; return the text and the dtype that it then states.
 
-    If none is stated, ``dtype`` is added: a loader would use that of the first tensor for all. None if it is not a JSON object.
+    If none is stated, ``dtype`` is added: a loader would use that of the first tensor for all. quantization: its new quantization_config.
+    None if it is not a JSON object.
     """
     try:
         config: Any = parse_json(text, lenient=True)
@@ -37,5 +38,7 @@ def narrowed_config(text: bytes, dtype: str) -> tuple[bytes, str] | None:
                 part[key] = dtype
     if not any(key in config for key in _KEYS):
         config["dtype"] = dtype
+    if quantization is not None:
+        config["quantization_config"] = quantization
     stated = next(config[key] for key in _KEYS if key in config)
     return json.dumps(config, indent=2).encode() + b"\n", plain_dtype(stated)

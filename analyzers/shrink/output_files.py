@@ -19,12 +19,12 @@ _SHARD = re.compile(r"(.*)-[0-9]+-of-[0-9]+\.safetensors")
 
 @dataclass(frozen=True, slots=True)
 class WeightFile:
-    """A weight file to write. header: with the 8 bytes of its length; tensors: in order; starts: byte offset of each."""
+    """A weight file to write. header: with the 8 bytes of its length; starts: byte offset of each stored tensor, by its name."""
 
     path: str
     header: bytes
     tensors: tuple[Planned, ...]
-    starts: tuple[int, ...]
+    starts: dict[str, int]
 
     @property
     def nbytes(self) -> int:
@@ -44,16 +44,17 @@ def lay_out(checkpoint: Checkpoint, plan: list[Planned]) -> list[WeightFile]:
         metadata = dict(read_header(source).metadata) if source.path.endswith(_SAFETENSORS) else {}
         entries: dict[str, Any] = {"__metadata__": {"format": "pt", **metadata}}
         # Widest first, like the safetensors library, so that every tensor begins at a multiple of its element size.
-        own = sorted(tensors[number], key=lambda each: (-DTYPE_BITS[each.to or ""], each.name))
-        starts, at = [], 0
-        for planned in own:
-            entries[planned.name] = {"dtype": planned.to, "shape": planned.tensor.shape, "data_offsets": [at, at + planned.nbytes]}
-            starts.append(at)
-            at += planned.nbytes
+        parts = [part for planned in tensors[number] for part in planned.parts]
+        starts, at = {}, 0
+        for part in sorted(parts, key=lambda part: (-DTYPE_BITS[part.dtype], part.name)):
+            entries[part.name] = {"dtype": part.dtype, "shape": part.shape, "data_offsets": [at, at + part.nbytes]}
+            starts[part.name] = at
+            at += part.nbytes
         text = json.dumps(entries, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
         header = len(text).to_bytes(8, "little") + text
-        files.append(WeightFile(_safetensors_path(source.path), header, tuple(own), tuple(len(header) + start for start in starts)))
+        starts = {name: len(header) + start for name, start in starts.items()}
+        files.append(WeightFile(_safetensors_path(source.path), header, tuple(tensors[number]), starts))
     return files
 
 
@@ -76,7 +77,7 @@ def indexes(checkpoint: Checkpoint, files: Sequence[WeightFile]) -> dict[str, by
         groups.setdefault(f"{folder}{slash}{shard[1] if shard else 'model'}{_INDEX}", []).append(file)
     found = {}
     for path, shards in groups.items():
-        pairs = [(planned.name, file.path.rpartition("/")[2]) for file in shards for planned in file.tensors]
+        pairs = [(name, file.path.rpartition("/")[2]) for file in shards for name in file.starts]
         unique = len(dict(pairs)) == len(pairs)  # if not, the last shard with a name counts, according to an index
         new = path not in checkpoint.repository.files and unique and (len(shards) > 1 or _SHARD.fullmatch(pairs[0][1]))
         if new or indexed(checkpoint, path) & {file.path for file in shards}:  # an index of other files is unchanged

@@ -10,10 +10,12 @@ from analyzers.base import Progress
 from analyzers.checkpoints import DTYPE_BITS, Checkpoint, Chunk, Span, Tensor, quoted, stream, tied_copies, whole_spans
 from analyzers.errors import UnsupportedWeights
 from analyzers.numerics.narrowing import NARROW_DTYPES, WIDE_DTYPES, Narrow, narrowed_exactly
+from analyzers.shrink.grid_formats import GridFormat, Part
 
-Target = Literal["auto", "bf16", "fp16"]
+Target = Literal["auto", "bf16", "fp16", "grid"]
 
 _DTYPES: dict[Target, tuple[Narrow, ...]] = {"auto": NARROW_DTYPES, "bf16": ("BF16",), "fp16": ("F16",)}
+_GRID_SPAN = 1 << 20  # elements
 
 
 class NothingToShrink(UnsupportedWeights):
@@ -24,20 +26,29 @@ class NothingToShrink(UnsupportedWeights):
 class Planned:
     """The plan for one tensor. name: its name in its file; to: its new dtype, or its own if unchanged; None for a copy of another tensor.
 
-    digests: SHA-256 of each span of its values (`spans`) in the new dtype, for tensors that change their dtype.
+    digests: SHA-256 of each span of its values (`spans`) in the new dtype, for tensors that change their dtype. grid: the format of codes
+    and scales in which it is stored; ``to`` is then its own dtype.
     """
 
     tensor: Tensor
     name: str
     to: str | None
     digests: tuple[bytes, ...] = ()
+    grid: GridFormat | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The tensors that are stored for it: itself, unless it is on a grid."""
+        if self.to is None:
+            return ()
+        if self.grid is not None:
+            return self.grid.parts(self.tensor, self.name)
+        return (Part(self.name, self.to, self.tensor.shape, 0),)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the tensor in the result."""
-        if self.to is None:
-            return 0
-        return self.tensor.elements * DTYPE_BITS[self.to] // 8 if self.narrows else self.tensor.nbytes
+        return sum(part.nbytes for part in self.parts)
 
     @property
     def narrows(self) -> bool:
@@ -45,9 +56,18 @@ class Planned:
         return self.to not in (None, self.tensor.dtype)
 
     def spans(self) -> list[Span]:
-        """Return the spans that cover the tensor, in order: of values if it changes its dtype, else of plain bytes."""
+        """Return the spans that cover the tensor, in order: of values if it changes its dtype, of whole units on a grid, else of bytes."""
+        if self.grid is not None:
+            return grid_spans(self.tensor, self.grid)
         tensor = self.tensor if self.narrows else replace(self.tensor, dtype="U8", shape=(self.tensor.nbytes,))
         return whole_spans([(tensor,)])
+
+
+def grid_spans(tensor: Tensor, grid: GridFormat) -> list[Span]:
+    """Return spans of whole units of a format, of a few megabytes where a unit has not more."""
+    unit = grid.unit(tensor)
+    count = unit * max(1, _GRID_SPAN // unit)
+    return [Span.of(tensor, start, min(count, tensor.elements - start)) for start in range(0, tensor.elements, count)]
 
 
 def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress, None, list[Planned]]:
@@ -57,7 +77,7 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
     16-bit formats do, as for ones and zeros, the format that holds more of the other tensors is chosen. Raises NothingToShrink for GGUF and
     quantized checkpoints, UnsupportedWeights for views and unread tensors, and the errors of reads.
     """
-    _check_supported(checkpoint)
+    check_supported(checkpoint)
     copies = tied_copies(checkpoint)
     wide = [t for t in checkpoint.tensors if t.dtype in WIDE_DTYPES and t.elements and t.name not in copies]
     fits: dict[str, set[Narrow]] = {tensor.name: {each for each in _DTYPES[to] if each != tensor.dtype} for tensor in wide}
@@ -96,7 +116,8 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
     return [planned(tensor) for tensor in checkpoint.tensors]
 
 
-def _check_supported(checkpoint: Checkpoint) -> None:
+def check_supported(checkpoint: Checkpoint) -> None:
+    """Raise NothingToShrink for GGUF and quantized checkpoints, UnsupportedWeights for views and unread tensors."""
     if any(file.path.endswith(".gguf") for file in checkpoint.files):
         raise NothingToShrink("There is nothing to shrink in a GGUF file: it is already stored in the types its maker chose.")
     if checkpoint.quantization is not None:

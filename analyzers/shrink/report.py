@@ -9,7 +9,7 @@ from analyzers.records import Record
 
 
 class ShrunkTensor(Record):
-    """One tensor. from, to: its dtype before and after; to is null for a copy of a tied weight, which is left out."""
+    """One tensor. from, to: its dtype before and after, or the format of its codes; null for a copy of a tied weight, which is left out."""
 
     name: str
     from_: str = Field(serialization_alias="from")

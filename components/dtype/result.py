@@ -7,10 +7,10 @@ from analyzers.dtype_detection.advice import narrower_saves, suggestions
 from analyzers.dtype_detection.columns import QUANTIZATION, TENSORS
 from analyzers.dtype_detection.report import Training
 from analyzers.dtype_detection.sentences import SOURCE, SOURCES, narrower
-from components.dtype import plots, text
+from components.dtype import grid_plot, plots, text
 from components.dtype.form import permalink
 from components.dtype.labelled_models_plot import among_models
-from components.dtype.tables import evidence, headroom, overview, still
+from components.dtype.tables import evidence, grids, headroom, overview, still
 from components.dtype.text import DISPUTED, inferred, lineage_answer, outranks, risk, stored_answer, summary, trained_answer
 from components.dtype.verdicts import verdicts
 from components.forms.form import command
@@ -140,6 +140,15 @@ def copy_offer(report: DtypeReport) -> CopyOffer | None:
 
 _TABS: tuple[Tab[DtypeReport], ...] = (
     Tab("Evidence", [Piece(evidence)]),
+    Tab(
+        "Grid",
+        [
+            Caption(grid_plot.caption),
+            Plot("One group on its grid", grid_plot.group_on_grid, lambda report: bool(grid_plot.example_of(report))),
+            Piece(grids),
+        ],
+        lambda report: bool(report.grids),
+    ),
     Tab("Spectrum", [Caption(text.spectrum), Plot("Weight magnitudes", plots.spectrum, _drawable)]),
     Tab(
         "Movable",

@@ -7,7 +7,7 @@ from typing import Any
 from analyzers.columns import Column
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import ignored, untouched
-from analyzers.dtype_detection.columns import EVIDENCE, EXTREMES, QUANTIZATION_ROLES
+from analyzers.dtype_detection.columns import EVIDENCE, EXTREMES, GRIDS, QUANTIZATION_ROLES
 from analyzers.dtype_detection.sentences import NOTHING_PROVEN
 from analyzers.records import Interval
 from analyzers.tensor_words import format_name
@@ -35,6 +35,12 @@ def still(report: DtypeReport) -> str:
     """Render sentences on weights that may never have been trained."""
     sentences = untouched(report)
     return f'<div class="m-card">{notes(sentences)}</div>' if sentences else ""
+
+
+def grids(report: DtypeReport) -> str:
+    """Render the grids of the weights, and the roles of the matrices on none."""
+    off = [f"Matrices on none of the proven grids are in {', '.join(report.off_grid)}."] if report.off_grid else []
+    return f'<div class="m-card">{listed(GRIDS, report)}{notes(off)}</div>'
 
 
 def headroom(report: DtypeReport) -> str:

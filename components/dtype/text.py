@@ -2,6 +2,7 @@
 
 from analyzers.dtype_detection import DtypeReport, sentences
 from analyzers.dtype_detection.advice import WEIGHT_ONLY, entropy
+from analyzers.dtype_detection.grids import describe
 from analyzers.dtype_detection.labelled_models import precision_of
 from analyzers.dtype_detection.rule_of_thumb import rule
 from analyzers.dtype_detection.sentences import claimed, fp16_answer, headline
@@ -49,6 +50,9 @@ def stored_answer(report: DtypeReport) -> str:
 def lineage_answer(report: DtypeReport) -> tuple[str, str]:
     """Return the answer which formats the values passed through, and the style of its tag."""
     lineage, answer = report.lineage, sentences.lineage_answer(report.lineage)
+    grids = list(dict.fromkeys(describe(grid) for grid in report.grids if grid.proven))
+    if lineage.verdict == "mixed" and len(grids) == 1:
+        return f"{grids[0]}, in part", "proof"
     if lineage.passed_through:
         return answer.capitalize() if lineage.verdict == "mixed" else answer, "proof"
     parts_proven = any(part.verdict not in _PROVEN_NOTHING for part in lineage.parts)

@@ -41,6 +41,23 @@ class Format:
     make: Dequantized
     symmetric: bool = True
 
+    @property
+    def answer(self) -> str:
+        """What `dtype` calls it, with its group."""
+        integers = "int{}" if self.symmetric else "int{}_zp"
+        names = {
+            "integers": integers,
+            "affine": "int{}_offset",
+            "fp4": "fp4_bnb",
+            "iq4": "iq4_nl",
+            "mxfp6": "mxfp6_{}",
+            "mxfp8": "mxfp8_{}",
+        }
+        detail = self.bits if self.kind in ("integers", "affine") else self.name.rpartition(" ")[2]
+        format = f"fp8_{self.name[:4]}" if self.name[:4] in ("e4m3", "e5m2") else "fp8_e4m3" if self.kind == "fp8" else self.kind
+        group = {TENSOR: "tensor", ROW: "row"}.get(self.group, str(self.group))
+        return f"{names.get(self.kind, format).format(detail)} {'128x128' if '128x128' in self.name else group}"
+
 
 def _torchao(bits: int, group: int, symmetric: bool) -> Dequantized:
     """Quantize by torchao's affine primitives, IntxWeightOnlyConfig and Int8WeightOnlyConfig are made of them."""

@@ -78,6 +78,13 @@ def _wide_integers(bits: int, scale_per_row: bool = True) -> Kind:
     return draw
 
 
+def _scaled_both_ways(rng: np.random.Generator, rows: int, columns: int) -> Array:
+    """Integers of 4 bits with a scale per row, in columns that another layer's scales were folded into."""
+    x = _normal(rng, rows, columns)
+    step = np.abs(x).max(1, keepdims=True) / 7
+    return np.asarray(np.rint(x / step) * step * np.exp(rng.standard_normal(columns) * 0.3))
+
+
 def _vocabulary(size: int) -> Kind:
     """Few different values, of no grid."""
     return lambda rng, rows, columns: rng.choice(rng.standard_normal(size) * 0.02, (rows, columns))
@@ -146,6 +153,7 @@ KINDS: dict[str, Kind] = {
     "two int4 models averaged": _merged,
     "integers of 10 bits": _wide_integers(10),
     "integers of 12 bits": _wide_integers(12, False),
+    "int4 with scaled columns": _scaled_both_ways,
     "norm near 1": lambda rng, r, c: 1 + rng.standard_normal((r, c)) * 0.1,
     "norm above 1": lambda rng, r, c: rng.uniform(1, 2, (r, c)),
     "norm of the same sign": lambda rng, r, c: rng.gamma(4, 0.1, (r, c)),

@@ -13,7 +13,11 @@ from tests.grids.natives import DTYPES, KINDS, natives
 LARGEST_ERROR = {2: 0.82, 3: 0.25, 4: 0.2, 5: 0.07, 6: 0.06, 7: 0.015, 8: 0.06}
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+# Every fourth in `make test`, the rest with the exhaustive ones
+_SOME = [pytest.param(form, id=form.name, marks=[pytest.mark.exhaustive] * (i % 4 > 0)) for i, form in enumerate(FORMATS)]
+
+
+@pytest.mark.parametrize("form", _SOME)
 def test_a_quantizer_rounds_to_few_levels(form: Format) -> None:
     source = weights("gaussian", 128, 512, 0)
     stored = dequantized(form, "fp32", "gaussian", rows=128)

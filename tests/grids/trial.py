@@ -27,10 +27,14 @@ BUDGET = 600_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was said of one checkpoint. tensors: their number; claims: format and group -> number of tensors said to be on that grid."""
+    """What was said of one checkpoint. tensors: their number; claims: format and group -> number of tensors proven to be on that grid.
+
+    parts: the same of grids on which a part of the groups is.
+    """
 
     tensors: int
     claims: Mapping[str, int]
+    parts: Mapping[str, int]
 
     @property
     def claimed(self) -> int:
@@ -43,15 +47,15 @@ def said(tensors: Mapping[str, torch.Tensor], mode: str) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         options = {"budget": BUDGET} if mode == "quick" else {}
         report = inspect(write(Path(folder), tensors), mode=mode, **options)
-    return Outcome(len(tensors), claims(report))
+    return Outcome(len(tensors), named(report, True), named(report, False))
 
 
-def claims(report: DtypeReport) -> Counter[str]:
-    """Return the number of tensors that are proven to be on each grid."""
+def named(report: DtypeReport, proven: bool) -> Counter[str]:
+    """Return the number of tensors on each grid that a report names."""
     found: Counter[str] = Counter()
-    for grid in filter(lambda grid: grid.proven, report.grids):
-        found[f"{grid.format} {grid.group}"] += grid.tensors
-    return found
+    for grid in report.grids:
+        found[f"{grid.format} {grid.group}"] += grid.tensors * (grid.proven == proven)
+    return +found
 
 
 def of_format(form: Format, storage: str, distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str, torch.Tensor]:
@@ -71,29 +75,34 @@ def of_natives(number: int = 2000) -> dict[str, dict[str, torch.Tensor]]:
     return kinds
 
 
-def _show(title: str, outcome: Outcome) -> str:
-    named = ", ".join(f"{name} ({number})" for name, number in sorted(outcome.claims.items(), key=lambda pair: -pair[1])[:4])
-    return f"{title:52} {outcome.claimed:3} of {outcome.tensors:3}  {named}"
+def _show(title: str, outcome: Outcome, answer: str = "") -> str:
+    claims, parts = (
+        ", ".join(f"{name} ({number})" for name, number in sorted(each.items(), key=lambda pair: -pair[1])[:4])
+        for each in (outcome.claims, outcome.parts)
+    )
+    right = f"{outcome.claims.get(answer, 0)} {answer}; " if answer else ""
+    return f"{title:52} {outcome.claimed:3} of {outcome.tensors:3}  {right}{claims}{'; in part ' + parts if parts else ''}"
 
 
 def run(modes: Iterable[str], words: str) -> Iterator[str]:
     """Yield the lines of the trial: each format in each storage, natives that were claimed, and sums."""
     for mode in modes:
-        claimed = tensors = 0
+        claimed = right = tensors = 0
         for form in FORMATS:
             for storage in STORAGES:
                 if words in form.name:
                     outcome = said(of_format(form, storage), mode)
                     claimed, tensors = claimed + outcome.claimed, tensors + outcome.tensors
-                    yield _show(f"{mode:5} {form.name}, {storage}", outcome)
+                    right += outcome.claims.get(form.answer, 0)
+                    yield _show(f"{mode:5} {form.name}, {storage}", outcome, form.answer)
         if tensors:
-            yield f"{mode}: on a grid {claimed:,} of {tensors:,} tensors ({claimed / tensors:.2%})"
+            yield f"{mode}: on a grid {claimed:,} of {tensors:,} tensors ({claimed / tensors:.2%}), {right:,} named as their quantizer does"
         false = total = 0
         for kind, own in of_natives(0 if words else 2000).items():
             outcome = said(own, mode)
             false, total = false + outcome.claimed, total + outcome.tensors
-            if outcome.claimed:
-                yield _show(f"{mode:5} FALSE {kind}", outcome)
+            if outcome.claimed or outcome.parts:
+                yield _show(f"{mode:5} {'FALSE' if outcome.claimed else 'part'} {kind}", outcome)
         if total:
             yield f"{mode}: {false:,} false claims in {total:,} native tensors"
 

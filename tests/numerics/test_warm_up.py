@@ -12,13 +12,13 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 from analyzers.checkpoints.quantization import decode
 from analyzers.dtype_detection import count
-from analyzers.numerics import Accumulator, PairCounter, PairTables, count_kernels, pair_kernels, few_significands
+from analyzers.numerics import Accumulator, PairCounter, PairTables, count_kernels, pair_kernels, few_significands, grid_scales
 from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.warm_up import warm_up
 
 loops = {
     f"{module.__name__}.{name}": loop
-    for module in (count, count_kernels, decode, pair_kernels, few_significands)
+    for module in (count, count_kernels, decode, pair_kernels, few_significands, grid_scales)
     for name, loop in vars(module).items()
     if isinstance(loop, Dispatcher) and not name.startswith("_")
 }
@@ -42,6 +42,13 @@ count.exact_rows32(codes["F32"], 128, 8)
 grid = decode.Grid(512, 256, 128, 128, 4, 2)
 for dtype in ("F8_E4M3", "F4"):
     decode.decode(codes["F8_E4M3"][5:], 5, tuple(grid), np.ones(8, np.float32), 0, decode._table(dtype), np.zeros(1000, np.float32))
+from analyzers.checkpoints import Tensor
+from analyzers.shrink.grid_formats import FAMILIES
+for dtype in ("F32", "F16", "BF16"):
+    for form in (form for family in FAMILIES for form in family):
+        experts = form.name == "MXFP4"
+        name, shape = ("a.experts.down_proj", (1, 128, 128)) if experts else ("a.mlp.up_proj.weight", (128, 128))
+        form.encode(Tensor(name, dtype, shape, 0, 0, 0, "mlp", 0, False), np.zeros(128 * 128, CODE_TYPE[dtype]))
 for name, loop in loops.items():
     print(name, *set(loop.signatures) - compiled[name])
 """

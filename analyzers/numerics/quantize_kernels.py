@@ -93,3 +93,74 @@ def rounding_error(
                 error, square = error + found[0], square + found[1]
                 exact, saturated, count = exact + found[2], saturated + found[3], count + found[4]
     return error, square, exact, saturated, count
+
+
+@njit(nogil=True, cache=True)
+def _stored(x: Any, scale: Any, mantissa: int, least: int, top: Any) -> Any:
+    """Round ``x`` to the grid of `_round` times ``scale``; to bf16 if the grid is that of bf16, whose subnormal steps `_power` lacks."""
+    if least == -126:
+        bits: Any = np.int64(np.float32(x).view(np.uint32))
+        return np.uint32((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view(np.float32)
+    return np.float32(_round(np.float32(x / (scale if scale > 0 else np.float32(1))), mantissa, least, top) * scale)
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc"})
+def _part_lost(
+    base: NDArray[np.float32], merged: NDArray[np.float32], scales: tuple[Any, Any], mantissa: int, least: int, top: Any, limit: Any
+) -> tuple[int, int, int, float, float]:
+    """Return the result of `update_lost` for values that share ``scales``."""
+    touched, changed, overflowed, error, square = 0, 0, 0, 0.0, 0.0
+    for i in range(base.size):
+        before, after = base[i], merged[i]
+        if before != after and abs(before) < np.inf and abs(after) < np.inf:
+            old, new = _stored(before, scales[0], mantissa, least, top), _stored(after, scales[1], mantissa, least, top)
+            finite = max(abs(old), abs(new)) < limit
+            update = np.float64(after) - np.float64(before)
+            difference = np.float64(new) - np.float64(old) - update if finite else 0.0
+            touched += 1
+            changed += old != new
+            overflowed += abs(new) >= limit
+            error += difference * difference
+            square += update * update if finite else 0.0
+    return touched, changed, overflowed, error, square
+
+
+@njit(nogil=True, cache=True)
+def update_lost(
+    base: NDArray[np.float32],
+    merged: NDArray[np.float32],
+    tile: int,
+    mantissa: int,
+    least: int,
+    largest: float,
+    scales: tuple[np.float32, np.float32],
+) -> tuple[int, int, int, float, float]:
+    """Round two matrices (rows, columns) to the grid of `_round`, and compare the difference with that of the matrices, their update.
+
+    tile: so many values of a row share the scale amax / largest, with amax of each matrix on its own; 0: ``scales`` are those of all
+    values. A grid with exponents from -126 is bf16; with a ``largest`` of 65536, fp16: values rounded to it are infinite.
+
+    Returns the number of finite pairs with an update, of those whose rounded values differ, and of those that become infinite; the sum of
+    (rounded merged - rounded base - update)^2, and that of update^2, both in float64, over pairs that stay finite.
+    """
+    top, limit = np.float32(largest), np.float32(np.inf)
+    touched, changed, overflowed, error, square = 0, 0, 0, 0.0, 0.0
+    if largest == 65536.0:
+        limit = np.float32(largest)
+    columns = tile if tile else base.shape[1]
+    for row in range(base.shape[0]):
+        for first in range(0, base.shape[1], columns):
+            one, other = base[row, first : first + columns], merged[row, first : first + columns]
+            own = scales
+            if tile:
+                most, most_merged = np.float32(0), np.float32(0)
+                for i in range(one.size):
+                    if abs(one[i]) > most and abs(one[i]) < np.inf:
+                        most = abs(one[i])
+                    if abs(other[i]) > most_merged and abs(other[i]) < np.inf:
+                        most_merged = abs(other[i])
+                own = (np.float32(most / top), np.float32(most_merged / top))
+            found = _part_lost(one, other, own, mantissa, least, top, limit)
+            touched, changed, overflowed = touched + found[0], changed + found[1], overflowed + found[2]
+            error, square = error + found[3], square + found[4]
+    return touched, changed, overflowed, error, square

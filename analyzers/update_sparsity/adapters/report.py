@@ -5,6 +5,7 @@ An update D of a matrix W is that of the checkpoint with the adapter merged in, 
 
 from typing import Literal, get_args
 
+from analyzers.base import CheckpointFacts
 from analyzers.records import Record
 
 SurvivalFormat = Literal["bf16", "fp16", "fp8", "int4"]
@@ -85,13 +86,13 @@ class Survival(SurvivalRow):
 class Adapter(Record):
     """An adapter of the base, merged into it.
 
-    adapters: references; kind: lora, rslora, dora, ...; rank, scale: the largest of its modules. modules: at most `limits.REPORT_TENSORS`;
+    adapters: as they are stored; kind: lora, rslora, dora, ...; rank, scale: the largest of its modules. modules: at most `limits.REPORT_TENSORS`;
     modules_total: their number; unmatched: modules of the adapter that match nothing in the base. tied_drift: |head - embedding| /
     |embedding| after the merge if the base ties them and the adapter changes at least one of them, else null. overlap: of each pair of
     adapters. survival: by format; null where nothing could be measured.
     """
 
-    adapters: tuple[str, ...]
+    adapters: tuple[CheckpointFacts, ...]
     kind: str
     rank: int | None
     scale: float | None

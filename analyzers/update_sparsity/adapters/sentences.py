@@ -1,6 +1,6 @@
 """Sentences about an adapter: what merging it loses, how far that reaches, and how two adapters relate."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from analyzers.formatting import listed, magnitude, plural, share
 from analyzers.update_sparsity.adapters.report import Adapter, AdapterOverlap, Survival, SurvivalPart
@@ -90,8 +90,8 @@ def _related(overlap: AdapterOverlap) -> str:
     return f"{both}, their updates pull in the same direction ({cosine})."
 
 
-def notes(adapter: Adapter, exact: bool, names: Sequence[str]) -> Iterator[str]:
-    """Yield the limits of what is said about the adapter. names: of the sides."""
+def notes(adapter: Adapter, exact: bool) -> Iterator[str]:
+    """Yield the limits of what is said about the adapter. exact: whether all weights were read."""
     if adapter.survival.get("fp8") is not None and not exact:
         yield (
             "fp8 stores each matrix with a scale of its largest weight: a sample knows only the largest one read, so its figures have no "

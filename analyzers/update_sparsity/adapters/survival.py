@@ -68,7 +68,7 @@ def is_quantized(tensor: Tensor) -> bool:
 class SurvivalMeter:
     """Measures the update while base and merged checkpoint, the first and the last side of every span, are compared.
 
-    touched: names of the base's tensors that the adapter changes. Several threads may watch spans.
+    touched: names of the base's tensors that the adapter changes; embeddings are watched too. Several threads may watch spans.
     """
 
     def __init__(self, touched: Collection[str], plan: Plan) -> None:
@@ -80,15 +80,16 @@ class SurvivalMeter:
         """Yield the chunks of a span, measured."""
         lost = _Lost(span.tensor, span.start, span.count)
         for chunk in chunks:
-            if span.tensor.name in self._touched and span.sides[-1] is not None and chunk.sides[-1] is not None:
+            if (span.tensor.name in self._touched or span.tensor.role == "embedding") and span.sides[-1] is not None and chunk.sides[-1] is not None:
                 self._add(lost, *_pair(span, chunk))
             yield chunk
         with self._lock:
             self._found[span.tensor.name, span.start] = lost
 
     def _add(self, lost: _Lost, base: Floats, merged: Floats) -> None:
-        for name in ("bf16", "fp16", "int4") if is_quantized(lost.tensor) else ("bf16", "fp16"):
-            _count(lost, name, base, merged, _ONE)
+        if lost.tensor.name in self._touched:
+            for name in ("bf16", "fp16", "int4") if is_quantized(lost.tensor) else ("bf16", "fp16"):
+                _count(lost, name, base, merged, _ONE)
         finite = np.isfinite(base) & np.isfinite(merged)
         w, m = (np.where(finite, each, 0).astype(np.float64).ravel() for each in (base, merged))
         lost.largest = max(lost.largest[0], _largest(base)), max(lost.largest[1], _largest(merged))
@@ -122,6 +123,12 @@ class SurvivalMeter:
                 w, d = sums[lost.tensor.name]
                 sums[lost.tensor.name] = w + lost.squares[0], d + lost.squares[1]
         return {name: sqrt(d / w) if w else None for name, (w, d) in sums.items()}
+
+    def norm(self, name: str) -> float | None:
+        """Return |W| of a tensor of the base, in quick mode estimated from the values read; None if nothing was read."""
+        found = [lost for lost in self._ordered() if lost.tensor.name == name]
+        read = sum(lost.count for lost in found)
+        return sqrt(sum(lost.squares[0] for lost in found) * found[0].tensor.elements / read) if read else None
 
     def survival(self) -> dict[SurvivalFormat, Survival | None]:
         """Return the survival in each format; None if no weight with an update was read."""

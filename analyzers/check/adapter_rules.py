@@ -9,7 +9,9 @@ from analyzers import limits
 from analyzers.check.report import Finding
 from analyzers.check.rules import finding
 from analyzers.checkpoints import Checkpoint, Tensor, quoted, read_range
-from analyzers.checkpoints.adapters import Adapter, Changes, read_part
+from analyzers.checkpoints.adapters.adapter import Adapter
+from analyzers.checkpoints.adapters.factor_values import read_part
+from analyzers.checkpoints.adapters.updates import Changes
 from analyzers.checkpoints.tensor_names.adapters import is_adapter_parameter
 from analyzers.dtype_detection.statistics import TensorResult
 from analyzers.formatting import listed, plural, share

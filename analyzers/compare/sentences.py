@@ -6,6 +6,7 @@ from analyzers.base import NextStep
 from analyzers.compare.report import distinct_names
 from analyzers.formatting import listed, share
 from analyzers.parents.verdict import related
+from analyzers.update_sparsity.adapters.sentences import statement
 
 if TYPE_CHECKING:
     from analyzers.compare.report import CompareReport
@@ -59,6 +60,9 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
         said = [f"{said[0].partition(_ANCESTOR)[0]}, or both come from a common ancestor: {changed}"]
     elif changed:
         said.append(f"{changed[:1].upper()}{changed[1:]}")
+    if sparsity is not None and sparsity.adapter is not None:  # it is known how this model is made
+        said = [f"{named} with an adapter: {statement(sparsity.adapter)}"]
+        direction = "shown"
     if parents.verdict == "merge" and direction != "shown":
         said.append("Checkpoints of one training run can look like this.")
     if direction == "assumed":

@@ -4,11 +4,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from analyzers.columns import Column, Table, formatted
-from analyzers.formatting import count, ends, magnitude, share
+from analyzers.formatting import NOTHING, count, magnitude, share
 from analyzers.update_sparsity.adapters.report import AdapterModule, AdapterOverlap
+from analyzers.update_sparsity.adapters.sentences import lost
 
 if TYPE_CHECKING:
     from analyzers.update_sparsity.report import SparsityReport
+
+
+_NAMED = 4  # modules of each format that people read; files have more
 
 
 def _modules(report: "SparsityReport") -> Iterator[dict[str, Any]]:
@@ -37,7 +41,11 @@ def _survival(report: "SparsityReport") -> Iterator[dict[str, Any]]:
         if found is not None:
             yield {"format": name, "of": "all", "name": "all", **vars(found)}
             yield from ({"format": name, "of": "role", **vars(row)} for row in found.roles)
-            yield from ({"format": name, "of": "module", **vars(row)} for row in found.worst)
+            yield from ({"format": name, "of": "module", "rank": rank, **vars(row)} for rank, row in enumerate(found.worst))
+
+
+def _between(low: float | None, high: float | None) -> str:
+    return NOTHING if low is None or high is None else f"{lost(low)} to {lost(high)}"
 
 
 def _whole(report: "SparsityReport") -> Iterator[dict[str, Any]]:
@@ -48,14 +56,14 @@ _SURVIVAL = (
     Column("name", "Weights with an update"),
     Column("touched", "Number", count),
     Column("changed_share", "Change in the format", share),
-    Column("lost_norm", "Norm of the update lost", share),
-    Column("interval", "95% interval", cell=lambda row: ends(row["low"], row["high"]), only="people"),
+    Column("lost_norm", "Lost, of the update's norm", lost),
+    Column("interval", "95% interval", cell=lambda row: _between(row["low"], row["high"]), only="people"),
 )
 # Shown to people, who find the worst modules in `LOSERS`; files have both.
 SURVIVAL = Table("", _whole, (Column("format", "Merged into"), *_SURVIVAL), title="What survives a merge")
 LOSERS = Table(
     "",
-    lambda report: (row for row in _survival(report) if row["of"] == "module"),
+    lambda report: (row for row in _survival(report) if row["of"] == "module" and row["rank"] < _NAMED),
     (Column("format", "Merged into"), Column("name", "Module", width=318), *_SURVIVAL[1:4]),
     title="Modules that lose most",
 )

@@ -12,7 +12,9 @@ import numpy as np
 
 from analyzers import limits
 from analyzers.checkpoints import Checkpoint, MergedCheckpoint, states_ties
-from analyzers.checkpoints.adapters import Merge, Update, factor_values
+from analyzers.checkpoints.adapters.factor_values import factor_values
+from analyzers.checkpoints.adapters.merged_checkpoint import Merge
+from analyzers.checkpoints.adapters.updates import Update
 from analyzers.checkpoints.reading.worker_threads import work_through
 from analyzers.checkpoints.tensor_names.roles import layer, role
 from analyzers.update_sparsity.adapters.factors import LowRank, effective_rank, inner, low_rank, singular_values, subspaces

@@ -12,6 +12,27 @@ _WORSE, _FEWEST = 1.15, 4096
 _UNRELATED = 3  # a cosine up to so many standard deviations may be chance
 
 
+def lost(norm: float | None) -> str:
+    """Format the norm lost: as a share of the update's, or as a multiple if it is larger."""
+    return share(norm) if norm is None or norm <= 1 else f"{magnitude(norm)} times"
+
+
+def advice(adapter: Adapter) -> str:
+    """Say what to do with the adapter."""
+    in_bf16, in_fp16, in_int4 = (adapter.survival.get(name) for name in ("bf16", "fp16", "int4"))
+    if in_bf16 is None or in_bf16.lost_norm is None:
+        return "Check that this is the right adapter for this base, and that it was trained."
+    if in_bf16.lost_norm > _KEPT:
+        kept = in_fp16 is not None and not in_fp16.overflowed and (in_fp16.lost_norm or 1) <= _KEPT
+        return f"Store the merged model in {'fp16, which keeps the update, or in ' if kept else ''}fp32, or load the adapter with its base."
+    if in_int4 is not None and (in_int4.lost_norm or 0) > _KEPT:
+        return (
+            f"Merge it in bf16 if you like. For int4, quantize the base and keep the adapter beside it: quantized after the merge, rounding "
+            f"errors are {lost(in_int4.lost_norm)} {'the update' if (in_int4.lost_norm or 0) > 1 else 'of the update'}."
+        )
+    return "Merge it if you like."
+
+
 def statement(adapter: Adapter) -> str:
     """Say what merging the adapter into bf16 loses, and of how much of it that is said."""
     return " ".join([_merged(adapter), *_limits(adapter), *map(_related, adapter.overlap)])
@@ -35,7 +56,7 @@ def _merged(adapter: Adapter) -> str:
         return f"Merged into bf16 this adapter loses {about}{share(found.lost_norm)} of its update{aside}: {beside}."
     if not found.changed_share:
         return f"Merged into bf16 this adapter loses its whole update: no weight changes. Instead, {beside}."
-    size = f"{about}{magnitude(found.lost_norm)} times as large as the update"
+    size = f"{about}{lost(found.lost_norm)} as large as the update"
     return f"Merged into bf16 this adapter is lost in rounding, whose errors are {size}{aside}: {beside}."
 
 

@@ -1,6 +1,7 @@
 """Checkpoints: references to them, files that can be read by range, and the tensors that their headers describe."""
 
-from analyzers.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from analyzers.checkpoints.adapters.merged_checkpoint import MergedCheckpoint, merge, open_checkpoint, open_whole
+from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.checkpoint_coverage import account_notes, base_coverage, read_coverage, tuned_coverage, undecoded_weights
 from analyzers.checkpoints.formats.safetensors_header import Header, HeaderTensor, read_header
 from analyzers.checkpoints.in_memory import MemoryRepository, MemoryTensor
@@ -24,10 +25,10 @@ from analyzers.checkpoints.weight_files.selection import is_index, is_weights
 
 __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "TIED", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
-    "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "Plan", "RangeFile", "Reader", "Reference", "Relaid",
-    "RelaidCopies", "Repository", "Resized", "Sides", "Span", "Step", "Tensor", "Unmatched", "account_notes", "adapter_rank", "align",
-    "base_coverage", "canonical_names", "check_side", "is_copy", "is_index", "is_weights", "layout_notes", "layout_words", "moved_layers",
-    "open_checkpoint", "open_sides", "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "remaining_budget",
-    "repeated", "replaced_pairs", "row_length", "select", "states_ties", "stream", "tied_copies", "tuned_coverage", "undecoded_weights",
-    "whole_spans",
+    "LocalRepository", "MemoryRepository", "MemoryTensor", "MergedCheckpoint", "Misshapen", "Pair", "Plan", "RangeFile", "Reader",
+    "Reference", "Relaid", "RelaidCopies", "Repository", "Resized", "Sides", "Span", "Step", "Tensor", "Unmatched", "account_notes",
+    "adapter_rank", "align", "base_coverage", "canonical_names", "check_side", "is_copy", "is_index", "is_weights", "layout_notes",
+    "layout_words", "merge", "moved_layers", "open_checkpoint", "open_sides", "open_whole", "parse_reference", "quoted", "read_coverage",
+    "read_header", "read_range", "remaining_budget", "repeated", "replaced_pairs", "row_length", "select", "states_ties", "stream",
+    "tied_copies", "tuned_coverage", "undecoded_weights", "whole_spans",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from analyzers import limits
 from analyzers.checkpoints.reference import quoted
-from analyzers.checkpoints.repository import RangeFile, read_range
+from analyzers.checkpoints.repository import RangeFile, Repository, read_range
 from analyzers.checkpoints.weight_files.component_folders import MODULES, PIPELINE
 from analyzers.checkpoints.weight_files.gguf_choice import numbered_parts
 from analyzers.checkpoints.weight_files.selection import GGUF, SAFETENSORS, SkippedFile, is_index, is_weights
@@ -252,6 +252,11 @@ class LocalRepository:
         folders = ((Path(where).relative_to(self.folder).as_posix(), names) for where, _, names in walk)
         paths = islice((f"{where}/{name}" for where, names in folders if not _CACHES.search(where) for name in names), _LOOKED_AT)
         return [path for path in paths if _is_text(path) and is_weights(path)]
+
+
+def is_local(repository: Repository) -> bool:
+    """Return whether the files of a repository, or of the base of a merged one, are on this machine."""
+    return isinstance(getattr(repository, "base", repository), LocalRepository)
 
 
 def sample_folder(name: str) -> Path:

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from threading import Event
 from typing import TYPE_CHECKING
 
-from analyzers.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from analyzers.checkpoints.adapters.merged_checkpoint import open_whole
+from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.quantization.description import describe_quantization
 from analyzers.checkpoints.reading.worker_threads import HEARTBEAT
 from analyzers.checkpoints.reference import parse_reference, quoted
@@ -38,7 +39,7 @@ def open_sides(
 ) -> Generator["Progress", None, list[Checkpoint]]:
     """Open several checkpoints, a few at once; return them in the order of ``texts``. names: of the sides, for errors.
 
-    Yields progress while headers are read. Raises the first error of `open_checkpoint` in this order, naming the side. After an error, or
+    Yields progress while headers are read. Raises the first error of `open_whole` in this order, naming the side. After an error, or
     when the generator is closed, nothing stays open: checkpoints still being opened are closed once they are open.
     """
     from analyzers.base import Progress  # local import: opening a checkpoint must not load pydantic
@@ -55,7 +56,7 @@ def open_sides(
             one.close()
 
     def open_one(text: str) -> Checkpoint:
-        checkpoint = open_checkpoint(text, access, subfolder, hold)
+        checkpoint = open_whole(text, access, subfolder, hold)
         hold(checkpoint)
         return checkpoint
 

@@ -1,6 +1,6 @@
 """Rules about an adapter (LoRA or the like): whether it changes what it claims to change, of the base that it names."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,12 +8,12 @@ import numpy as np
 from analyzers import limits
 from analyzers.check.report import Finding
 from analyzers.check.rules import finding
-from analyzers.checkpoints import Checkpoint, Tensor, quoted, read_range
-from analyzers.checkpoints.adapters.adapter import Adapter
-from analyzers.checkpoints.adapters.factor_values import read_part
-from analyzers.checkpoints.adapters.updates import Changes
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, read_range
+from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
+from analyzers.checkpoints.adapters.merged_file import _read as read_values
+from analyzers.checkpoints.adapters.updates import Changes, find_changes
 from analyzers.checkpoints.tensor_names.adapters import is_adapter_parameter
-from analyzers.dtype_detection.statistics import TensorResult
+from analyzers.errors import InvalidCheckpoint, MantissaError, UnsupportedWeights
 from analyzers.formatting import listed, plural, share
 from analyzers.tensor_words import dtype_name
 from analyzers.untrusted_json import InvalidJson, parse_json
@@ -23,6 +23,40 @@ _CONFIG = "adapter_config.json"
 _COMPARED, _TENSORS = 1 << 22, 4
 # A tensor is unrelated to the base's below this cosine, and a magnitude of DoRA if it is so far from the norms of the weights
 _UNRELATED, _APART = 0.1, 0.5
+
+
+def judge(checkpoint: Checkpoint, base: Checkpoint | None, access: Access, unjudged: list[str]) -> tuple[list[Finding], Checkpoint | None]:
+    """Judge an adapter alone. base: named in the request, else that of the configuration is opened.
+
+    Returns the findings and the base, open, None if there is none. unjudged: receives what was not judged, and why.
+    """
+    found = list(upload(checkpoint))
+    if found:
+        unjudged.append("Whether it fits its base was not judged.")
+        return found, base
+    try:
+        adapter = read_adapter(checkpoint)
+    except UnsupportedWeights as error:
+        unjudged.append(f"Whether it fits its base was not judged: {error}")
+        return found, base
+    except InvalidCheckpoint as error:
+        unjudged.append("Whether it fits its base was not judged.")
+        return [finding("adapter-config", "error", "The configuration cannot be used", f"{error} Save the adapter again.")], base
+    found += [*modules(adapter), *empty(adapter)]
+    if base is None:
+        try:
+            base = open_checkpoint(adapter.configuration.base_reference(), access)
+        except MantissaError as error:
+            unjudged.append(f"Whether its modules match its base was not judged: {error}")
+            return found, None
+    return [*found, *against_base(adapter, base, find_changes(adapter, base))], base
+
+
+def merged(checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Judge the adapters of BASE+ADAPTER; yields nothing for other checkpoints."""
+    if isinstance(checkpoint, MergedCheckpoint):
+        for adapter, changes in zip(checkpoint.merge.adapters, checkpoint.merge.changes, strict=True):
+            yield from (*modules(adapter), *empty(adapter), *against_base(adapter, checkpoint.merge.base, changes))
 
 
 def upload(checkpoint: Checkpoint) -> Iterator[Finding]:
@@ -53,22 +87,26 @@ def modules(adapter: Adapter) -> Iterator[Finding]:
     """Find modules that fit no base at all, and matrices of different dtypes."""
     if adapter.unusable:
         first = adapter.unusable[0]
-        detail = f"{plural(len(adapter.unusable), 'module')} cannot be applied; {quoted(first.name)}: {first.why}. Save the adapter again."
-        yield finding("adapter-config", "error", "Matrices disagree with the configuration", detail, [each.name for each in adapter.unusable])
+        names = [each.name for each in adapter.unusable]
+        detail = f"{plural(len(names), 'module')} cannot be applied; {quoted(first.name)}: {first.why}. Save the adapter again."
+        yield finding("adapter-config", "error", "Matrices disagree with the configuration", detail, names)
     mixed = [each for each in adapter.modules if each.a.dtype != each.b.dtype]
     if mixed:
         one = mixed[0]
         detail = (
-            f"{plural(len(mixed), 'module has', 'modules have')} A and B in different dtypes; {quoted(one.name)}: {dtype_name(one.a.dtype)} "
-            f"and {dtype_name(one.b.dtype)}. Save both as they were trained."
+            f"{plural(len(mixed), 'module has', 'modules have')} A and B in different dtypes; {quoted(one.name)}: "
+            f"{dtype_name(one.a.dtype)} and {dtype_name(one.b.dtype)}. Save both as they were trained."
         )
         yield finding("adapter-dtype", "warning", "A and B have different dtypes", detail, [each.name for each in mixed])
 
 
-def empty(adapter: Adapter, results: Sequence[TensorResult]) -> Iterator[Finding]:
-    """Find modules that change nothing, since A or B is 0 throughout. results: of the adapter's tensors."""
-    zero = {result.tensor.name for result in results if result.statistics.abs_max == 0}
-    names = [each.name for each in adapter.modules if {each.a.name, each.b.name} & zero and each.magnitude is None]
+def empty(adapter: Adapter) -> Iterator[Finding]:
+    """Find modules that change nothing, since A or B is 0 throughout."""
+
+    def zero(tensor: Tensor) -> bool:
+        return not read_values(adapter.checkpoint.files, tensor, 0, tensor.elements).any()
+
+    names = [each.name for each in adapter.modules if each.magnitude is None and (zero(each.b) or zero(each.a))]
     if names:
         every = len(names) == len(adapter.modules) and not adapter.saved
         detail = (
@@ -108,8 +146,8 @@ def _foreign(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[F
     unrelated = [one.name for one, other in saved[:_TENSORS] if _cosine(base, one, adapter.checkpoint, other) < _UNRELATED]
     if unrelated:
         detail = (
-            f"{quoted(unrelated[0])}, which the adapter replaces as a whole, has no relation to that of {base.ref}: it was initialised anew, "
-            "or trained on another model."
+            f"{quoted(unrelated[0])}, which the adapter replaces as a whole, has no relation to that of {base.ref}: it was initialised "
+            "anew, or trained on another model."
         )
         yield finding("adapter-base", "warning", "Saved modules are not the base's", detail, unrelated)
     plain = [
@@ -129,7 +167,7 @@ def _foreign(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[F
 def _cosine(base: Checkpoint, one: Tensor, model: Checkpoint, other: Tensor) -> float:
     """Return the cosine of the first values of both; NaN if one is 0."""
     count = min(one.elements, other.elements, _COMPARED)
-    x, y = (read_part(side.files, tensor, 0, count).astype(np.float64) for side, tensor in ((base, one), (model, other)))
+    x, y = (read_values(side.files, tensor, 0, count).astype(np.float64) for side, tensor in ((base, one), (model, other)))
     norms = float(np.linalg.norm(x) * np.linalg.norm(y))
     return float(x @ y) / norms if norms else float("nan")
 
@@ -137,8 +175,8 @@ def _cosine(base: Checkpoint, one: Tensor, model: Checkpoint, other: Tensor) -> 
 def _distance(base: Checkpoint, model: Checkpoint, weights: Tensor, magnitude: Tensor | None) -> float:
     """Return the median of |m / norm - 1| over the rows of a matrix with a norm; NaN if there are none."""
     assert magnitude is not None
-    norms = np.linalg.norm(read_part(base.files, weights, 0, weights.elements).reshape(weights.shape[0], -1).astype(np.float64), axis=1)
-    m = read_part(model.files, magnitude, 0, magnitude.elements).astype(np.float64)
+    norms = np.linalg.norm(read_values(base.files, weights, 0, weights.elements).reshape(weights.shape[0], -1).astype(np.float64), axis=1)
+    m = read_values(model.files, magnitude, 0, magnitude.elements).astype(np.float64)
     known = norms > 0
     return float(np.median(np.abs(m[known] / norms[known] - 1))) if m.size == norms.size and known.any() else float("nan")
 
@@ -148,10 +186,11 @@ def _tokens(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Fi
     rows = {tensor.name: tensor.shape[0] for tensor in base.tensors if tensor.role == "embedding" and len(tensor.shape) == 2}
     rows |= {name: tensor.shape[0] for name, tensor in changes.saved.items() if name in rows}
     last = _last_token(adapter.checkpoint)
-    if rows and last is not None and last >= max(rows.values()):
+    most = max(rows.values(), default=0)
+    if rows and last is not None and last >= most:
         detail = (
-            f"The tokenizer beside the adapter has tokens up to number {last:,}, and the embedding has {max(rows.values()):,} rows: the adapter "
-            "was saved without the embedding that was resized for them. Save it with save_embedding_layers=True."
+            f"The tokenizer beside the adapter has tokens up to number {last:,}, and the embedding has {most:,} rows: the adapter was "
+            "saved without the embedding that was resized for them. Save it with save_embedding_layers=True."
         )
         yield finding("adapter-tokens", "error", "Tokens without embeddings", detail)
 

@@ -5,6 +5,7 @@ from contextlib import ExitStack, closing
 from time import perf_counter
 
 from analyzers.base import Progress, Timing, check_size, content_id, environment
+from analyzers.check import adapter_rules
 from analyzers.check.base_rules import against_base, base_mismatch, dropped_layers
 from analyzers.check.loads import applies, judge
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
@@ -37,21 +38,29 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
     with ExitStack() as opened:
         checkpoint = opened.enter_context(open_checkpoint(request.model, access))
         base = opened.enter_context(open_checkpoint(request.base, access)) if request.base else None
-        nbytes = checkpoint.nbytes + (base.nbytes if base else 0)
+        lone = is_adapter([file.path for file in checkpoint.files], checkpoint.tensors)
+        nbytes = checkpoint.nbytes + (base.nbytes if base and not lone else 0)
         check_size(nbytes, largest, "the command line")
         found: list[Finding] = []
         notes: list[str] = []
         oracle = opened.enter_context(LoadingOracle(checkpoint)) if applies(checkpoint) else None  # loads libraries in the meantime
         alone, reach = yield from _alone(checkpoint, _pinned(checkpoint, request.model), access, notes)
-        found += alone
         coverage = [reach]
         unjudged: list[str] = []
-        loading, unfit = judge(checkpoint, oracle, notes, unjudged)
+        if lone:
+            found += [each for each in alone if each.rule != "zero-tensor"]  # B begins at 0: `adapter-empty` tells what that means
+            unfit, base = adapter_rules.judge(checkpoint, base, access, unjudged)
+            if base is not None:
+                opened.enter_context(base)
+        else:
+            found += alone
+            loading, unfit = judge(checkpoint, oracle, notes, unjudged)
+            unfit += adapter_rules.merged(checkpoint)
         notes += unjudged
         found += unfit
-        if base is not None and not reach.covered:
+        if base is not None and not lone and not reach.covered:
             notes.append(f"It was not compared with {base.ref}.")
-        elif base is not None and request.base is not None:
+        elif base is not None and not lone and request.base is not None:
             model, other = _pinned(checkpoint, request.model), _pinned(base, request.base)
             compared = yield from _compared(model, other, access)
             missing = {each.name for each in compared.unmatched.missing}
@@ -67,7 +76,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             analysis_version=ANALYSIS_VERSION,
             request=request,
             checkpoint=checkpoint.facts(),
-            adapter=is_adapter([file.path for file in checkpoint.files], checkpoint.tensors),
+            adapter=lone,
             base=base.facts() if base else None,
             saving_bytes=sum(each.saving_bytes for each in found),
             findings=tuple(sorted(found, key=lambda each: -LEVELS.index(each.level))),

@@ -61,7 +61,7 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
     elif changed:
         said.append(f"{changed[:1].upper()}{changed[1:]}")
     if sparsity is not None and sparsity.adapter is not None:  # it is known how this model is made
-        said = [f"{named} with an adapter: {statement(sparsity.adapter)}"]
+        said = [f"{named} with an adapter: {statement(sparsity.adapter, sparsity.blocks is not None)}"]
         direction = "shown"
     if parents.verdict == "merge" and direction != "shown":
         said.append("Checkpoints of one training run can look like this.")

@@ -21,7 +21,6 @@ from analyzers.numerics.intervals import Blocks
 from analyzers.numerics.quantization_formats import FORMATS, LONGEST_ROW
 from analyzers.numerics.quantize_kernels import rounding_error
 
-
 # Multiple of the median error of its format from which a tensor should be left unquantized
 IGNORED_FROM = 1.5
 SLAB_ROWS = 128

@@ -300,8 +300,8 @@ class SparsityReport(WeightsReport):
     total_parameters: elements of the matched tensors. Quick mode only: blocks, the number of blocks read; interval, of sparsity; intervals,
     of other estimates by their path in the report ("probe.sparsity", "roles.attention.sparsity", "magnitudes.absolute.mean",
     "energy.0.energy", ...), over independently sampled blocks; an estimate that depends on a few blocks has none. statement: the headline
-    in one sentence; notes: the limits of the answer, tensors not compared first. adapter: what the adapter is, and what survives merging it,
-    if the last tuned checkpoint is the base with an adapter; else null.
+    in one sentence; notes: the limits of the answer, tensors not compared first. adapter: what the adapter is, and what survives merging
+    it, if the last tuned checkpoint is the base with an adapter; else null.
     """
 
     covers: ClassVar[Literal["read", "compared"]] = "compared"

@@ -26,7 +26,7 @@ def headline(report: "SparsityReport") -> str:
     """Return the statement, and how far it reaches."""
     reach = report.reach()
     if report.adapter is not None:
-        return f"{adapters.statement(report.adapter)} {reach}".rstrip()
+        return f"{adapters.statement(report.adapter, report.blocks is not None)} {reach}".rstrip()
     if not reach:
         return report.statement
     # statements are made before it is known how much was compared

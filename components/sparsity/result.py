@@ -4,10 +4,10 @@ from functools import partial
 
 from analyzers.coverage import unseen
 from analyzers.update_sparsity.adapters.columns import MODULES
+from analyzers.update_sparsity.adapters.report import Adapter
 from analyzers.update_sparsity.adapters.sentences import statement
 from analyzers.update_sparsity.columns import SPECTRAL, TENSORS, TRAJECTORY
 from analyzers.update_sparsity.published import rank
-from analyzers.update_sparsity.adapters.report import Adapter
 from analyzers.update_sparsity.report import SparsityReport
 from components.forms.form import command, permalink
 from components.results.coverage_tab import COVERAGE
@@ -152,7 +152,7 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
     Tab(
         "Adapter",
         [
-            Caption(lambda report: statement(report.adapter) if report.adapter else ""),
+            Caption(lambda report: statement(report.adapter, report.blocks is not None) if report.adapter else ""),
             Piece(tables.survival),
             Caption(captions.modules),
             Rows(Sortable(MODULES, "m-adapter")),

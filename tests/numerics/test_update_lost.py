@@ -15,7 +15,7 @@ ONE = np.float32(1), np.float32(1)
 def int4(x: torch.Tensor) -> torch.Tensor:
     """Round each group of 128 values of a row to integers of at most 7, times amax / 7."""
     groups = []
-    for group in x.split(128, 1):
+    for group in torch.split(x, 128, 1):
         scale = group.abs().amax(1, keepdim=True) / 7
         groups.append((group / torch.where(scale > 0, scale, 1)).round().clamp(-7, 7) * scale)
     return torch.cat(groups, 1)

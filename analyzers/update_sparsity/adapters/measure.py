@@ -5,16 +5,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from math import hypot, sqrt
+from math import prod, sqrt
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analyzers import limits
 from analyzers.checkpoints import Checkpoint, MergedCheckpoint, states_ties
-from analyzers.checkpoints.adapters.factor_values import factor_values
 from analyzers.checkpoints.adapters.merged_checkpoint import Merge
-from analyzers.checkpoints.adapters.updates import Update
+from analyzers.checkpoints.adapters.merged_file import _read as read_values
+from analyzers.checkpoints.adapters.updates import Factor, Update
 from analyzers.checkpoints.reading.worker_threads import work_through
 from analyzers.checkpoints.tensor_names.roles import layer, role
 from analyzers.update_sparsity.adapters.factors import LowRank, effective_rank, inner, low_rank, singular_values, subspaces
@@ -82,7 +83,6 @@ class AdapterMeter:
                 at += 1
         saved = [name for changes in last.changes for name in changes.saved]
         self.touched = list(dict.fromkeys([*(name for name, each in self._applied.items() if self._ours(each)), *saved]))
-        self._saved = frozenset(saved)
         self._modules: dict[str, _Module] = {}
 
     def _ours(self, applied: Sequence[_Applied]) -> list[_Applied]:
@@ -111,21 +111,22 @@ class AdapterMeter:
         plain = {each.adapter: each for each in applied if _is_plain(each.update) and sum(e.adapter == each.adapter for e in applied) == 1}
         spaces: dict[int, LowRank] = {}
         for each in applied:
-            left, right = (factor_values(each.source, part) if part is not None else None for part in (each.update.left, each.update.right))
+            left, right = (_vectors(each.source, part) if part is not None else None for part in (each.update.left, each.update.right))
             assert left is not None
             zero = not left.any() or (right is not None and not right.any()) or not each.update.scale
-            if each in ours and each.update.magnitude is None:
+            if each.adapter in self._own and each.update.magnitude is None:
                 found.empty = zero and found.empty is not False
             if right is None or each.adapter not in plain or not (np.isfinite(left).all() and np.isfinite(right).all()):
                 continue
             if len(plain) > 1 or role(each.update.target) in _TIED:
                 spaces[each.adapter] = low_rank(left, right.T, each.update.scale)
-            if ours == [each]:
+            if len(ours) == 1 and ours[0] is each:
                 found.space = spaces.get(each.adapter) if role(each.update.target) in _TIED else None
                 values = spaces[each.adapter].values if each.adapter in spaces else singular_values(left, right.T, each.update.scale)
                 found.values = values.tolist()
         for one, other in combinations(sorted(spaces), 2):
-            found.overlaps[one, other] = _shared(spaces[one], spaces[other])
+            if _part(plain[one].update) == _part(plain[other].update):
+                found.overlaps[one, other] = _shared(spaces[one], spaces[other])
         return found
 
     def adapter(self, meter: SurvivalMeter, base: Checkpoint) -> Adapter:
@@ -152,7 +153,7 @@ class AdapterMeter:
     def _row(self, name: str, relative_norm: float | None) -> AdapterModule:
         applied = self._ours(self._applied.get(name, ()))
         found = self._modules.get(name, _Module())
-        single = applied[0].update if len(applied) == 1 and name not in self._saved else None
+        single = applied[0].update if len(applied) == 1 else None
         return AdapterModule(
             name=name,
             role=role(name),
@@ -160,9 +161,9 @@ class AdapterMeter:
             rank=_rank(single) if single is not None else None,
             scale=single.scale if single is not None else None,
             relative_norm=relative_norm,
-            rank_used=len(found.values) if found.values is not None and name not in self._saved else None,
-            effective_rank=effective_rank(np.array(found.values)) if found.values and name not in self._saved else None,
-            empty=found.empty if name not in self._saved else None,
+            rank_used=len(found.values) if found.values is not None else None,
+            effective_rank=effective_rank(np.array(found.values)) if found.values else None,
+            empty=found.empty,
         )
 
     def _drift(self, meter: SurvivalMeter, base: Checkpoint) -> float | None:
@@ -180,19 +181,17 @@ class AdapterMeter:
         """Compare each pair of adapters over the modules that both change by a low-rank update."""
         for one, other in combinations(range(len(self._adapters)), 2):
             shared = {name: each for name, module in self._modules.items() if (each := module.overlaps.get((one, other))) is not None}
-            norms = [sqrt(sum(each.squares[side] for each in shared.values())) for side in (0, 1)]
-            both = norms[0] * norms[1]
-            cosines = {name: each.inner / sqrt(product) for name, each in shared.items() if (product := each.squares[0] * each.squares[1])}
+            both = prod(sqrt(sum(each.squares[side] for each in shared.values())) for side in (0, 1))
+            # The variance of an inner product with a randomly turned matrix of m x n is the product of the squared norms / (m n)
+            chance = sqrt(sum(prod(each.squares) / each.elements for each in shared.values()))
+            cosines = {name: each.inner / sqrt(prod(each.squares)) for name, each in shared.items() if prod(each.squares)}
             worst = min(cosines, key=cosines.__getitem__, default=None)
             yield AdapterOverlap(
                 first=self._adapters[one].ref,
                 second=self._adapters[other].ref,
                 modules=len(shared),
                 cosine=sum(each.inner for each in shared.values()) / both if both else None,
-                # The variance of an inner product with a randomly turned matrix of m x n is the product of the squared norms / (m n)
-                cosine_by_chance=hypot(*(sqrt(each.squares[0] * each.squares[1] / each.elements) for each in shared.values())) / both
-                if both
-                else None,
+                cosine_by_chance=chance / both if both else None,
                 **_means("rows", [each.rows for each in shared.values()]),
                 **_means("columns", [each.columns for each in shared.values()]),
                 smallest_angle=min((each.angle for each in shared.values() if each.angle is not None), default=None),
@@ -201,9 +200,21 @@ class AdapterMeter:
             )
 
 
+def _vectors(adapter: Checkpoint, factor: Factor) -> NDArray[np.float32]:
+    """Read the vectors of a factor, (n, r)."""
+    tensor = factor.tensor
+    whole = read_values(adapter.files, tensor, 0, tensor.elements).reshape(tensor.shape[0], -1)
+    return whole[factor.ranks][:, factor.chosen].T if factor.of_a else whole[factor.chosen][:, factor.ranks]
+
+
 def _is_plain(update: Update) -> bool:
     """Return whether an update is s L R, nothing else."""
     return update.magnitude is None and update.right is not None
+
+
+def _part(update: Update) -> tuple[object, ...]:
+    """Return the part of its tensor that an update changes, so that parts can be compared."""
+    return tuple(part.tobytes() if isinstance(part, np.ndarray) else repr(part) for part in (update.rows, update.columns))
 
 
 def _nbytes(update: Update) -> int:

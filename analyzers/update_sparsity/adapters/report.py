@@ -1,6 +1,6 @@
 """The part of the report about an adapter: its modules, and what survives merging it. Field names are the JSON contract.
 
-An update D of a matrix W is that of the checkpoint with the adapter merged in, in fp32: D = merged - W. round() stores a matrix in a format.
+The update of a matrix W is D = merged - W, of the checkpoint with the adapter merged in, in fp32. round() stores a matrix in a format.
 """
 
 from typing import Literal, get_args
@@ -16,7 +16,7 @@ class AdapterModule(Record):
     """One module that the adapter changes. name: of the tensor in the base.
 
     rank: of the stored factors; rank_used: number of singular values of s B A above max(m, n) 2^-23 of the largest; effective_rank: exp of
-    the entropy of these, normalised. All three are null for other updates than s B A, such as with DoRA. scale: s. relative_norm: |D| / |W|,
+    the entropy of these, normalised. All three are null for updates other than one s B A, as with DoRA. scale: s. relative_norm: |D| / |W|,
     in quick mode estimated from the values read. empty: whether s B A is 0. null: not read, or not defined.
     """
 
@@ -84,12 +84,12 @@ class Survival(SurvivalRow):
 
 
 class Adapter(Record):
-    """An adapter of the base, merged into it.
+    """An adapter of the base, or several, merged into it.
 
-    adapters: as they are stored; kind: lora, rslora, dora, ...; rank, scale: the largest of its modules. modules: at most `limits.REPORT_TENSORS`;
-    modules_total: their number; unmatched: modules of the adapter that match nothing in the base. tied_drift: |head - embedding| /
-    |embedding| after the merge if the base ties them and the adapter changes at least one of them, else null. overlap: of each pair of
-    adapters. survival: by format; null where nothing could be measured.
+    adapters: as they are stored; kind: LoRA, rsLoRA, DoRA, ...; rank, scale: the largest of its modules. modules: tensors of the base that
+    change, at most `limits.REPORT_TENSORS`; modules_total: their number; unmatched: modules of the adapter that match nothing in the base.
+    tied_drift: |head - embedding| / |embedding| after the merge if the base ties them and the adapter changes at least one of them, else
+    null. overlap: of each pair of adapters. survival: by format; null where nothing could be measured.
     """
 
     adapters: tuple[CheckpointFacts, ...]

@@ -26,25 +26,25 @@ def advice(adapter: Adapter) -> str:
         kept = in_fp16 is not None and not in_fp16.overflowed and (in_fp16.lost_norm or 1) <= _KEPT
         return f"Store the merged model in {'fp16, which keeps the update, or in ' if kept else ''}fp32, or load the adapter with its base."
     if in_int4 is not None and (in_int4.lost_norm or 0) > _KEPT:
+        size = f"{lost(in_int4.lost_norm)} {'the update' if (in_int4.lost_norm or 0) > 1 else 'of the update'}"
         return (
-            f"Merge it in bf16 if you like. For int4, quantize the base and keep the adapter beside it: quantized after the merge, rounding "
-            f"errors are {lost(in_int4.lost_norm)} {'the update' if (in_int4.lost_norm or 0) > 1 else 'of the update'}."
+            "Merge it in bf16 if you like. For int4, quantize the base and keep the adapter beside it: quantized after the merge, its "
+            f"rounding errors are {size}."
         )
     return "Merge it if you like."
 
 
-def statement(adapter: Adapter) -> str:
-    """Say what merging the adapter into bf16 loses, and of how much of it that is said."""
-    return " ".join([_merged(adapter), *_limits(adapter), *map(_related, adapter.overlap)])
+def statement(adapter: Adapter, sampled: bool) -> str:
+    """Say what merging the adapter into bf16 loses, and of how much of it that is said. sampled: whether a part of the weights was read."""
+    return " ".join([_merged(adapter, "about " if sampled else ""), *_limits(adapter), *map(_related, adapter.overlap)])
 
 
-def _merged(adapter: Adapter) -> str:
+def _merged(adapter: Adapter, about: str) -> str:
     found = adapter.survival.get("bf16")
     if found is None or found.lost_norm is None:
         if adapter.modules and all(module.empty for module in adapter.modules):
             return "The adapter changes nothing: B A is 0 in all of its modules that match the base."
         return "What a merge would keep of the adapter was not measured: no weight that it changes was read."
-    about = "about " if found.low is not None else ""
     interval = f"95% interval: {share(found.low)} to {share(found.high)}" if found.low is not None else ""
     worst = _worst(found)
     within = "; ".join(part for part in (interval, worst and f"{worst} most") if part)

@@ -80,7 +80,8 @@ class SurvivalMeter:
         """Yield the chunks of a span, measured."""
         lost = _Lost(span.tensor, span.start, span.count)
         for chunk in chunks:
-            if (span.tensor.name in self._touched or span.tensor.role == "embedding") and span.sides[-1] is not None and chunk.sides[-1] is not None:
+            watched = span.tensor.name in self._touched or span.tensor.role == "embedding"
+            if watched and span.sides[-1] is not None and chunk.sides[-1] is not None:
                 self._add(lost, *_pair(span, chunk))
             yield chunk
         with self._lock:

@@ -10,7 +10,7 @@ from analyzers.check.base_rules import against_base, base_mismatch, dropped_laye
 from analyzers.check.loads import applies, judge
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
 from analyzers.check.rules import RULES, Facts, file_rules
-from analyzers.checkpoints import Access, Checkpoint, RelaidCopies, open_checkpoint, parse_reference, read_coverage
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, RelaidCopies, open_checkpoint, parse_reference, read_coverage
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.coverage import Coverage
 from analyzers.dtype_detection import DtypeRequest, Inspection
@@ -53,7 +53,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             if base is not None:
                 opened.enter_context(base)
         else:
-            found += alone
+            found += [each for each in alone if each.rule not in ("upcast", "config-dtype") or not isinstance(checkpoint, MergedCheckpoint)]
             loading, unfit = judge(checkpoint, oracle, notes, unjudged)
             unfit += adapter_rules.merged(checkpoint)
         notes += unjudged

@@ -61,7 +61,9 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
     elif changed:
         said.append(f"{changed[:1].upper()}{changed[1:]}")
     if sparsity is not None and sparsity.adapter is not None:  # it is known how this model is made
-        said = [f"{named} with an adapter: {statement(sparsity.adapter, sparsity.blocks is not None)}"]
+        adapters = [each.ref for each in sparsity.adapter.adapters]
+        what = "is an adapter" if len(adapters) == 1 else "are adapters"
+        said = [f"{listed(adapters)} {what} of {sparsity.base.ref}. {statement(sparsity.adapter, sparsity.blocks is not None)}"]
         direction = "shown"
     if parents.verdict == "merge" and direction != "shown":
         said.append("Checkpoints of one training run can look like this.")

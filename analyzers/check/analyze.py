@@ -9,7 +9,7 @@ from analyzers.check.base_rules import against_base, base_mismatch, dropped_laye
 from analyzers.check.loads import applies, judge
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
 from analyzers.check.rules import RULES, Facts, file_rules
-from analyzers.checkpoints import Access, Checkpoint, RelaidCopies, open_checkpoint, parse_reference, read_coverage
+from analyzers.checkpoints import Access, Checkpoint, RelaidCopies, open_checkpoint, read_coverage, with_commits
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.coverage import Coverage
 from analyzers.dtype_detection import DtypeRequest, Inspection
@@ -42,7 +42,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         found: list[Finding] = []
         notes: list[str] = []
         oracle = opened.enter_context(LoadingOracle(checkpoint)) if applies(checkpoint) else None  # loads libraries in the meantime
-        alone, reach = yield from _alone(checkpoint, _pinned(checkpoint, request.model), access, notes)
+        alone, reach = yield from _alone(checkpoint, with_commits(checkpoint.ref, checkpoint.commit), access, notes)
         found += alone
         coverage = [reach]
         unjudged: list[str] = []
@@ -52,7 +52,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         if base is not None and not reach.covered:
             notes.append(f"It was not compared with {base.ref}.")
         elif base is not None and request.base is not None:
-            model, other = _pinned(checkpoint, request.model), _pinned(base, request.base)
+            model, other = with_commits(checkpoint.ref, checkpoint.commit), with_commits(base.ref, base.commit)
             compared = yield from _compared(model, other, access)
             missing = {each.name for each in compared.unmatched.missing}
             loads = loading if loading and not loading.refused else None
@@ -77,12 +77,6 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             timing=Timing.since(start, nbytes, perf_counter() - start),
             environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
         )
-
-
-def _pinned(checkpoint: Checkpoint, reference: str) -> str:
-    """Pin the reference to the commit that was opened, so that every read is of the same commit."""
-    hub = parse_reference(reference, local=True).kind == "hub"
-    return f"{checkpoint.ref}@{checkpoint.commit}" if hub else reference
 
 
 def _alone(

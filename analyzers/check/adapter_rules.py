@@ -10,7 +10,7 @@ from analyzers.check.report import Finding
 from analyzers.check.rules import finding
 from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, read_range
 from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
-from analyzers.checkpoints.adapters.merged_file import _read as read_values
+from analyzers.checkpoints.adapters.merged_file import read_values
 from analyzers.checkpoints.adapters.updates import Changes, find_changes
 from analyzers.checkpoints.tensor_names.adapters import is_adapter_parameter
 from analyzers.errors import InvalidCheckpoint, MantissaError, UnsupportedWeights

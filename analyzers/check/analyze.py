@@ -10,8 +10,8 @@ from analyzers.check.base_rules import against_base, base_mismatch, dropped_laye
 from analyzers.check.loads import applies, judge
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
 from analyzers.check.rules import RULES, Facts, file_rules
-from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, RelaidCopies, open_checkpoint, parse_reference, read_coverage
-from analyzers.checkpoints.tensor_names.adapters import is_adapter
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, RelaidCopies, open_checkpoint, read_coverage, with_commits
+from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone
 from analyzers.coverage import Coverage
 from analyzers.dtype_detection import DtypeRequest, Inspection
 from analyzers.errors import MantissaError, UnsupportedWeights
@@ -38,13 +38,13 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
     with ExitStack() as opened:
         checkpoint = opened.enter_context(open_checkpoint(request.model, access))
         base = opened.enter_context(open_checkpoint(request.base, access)) if request.base else None
-        lone = is_adapter([file.path for file in checkpoint.files], checkpoint.tensors)
+        lone = is_adapter_alone(checkpoint)
         nbytes = checkpoint.nbytes + (base.nbytes if base and not lone else 0)
         check_size(nbytes, largest, "the command line")
         found: list[Finding] = []
         notes: list[str] = []
         oracle = opened.enter_context(LoadingOracle(checkpoint)) if applies(checkpoint) else None  # loads libraries in the meantime
-        alone, reach = yield from _alone(checkpoint, _pinned(checkpoint, request.model), access, notes)
+        alone, reach = yield from _alone(checkpoint, with_commits(checkpoint.ref, checkpoint.commit), access, notes)
         coverage = [reach]
         unjudged: list[str] = []
         if lone:
@@ -61,7 +61,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
         if base is not None and not lone and not reach.covered:
             notes.append(f"It was not compared with {base.ref}.")
         elif base is not None and not lone and request.base is not None:
-            model, other = _pinned(checkpoint, request.model), _pinned(base, request.base)
+            model, other = with_commits(checkpoint.ref, checkpoint.commit), with_commits(base.ref, base.commit)
             compared = yield from _compared(model, other, access)
             missing = {each.name for each in compared.unmatched.missing}
             loads = loading if loading and not loading.refused else None
@@ -86,12 +86,6 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             timing=Timing.since(start, nbytes, perf_counter() - start),
             environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
         )
-
-
-def _pinned(checkpoint: Checkpoint, reference: str) -> str:
-    """Pin the reference to the commit that was opened, so that every read is of the same commit."""
-    hub = parse_reference(reference, local=True).kind == "hub"
-    return f"{checkpoint.ref}@{checkpoint.commit}" if hub else reference
 
 
 def _alone(

@@ -10,12 +10,12 @@ from analyzers.checkpoints.matching.align import TIED, Alignment, Group, Misshap
 from analyzers.checkpoints.matching.layout_notes import layout_notes, layout_words, moved_layers
 from analyzers.checkpoints.matching.layouts.probe import Reader, remaining_budget
 from analyzers.checkpoints.matching.layouts.relaid_copies import RelaidCopies
-from analyzers.checkpoints.matching.sides import canonical_names, check_side, open_sides
+from analyzers.checkpoints.matching.sides import canonical_name, canonical_names, check_side, open_sides
 from analyzers.checkpoints.matching.tied_heads import is_copy, repeated, replaced_pairs, states_ties, tied_copies
 from analyzers.checkpoints.reading.read_plan import Plan
 from analyzers.checkpoints.reading.spans import Sides, Span, row_length, whole_spans
 from analyzers.checkpoints.reading.stream import Chunk, Step, stream
-from analyzers.checkpoints.reference import Reference, parse_reference, quoted
+from analyzers.checkpoints.reference import Reference, joined, parse_reference, quoted, summands, with_commits
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
 from analyzers.checkpoints.tensor import DTYPE_BITS, FLOAT_DTYPES, Tensor
 from analyzers.checkpoints.tensor_names.adapters import adapter_rank
@@ -27,8 +27,8 @@ __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "TIED", "Access", "Alignment", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
     "LocalRepository", "MemoryRepository", "MemoryTensor", "MergedCheckpoint", "Misshapen", "Pair", "Plan", "RangeFile", "Reader",
     "Reference", "Relaid", "RelaidCopies", "Repository", "Resized", "Sides", "Span", "Step", "Tensor", "Unmatched", "account_notes",
-    "adapter_rank", "align", "base_coverage", "canonical_names", "check_side", "is_copy", "is_index", "is_weights", "layout_notes",
-    "layout_words", "merge", "moved_layers", "open_checkpoint", "open_sides", "open_whole", "parse_reference", "quoted", "read_coverage",
-    "read_header", "read_range", "remaining_budget", "repeated", "replaced_pairs", "row_length", "select", "states_ties", "stream",
-    "tied_copies", "tuned_coverage", "undecoded_weights", "whole_spans",
+    "adapter_rank", "align", "base_coverage", "canonical_name", "canonical_names", "check_side", "is_copy", "is_index", "is_weights",
+    "joined", "layout_notes", "layout_words", "merge", "moved_layers", "open_checkpoint", "open_sides", "open_whole", "parse_reference",
+    "quoted", "read_coverage", "read_header", "read_range", "remaining_budget", "repeated", "replaced_pairs", "row_length", "select",
+    "states_ties", "stream", "summands", "tied_copies", "tuned_coverage", "undecoded_weights", "whole_spans", "with_commits",
 ]  # fmt: skip

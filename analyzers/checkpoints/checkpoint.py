@@ -70,6 +70,11 @@ class Checkpoint:
     pickled: tuple[str, ...] = ()
 
     @property
+    def parts(self) -> "tuple[tuple[Checkpoint, float], ...]":
+        """The stored checkpoints that this one consists of, with their weights: itself, or a base and its adapters."""
+        return ((self, 1.0),)
+
+    @property
     def parameters(self) -> int:
         """Number of elements that are neither buffers nor scales. Integer-quantized weights count as stored, not as model parameters."""
         return sum(tensor.elements for tensor in self.tensors if not tensor.buffer and not tensor.holds_scales)

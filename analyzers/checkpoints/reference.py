@@ -9,6 +9,7 @@ Everything else is refused with the reason.
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
@@ -52,9 +53,6 @@ class Summand:
     text: str
     weight: float = 1.0
 
-    def __str__(self) -> str:
-        return self.text if self.weight == 1 else f"{self.weight:g}*{self.text}"
-
 
 def quoted(text: str, length: int = 60) -> str:
     """Quote ``text`` for a message: in double quotes, `printable`, truncated to ``length`` characters."""
@@ -68,7 +66,9 @@ def parse_reference(text: str, local: bool, kind: pasted_text.Kind = "model") ->
     message says what would be valid.
     """
     if kind == "model" and len(parts := summands(text, local)) > 1:
-        return Reference("merged", "+".join(map(str, parts)), parts=tuple(parse_reference(part.text, local) for part in parts))
+        found = tuple(parse_reference(part.text, local) for part in parts)
+        names = (f"sample:{each.name}" if each.kind == "sample" else each.name for each in found)
+        return Reference("merged", joined(zip(names, (part.weight for part in parts), strict=True)), parts=found)
     text = text.strip()
     if not text:
         raise InvalidReference(f"No model was named: give a model id, {_EXAMPLE}.")
@@ -100,22 +100,36 @@ def summands(text: str, local: bool) -> list[Summand]:
     texts = pasted_text.addends(text)
     if len(texts) == 1 or (local and _exists(text)):
         return [Summand(text)]
-    joined = texts[:1]
+    parts = texts[:1]
     for addend in texts[1:]:
-        if local and _exists(f"{joined[-1]}+{addend}") and not _exists(joined[-1]):
-            joined[-1] += f"+{addend}"
+        if local and _exists(f"{parts[-1]}+{addend}") and not _exists(parts[-1]):
+            parts[-1] += f"+{addend}"
         else:
-            joined.append(addend)
-    if len(joined) > 1 + _MOST_ADAPTERS:
-        _refuse(text, f"names {len(joined) - 1} adapters, more than {_MOST_ADAPTERS}")
-    found = [Summand(joined[0].strip())]
-    for addend in joined[1:]:
+            parts.append(addend)
+    if len(parts) > 1 + _MOST_ADAPTERS:
+        _refuse(text, f"names {len(parts) - 1} adapters, more than {_MOST_ADAPTERS}")
+    found = [Summand(parts[0].strip())]
+    for addend in parts[1:]:
         weight, star, name = addend.strip().rpartition("*")
         number = _WEIGHT.fullmatch(weight.strip())
         if star and (number is None or float(weight) == 0):
             _refuse(text, f"has the weight {quoted(weight)}: give a decimal number other than 0, as in BASE+0.7*ADAPTER")
         found.append(Summand(name.strip(), float(weight) if star else 1.0))
     return found
+
+
+def joined(parts: Iterable[tuple[str, float]]) -> str:
+    """Write BASE+WEIGHT*ADAPTER of references with their weights."""
+    return "+".join(name if weight == 1 else f"{weight:.12g}*{name}" for name, weight in parts)
+
+
+def with_commits(ref: str, commit: str) -> str:
+    """Return the reference of a checkpoint, also of a merged one, with its commits; paths and samples as they are."""
+    parts, commits = summands(ref, local=True), commit.split("+")
+    if len(parts) != len(commits):
+        return ref
+    hub = [parse_reference(part.text, local=True).kind == "hub" for part in parts]
+    return joined((f"{part.text}@{of}" if named else part.text, part.weight) for part, of, named in zip(parts, commits, hub, strict=True))
 
 
 def _exists(path: str) -> bool:

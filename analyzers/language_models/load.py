@@ -19,7 +19,7 @@ from transformers.utils import logging
 
 from analyzers.atomic_files import temporary_folder
 from analyzers.base import Progress
-from analyzers.checkpoints import Access, Checkpoint, MemoryRepository, open_checkpoint, parse_reference, quoted
+from analyzers.checkpoints import Access, Checkpoint, MemoryRepository, canonical_name, open_checkpoint, parse_reference, quoted
 from analyzers.checkpoints.tensor import Tensor as Stored
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded, ModelTooLarge
 from analyzers.formatting import size
@@ -46,16 +46,17 @@ _STORED = {"F32": "float32", "F64": "float32", "F16": "float16"}
 class OpenModel(ExitStack):
     """A language model that can be loaded; created by `open_model`. A context manager: closing it deletes its temporary files.
 
-    ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu" or "cuda". lent: memory in bytes of a GPU on
-    which another process will run the model, against which all checks are made; 0 if it runs in this process. runs_on: the device that it
-    runs on. dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family without sdpa gets eager. context: the maximum
-    sequence length, None if config.json does not set one. unused: stored tensors that are not part of the model, set after loading.
-    offload: whether layers that do not fit into memory may be read from disk for each pass. offloaded: set by `check`, whether decoder
-    layers are read one at a time (`read_layer_by_layer`).
+    name: canonical, with the requested revision; ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu"
+    or "cuda". lent: memory in bytes of a GPU on which another process will run the model, against which all checks are made; 0 if it runs
+    in this process. runs_on: the device that it runs on. dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family
+    without sdpa gets eager. context: the maximum sequence length, None if config.json does not set one. unused: stored tensors that are not
+    part of the model, set after loading. offload: whether layers that do not fit into memory may be read from disk for each pass.
+    offloaded: set by `check`, whether decoder layers are read one at a time (`read_layer_by_layer`).
     """
 
     def __init__(
         self,
+        name: str,
         checkpoint: Checkpoint,
         folder: Path,
         weights: WeightFolder | None,
@@ -66,6 +67,7 @@ class OpenModel(ExitStack):
         lent: int = 0,
     ) -> None:
         super().__init__()
+        self.name = name
         self.ref = checkpoint.ref
         self.commit = checkpoint.commit
         self.facts = checkpoint.facts()
@@ -317,7 +319,17 @@ def open_model(
         stack.enter_context(_quiet())
         runs_on: Device = "cuda" if lent else chosen
         spills = offload == "auto" and not lent  # the time estimate for a lent GPU does not include reading layers again
-        opened = OpenModel(checkpoint, folder, stored, chosen, _dtype(dtype, runs_on, checkpoint), attention, spills, lent)
+        opened = OpenModel(
+            canonical_name(text, checkpoint),
+            checkpoint,
+            folder,
+            stored,
+            chosen,
+            _dtype(dtype, runs_on, checkpoint),
+            attention,
+            spills,
+            lent,
+        )
         opened.enter_context(stack.pop_all())
         return opened
 

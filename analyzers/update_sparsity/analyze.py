@@ -55,7 +55,7 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
         texts = [request.base, *request.tuned]
-        sides = yield from open_sides(texts, side_names(len(request.tuned)), access, request.subfolder)
+        sides = yield from open_sides(texts, side_names(len(request.tuned)), access, request.subfolder, into_first=True)
         for side in sides:
             stack.enter_context(side)
         comparison = _Comparison(request, sides, device)

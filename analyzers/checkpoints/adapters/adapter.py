@@ -7,9 +7,9 @@ import numpy as np
 from analyzers.checkpoints.adapters.configuration import FILE, AdapterConfiguration, by_pattern, read_configuration
 from analyzers.checkpoints.adapters.names import Module, sort_tensors
 from analyzers.checkpoints.checkpoint import Checkpoint
-from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import read_range
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.errors import InvalidCheckpoint, UnsupportedWeights
 from analyzers.numerics.conversions import values_of
 
@@ -83,12 +83,10 @@ def read_adapter(checkpoint: Checkpoint) -> Adapter:
     folder = checkpoint.files[0].path.rpartition("/")[0]
     configuration = read_configuration(checkpoint.repository, folder)
     contents = sort_tensors(checkpoint.tensors)
-    if not contents.modules and not contents.saved:
-        raise UnsupportedWeights(f"{quoted(checkpoint.ref, 200)} holds no matrices of an adapter.")
+    if not contents.modules and not is_adapter([file.path for file in checkpoint.files], checkpoint.tensors):
+        raise UnsupportedWeights("It holds whole weights and no adapter.")
     if configuration is None and contents.peft:
-        raise InvalidCheckpoint(
-            f"{quoted(checkpoint.ref, 200)} has no {FILE}, which states the scale (lora_alpha): without it, nothing can be merged."
-        )
+        raise InvalidCheckpoint(f"It has no {FILE}, which states the scale (lora_alpha): without it, nothing can be merged.")
     own = configuration or AdapterConfiguration()
     parameters = {path: _parameter(module, own) for path, module in contents.modules.items()}
     keys = {path: parameters[path] or module.name for path, module in contents.modules.items()}

@@ -135,17 +135,28 @@ def by_pattern(patterns: Mapping[str, Any] | None, modules: Iterable[str]) -> di
     plain = {pattern for pattern in patterns if all(c.isalnum() or c in "_.-/" for c in pattern)}
     deadline = monotonic() + _PATTERN_SECONDS
     try:
-        others = [(pattern, compile_filter("pattern", rf"(.*\.)?({pattern})$")) for pattern in patterns if pattern not in plain]
+        others = []
+        for pattern in patterns.keys() - plain:
+            others.append((pattern, compile_filter("pattern", rf"(.*\.)?({pattern})$")))
+            _check_time(deadline)
         for module in modules:
             parts = module.split(".")
             ends = [".".join(parts[at:]) for at in range(len(parts))]
             matching = [order[end] for end in ends if end in plain]
-            matching += [order[each] for each, compiled in others if compiled.match(module, timeout=max(deadline - monotonic(), 1e-3))]
+            matching += [order[each] for each, compiled in others if compiled.match(module, timeout=_check_time(deadline))]
             if matching:
                 found[module] = list(patterns.values())[min(matching)]
     except (InvalidFilter, TimeoutError):
         raise InvalidCheckpoint(f"A pattern of module names in {FILE} is no usable regular expression.") from None
     return found
+
+
+def _check_time(deadline: float) -> float:
+    """Return the seconds until ``deadline``. Raises TimeoutError after it."""
+    left = deadline - monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 def _refuse_methods(content: Mapping[str, Any]) -> None:
@@ -161,7 +172,7 @@ def _refuse_methods(content: Mapping[str, Any]) -> None:
     changed = next((words for key, words in _CHANGED_BASES.items() if start.startswith(key)), None)
     if changed:
         raise UnsupportedWeights(
-            f"This adapter was initialized with {changed}, which changes the weights of its base too, and they are not stored: save it with "
+            f"This adapter was initialized with {changed}, which also changes weights of its base that are not stored: save it with "
             "peft's path_initial_model_for_weight_conversion, which makes it a plain LoRA."
         )
 

@@ -11,7 +11,7 @@ from analyzers.checkpoints.adapters.names import plain_name
 from analyzers.checkpoints.adapters.updates import TIED, Changes, Update, find_changes
 from analyzers.checkpoints.checkpoint import Checkpoint, by_name, open_stored
 from analyzers.checkpoints.quantization.description import describe_quantization
-from analyzers.checkpoints.reference import parse_reference, quoted, summands
+from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
 from analyzers.checkpoints.repository import Access, RangeFile, Repository
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import IS_ADAPTER, is_adapter, is_adapter_parameter
@@ -66,6 +66,13 @@ class MergedCheckpoint(Checkpoint):
 
     merge: Merge = field(kw_only=True)
 
+    @property
+    def parts(self) -> tuple[tuple[Checkpoint, float], ...]:
+        """The base and its adapters with their weights; only itself if one repository holds both."""
+        if self.ref == self.merge.base.ref:
+            return ((self, 1.0),)
+        return ((self.merge.base, 1.0), *((each.checkpoint, w) for each, w in zip(self.merge.adapters, self.merge.weights, strict=True)))
+
 
 def open_checkpoint(
     text: str,
@@ -92,7 +99,7 @@ def open_checkpoint(
             unmerged = _divided(base)
             found = base if unmerged is None else merge(unmerged[0], [unmerged[1]])
         else:
-            if is_adapter([file.path for file in base.files], base.tensors):
+            if is_adapter_alone(base):
                 raise UnsupportedWeights(f"{quoted(first.text)} is an adapter itself: name the model first, BASE+ADAPTER.")
             found = merge(base, [opened(each.text, None) for each in others], [each.weight for each in others])
         stack.pop_all()
@@ -107,7 +114,7 @@ def open_whole(
     Raises UnsupportedWeights if it names none there, itself, or another adapter: nothing else that a configuration names is followed.
     """
     found = open_checkpoint(text, access, subfolder, on_repository)
-    if not is_adapter([file.path for file in found.files], found.tensors):
+    if not is_adapter_alone(found):
         return found
     with ExitStack() as stack:
         stack.enter_context(found)
@@ -115,13 +122,18 @@ def open_whole(
         if parse_reference(named, local=False).name == found.ref:
             raise UnsupportedWeights(f"{quoted(found.ref)} names itself as its base: give the base yourself, as BASE+ADAPTER.")
         base = stack.enter_context(open_stored(named, access, None, on_repository))
-        if is_adapter([file.path for file in base.files], base.tensors):
+        if is_adapter_alone(base):
             raise UnsupportedWeights(
                 f"The base that {quoted(found.ref)} names, {quoted(named)}, is an adapter itself: give the model, as BASE+ADAPTER."
             )
         merged = merge(base, [found])
         stack.pop_all()
         return merged
+
+
+def is_adapter_alone(checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint holds an adapter and no base."""
+    return is_adapter([file.path for file in checkpoint.files], checkpoint.tensors)
 
 
 def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[float] = ()) -> MergedCheckpoint:
@@ -162,10 +174,12 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
     tensors = [changed.pop(tensor.name, tensor) for tensor in base.tensors]
     aliases = [_moved(alias, base, tensors) for alias in base.aliases if alias.name not in changed]
     commits = [base.commit, *(adapter.checkpoint.commit for adapter in opened)]
-    refs = [base.ref, *(_summand(weight, adapter.ref) for adapter, weight in zip(opened, factors, strict=True))]
+    refs = [(base.ref, 1.0), *((adapter.ref, weight) for adapter, weight in zip(opened, factors, strict=True))]
+    if all(adapter.checkpoint.repository is base.repository for adapter in opened):
+        refs, commits = refs[:1], commits[:1]
     repositories = [adapter.checkpoint.repository for adapter in opened]
     public = base.public and all(adapter.checkpoint.public for adapter in opened)
-    repository = MergedRepository(base.repository, repositories, "+".join(refs), "+".join(dict.fromkeys(commits)), public)
+    repository = MergedRepository(base.repository, repositories, joined(refs), "+".join(commits), public)
     return MergedCheckpoint(
         ref=repository.ref,
         commit=repository.commit,
@@ -190,22 +204,20 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
 
 def _check(adapter: Adapter, found: Changes, base: Checkpoint, weight: float, adapters: int) -> None:
     """Raise UnsupportedWeights if a merge is not defined, or has no effect."""
-    if not found.updates and not found.saved:
-        example = f": {quoted(found.unmatched[0].name, 200)}, for one, since {found.unmatched[0].why}" if found.unmatched else ""
-        raise UnsupportedWeights(f"Nothing of it fits {quoted(base.ref, 200)}{example}.")
-    dora = any(update.magnitude is not None for update in found.updates)
-    if dora and (adapters > 1 or weight != 1):
-        raise UnsupportedWeights("It is DoRA, whose change depends on the norm of the weights: it is merged alone, with weight 1.")
-    if found.saved and weight != 1:
-        raise UnsupportedWeights(
-            f"It replaces whole tensors ({quoted(next(iter(found.saved)), 200)}), which have no weighted sum: give it weight 1."
-        )
     packed = next((update for update in found.updates if not update.source.has_values), None)
-    if packed is not None:
-        kind = describe_quantization(base.quantization, base.config) if base.quantization else f"{packed.source.dtype} values"
+    if packed is not None or (base.quantization is not None and not found.updates):
+        kind = describe_quantization(base.quantization, base.config) if base.quantization else "integers"
         raise UnsupportedWeights(
             f"The base holds {kind}, which are not decoded: merge the adapter into the model from which the base was quantized."
         )
+    if not found.updates and not found.saved:
+        example = f": {quoted(found.unmatched[0].name, 200)}, for one, since {found.unmatched[0].why}" if found.unmatched else ""
+        raise UnsupportedWeights(f"Nothing of it fits {quoted(base.ref, 200)}{example}.")
+    if any(update.magnitude is not None for update in found.updates) and (adapters > 1 or weight != 1):
+        raise UnsupportedWeights("It is DoRA, whose change depends on the norm of the weights: it is merged alone, with weight 1.")
+    if found.saved and weight != 1:
+        one = quoted(next(iter(found.saved)), 200)
+        raise UnsupportedWeights(f"It replaces whole tensors ({one}), which have no weighted sum: give it weight 1.")
 
 
 def _divided(checkpoint: Checkpoint) -> tuple[Checkpoint, Checkpoint] | None:
@@ -225,10 +237,6 @@ def _moved(alias: Tensor, base: Checkpoint, tensors: Sequence[Tensor]) -> Tensor
         if (stored.file, stored.offset, stored.shape) == (alias.file, alias.offset, alias.shape):
             return replace(tensor, name=alias.name, role=alias.role, layer=alias.layer)
     return alias
-
-
-def _summand(weight: float, ref: str) -> str:
-    return ref if weight == 1 else f"{weight:g}*{ref}"
 
 
 def _notes(how: Merge) -> list[str]:

@@ -86,10 +86,10 @@ class MergedFile:
         first, last = start // width, -(-stop // width)
         whole = any(update.magnitude is not None and not update.by_column for _, update in tensor.updates)
         if whole or (last - first) * width == stop - start:  # DoRA's norms need whole rows
-            rows = _read(self._files, tensor.source, first * width, last * width).reshape(-1, width)
+            rows = read_values(self._files, tensor.source, first * width, last * width).reshape(-1, width)
         else:
             rows = np.zeros((last - first, width), np.float32)
-            rows.reshape(-1)[start - first * width : stop - first * width] = _read(self._files, tensor.source, start, stop)
+            rows.reshape(-1)[start - first * width : stop - first * width] = read_values(self._files, tensor.source, start, stop)
         self._change_all(number, rows, first)
         return rows.reshape(-1)[start - first * width : stop - first * width]
 
@@ -100,7 +100,7 @@ class MergedFile:
             piece = rows[at : at + step]
             for adapter, update in self._tensors[number].updates:
                 places, chosen = _within(update.rows, first + at, first + at + len(piece))
-                left = self._vectors(adapter, update.left, chosen)
+                left = self.vectors(adapter, update.left, chosen)
                 if not len(left):
                     continue
                 part = _part(places, update.columns)
@@ -117,7 +117,7 @@ class MergedFile:
         count = len(left)
         if count < _ROWS:
             left = np.concatenate((left, np.zeros((_ROWS - count, left.shape[1]), np.float32)))
-        product: Floats = left @ self._vectors(adapter, update.right, _ALL).T
+        product: Floats = left @ self.vectors(adapter, update.right, _ALL).T
         product *= scale
         return product[:count]
 
@@ -147,20 +147,20 @@ class MergedFile:
                 count = tensor.source.elements // tensor.width
                 for first in range(0, count, step):
                     last = min(first + step, count)
-                    rows = _read(self._files, tensor.source, first * tensor.width, last * tensor.width).reshape(-1, tensor.width)
+                    rows = read_values(self._files, tensor.source, first * tensor.width, last * tensor.width).reshape(-1, tensor.width)
                     self._change_all(number, rows, first, scaled=False)
                     sums += np.square(rows, dtype=np.float64).sum(axis=0)
                 self._norms[number] = np.sqrt(sums).astype(np.float32)
             return self._norms[number]
 
-    def _vectors(self, adapter: int, factor: Factor, part: Indices) -> Floats:
+    def vectors(self, adapter: int, factor: Factor, part: Indices) -> Floats:
         """Return vectors ``part`` of a factor, (n, r). Of B, a few rows are read alone."""
         tensor, chosen = factor.tensor, _index(factor.chosen, part)
         if not factor.of_a and factor.ranks == _ALL and isinstance(chosen, slice) and tensor.strides is None and tensor.scale is None:
             wanted = range(tensor.shape[0])[chosen]
             if wanted.step == 1 and len(wanted) * _FEW < tensor.shape[0] and (adapter, tensor.name) not in self._held:
                 rank = tensor.elements // tensor.shape[0]
-                return _read(self._adapters[adapter], tensor, wanted.start * rank, wanted.stop * rank).reshape(len(wanted), rank)
+                return read_values(self._adapters[adapter], tensor, wanted.start * rank, wanted.stop * rank).reshape(len(wanted), rank)
         whole = self._whole(adapter, tensor)
         whole = whole.reshape(tensor.shape[0], -1)
         return whole[factor.ranks][:, chosen].T if factor.of_a else whole[chosen][:, factor.ranks]
@@ -173,7 +173,7 @@ class MergedFile:
         with lock:
             values = self._held.get(key)
             if values is None:
-                values = _read(self._adapters[adapter], tensor, 0, tensor.elements)
+                values = read_values(self._adapters[adapter], tensor, 0, tensor.elements)
         with self._lock:
             self._held[key] = values
             self._held.move_to_end(key)
@@ -211,7 +211,7 @@ def _index(indices: Indices, part: Indices) -> Indices:
     return slice(start + step * part.start, start + step * part.stop, step)
 
 
-def _read(files: Sequence[RangeFile], tensor: Tensor, start: int, stop: int) -> Floats:
+def read_values(files: Sequence[RangeFile], tensor: Tensor, start: int, stop: int) -> Floats:
     """Return elements ``start`` to ``stop`` of a tensor in fp32, decoded with its scales if it has any."""
 
     def fetch(part: Tensor, first: int, count: int, into: NDArray[np.uint8]) -> NDArray[np.generic]:

@@ -19,10 +19,11 @@ _FLAT = re.compile(r"lora_(?:unet|te\d?|transformer|prior)_(.+)")
 _SIDES = {"A": "a", "B": "b", "down": "a", "up": "b", "embedding_A": "a", "embedding_B": "b"}
 _SAVED = re.compile(r"\.modules_to_save(\.[^.]+)?(?=\.)")
 _PREFIXES = ("base_model.model.", "diffusion_model.")
+_LAST = (".alpha", ".dora_scale")  # parameters only of modules that have matrices
 # Parameters of other methods, by parts of their names.
 _OTHERS = {
     "hada_": "LoHa", "lokr_": "LoKr", "ia3_l": "IA3", "vera_lambda": "VeRA", "oft_": "OFT", "prompt_embeddings": "prompt tuning",
-    "lora_E": "AdaLoRA", "trainable_tokens_": "trainable tokens", "lora_mid": "LoCon with a third matrix",
+    "lora_E": "AdaLoRA", "trainable_tokens_": "trainable tokens", "lora_mid": "LoCon of three matrices", ".weight.lora_": "stored in GGUF",
 }  # fmt: skip
 
 
@@ -62,12 +63,14 @@ def sort_tensors(tensors: Iterable[Tensor]) -> Contents:
     saved: dict[str, Tensor] = {}
     adapters: set[str] = set()
     peft = False
-    for tensor in tensors:
+    for tensor in sorted(tensors, key=lambda each: each.name.endswith(_LAST)):
         name = tensor.name
         if match := _PEFT.fullmatch(name):
             peft = True
             path, kind, adapter, leaf = match.groups()
             adapters.add(adapter or "")
+            if len(adapters) > 1:
+                raise UnsupportedWeights(f"The file holds several adapters, {quoted(adapter or '')} for one: store each alone.")
             outer = path.count(".base_layer")
             module = modules.setdefault(path, Module(plain_name(path), outer=outer))
             _put(module, _SIDES.get(kind, "magnitude") if leaf != "bias" else "bias", tensor)
@@ -85,8 +88,6 @@ def sort_tensors(tensors: Iterable[Tensor]) -> Contents:
                 raise UnsupportedWeights(f"This adapter is {other} ({quoted(name)}), which is not merged here: LoRA, rsLoRA and DoRA are.")
             if ".original_module." not in name:
                 saved[plain_name(name)] = tensor
-    if len(adapters) > 1:
-        raise UnsupportedWeights(f"The file holds {len(adapters)} adapters, {quoted(sorted(adapters)[0])} first: store each alone.")
     return Contents(modules, saved, peft)
 
 

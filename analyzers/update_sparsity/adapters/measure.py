@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from analyzers import limits
 from analyzers.checkpoints import Checkpoint, MergedCheckpoint, states_ties
 from analyzers.checkpoints.adapters.merged_checkpoint import Merge
-from analyzers.checkpoints.adapters.merged_file import _read as read_values
+from analyzers.checkpoints.adapters.merged_file import read_values
 from analyzers.checkpoints.adapters.updates import Factor, Update
 from analyzers.checkpoints.reading.worker_threads import work_through
 from analyzers.checkpoints.tensor_names.roles import layer, role

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tests.dtype_detection.checkpoints import normal
-from tests.update_sparsity.checkpoints import BF16, Tensors, model, write
+from tests.dtype_detection.checkpoints import normal, write
+from tests.update_sparsity.checkpoints import BF16, Tensors, model
 
 Factors = dict[str, tuple[torch.Tensor, torch.Tensor]]
 ALPHA = 8.0
@@ -24,7 +24,7 @@ def base(folder: Path, dtype: torch.dtype = BF16, layers: int = 2, width: int = 
 
 
 def factors(tensors: Mapping[str, torch.Tensor], size: float, *parts: str, rank: int = 4, seed: int = 1) -> Factors:
-    """Draw A and B for the modules whose name contains one of ``parts``; their products, times the scale, have entries of about ``size``."""
+    """Draw A and B for the modules with one of ``parts`` in their name: their products, times the scale, have entries of about ``size``."""
     names = [name for name in tensors if any(part in name for part in parts)]
     drawn = {}
     for number, name in enumerate(names):

@@ -20,7 +20,7 @@ QUICK = ("q_proj", "up_proj")
 def report(*sides: Path | str, **options: Any) -> SparsityReport:
     """Compare the sides exactly, unless options say otherwise."""
     first, *others = map(str, sides)
-    asked = {"mode": "exact"} if "budget" not in options else {}
+    asked: dict[str, Any] = {"mode": "exact"} if "budget" not in options else {}
     found = list(analyze(SparsityRequest(base=first, tuned=tuple(others), **asked, **options), Access(local=True)))[-1]
     assert isinstance(found, SparsityReport)
     assert SparsityReport.model_validate_json(found.model_dump_json()) == found
@@ -72,10 +72,10 @@ def test_an_adapter_alone_is_merged_into_the_base_that_is_given(tmp_path: Path) 
 def test_modules_are_measured_one_by_one(tmp_path: Path) -> None:
     folder, tensors = base(tmp_path)
     drawn = factors(tensors, 1e-3, "q_proj", "o_proj")
-    first, second, third, fourth = drawn
+    _, second, third, fourth = drawn
     drawn[second] = drawn[second][0], torch.zeros_like(drawn[second][1])
     drawn[third][1][:, 2:] = drawn[third][1][:, :2]
-    nothing = {"model.layers.7.self_attn.q_proj.weight": drawn[fourth]}
+    nothing: Any = {"model.layers.7.self_attn.q_proj.weight": tuple(factor.clone() for factor in drawn[fourth])}
     adapter, whole = write_adapter(tmp_path / "adapter", drawn | nothing), merged(tensors, drawn)
     found = described(folder, adapter)
     rows = {row.name: row for row in found.modules}
@@ -87,7 +87,7 @@ def test_modules_are_measured_one_by_one(tmp_path: Path) -> None:
         assert (rows[name].rank, rows[name].scale) == (4, ALPHA / 4)
     assert [rows[name].rank_used for name in drawn] == [4, 0, 2, 4]
     assert [rows[name].empty for name in drawn] == [False, True, False, False]
-    assert [row.name for row in found.modules] == [*drawn] and len(found.unmatched) == 1
+    assert rows.keys() == drawn.keys() and len(found.unmatched) == 1
     assert "layers.7.self_attn.q_proj" in found.unmatched[0]
     said = report(folder, adapter).headline()
     assert "1 module matches nothing in the base: this is said of the other 4 of 5 (80%)." in said
@@ -152,10 +152,8 @@ def test_two_adapters_that_pull_apart(tmp_path: Path) -> None:
     assert overlap.rows == pytest.approx(1) and overlap.columns == pytest.approx(1) and overlap.smallest_angle == pytest.approx(0, abs=1e-4)
     assert "their updates fight" in report(folder, one, other).headline()
     (overlap,) = described(folder, f"{folder}+0.5*{one}+2*{third}").overlap
-    updates = [[(b.double() @ a.double()).numpy() for a, b in each.values()] for each in (drawn, factors(tensors, 1e-3, "q_proj", seed=5))]
     assert overlap.modules == 2 and overlap.cosine is not None and overlap.cosine_by_chance is not None
     assert abs(overlap.cosine) < 3 * overlap.cosine_by_chance < 0.2
-    assert len(updates[0]) == 2
     assert "unrelated" in report(folder, f"{folder}+0.5*{one}+2*{third}").headline()
 
 
@@ -173,9 +171,7 @@ def test_a_tied_head_that_drifts(tmp_path: Path) -> None:
 def test_dora_has_no_rank(tmp_path: Path) -> None:
     folder, tensors = base(tmp_path)
     drawn = factors(tensors, 1e-3, "q_proj")
-    magnitudes = {
-        f"{name.removesuffix('.weight')}.lora_magnitude_vector": tensors[name].float().norm(dim=1) * 1.01 for name in drawn
-    }
+    magnitudes = {f"{name.removesuffix('.weight')}.lora_magnitude_vector": tensors[name].float().norm(dim=1) * 1.01 for name in drawn}
     adapter = write_adapter(tmp_path / "adapter", drawn, magnitudes, use_dora=True)
     found = described(folder, adapter)
     assert found.kind == "DoRA" and {row.rank_used for row in found.modules} == {None} == {row.empty for row in found.modules}

@@ -8,7 +8,7 @@ from analyzers.numerics.decode_kernels import decode
 from analyzers.numerics.few_significands import RUN_COUNTS, runs_of_few_significands
 from analyzers.numerics.pair_statistics import PairTables
 from analyzers.numerics.pairs import PairCounter
-from analyzers.numerics.quantize_kernels import rounding_error, update_lost
+from analyzers.numerics.quantize_kernels import rounding_error, sizes, update_lost
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
 
 
@@ -22,8 +22,9 @@ def warm_up() -> None:
     for dtype in ("BF16", "F32", "F64"):
         PairCounter(dtype, dtype, 0.5, PairTables()).update(zeros[dtype], zeros[dtype])
     rounding_error(np.zeros((1, 256), np.float32), 1, 16, 2, 1, 0, 6.0, 0.0, False)
-    one = np.float32(1)
-    update_lost(np.zeros((1, 256), np.float32), np.zeros((1, 256), np.float32), 0, 7, -126, np.inf, (one, one))
+    one, matrix = np.float32(1), np.zeros((1, 256), np.float32)
+    update_lost(matrix, matrix, 0, 7, -126, np.inf, (one, one))
+    sizes(matrix, matrix)
     exact_rows16(zeros["F16"], 128, 8)
     exact_rows32(zeros["F32"], 128, 8)
     decode(zeros["F8_E4M3"], 0, (1, 32, 1, 32, 1, 1), np.ones(1, np.float32), 0, np.zeros(256, np.float32), np.zeros(32, np.float32))

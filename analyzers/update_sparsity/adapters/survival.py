@@ -17,7 +17,7 @@ from analyzers.checkpoints import ROLES, Checkpoint, Chunk, Plan, Span, Step, Te
 from analyzers.numerics.conversions import fp32_of
 from analyzers.numerics.intervals import Blocks
 from analyzers.numerics.quantization_formats import FORMATS, LONGEST_ROW
-from analyzers.numerics.quantize_kernels import update_lost
+from analyzers.numerics.quantize_kernels import sizes, update_lost
 from analyzers.records import Interval
 from analyzers.update_sparsity.adapters.report import SURVIVAL_FORMATS, Survival, SurvivalFormat, SurvivalPart
 
@@ -91,10 +91,9 @@ class SurvivalMeter:
         if lost.tensor.name in self._touched:
             for name in ("bf16", "fp16", "int4") if is_quantized(lost.tensor) else ("bf16", "fp16"):
                 _count(lost, name, base, merged, _ONE)
-        finite = np.isfinite(base) & np.isfinite(merged)
-        w, m = (np.where(finite, each, 0).astype(np.float64).ravel() for each in (base, merged))
-        lost.largest = max(lost.largest[0], _largest(base)), max(lost.largest[1], _largest(merged))
-        lost.squares = lost.squares[0] + float(w @ w), lost.squares[1] + float((m - w) @ (m - w))
+        square, update, *largest = sizes(base, merged)
+        lost.largest = max(lost.largest[0], largest[0]), max(lost.largest[1], largest[1])
+        lost.squares = lost.squares[0] + square, lost.squares[1] + update
 
     def again(self, sides: Sequence[Checkpoint], names: Sequence[str]) -> Iterator[Step[None]]:
         """Measure fp8: read the matrices again, in quick mode a few blocks; yields the steps of the stream."""
@@ -109,7 +108,7 @@ class SurvivalMeter:
         def work(span: Span, chunks: Iterator[Chunk]) -> None:
             lost = self._found[span.tensor.name, span.start]
             top = np.float32(FORMATS["fp8"].largest)
-            before, after = (np.float32(np.float32(each) / top) for each in largest[span.tensor.name])
+            before, after = (np.float32(np.float32(each) / top) or np.float32(1) for each in largest[span.tensor.name])
             for chunk in chunks:
                 _count(lost, "fp8", *_pair(span, chunk), (before, after))
 
@@ -169,11 +168,6 @@ class SurvivalMeter:
 def _count(lost: _Lost, name: SurvivalFormat, base: Floats, merged: Floats, scales: tuple[np.float32, np.float32]) -> None:
     found = np.array(update_lost(base, merged, *_GRIDS[name], scales), np.float64)
     lost.sums[name] = lost.sums.get(name, np.zeros(5)) + found
-
-
-def _largest(values: Floats) -> float:
-    """Return the largest finite magnitude."""
-    return float(np.abs(values).max(initial=0, where=np.isfinite(values)))
 
 
 def _grouped(spans: Sequence[_Lost], sums: NDArray[np.float64], key: str) -> dict[str, NDArray[np.float64]]:

@@ -69,9 +69,13 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class MergedCheckpoint(Checkpoint):
-    """A checkpoint whose changed tensors are computed in fp32 while they are read. merge: what is merged."""
+    """A checkpoint whose changed tensors are computed in fp32 while they are read.
+
+    merge: what is merged; sources: name of each computed tensor -> its weights before the change, among ``files``.
+    """
 
     merge: Merge = field(kw_only=True)
+    sources: Mapping[str, Tensor] = field(kw_only=True)
 
     @property
     def parts(self) -> tuple[tuple[Checkpoint, float], ...]:
@@ -206,6 +210,7 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
         refused=base.refused,
         pickled=base.pickled,
         merge=how,
+        sources={name: each.source for name, each in computed.items()},
     )
 
 

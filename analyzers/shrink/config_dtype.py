@@ -1,7 +1,7 @@
 """Adapts the dtype that config.json states when the weights below it become narrower."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from analyzers.checkpoints.stated_dtype import TORCH_NAMES, plain_dtype
@@ -18,6 +18,26 @@ def holding_dtype(dtypes: Iterable[str]) -> str | None:
     if names == {"bfloat16", "float16"}:
         return "float32"
     return max(names, key=_BITS.__getitem__, default=None)
+
+
+def stated_config(text: bytes, dtype: str, changes: Mapping[str, Any]) -> bytes | None:
+    """Return config.json with ``dtype``, also in nested parts that state one, and with ``changes``; None if it is not a JSON object."""
+    try:
+        config: Any = parse_json(text, lenient=True)
+    except InvalidJson:
+        return None
+    if not isinstance(config, dict):
+        return None
+    for part in (config, *config.values()):
+        for key in _KEYS if isinstance(part, dict) else ():
+            if key in part:
+                part[key] = dtype
+    for key, value in changes.items():
+        holder = next((part for part in (config, config.get("text_config")) if isinstance(part, dict) and key in part), config)
+        holder[key] = value
+    if not any(key in config for key in _KEYS):
+        config["dtype"] = dtype
+    return json.dumps(config, indent=2).encode() + b"\n"
 
 
 def narrowed_config(text: bytes, dtype: str) -> tuple[bytes, str] | None:

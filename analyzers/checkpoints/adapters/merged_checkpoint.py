@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
+from analyzers import limits
 from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
 from analyzers.checkpoints.adapters.configuration import FILE
 from analyzers.checkpoints.adapters.merged_file import MergedFile, MergedTensor
 from analyzers.checkpoints.adapters.names import plain_name
 from analyzers.checkpoints.adapters.updates import TIED, Changes, Update, find_changes
 from analyzers.checkpoints.checkpoint import Checkpoint, by_name, open_stored
+from analyzers.checkpoints.local import is_local
 from analyzers.checkpoints.quantization.description import describe_quantization
 from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
 from analyzers.checkpoints.repository import Access, RangeFile, Repository
@@ -21,15 +23,20 @@ from analyzers.formatting import plural
 
 
 class MergedRepository:
-    """The repository of the base under the name of the merged checkpoint; closing it closes the adapters' too."""
+    """The repository of the base under the name of the merged checkpoint; closing it closes the adapters' too.
 
-    def __init__(self, base: Repository, adapters: Sequence[Repository], ref: str, commit: str, public: bool) -> None:
+    matrix: mean bytes of a matrix A, which a block of a sample takes with it: over a network, as many blocks are read as their matrices
+    fit into half of what a quick run reads.
+    """
+
+    def __init__(self, base: Repository, adapters: Sequence[Repository], ref: str, commit: str, public: bool, matrix: int) -> None:
         self.base, self._adapters = base, adapters
         self.ref, self.commit, self.public = ref, commit, public
         self.files: Mapping[str, int] = base.files
-        self.parallel_reads = base.parallel_reads
-        # A part of a changed tensor is read from the base and from B.
-        self.range_requests = max(1, base.range_requests // 2)
+        # Each thread holds a matrix and what it computes with it.
+        self.parallel_reads = base.parallel_reads if is_local(base) else max(1, base.parallel_reads // 4)
+        fit = base.range_requests if is_local(base) else limits.DEFAULT_BUDGET_BYTES // 2 // max(1, matrix)
+        self.range_requests = max(1, min(base.range_requests // 2, fit))  # a block is read from the base and from B
 
     def open(self, path: str) -> RangeFile:
         """Open one of ``files``."""
@@ -62,9 +69,13 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class MergedCheckpoint(Checkpoint):
-    """A checkpoint whose changed tensors are computed in fp32 while they are read. merge: what is merged."""
+    """A checkpoint whose changed tensors are computed in fp32 while they are read.
+
+    merge: what is merged; sources: name of each computed tensor -> its weights before the change, among ``files``.
+    """
 
     merge: Merge = field(kw_only=True)
+    sources: Mapping[str, Tensor] = field(kw_only=True)
 
     @property
     def parts(self) -> tuple[tuple[Checkpoint, float], ...]:
@@ -179,7 +190,7 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
         refs, commits = refs[:1], commits[:1]
     repositories = [adapter.checkpoint.repository for adapter in opened]
     public = base.public and all(adapter.checkpoint.public for adapter in opened)
-    repository = MergedRepository(base.repository, repositories, joined(refs), "+".join(commits), public)
+    repository = MergedRepository(base.repository, repositories, joined(refs), "+".join(commits), public, _mean_matrix(changes))
     return MergedCheckpoint(
         ref=repository.ref,
         commit=repository.commit,
@@ -189,7 +200,7 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
         config=base.config,
         quantization=base.quantization if any(tensor.scale is not None for tensor in tensors) else None,
         notes=(*base.notes, *_notes(how)),
-        parallel_reads=base.parallel_reads,
+        parallel_reads=repository.parallel_reads,
         repository=repository,
         aliases=tuple(aliases),
         not_read=(*base.not_read, *(each for adapter in opened for each in adapter.checkpoint.not_read)),
@@ -199,6 +210,7 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
         refused=base.refused,
         pickled=base.pickled,
         merge=how,
+        sources={name: each.source for name, each in computed.items()},
     )
 
 
@@ -237,6 +249,12 @@ def _moved(alias: Tensor, base: Checkpoint, tensors: Sequence[Tensor]) -> Tensor
         if (stored.file, stored.offset, stored.shape) == (alias.file, alias.offset, alias.shape):
             return replace(tensor, name=alias.name, role=alias.role, layer=alias.layer)
     return alias
+
+
+def _mean_matrix(changes: Sequence[Changes]) -> int:
+    """Return the mean bytes of the factors that are read whole for a part of their tensor."""
+    whole = [each.nbytes for found in changes for update in found.updates if update.right for each in (update.right.tensor,)]
+    return sum(whole) // max(1, len(whole))
 
 
 def _notes(how: Merge) -> list[str]:

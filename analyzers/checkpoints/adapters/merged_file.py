@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers import limits
 from analyzers.checkpoints.adapters.updates import Factor, Indices, Update
 from analyzers.checkpoints.quantization.decode import ScaledCodes
 from analyzers.checkpoints.reading.elements import read_elements
@@ -24,8 +25,10 @@ from analyzers.numerics.conversions import fp32_of
 
 Floats = NDArray[np.float32]
 
-_HELD_BYTES = 48 << 20  # Matrices held in fp32, the last ones used.
-_PIECE = 1 << 19  # Elements that are computed at a time.
+_HELD_BYTES = 12 << 20  # Matrices held in fp32, the last ones used.
+_PIECE = 1 << 17  # Elements that are computed at a time.
+# Threads that read wait for the network; only as many as there are cores compute, so that their intermediate results are few.
+_COMPUTING = threading.BoundedSemaphore(limits.cores())
 _FEW = 8  # Up to this fraction of the rows of B is read alone.
 _ALL = slice(None)
 # Fewest rows of a matrix product: products of fewer are computed by other loops, which round differently.
@@ -104,10 +107,9 @@ class MergedFile:
                 if not len(left):
                     continue
                 part = _part(places, update.columns)
-                changed = piece[part] + self._product(adapter, left, update)
+                piece[part] += self._product(adapter, left, update)
                 if update.magnitude is not None and scaled:
-                    changed = self._renormalized(number, adapter, update, chosen, changed)
-                piece[part] = changed
+                    piece[part] = self._renormalized(number, adapter, update, chosen, piece[part])
 
     def _product(self, adapter: int, left: Floats, update: Update) -> Floats:
         """Return the change of some rows: s L R."""
@@ -117,8 +119,10 @@ class MergedFile:
         count = len(left)
         if count < _ROWS:
             left = np.concatenate((left, np.zeros((_ROWS - count, left.shape[1]), np.float32)))
-        product: Floats = left @ self.vectors(adapter, update.right, _ALL).T
-        product *= scale
+        right = self.vectors(adapter, update.right, _ALL).T
+        with _COMPUTING:
+            product: Floats = left @ right
+            product *= scale
         return product[:count]
 
     def _renormalized(self, number: int, adapter: int, update: Update, chosen: Indices, changed: Floats) -> Floats:
@@ -222,7 +226,5 @@ def read_values(files: Sequence[RangeFile], tensor: Tensor, start: int, stop: in
     if tensor.scale is not None:
         return ScaledCodes(tensor, start, count, buffer, fetch)[0:count].view(np.float32).copy()
     codes = fetch(tensor, start, count, buffer)
-    if tensor.dtype == "F64":
-        with np.errstate(over="ignore"):
-            return codes.view(np.float64).astype(np.float32)
-    return fp32_of(codes, tensor.dtype).view(np.float32)
+    with _COMPUTING, np.errstate(over="ignore"):
+        return codes.view(np.float64).astype(np.float32) if tensor.dtype == "F64" else fp32_of(codes, tensor.dtype).view(np.float32)

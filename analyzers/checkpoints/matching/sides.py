@@ -3,12 +3,15 @@
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING
 
-from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone, merge, open_checkpoint, open_whole
+from analyzers.checkpoints.adapters.merged_checkpoint import MergedCheckpoint, is_adapter_alone, merge, open_checkpoint, open_whole
 from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.local import is_local
 from analyzers.checkpoints.quantization.description import describe_quantization
+from analyzers.checkpoints.reading.read_once import read_once
 from analyzers.checkpoints.reading.worker_threads import HEARTBEAT
 from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
 from analyzers.checkpoints.repository import Access, Repository
@@ -69,7 +72,7 @@ def open_sides(
                 yield Progress(done=0, total=0, unit="bytes", note=f"reading headers, {len(opened)} of {len(texts)} checkpoints")
             with errors_about(name):
                 side = one.result()
-                opened.append(merge(opened[0], [side]) if opened and into_first and is_adapter_alone(side) else side)
+                opened.append(_sharing(opened[0], side, into_first) if opened else _readable_twice(side))
         return opened
     except BaseException:
         closed.set()
@@ -80,13 +83,28 @@ def open_sides(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
+def _sharing(first: Checkpoint, side: Checkpoint, into_first: bool) -> Checkpoint:
+    """Return ``side`` with ``first`` in place of its base if they are the same; ``into_first``: an adapter alone is merged into it."""
+    if isinstance(side, MergedCheckpoint) and (side.parts[0][0].ref, side.parts[0][0].commit) == (first.ref, first.commit):
+        (base, _), *adapters = side.parts
+        base.close()
+        return merge(first, [adapter for adapter, _ in adapters], [weight for _, weight in adapters])
+    return merge(first, [side]) if into_first and is_adapter_alone(side) else side
+
+
+def _readable_twice(first: Checkpoint) -> Checkpoint:
+    return first if is_local(first.repository) else replace(first, files=read_once(first.files))
+
+
 def canonical_names(texts: Sequence[str], sides: Sequence[Checkpoint]) -> list[str]:
     """Return the canonical reference of each of ``texts``, with the requested revision; there may be more ``sides``."""
-    named = [
-        f"{texts[0]}+{text}" if side is not sides[0] and side.parts[0][0] is sides[0] else text
-        for text, side in zip(texts, sides, strict=False)
-    ]
+    named = [f"{texts[0]}+{text}" if _is_short(text, side, sides[0]) else text for text, side in zip(texts, sides, strict=False)]
     return [canonical_name(text, side) for text, side in zip(named, sides, strict=False)]
+
+
+def _is_short(text: str, side: Checkpoint, first: Checkpoint) -> bool:
+    """Return whether ``text`` is an adapter alone that was merged into the first side."""
+    return side.parts[0][0] is first and len(side.parts) > len(summands(text, local=True))
 
 
 def canonical_name(text: str, checkpoint: Checkpoint) -> str:

@@ -103,7 +103,8 @@ def _requests(checkpoints: Sequence[Checkpoint]) -> int:
     remote = [side for side in checkpoints if not is_local(side.repository)]
     local = [side.repository.range_requests for side in checkpoints if is_local(side.repository)]
     shared = [2 * limits.RANGE_REQUESTS // len(remote) - 2 * max(len(side.files) for side in remote)] if remote else []
-    return max(FEWEST_REQUESTS, min(local + shared))
+    merged = [side.repository.range_requests for side in checkpoints if len(side.parts) > 1]  # each block of them costs a matrix
+    return max(FEWEST_REQUESTS, min(local + shared + merged))
 
 
 def _within_reach(groups: Sequence[Sides], blocks: Sequence[Block], budget: int, seed: int) -> tuple[list[Block], set[int]]:

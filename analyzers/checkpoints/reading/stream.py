@@ -88,7 +88,8 @@ def stream(
     reader = _Reader(checkpoints, names, device)
     number, longest = len(checkpoints), max((span.widest_bytes for span in spans), default=1)
     least = min(chunk_bytes(number), -(-longest // ALIGNED) * ALIGNED)
-    wanted = max(checkpoint.parallel_reads for checkpoint in checkpoints)
+    merged = [checkpoint.parallel_reads for checkpoint in checkpoints if len(checkpoint.parts) > 1]
+    wanted = min(merged) if merged else max(checkpoint.parallel_reads for checkpoint in checkpoints)
     local = all(is_local(checkpoint.repository) for checkpoint in checkpoints)
     if device or (local and sum(span.widest_bytes for span in spans) < _SHARED_BYTES * len(spans)):
         wanted = 1

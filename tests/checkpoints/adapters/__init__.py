@@ -40,13 +40,13 @@ def write(
                 )
     if change is not None:
         change(tuned)
-    tuned.save_pretrained(folder / ("adapter" if seed == 1 else f"adapter-{seed}"))
+    tuned.save_pretrained(str(folder / ("adapter" if seed == 1 else f"adapter-{seed}")))
 
 
 def merged_by_peft(folder: Path, adapters: tuple[str, ...] = ("adapter",), weights: tuple[float, ...] = (1.0,)) -> dict[str, torch.Tensor]:
     """Merge with peft, in fp32, and return the tensors of the model as it is saved."""
     base = AutoModelForCausalLM.from_pretrained(folder / "base", dtype=torch.float32)
-    model = PeftModel.from_pretrained(base, folder / adapters[0], adapter_name=adapters[0])
+    model: Any = PeftModel.from_pretrained(base, folder / adapters[0], adapter_name=adapters[0])
     for name in adapters[1:]:
         model.load_adapter(folder / name, adapter_name=name)
     for module in model.modules():

@@ -173,6 +173,7 @@ def test_what_fits_is_merged_and_the_rest_said(tmp_path: Path) -> None:
         assert any(note.startswith("Not merged: ") and note.endswith(", and 1 more.") for note in checkpoint.notes)
 
 
+@pytest.mark.exhaustive
 def test_many_modules(tmp_path: Path) -> None:
     names = [f"model.layers.{layer}.mlp.experts.{expert}.up_proj" for layer in range(50) for expert in range(200)]
     _folder(tmp_path / "base", {f"{name}.weight": torch.zeros(2, 2) for name in names}, {})

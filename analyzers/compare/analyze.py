@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from analyzers.base import Progress, Report, Timing, WeightsRequest, content_id, environment
-from analyzers.checkpoints import Access, canonical_names, check_side, open_sides, with_commits
+from analyzers.checkpoints import Access, MergedCheckpoint, canonical_names, check_side, open_sides, with_commits
 from analyzers.compare.report import ANALYSIS_VERSION, CompareReport, CompareRequest, Relation
 from analyzers.compare.sentences import changes, sentence
 from analyzers.errors import InvalidRequest, LimitExceeded, UnsupportedWeights
@@ -47,9 +47,10 @@ class _Comparison:
         """Resolve the models once, so that all passes read the same commits."""
         request, number = self._request, len(self._request.models)
         names = [f"Model {i}" if number > 1 else "Model" for i in range(1, number + 1)]
-        sides = yield from open_sides(request.models, names, self._access, request.subfolder)
+        sides = yield from open_sides(request.models, names, self._access, request.subfolder, into_first=True)
         try:
-            for side, name in zip(sides, names, strict=True):
+            # What is made of another model is explained by it.
+            for side, name in sorted(zip(sides, names, strict=True), key=lambda each: isinstance(each[0], MergedCheckpoint)):
                 check_side(side, name, bool(request.include))
                 if (side.ref, side.commit) in self._pinned:
                     raise InvalidRequest(f"{name}, {side.ref}, is the same checkpoint as one before it: name different models.")

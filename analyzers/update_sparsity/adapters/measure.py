@@ -85,6 +85,11 @@ class AdapterMeter:
         self.touched = list(dict.fromkeys([*(name for name, each in self._applied.items() if self._ours(each)), *saved]))
         self._modules: dict[str, _Module] = {}
 
+    @property
+    def stated_bases(self) -> set[str]:
+        """The models on the Hub that the configurations of the last side's adapters name."""
+        return {base for number in self._own if (base := self._adapters[number].configuration.base) is not None}
+
     def _ours(self, applied: Sequence[_Applied]) -> list[_Applied]:
         return [each for each in applied if each.adapter in self._own]
 

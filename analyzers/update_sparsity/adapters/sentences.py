@@ -1,6 +1,6 @@
 """Sentences about an adapter: what merging it loses, how far that reaches, and how two adapters relate."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from analyzers.formatting import listed, magnitude, plural, share
 from analyzers.update_sparsity.adapters.report import Adapter, AdapterOverlap, Survival, SurvivalPart
@@ -111,8 +111,14 @@ def _related(overlap: AdapterOverlap) -> str:
     return f"{both}, their updates pull in the same direction ({cosine})."
 
 
-def notes(adapter: Adapter, exact: bool) -> Iterator[str]:
-    """Yield the limits of what is said about the adapter. exact: whether all weights were read."""
+def notes(adapter: Adapter, exact: bool, base: str, stated: Collection[str]) -> Iterator[str]:
+    """Yield the limits of what is said about the adapter.
+
+    exact: whether all weights were read; base: its reference; stated: the models on the Hub that the adapters name as their base.
+    """
+    others = sorted(name for name in stated if name.lower() != base.lower())
+    if others:
+        yield f"The adapter's configuration names {listed(others)} as its base, and it was merged into {base}."
     if adapter.survival.get("fp8") is not None and not exact:
         yield (
             "fp8 stores each matrix with a scale of its largest weight: a sample knows only the largest one read, so its figures have no "

@@ -28,6 +28,8 @@ def storable_result(text: str, *, key: str, created: str, contributor: str) -> R
     checkpoints = list(_checkpoints(report))
     if not checkpoints or not all(_public(each) for each in checkpoints) or _given(report.get("request")):
         return None
+    if any("+" in each["ref"] for each in checkpoints):  # a merge that no repository holds
+        return None
     return Result(
         id=report["id"],
         key=key,
@@ -50,6 +52,9 @@ def data_is_built_in(text: str) -> bool:
 
 def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
     """Yield the checkpoints, the subject first. In a comparison, the last tuned checkpoint is the subject, and the base comes last."""
+    if report.get("analyzer") in ("sparsity", "compare") and (merged := adapter_of(report)):
+        yield from merged
+        return
     if "checkpoint" in report:
         yield report["checkpoint"]
         yield from report.get("candidates", ())
@@ -58,6 +63,22 @@ def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
     yield from reversed(report.get("tuned", ()) if report.get("analyzer") == "sparsity" else ())
     if report.get("base"):
         yield report["base"]
+
+
+def adapter_of(report: Any) -> list[dict[str, Any]]:
+    """Return the repositories of a comparison with an adapter, or the check of one: adapters first, the base last; else nothing."""
+    if report.get("analyzer") == "check":
+        return [report["checkpoint"], *([report["base"]] if report.get("base") else [])] if report.get("adapter") else []
+    compared = report.get("sparsity") if report.get("analyzer") == "compare" else report
+    if not compared or not compared.get("adapter"):
+        return []
+    found: dict[str, dict[str, Any]] = {}
+    for side in (*reversed(compared["tuned"]), compared["base"]):
+        for summand, commit in reversed([*zip(side["ref"].split("+"), side["commit"].split("+"), strict=True)]):
+            name = summand.rpartition("*")[2]
+            found.setdefault(name, {"ref": name, "commit": commit, "public": side["public"]})
+    base = found.pop(compared["base"]["ref"])
+    return [*found.values(), base]
 
 
 def _public(checkpoint: Any) -> bool:

@@ -240,6 +240,8 @@ def _known(request: Any, ask: bool) -> dict[str, str]:
     for name in dict.fromkeys(_names(request)):
         of_data = name == getattr(request, "data", None)
         reference = parse_reference(name, local=False, kind="dataset" if of_data else "model")
+        if reference.kind == "merged":  # several commits: looked up by no key
+            continue
         if reference.kind == "sample":
             known[name] = f"sample:{reference.name}@{LocalRepository(sample_folder(reference.name), name).commit}"
         elif reference.revision and _COMMIT.fullmatch(reference.revision):

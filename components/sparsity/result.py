@@ -5,7 +5,7 @@ from functools import partial
 from analyzers.coverage import unseen
 from analyzers.update_sparsity.adapters.columns import MODULES
 from analyzers.update_sparsity.adapters.report import Adapter
-from analyzers.update_sparsity.adapters.sentences import statement
+from analyzers.update_sparsity.adapters.sentences import lost, statement
 from analyzers.update_sparsity.columns import SPECTRAL, TENSORS, TRAJECTORY
 from analyzers.update_sparsity.published import rank
 from analyzers.update_sparsity.report import SparsityReport
@@ -110,10 +110,10 @@ def _lost(adapter: Adapter) -> str:
     if found is None or found.lost_norm is None:
         return cannot_tell(name, "No weight that the adapter changes was read, or it changes none.")
     change = numbers.share(found.changed_share)
-    body = f"Rounding errors in the norm of the update: {change} of the {found.touched:,} weights with an update that were read change."
+    body = f"Norm of the rounding errors, of that of the update. Of the {found.touched:,} weights with an update read, {change} change."
     if found.low is not None and found.high is not None:
-        body += f" 95% interval: {numbers.share(found.low)} to {numbers.share(found.high)}."
-    return answer(name, numbers.share(found.lost_norm), FACT if found.low is None else ESTIMATE, body)
+        body += f" 95% interval: {lost(found.low)} to {lost(found.high)}."
+    return answer(name, lost(found.lost_norm), FACT if found.low is None else ESTIMATE, body)
 
 
 def _size(report: SparsityReport) -> str:

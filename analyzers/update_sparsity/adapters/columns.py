@@ -48,23 +48,30 @@ def _between(low: float | None, high: float | None) -> str:
     return NOTHING if low is None or high is None else f"{lost(low)} to {lost(high)}"
 
 
-def _whole(report: "SparsityReport") -> Iterator[dict[str, Any]]:
-    return (row for row in _survival(report) if row["of"] != "module")
+def _whole(report: "SparsityReport") -> list[dict[str, Any]]:
+    """Return the rows of all weights in each format, followed by those of each role."""
+    return sorted((row for row in _survival(report) if row["of"] != "module"), key=lambda row: row["of"] != "all")
 
 
-_SURVIVAL = (
-    Column("name", "Weights with an update"),
-    Column("touched", "Number", count),
-    Column("changed_share", "Change in the format", share),
-    Column("lost_norm", "Lost, of the update's norm", lost),
-    Column("interval", "95% interval", cell=lambda row: _between(row["low"], row["high"]), only="people"),
-)
+_LOST = Column("lost_norm", "Norm lost", lost)
+_COUNTS = (Column("changed_share", "Weights that change", share), Column("touched", "of so many with an update", count))
 # Shown to people, who find the worst modules in `LOSERS`; files have both.
-SURVIVAL = Table("", _whole, (Column("format", "Merged into"), *_SURVIVAL), title="What survives a merge")
+SURVIVAL = Table(
+    "",
+    _whole,
+    (
+        Column("format", "Merged into"),
+        Column("name", "Weights"),
+        _LOST,
+        Column("interval", "95% interval", cell=lambda row: _between(row["low"], row["high"]), only="people"),
+        *_COUNTS,
+    ),
+    title="What survives a merge",
+)
 LOSERS = Table(
     "",
     lambda report: (row for row in _survival(report) if row["of"] == "module" and row["rank"] < _NAMED),
-    (Column("format", "Merged into"), Column("name", "Module", width=318), *_SURVIVAL[1:4]),
+    (Column("format", "Merged into"), _LOST, Column("name", "Module", width=318), *_COUNTS),
     title="Modules that lose most",
 )
 OVERLAP = Table(

@@ -45,7 +45,7 @@ def _merged(adapter: Adapter, about: str) -> str:
         if adapter.modules and all(module.empty for module in adapter.modules):
             return "The adapter changes nothing: B A is 0 in all of its modules that match the base."
         return "What a merge would keep of the adapter was not measured: no weight that it changes was read."
-    interval = f"95% interval: {share(found.low)} to {share(found.high)}" if found.low is not None else ""
+    interval = f"95% interval: {lost(found.low)} to {lost(found.high)}" if found.low is not None else ""
     worst = _worst(found)
     within = "; ".join(part for part in (interval, worst and f"{worst} most") if part)
     aside = f" ({within})" if within else ""

@@ -39,7 +39,8 @@ _CLONE = re.compile(
     r"(?:(?:-b\s+|--branch[\s=])(?P<branch>[^\s-]\S*)\s+|(?!-b\s|--branch)-\S+\s+(?:\d+\s+)?)*(?P<name>\S+://\S+|git@\S+)"
 )
 # A plus between references, not one in a revision or a file name: an id with its organisation, a sample, a path or an address follows.
-_PLUS = re.compile(r"\s*\+\s*(?=(?:[^+*/]{0,20}\*\s*)?(?:sample:|memory:|\.{0,2}/|[a-z]{2,5}://|[\w.-]+/[\w.-]))")
+_ADDEND = r"(?=(?:[^+*/\s]{0,20}\*\s*)?(?:sample:|memory:|\.{0,2}/|[a-z]{2,5}://|[\w.-]+/[\w.-]))"
+_PLUS, _SPACE = re.compile(rf"\s*\+\s*{_ADDEND}"), re.compile(rf"(?<=[\w./-]) {_ADDEND}")
 _OPTION = r"""\b{name}(?:\s*=\s*|\s+)["']?([^\s"',)]+)"""
 
 
@@ -69,6 +70,11 @@ def plain(text: str, kind: Kind = "model") -> str:
 def addends(text: str) -> list[str]:
     """Split BASE+ADAPTER at each "+" after which a reference begins, with a weight or without; any other text is one part."""
     return _PLUS.split(text) if len(text) <= _LONGEST and "(" not in text else [text]
+
+
+def with_plus(text: str) -> str:
+    """Return a reference out of a query, in which an unescaped "+" has become a space: ids have none, so that it is one again."""
+    return _SPACE.sub("+", text)
 
 
 def is_address(text: str) -> bool:

@@ -124,12 +124,15 @@ def joined(parts: Iterable[tuple[str, float]]) -> str:
 
 
 def with_commits(ref: str, commit: str) -> str:
-    """Return the reference of a checkpoint, also of a merged one, with its commits; paths and samples as they are."""
+    """Return the canonical ``ref`` of a checkpoint, also of a merged one, with its commits; paths and samples as they are."""
     parts, commits = summands(ref, local=True), commit.split("+")
     if len(parts) != len(commits):
         return ref
-    hub = [parse_reference(part.text, local=True).kind == "hub" for part in parts]
-    return joined((f"{part.text}@{of}" if named else part.text, part.weight) for part, of, named in zip(parts, commits, hub, strict=True))
+    elsewhere = ("sample:", "memory:", "/")
+    return joined(
+        (part.text if part.text.startswith(elsewhere) else f"{part.text}@{of}", part.weight)
+        for part, of in zip(parts, commits, strict=True)
+    )
 
 
 def _exists(path: str) -> bool:

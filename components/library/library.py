@@ -30,7 +30,7 @@ from components.library.model_rows import ModelRow
 from components.library.publisher import Publisher
 from components.library.result_rows import ResultRow
 from components.library.schema import Flag, Identity, Label, Result
-from components.library.storable_reports import adapter_of, storable_result
+from components.library.storable_reports import adapters_of, storable_result
 
 Item = TypeVar("Item")
 
@@ -253,9 +253,8 @@ class Library:
         for analyzer in ("check", "sparsity", "compare"):
             for identifier in self.naming(analyzer, model, _ADAPTER_RESULTS):
                 stored = self.result(identifier)
-                sides = [each["ref"] for each in adapter_of(parse_json(stored))] if stored is not None else []
-                if sides and sides[-1].lower() == model.lower():
-                    found |= dict.fromkeys(sides[:-1])
+                if stored is not None:
+                    found |= dict.fromkeys(adapters_of(parse_json(stored), model.lower()))
         return tuple(found)
 
     def label(self, label_id: str) -> LabelRow | None:

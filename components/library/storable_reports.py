@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers import limits
-from analyzers.checkpoints.reference import HUB_TOKEN
+from analyzers.checkpoints.reference import HUB_TOKEN, summands
 from analyzers.coverage import Coverage
 from analyzers.formatting import share
 from analyzers.untrusted_json import parse_json
@@ -27,8 +27,6 @@ def storable_result(text: str, *, key: str, created: str, contributor: str) -> R
     report = parse_json(text)
     checkpoints = list(_checkpoints(report))
     if not checkpoints or not all(_public(each) for each in checkpoints) or _given(report.get("request")):
-        return None
-    if any("+" in each["ref"] for each in checkpoints):  # a merge that no repository holds
         return None
     return Result(
         id=report["id"],
@@ -52,9 +50,6 @@ def data_is_built_in(text: str) -> bool:
 
 def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
     """Yield the checkpoints, the subject first. In a comparison, the last tuned checkpoint is the subject, and the base comes last."""
-    if report.get("analyzer") in ("sparsity", "compare") and (merged := adapter_of(report)):
-        yield from merged
-        return
     if "checkpoint" in report:
         yield report["checkpoint"]
         yield from report.get("candidates", ())
@@ -65,20 +60,15 @@ def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
         yield report["base"]
 
 
-def adapter_of(report: Any) -> list[dict[str, Any]]:
-    """Return the repositories of a comparison with an adapter, or the check of one: adapters first, the base last; else nothing."""
-    if report.get("analyzer") == "check":
-        return [report["checkpoint"], *([report["base"]] if report.get("base") else [])] if report.get("adapter") else []
-    compared = report.get("sparsity") if report.get("analyzer") == "compare" else report
-    if not compared or not compared.get("adapter"):
+def adapters_of(report: Any, base: str) -> list[str]:
+    """Return the adapters of ``base`` (lower case) that a report's JSON is about: a comparison with them, or the check of one."""
+    if report.get("analyzer") == "compare":
+        report = report.get("sparsity") or {}
+    if not report.get("adapter") or (report.get("base") or {}).get("ref", "").lower() != base:
         return []
-    found: dict[str, dict[str, Any]] = {}
-    for side in (*reversed(compared["tuned"]), compared["base"]):
-        for summand, commit in reversed([*zip(side["ref"].split("+"), side["commit"].split("+"), strict=True)]):
-            name = summand.rpartition("*")[2]
-            found.setdefault(name, {"ref": name, "commit": commit, "public": side["public"]})
-    base = found.pop(compared["base"]["ref"])
-    return [*found.values(), base]
+    sides = [report["checkpoint"]] if "checkpoint" in report else report["tuned"]
+    names = [part.text for side in reversed(sides) for part in summands(side["ref"], local=False)]
+    return [name for name in names if name.lower() != base]
 
 
 def _public(checkpoint: Any) -> bool:

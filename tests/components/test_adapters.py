@@ -1,5 +1,6 @@
 """Adapters in the product: what the library keeps of their results, and where it lists them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ from analyzers.compare import CompareReport, CompareRequest
 from analyzers.compare import analyze as compare
 from components.compare.result import RESULT as COMPARISON
 from components.library.library import Library
-from components.library.storable_reports import storable_result
+from components.library.storable_reports import adapters_of, storable_result
 from components.library_page.label_details import model_labels
-from components.site import stored_results
 from tests.hub.server import LocalHub
 from tests.update_sparsity.adapters import base, factors, write_adapter
 
@@ -46,11 +46,13 @@ def test_results_of_an_adapter_know_its_base() -> None:
     assert compared.relation.sentence.startswith("other/adapter is an adapter of org/base. Merged into bf16 this adapter")
     for report in (checked, compared, compared.sparsity):
         stored = storable_result(report.model_dump_json(), key="", created=TIME, contributor="")
-        assert stored is not None and stored.models == ("other/adapter", "org/base")
+        subject = "other/adapter" if report is checked else "org/base+other/adapter"
+        assert stored is not None and stored.models == (subject, "org/base")
+        assert adapters_of(json.loads(report.model_dump_json()), "org/base") == ["other/adapter"]
         private = report.model_dump_json().replace('"public":true', '"public":false')
         assert storable_result(private, key="", created=TIME, contributor="") is None
     page = COMPARISON.document([compared]).body
-    assert "What survives a merge" in page and "Lost when merged into bf16" in page and "Modules of the adapter" not in page
+    assert "What survives a merge" in page and "Lost when merged into bf16" in page and "layers.1.self_attn.q_proj" in page
 
 
 @pytest.mark.usefixtures("published")
@@ -61,10 +63,3 @@ def test_a_model_lists_its_adapters(library: Library) -> None:
     assert library.adapters("ORG/base") == ("other/adapter",) and not library.adapters("other/adapter")
     assert "Adapters of it" in model_labels(library, "org/base") and "other/adapter" in model_labels(library, "org/base")
     assert "Adapters of it" not in model_labels(library, "other/adapter")
-
-
-@pytest.mark.usefixtures("published")
-def test_a_merge_is_resolved_by_the_analysis(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_results, "library", lambda: library)
-    request = CheckRequest(model="org/base+other/adapter")
-    assert stored_results.resolve(request) == (request, "")

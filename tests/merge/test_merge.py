@@ -46,7 +46,8 @@ def test_equals_peft_and_torch(dtype: Dtype, tmp_path: Path) -> None:
     assert report.lost_norm == pytest.approx(float((kept - update).norm() / update.norm()), abs=1e-12)
     assert (report.lost_norm == 0) == (dtype == "float32")
     assert report.changed == len(names) == 4
-    model, info = AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    model, info = loaded
     assert model.dtype == kind
     assert not any(info.values())
 

@@ -197,3 +197,10 @@ def test_nothing_is_said_of_an_adapter_merged_into_another_base(tmp_path: Path) 
     adapter = write_adapter(tmp_path / "adapter", factors(tensors, 1e-3, "q_proj"))
     other, _ = base(tmp_path / "other", F16)
     assert report(other, f"{folder}+{adapter}").adapter is None
+
+
+def test_a_changed_module_without_a_counterpart_is_named(tmp_path: Path) -> None:
+    folder, tensors = base(tmp_path, tie_word_embeddings=True)
+    head = factors({"lm_head.weight": tensors["model.embed_tokens.weight"]}, 1e-3, "lm_head")
+    found = report(folder, write_adapter(tmp_path / "adapter", factors(tensors, 1e-3, "q_proj") | head))
+    assert "1 module has no counterpart in the base to compare with" in found.headline()

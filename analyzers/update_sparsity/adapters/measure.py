@@ -140,7 +140,7 @@ class AdapterMeter:
         ranks = [module.rank for each in own for module in each.modules]
         scales = [each.update.scale for applied in self._applied.values() for each in self._ours(applied)]
         norms = meter.relative_norms()
-        rows = [self._row(name, norms.get(name)) for name in self.touched]
+        rows = [self._row(name, *norms[name]) for name in self.touched]
         unmatched = [each.name for changes in self._last.changes for each in changes.unmatched]
         return Adapter(
             adapters=tuple(each.checkpoint.facts() for each in own),
@@ -150,12 +150,13 @@ class AdapterMeter:
             modules=tuple(rows[: limits.REPORT_TENSORS]),
             modules_total=len(rows),
             unmatched=tuple(unmatched[: limits.REPORT_TENSORS]),
+            unmatched_total=len(unmatched),
             tied_drift=self._drift(meter, base),
             overlap=tuple(self._overlaps()),
             survival=meter.survival(),
         )
 
-    def _row(self, name: str, relative_norm: float | None) -> AdapterModule:
+    def _row(self, name: str, values_read: int, relative_norm: float | None) -> AdapterModule:
         applied = self._ours(self._applied.get(name, ()))
         found = self._modules.get(name, _Module())
         single = applied[0].update if len(applied) == 1 else None
@@ -165,6 +166,7 @@ class AdapterMeter:
             layer=layer(name),
             rank=_rank(single) if single is not None else None,
             scale=single.scale if single is not None else None,
+            values_read=values_read,
             relative_norm=relative_norm,
             rank_used=len(found.values) if found.values is not None else None,
             effective_rank=effective_rank(np.array(found.values)) if found.values else None,

@@ -17,7 +17,7 @@ class AdapterModule(Record):
 
     rank: of the stored factors; rank_used: number of singular values of s B A above max(m, n) 2^-23 of the largest; effective_rank: exp of
     the entropy of these, normalised. All three are null for updates other than one s B A, as with DoRA. scale: s. relative_norm: |D| / |W|,
-    in quick mode estimated from the values read. empty: whether s B A is 0. null: not read, or not defined.
+    in quick mode estimated from the values read, of which there are values_read. empty: whether s B A is 0. null: not read, or not defined.
     """
 
     name: str
@@ -25,6 +25,7 @@ class AdapterModule(Record):
     layer: int | None
     rank: int | None
     scale: float | None
+    values_read: int
     relative_norm: float | None
     rank_used: int | None
     effective_rank: float | None
@@ -87,9 +88,9 @@ class Adapter(Record):
     """An adapter of the base, or several, merged into it.
 
     adapters: as they are stored; kind: LoRA, rsLoRA, DoRA, ...; rank, scale: the largest of its modules. modules: tensors of the base that
-    change, at most `limits.REPORT_TENSORS`; modules_total: their number; unmatched: modules of the adapter that match nothing in the base.
-    tied_drift: |head - embedding| / |embedding| after the merge if the base ties them and the adapter changes at least one of them, else
-    null. overlap: of each pair of adapters. survival: by format; null where nothing could be measured.
+    change; unmatched: modules of the adapter that match nothing in the base; both at most `limits.REPORT_TENSORS`, of modules_total and
+    unmatched_total. tied_drift: |head - embedding| / |embedding| after the merge if the base ties them and the adapter changes at least one
+    of them, else null. overlap: of each pair of adapters. survival: by format; null where nothing could be measured.
     """
 
     adapters: tuple[CheckpointFacts, ...]
@@ -99,6 +100,7 @@ class Adapter(Record):
     modules: tuple[AdapterModule, ...]
     modules_total: int
     unmatched: tuple[str, ...]
+    unmatched_total: int
     tied_drift: float | None
     overlap: tuple[AdapterOverlap, ...] = ()
     survival: dict[SurvivalFormat, Survival | None]

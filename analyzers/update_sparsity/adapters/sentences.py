@@ -36,7 +36,7 @@ def advice(adapter: Adapter) -> str:
 
 def statement(adapter: Adapter, sampled: bool) -> str:
     """Say what merging the adapter into bf16 loses, and of how much of it that is said. sampled: whether a part of the weights was read."""
-    return " ".join([_merged(adapter, "about " if sampled else ""), *_limits(adapter), *map(_related, adapter.overlap)])
+    return " ".join([_merged(adapter, "about " if sampled else ""), *_limits(adapter, sampled), *map(_related, adapter.overlap)])
 
 
 def _merged(adapter: Adapter, about: str) -> str:
@@ -80,15 +80,19 @@ def _kind(part: SurvivalPart) -> tuple[str, int | None]:
     return names[-1], next((int(name) for name in names if name.isdecimal()), None)
 
 
-def _limits(adapter: Adapter) -> Iterator[str]:
+def _limits(adapter: Adapter, sampled: bool) -> Iterator[str]:
     """Yield what the statement leaves out: modules without a counterpart, and those that change nothing."""
-    total = adapter.modules_total + len(adapter.unmatched)
+    total = adapter.modules_total + adapter.unmatched_total
     if adapter.unmatched:
-        match = plural(len(adapter.unmatched), "module matches", "modules match")
+        match = plural(adapter.unmatched_total, "module matches", "modules match")
         yield (
             f"{match} nothing in the base: this is said of the other {adapter.modules_total:,} of {total:,} "
             f"({share(adapter.modules_total / total)})."
         )
+    apart = [module for module in adapter.modules if not module.values_read]
+    if apart and not sampled:
+        change = plural(len(apart), "module has", "modules have")
+        yield f"{change} no counterpart in the base to compare with, as a head that the base ties: nothing is said of what it loses."
     empty = sum(module.empty is True for module in adapter.modules)
     if empty and not all(module.empty for module in adapter.modules):
         yield f"{plural(empty, 'module changes', 'modules change')} nothing: B A is 0."

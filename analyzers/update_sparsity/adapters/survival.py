@@ -115,14 +115,14 @@ class SurvivalMeter:
         two = [Span((span.sides[0], span.sides[-1]), span.start, span.count) for span in spans]
         return stream([sides[0], sides[-1]], two, work, [names[0], names[-1]])
 
-    def relative_norms(self) -> dict[str, float | None]:
-        """Return |D| / |W| of each module, over the finite values read; None if W is 0 there or nothing was read."""
-        sums: dict[str, tuple[float, float]] = dict.fromkeys(self._touched, (0.0, 0.0))
+    def relative_norms(self) -> dict[str, tuple[int, float | None]]:
+        """Return the number of values read of each module, and |D| / |W| over the finite ones; None if W is 0 there or none was read."""
+        sums: dict[str, tuple[int, float, float]] = dict.fromkeys(self._touched, (0, 0.0, 0.0))
         for lost in self._ordered():
             if lost.tensor.name in sums:
-                w, d = sums[lost.tensor.name]
-                sums[lost.tensor.name] = w + lost.squares[0], d + lost.squares[1]
-        return {name: sqrt(d / w) if w else None for name, (w, d) in sums.items()}
+                read, w, d = sums[lost.tensor.name]
+                sums[lost.tensor.name] = read + lost.count, w + lost.squares[0], d + lost.squares[1]
+        return {name: (read, sqrt(d / w) if w else None) for name, (read, w, d) in sums.items()}
 
     def norm(self, name: str) -> float | None:
         """Return |W| of a tensor of the base, in quick mode estimated from the values read; None if nothing was read."""

@@ -264,7 +264,9 @@ def sample_folder(name: str) -> Path:
 
     Raises CheckpointNotFound, listing the samples, for an unknown one.
     """
-    known = sorted(path.name for path in SAMPLES.iterdir() if (path / "config.json").exists())
+    known = sorted(
+        path.name for path in SAMPLES.iterdir() if any((path / each).exists() for each in ("config.json", "adapter_config.json"))
+    )
     if name not in known:
         raise CheckpointNotFound(f"There is no built-in sample {name[:40]!r}; choose one of: {', '.join(known)}.")
     return SAMPLES / name

@@ -19,9 +19,19 @@ from transformers.utils import logging
 
 from analyzers.atomic_files import temporary_folder
 from analyzers.base import Progress
-from analyzers.checkpoints import Access, Checkpoint, MemoryRepository, canonical_name, open_checkpoint, parse_reference, quoted
+from analyzers.checkpoints import (
+    Access,
+    Checkpoint,
+    MemoryRepository,
+    MergedCheckpoint,
+    canonical_name,
+    open_checkpoint,
+    open_whole,
+    parse_reference,
+    quoted,
+)
 from analyzers.checkpoints.tensor import Tensor as Stored
-from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded, ModelTooLarge
+from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded, ModelTooLarge, UnsupportedWeights
 from analyzers.formatting import size
 from analyzers.language_models.bounded_process import prepare
 from analyzers.language_models.ffn import ffn_layers, text_config
@@ -313,9 +323,17 @@ def open_model(
     prepare()  # a tokenizer's process takes a second to start
     with ExitStack() as stack:
         chosen = _device(device)
-        checkpoint = stack.enter_context(open_checkpoint(text, access, weights=weights))
+        checkpoint = stack.enter_context(open_whole(text, access) if weights else open_checkpoint(text, access, weights=False))
+        if isinstance(checkpoint, MergedCheckpoint) and len(checkpoint.parts) == 1:
+            raise UnsupportedWeights(
+                f"{quoted(text)} holds a base and an adapter that are not merged: run what mantissa merge makes of it."
+            )
+        if isinstance(checkpoint, MergedCheckpoint) and checkpoint.merge.base.quantization is not None:
+            raise UnsupportedWeights(
+                f"The base is quantized ({checkpoint.merge.base.quantization}): run the adapter with the model from which it was quantized."
+            )
         folder = stack.enter_context(temporary_folder())
-        stored = WeightFolder(checkpoint, folder, _local(text, access), access.token) if weights else None
+        stored = WeightFolder(checkpoint, folder, _local(text, checkpoint, access), access.token) if weights else None
         stack.enter_context(_quiet())
         runs_on: Device = "cuda" if lent else chosen
         spills = offload == "auto" and not lent  # the time estimate for a lent GPU does not include reading layers again
@@ -334,9 +352,11 @@ def open_model(
         return opened
 
 
-def _local(text: str, access: Access) -> Path | None:
-    """Return the folder of a sample or local checkpoint, None for a Hub repository and a model in memory."""
-    reference = parse_reference(text, access.local)
+def _local(text: str, checkpoint: Checkpoint, access: Access) -> Path | None:
+    """Return the folder of a sample or local checkpoint, or of a base, None for a Hub repository and a model in memory."""
+    reference, *others = parse_reference(text, access.local).all
+    if len(checkpoint.parts) > 1 + len(others):  # an adapter alone, whose configuration names a base on the Hub
+        return None
     if reference.kind in ("hub", "memory"):
         return None
     return sample_folder(reference.name) if reference.kind == "sample" else Path(reference.name).resolve()

@@ -178,13 +178,13 @@ def _refuse_methods(content: Mapping[str, Any]) -> None:
 
 
 def _on_hub(text: str) -> str | None:
-    """Return a Hub id, with its revision if it has one; None for a path, another address, or anything else."""
+    """Return a Hub id, with its revision if it has one, or a sample; None for a path, another address, or anything else."""
     try:
         reference = parse_reference(text, local=False)
     except InvalidReference:
         return None
-    plain = reference.kind == "hub" and text == (f"{reference.name}@{reference.revision}" if reference.revision else reference.name)
-    return text if plain else None
+    name = f"{reference.name}@{reference.revision}" if reference.revision else reference.name
+    return text if text == {"hub": name, "sample": f"sample:{name}"}.get(reference.kind) else None
 
 
 def _number(content: Mapping[str, Any], key: str, whole: bool) -> Any:

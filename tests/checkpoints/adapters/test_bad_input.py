@@ -124,9 +124,7 @@ def test_unreadable_configuration(text: str, tmp_path: Path) -> None:
     assert "adapter_config.json" in _refusal(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "named", ["/etc", "../base", "./base", "https://example.org/base", "org/name/../x", "", None, 7, "sample:tiny-bf16"]
-)
+@pytest.mark.parametrize("named", ["/etc", "../base", "./base", "https://example.org/base", "org/name/../x", "", None, 7, "sample:../x"])
 def test_bases_that_are_not_on_the_hub_are_not_followed(named: Any, tmp_path: Path) -> None:
     _base(tmp_path)
     _adapter(tmp_path, base_model_name_or_path=named)

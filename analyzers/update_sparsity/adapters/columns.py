@@ -25,7 +25,7 @@ MODULES = Table(
     _modules,
     (
         Column("name", "Module", width=318),
-        Column("role", "Role"),
+        Column("role", "Role", width=104),
         Column("relative_norm", "|update| / |base|", share),
         *formatted(count, rank="Rank", rank_used="Rank used"),
         *formatted(magnitude, effective_rank="Effective rank", scale="Scale"),

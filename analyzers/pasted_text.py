@@ -38,6 +38,9 @@ _CLONE = re.compile(
     r"(?:GIT_LFS_SKIP_SMUDGE=1\s+)?git\s+clone\s+"
     r"(?:(?:-b\s+|--branch[\s=])(?P<branch>[^\s-]\S*)\s+|(?!-b\s|--branch)-\S+\s+(?:\d+\s+)?)*(?P<name>\S+://\S+|git@\S+)"
 )
+# A plus between references, not one in a revision or a file name: an id with its organisation, a sample, a path or an address follows.
+_ADDEND = r"(?=(?:[^+*/\s]{0,20}\*\s*)?(?:sample:|memory:|\.{0,2}/|[a-z]{2,5}://|[\w.-]+/[\w.-]))"
+_PLUS, _SPACE = re.compile(rf"\s*\+\s*{_ADDEND}"), re.compile(rf"(?<=[\w./-]) {_ADDEND}")
 _OPTION = r"""\b{name}(?:\s*=\s*|\s+)["']?([^\s"',)]+)"""
 
 
@@ -50,6 +53,9 @@ def plain(text: str, kind: Kind = "model") -> str:
     text = text.strip()
     if text.startswith(("./", "/")) or len(text) > _LONGEST:  # a path, or nothing that could be one
         return text
+    if len(parts := addends(text)) > 1:
+        weights = [part.rpartition("*") for part in parts]
+        return "+".join(f"{weight}{star}{plain(name, kind)}" for weight, star, name in weights)
     text = _bare(_without_code(text))
     match = re.match(_HUB.format(endpoint=_endpoint()), text, re.IGNORECASE)
     if match is not None:
@@ -59,6 +65,16 @@ def plain(text: str, kind: Kind = "model") -> str:
     if _ADDRESS.match(text):
         raise InvalidReference(f"This is not an address of a {kind} on the Hub: give its id, org/name.")
     return text[:-1] if re.fullmatch(rf"{_ID}/", text) else text
+
+
+def addends(text: str) -> list[str]:
+    """Split BASE+ADAPTER at each "+" after which a reference begins, with a weight or without; any other text is one part."""
+    return _PLUS.split(text) if len(text) <= _LONGEST and "(" not in text else [text]
+
+
+def with_plus(text: str) -> str:
+    """Return a reference out of a query, in which an unescaped "+" has become a space: ids have none, so that it is one again."""
+    return _SPACE.sub("+", text)
 
 
 def is_address(text: str) -> bool:

@@ -84,7 +84,7 @@ _FOR_TOOLS = {
     "terminal",
     "atomic_files",
 }
-RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS}
+RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS, "merge": _FOR_TOOLS | {"shrink"}}
 _FOR_CHECK = {
     "coverage_tables",
     "columns",

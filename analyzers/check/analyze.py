@@ -5,12 +5,13 @@ from contextlib import ExitStack, closing
 from time import perf_counter
 
 from analyzers.base import Progress, Timing, check_size, content_id, environment
+from analyzers.check import adapter_rules
 from analyzers.check.base_rules import against_base, base_mismatch, dropped_layers
 from analyzers.check.loads import applies, judge
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
 from analyzers.check.rules import RULES, Facts, file_rules
-from analyzers.checkpoints import Access, Checkpoint, RelaidCopies, open_checkpoint, parse_reference, read_coverage
-from analyzers.checkpoints.tensor_names.adapters import is_adapter
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, RelaidCopies, open_checkpoint, read_coverage, with_commits
+from analyzers.checkpoints.adapters.merged_checkpoint import is_adapter_alone
 from analyzers.coverage import Coverage
 from analyzers.dtype_detection import DtypeRequest, Inspection
 from analyzers.errors import MantissaError, UnsupportedWeights
@@ -37,22 +38,30 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
     with ExitStack() as opened:
         checkpoint = opened.enter_context(open_checkpoint(request.model, access))
         base = opened.enter_context(open_checkpoint(request.base, access)) if request.base else None
-        nbytes = checkpoint.nbytes + (base.nbytes if base else 0)
+        lone = is_adapter_alone(checkpoint)
+        nbytes = checkpoint.nbytes + (base.nbytes if base and not lone else 0)
         check_size(nbytes, largest, "the command line")
         found: list[Finding] = []
         notes: list[str] = []
         oracle = opened.enter_context(LoadingOracle(checkpoint)) if applies(checkpoint) else None  # loads libraries in the meantime
-        alone, reach = yield from _alone(checkpoint, _pinned(checkpoint, request.model), access, notes)
-        found += alone
+        alone, reach = yield from _alone(checkpoint, with_commits(checkpoint.ref, checkpoint.commit), access, notes)
         coverage = [reach]
         unjudged: list[str] = []
-        loading, unfit = judge(checkpoint, oracle, notes, unjudged)
+        if lone:
+            found += [each for each in alone if each.rule != "zero-tensor"]  # B begins at 0: `adapter-empty` tells what that means
+            unfit, base = adapter_rules.judge(checkpoint, base, access, unjudged)
+            if base is not None:
+                opened.enter_context(base)
+        else:
+            found += [each for each in alone if each.rule not in ("upcast", "config-dtype") or not isinstance(checkpoint, MergedCheckpoint)]
+            loading, unfit = judge(checkpoint, oracle, notes, unjudged)
+            unfit += adapter_rules.merged(checkpoint)
         notes += unjudged
         found += unfit
-        if base is not None and not reach.covered:
+        if base is not None and not lone and not reach.covered:
             notes.append(f"It was not compared with {base.ref}.")
-        elif base is not None and request.base is not None:
-            model, other = _pinned(checkpoint, request.model), _pinned(base, request.base)
+        elif base is not None and not lone and request.base is not None:
+            model, other = with_commits(checkpoint.ref, checkpoint.commit), with_commits(base.ref, base.commit)
             compared = yield from _compared(model, other, access)
             missing = {each.name for each in compared.unmatched.missing}
             loads = loading if loading and not loading.refused else None
@@ -67,7 +76,7 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             analysis_version=ANALYSIS_VERSION,
             request=request,
             checkpoint=checkpoint.facts(),
-            adapter=is_adapter([file.path for file in checkpoint.files], checkpoint.tensors),
+            adapter=lone,
             base=base.facts() if base else None,
             saving_bytes=sum(each.saving_bytes for each in found),
             findings=tuple(sorted(found, key=lambda each: -LEVELS.index(each.level))),
@@ -77,12 +86,6 @@ def analyze(request: CheckRequest, access: Access | None = None, *, largest: int
             timing=Timing.since(start, nbytes, perf_counter() - start),
             environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
         )
-
-
-def _pinned(checkpoint: Checkpoint, reference: str) -> str:
-    """Pin the reference to the commit that was opened, so that every read is of the same commit."""
-    hub = parse_reference(reference, local=True).kind == "hub"
-    return f"{checkpoint.ref}@{checkpoint.commit}" if hub else reference
 
 
 def _alone(

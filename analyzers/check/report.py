@@ -36,6 +36,13 @@ Rule = Literal[
     "replaced",
     "extra",
     "base-mismatch",
+    "adapter-upload",
+    "adapter-config",
+    "adapter-dtype",
+    "adapter-empty",
+    "adapter-base",
+    "adapter-unmatched",
+    "adapter-tokens",
 ]
 
 RULES: dict[Rule, str] = {
@@ -60,6 +67,14 @@ RULES: dict[Rule, str] = {
     "replaced": "Tensors or layers unrelated to the base, while the others are related to it.",
     "extra": "Tensors that the base does not have.",
     "base-mismatch": "A model card whose base_model is not among the models that the weights come from.",
+    "adapter-upload": "Whole weights stored as an adapter, or an adapter stored as a model.",
+    "adapter-config": "An adapter without an adapter_config.json that can be used, or with matrices of another rank than it states.",
+    "adapter-dtype": "An adapter whose matrices A and B have different dtypes.",
+    "adapter-empty": "Modules of an adapter that change nothing, because A or B is 0 throughout: an error if that is all of them.",
+    "adapter-base": "An adapter of which nothing fits its base; as a warning, saved modules unrelated to those of the base, and magnitudes "
+    "of DoRA far from the norms of its weights.",
+    "adapter-unmatched": "Modules of an adapter that match nothing in its base, by name and shape.",
+    "adapter-tokens": "Tokens of an adapter's tokenizer for which neither the base nor the adapter has an embedding.",
 }
 """What each rule looks for, in words."""
 WITH_BASE: frozenset[Rule] = frozenset({"missing", "misshapen", "unchanged", "replaced", "extra", "base-mismatch"})
@@ -104,7 +119,8 @@ class CheckReport(Report):
     """Result of a check.
 
     findings: the gravest first; saving_bytes: of all findings together; notes: what could not be checked; adapter: whether the checkpoint
-    is an adapter alone; loading_judged: whether loading by transformers was judged in full.
+    is an adapter alone; base: the one named in the request, for an adapter alone that of its configuration if it could be read;
+    loading_judged: whether loading by transformers was judged in full, for an adapter how it fits its base.
     """
 
     names_files = False

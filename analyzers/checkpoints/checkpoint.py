@@ -70,6 +70,11 @@ class Checkpoint:
     pickled: tuple[str, ...] = ()
 
     @property
+    def parts(self) -> "tuple[tuple[Checkpoint, float], ...]":
+        """The stored checkpoints that this one consists of, with their weights: itself, or a base and its adapters."""
+        return ((self, 1.0),)
+
+    @property
     def parameters(self) -> int:
         """Number of elements that are neither buffers nor scales. Integer-quantized weights count as stored, not as model parameters."""
         return sum(tensor.elements for tensor in self.tensors if not tensor.buffer and not tensor.holds_scales)
@@ -113,7 +118,7 @@ class Checkpoint:
         self.close()
 
 
-def open_checkpoint(
+def open_stored(
     text: str,
     access: Access,
     subfolder: str | None = None,
@@ -121,7 +126,7 @@ def open_checkpoint(
     *,
     weights: bool = True,
 ) -> Checkpoint:
-    """Open the checkpoint that ``text`` refers to and read the header of each weight file.
+    """Open the checkpoint that ``text`` refers to, as it is stored, and read the header of each weight file.
 
     text: a reference (`reference.parse_reference`); access: what the caller may read; subfolder: read only this folder;
     on_repository: called with the repository before headers are read, so that another thread can cancel by closing it;
@@ -180,7 +185,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             commit=repository.commit,
             public=repository.public,
             files=files,
-            tensors=tuple(_by_name(tensors)),
+            tensors=tuple(by_name(tensors)),
             config=config,
             quantization=quantization(stored, config),
             notes=(*notes, *unfit),
@@ -244,7 +249,7 @@ def _read_header(repository: Repository, file: RangeFile, files: int) -> Header:
     return read_any_header(file, None if isinstance(repository, LocalRepository) else max(2, _PLACES_CHECKED // files))
 
 
-def _by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
+def by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Sort by name, with layers.2 before layers.10: in sort keys, the number of digits precedes each number."""
 
     def numbered(match: re.Match[str]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from analyzers import limits
 from analyzers.checkpoints.reference import quoted
-from analyzers.checkpoints.repository import RangeFile, read_range
+from analyzers.checkpoints.repository import RangeFile, Repository, read_range
 from analyzers.checkpoints.weight_files.component_folders import MODULES, PIPELINE
 from analyzers.checkpoints.weight_files.gguf_choice import numbered_parts
 from analyzers.checkpoints.weight_files.selection import GGUF, SAFETENSORS, SkippedFile, is_index, is_weights
@@ -254,12 +254,19 @@ class LocalRepository:
         return [path for path in paths if _is_text(path) and is_weights(path)]
 
 
+def is_local(repository: Repository) -> bool:
+    """Return whether the files of a repository, or of the base of a merged one, are on this machine."""
+    return isinstance(getattr(repository, "base", repository), LocalRepository)
+
+
 def sample_folder(name: str) -> Path:
     """Return the folder of a built-in sample, in the Hub's file layout.
 
     Raises CheckpointNotFound, listing the samples, for an unknown one.
     """
-    known = sorted(path.name for path in SAMPLES.iterdir() if (path / "config.json").exists())
+    known = sorted(
+        path.name for path in SAMPLES.iterdir() if any((path / each).exists() for each in ("config.json", "adapter_config.json"))
+    )
     if name not in known:
         raise CheckpointNotFound(f"There is no built-in sample {name[:40]!r}; choose one of: {', '.join(known)}.")
     return SAMPLES / name

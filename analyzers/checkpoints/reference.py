@@ -1,6 +1,7 @@
 """Parses references: a Hub repository, a built-in sample or, on the command line, a local path.
 
     org/name   name   org/name@revision   name@revision   sample:NAME   ./path   /path   whatever `pasted_text` reads
+    BASE+ADAPTER   BASE+0.7*ADAPTER+0.3*ADAPTER   each of them one of the above
 
 A path is taken literally, including '@'; a name without ./ is a path if it exists, as in transformers, unless it is an address on the Hub.
 Everything else is refused with the reason.
@@ -8,6 +9,7 @@ Everything else is refused with the reason.
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
@@ -18,6 +20,8 @@ from analyzers.terminal import printable
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,249}")
 _SAMPLE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?")
+_WEIGHT = re.compile(r"[+-]?[0-9]{1,6}(\.[0-9]{0,9})?|[+-]?\.[0-9]{1,9}")
+_MOST_ADAPTERS = 8
 HUB_TOKEN = re.compile(r"hf_[A-Za-z0-9]{20,}")
 _EXAMPLE = "for example Qwen/Qwen3-0.6B or sample:tiny-bf16"
 
@@ -26,13 +30,28 @@ _EXAMPLE = "for example Qwen/Qwen3-0.6B or sample:tiny-bf16"
 class Reference:
     """A parsed reference.
 
-    kind: "hub", "sample", "local" or "memory"; name: the repository id, the sample's name, the path as typed or the whole text;
-    revision: branch, tag, ``refs/pr/N`` or commit of a Hub repository, None for its default branch.
+    kind: "hub", "sample", "local", "memory", or "merged" for a base with adapters; name: the repository id, the sample's name, the path as
+    typed or the whole text; revision: branch, tag, ``refs/pr/N`` or commit of a Hub repository, None for its default branch; parts: of a
+    merged one, the references of the base and of each adapter.
     """
 
-    kind: Literal["hub", "sample", "local", "memory"]
+    kind: Literal["hub", "sample", "local", "memory", "merged"]
     name: str
     revision: str | None = None
+    parts: "tuple[Reference, ...]" = ()
+
+    @property
+    def all(self) -> "tuple[Reference, ...]":
+        """The references of which it consists: its parts, or itself."""
+        return self.parts or (self,)
+
+
+@dataclass(frozen=True, slots=True)
+class Summand:
+    """A part of BASE+ADAPTER. weight: of an adapter; 1 for the base."""
+
+    text: str
+    weight: float = 1.0
 
 
 def quoted(text: str, length: int = 60) -> str:
@@ -46,6 +65,10 @@ def parse_reference(text: str, local: bool, kind: pasted_text.Kind = "model") ->
     local: whether paths are allowed (command line only); kind: what an address must be the address of. Raises InvalidReference, whose
     message says what would be valid.
     """
+    if kind == "model" and len(parts := summands(text, local)) > 1:
+        found = tuple(parse_reference(part.text, local) for part in parts)
+        names = (f"sample:{each.name}" if each.kind == "sample" else each.name for each in found)
+        return Reference("merged", joined(zip(names, (part.weight for part in parts), strict=True)), parts=found)
     text = text.strip()
     if not text:
         raise InvalidReference(f"No model was named: give a model id, {_EXAMPLE}.")
@@ -66,6 +89,50 @@ def parse_reference(text: str, local: bool, kind: pasted_text.Kind = "model") ->
     if local and text.startswith("memory:"):
         return Reference("memory", text)
     return _hub(text)
+
+
+def summands(text: str, local: bool) -> list[Summand]:
+    """Split BASE+ADAPTER+WEIGHT*ADAPTER into its parts; any other text is one part.
+
+    A "+" inside the name of a file or a revision is no sign: what follows one begins like a reference, and a path that exists with the "+"
+    in it is a path. local: as in `parse_reference`. Raises InvalidReference for a weight that is no number, or more than 8 adapters.
+    """
+    texts = pasted_text.addends(text)
+    if len(texts) == 1 or (local and _exists(text)):
+        return [Summand(text)]
+    parts = texts[:1]
+    for addend in texts[1:]:
+        if local and _exists(f"{parts[-1]}+{addend}") and not _exists(parts[-1]):
+            parts[-1] += f"+{addend}"
+        else:
+            parts.append(addend)
+    if len(parts) > 1 + _MOST_ADAPTERS:
+        _refuse(text, f"names {len(parts) - 1} adapters, more than {_MOST_ADAPTERS}")
+    found = [Summand(parts[0].strip())]
+    for addend in parts[1:]:
+        weight, star, name = addend.strip().rpartition("*")
+        number = _WEIGHT.fullmatch(weight.strip())
+        if star and (number is None or float(weight) == 0):
+            _refuse(text, f"has the weight {quoted(weight)}: give a decimal number other than 0, as in BASE+0.7*ADAPTER")
+        found.append(Summand(name.strip(), float(weight) if star else 1.0))
+    return found
+
+
+def joined(parts: Iterable[tuple[str, float]]) -> str:
+    """Write BASE+WEIGHT*ADAPTER of references with their weights."""
+    return "+".join(name if weight == 1 else f"{weight:.12g}*{name}" for name, weight in parts)
+
+
+def with_commits(ref: str, commit: str) -> str:
+    """Return the canonical ``ref`` of a checkpoint, also of a merged one, with its commits; paths and samples as they are."""
+    parts, commits = summands(ref, local=True), commit.split("+")
+    if len(parts) != len(commits):
+        return ref
+    elsewhere = ("sample:", "memory:", "/")
+    return joined(
+        (part.text if part.text.startswith(elsewhere) else f"{part.text}@{of}", part.weight)
+        for part, of in zip(parts, commits, strict=True)
+    )
 
 
 def _exists(path: str) -> bool:

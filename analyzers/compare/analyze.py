@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from analyzers.base import Progress, Report, Timing, WeightsRequest, content_id, environment
-from analyzers.checkpoints import Access, canonical_names, check_side, open_sides, parse_reference
+from analyzers.checkpoints import Access, MergedCheckpoint, canonical_names, check_side, open_sides, with_commits
 from analyzers.compare.report import ANALYSIS_VERSION, CompareReport, CompareRequest, Relation
 from analyzers.compare.sentences import changes, sentence
 from analyzers.errors import InvalidRequest, LimitExceeded, UnsupportedWeights
@@ -47,13 +47,14 @@ class _Comparison:
         """Resolve the models once, so that all passes read the same commits."""
         request, number = self._request, len(self._request.models)
         names = [f"Model {i}" if number > 1 else "Model" for i in range(1, number + 1)]
-        sides = yield from open_sides(request.models, names, self._access, request.subfolder)
+        sides = yield from open_sides(request.models, names, self._access, request.subfolder, into_first=True)
         try:
-            for side, name, text in zip(sides, names, request.models, strict=True):
+            # What is made of another model is explained by it.
+            for side, name in sorted(zip(sides, names, strict=True), key=lambda each: isinstance(each[0], MergedCheckpoint)):
                 check_side(side, name, bool(request.include))
                 if (side.ref, side.commit) in self._pinned:
                     raise InvalidRequest(f"{name}, {side.ref}, is the same checkpoint as one before it: name different models.")
-                self._pinned[side.ref, side.commit] = self._reference(side.ref, side.commit, text)
+                self._pinned[side.ref, side.commit] = with_commits(side.ref, side.commit)
             self._facts = [side.facts() for side in sides]
             self._named = canonical_names(request.models, sides)
         finally:
@@ -85,7 +86,7 @@ class _Comparison:
         if parents.verdict == "derived":  # related models in the order given: a trajectory
             same = {(row.ref, row.commit) for row in parents.candidates if related(row)} | {*before}
             before = [key for key in self._pinned if key in same] or before
-        base, *tuned = [self._pinned.get(key) or self._reference(*key) for key in (*before, (subject.ref, subject.commit))]
+        base, *tuned = [self._pinned.get(key) or with_commits(*key) for key in (*before, (subject.ref, subject.commit))]
         request = self._options(SparsityRequest, self._request.mode, base=base, tuned=tuple(tuned))
         request = request.model_copy(update={"eta": self._request.eta, "spectral": self._request.spectral})
         try:
@@ -126,11 +127,6 @@ class _Comparison:
             timing=Timing.since(start, self._nbytes, sum(part.timing.reading_seconds for part in (parents, sparsity) if part)),
             environment=environment("cpu", ("numpy", "numba", "scipy", "torch", "huggingface_hub", "pydantic")),
         )
-
-    def _reference(self, ref: str, commit: str, text: str = "") -> str:
-        """Return the reference, ``text`` or else ``ref``, with its commit where that can be named."""
-        text = text or ref
-        return f"{ref}@{commit}" if parse_reference(text, self._access.local).kind == "hub" else text
 
     def _is_last(self, parents: ParentsReport) -> bool:
         side = parents.checkpoint

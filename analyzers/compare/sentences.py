@@ -6,6 +6,7 @@ from analyzers.base import NextStep
 from analyzers.compare.report import distinct_names
 from analyzers.formatting import listed, share
 from analyzers.parents.facts import related
+from analyzers.update_sparsity.adapters.sentences import statement
 
 if TYPE_CHECKING:
     from analyzers.compare.report import CompareReport
@@ -54,6 +55,11 @@ def sentence(parents: "ParentsReport", sparsity: "SparsityReport | None", direct
         said = [f"{said[0].partition(_ANCESTOR)[0]}, or both come from a common ancestor: {changed}"]
     elif changed:
         said.append(f"{changed[:1].upper()}{changed[1:]}")
+    if sparsity is not None and sparsity.adapter is not None:  # it is known how this model is made
+        adapters = [each.ref for each in sparsity.adapter.adapters]
+        what = "is an adapter" if len(adapters) == 1 else "are adapters"
+        said = [f"{listed(adapters)} {what} of {sparsity.base.ref}. {statement(sparsity.adapter, sparsity.blocks is not None)}"]
+        direction = "shown"
     if parents.verdict == "merge" and direction != "shown" and _RUN not in said[0]:
         said.append(_RUN)
     if direction == "assumed":

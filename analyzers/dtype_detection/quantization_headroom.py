@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import fsum, log10, prod, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,35 +18,14 @@ from analyzers.checkpoints.reading.stream import Step
 from analyzers.dtype_detection.report import QuantizationFormat, QuantizationRole, QuantizationRow
 from analyzers.numerics.conversions import fp32_of
 from analyzers.numerics.intervals import Blocks
-from analyzers.numerics.quantize_kernels import AMAX, POWER_OF_TWO, TWO_LEVELS, rounding_error
+from analyzers.numerics.quantization_formats import FORMATS, LONGEST_ROW
+from analyzers.numerics.quantize_kernels import rounding_error
 
-
-class Format(NamedTuple):
-    """Arguments of `rounding_error`: the rows and columns that share a scale, its rule, and the grid. `DtypeRequest` explains the names."""
-
-    rows: int
-    columns: int
-    rule: int
-    mantissa: int
-    least: int
-    largest: float
-
-
-_ALL = 1 << 40
-FORMATS: dict[QuantizationFormat, Format] = {
-    "fp8": Format(_ALL, _ALL, AMAX, 3, -6, 448.0),
-    "fp8-block": Format(128, 128, AMAX, 3, -6, 448.0),
-    "int8": Format(1, _ALL, AMAX, 7, 7, 127.0),
-    "int4": Format(1, 128, AMAX, 3, 3, 7.0),
-    "mxfp4": Format(1, 32, POWER_OF_TWO, 1, 0, 6.0),
-    "nvfp4": Format(1, 16, TWO_LEVELS, 1, 0, 6.0),
-}
 # Multiple of the median error of its format from which a tensor should be left unquantized
 IGNORED_FROM = 1.5
 SLAB_ROWS = 128
 # Slabs that a sample reads: about so many, at least so many of each role, and of fewer rows if no tile spans them
 _SLABS, _FEWEST, _SAMPLED_ROWS = 256, 4, 16
-_LONGEST_ROW = 1 << 18  # elements: a slab of such rows takes 128 MiB in fp32
 _SLAB_ELEMENTS = 1 << 20
 
 Error = tuple[float, float, int, int, int]  # what `rounding_error` returns
@@ -68,7 +47,7 @@ class Slabs:
 
 def is_matrix(tensor: Tensor) -> bool:
     """Return whether a tensor is one that quantization applies to: a matrix or a stack of matrices, with float values."""
-    return tensor.has_values and len(tensor.shape) >= 2 and tensor.elements > 0 and 1 < tensor.shape[-1] <= _LONGEST_ROW
+    return tensor.has_values and len(tensor.shape) >= 2 and tensor.elements > 0 and 1 < tensor.shape[-1] <= LONGEST_ROW
 
 
 def plan(tensors: Sequence[Tensor], formats: Sequence[QuantizationFormat], budget: int | None, seed: int) -> Slabs:

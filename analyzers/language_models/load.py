@@ -19,9 +19,19 @@ from transformers.utils import logging
 
 from analyzers.atomic_files import temporary_folder
 from analyzers.base import Progress
-from analyzers.checkpoints import Access, Checkpoint, MemoryRepository, open_checkpoint, parse_reference, quoted
+from analyzers.checkpoints import (
+    Access,
+    Checkpoint,
+    MemoryRepository,
+    MergedCheckpoint,
+    canonical_name,
+    open_checkpoint,
+    open_whole,
+    parse_reference,
+    quoted,
+)
 from analyzers.checkpoints.tensor import Tensor as Stored
-from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded, ModelTooLarge
+from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded, ModelTooLarge, UnsupportedWeights
 from analyzers.formatting import size
 from analyzers.language_models.bounded_process import prepare
 from analyzers.language_models.ffn import ffn_layers, text_config
@@ -46,16 +56,17 @@ _STORED = {"F32": "float32", "F64": "float32", "F16": "float16"}
 class OpenModel(ExitStack):
     """A language model that can be loaded; created by `open_model`. A context manager: closing it deletes its temporary files.
 
-    ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu" or "cuda". lent: memory in bytes of a GPU on
-    which another process will run the model, against which all checks are made; 0 if it runs in this process. runs_on: the device that it
-    runs on. dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family without sdpa gets eager. context: the maximum
-    sequence length, None if config.json does not set one. unused: stored tensors that are not part of the model, set after loading.
-    offload: whether layers that do not fit into memory may be read from disk for each pass. offloaded: set by `check`, whether decoder
-    layers are read one at a time (`read_layer_by_layer`).
+    name: canonical, with the requested revision; ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu"
+    or "cuda". lent: memory in bytes of a GPU on which another process will run the model, against which all checks are made; 0 if it runs
+    in this process. runs_on: the device that it runs on. dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family
+    without sdpa gets eager. context: the maximum sequence length, None if config.json does not set one. unused: stored tensors that are not
+    part of the model, set after loading. offload: whether layers that do not fit into memory may be read from disk for each pass.
+    offloaded: set by `check`, whether decoder layers are read one at a time (`read_layer_by_layer`).
     """
 
     def __init__(
         self,
+        name: str,
         checkpoint: Checkpoint,
         folder: Path,
         weights: WeightFolder | None,
@@ -66,6 +77,7 @@ class OpenModel(ExitStack):
         lent: int = 0,
     ) -> None:
         super().__init__()
+        self.name = name
         self.ref = checkpoint.ref
         self.commit = checkpoint.commit
         self.facts = checkpoint.facts()
@@ -311,20 +323,40 @@ def open_model(
     prepare()  # a tokenizer's process takes a second to start
     with ExitStack() as stack:
         chosen = _device(device)
-        checkpoint = stack.enter_context(open_checkpoint(text, access, weights=weights))
+        checkpoint = stack.enter_context(open_whole(text, access) if weights else open_checkpoint(text, access, weights=False))
+        if isinstance(checkpoint, MergedCheckpoint) and len(checkpoint.parts) == 1:
+            raise UnsupportedWeights(
+                f"{quoted(text)} holds a base and an adapter that are not merged: run what mantissa merge makes of it."
+            )
+        if isinstance(checkpoint, MergedCheckpoint) and checkpoint.merge.base.quantization is not None:
+            raise UnsupportedWeights(
+                f"The base is quantized ({checkpoint.merge.base.quantization}): run the adapter with the model from which it was quantized."
+            )
         folder = stack.enter_context(temporary_folder())
-        stored = WeightFolder(checkpoint, folder, _local(text, access), access.token) if weights else None
+        stored = WeightFolder(checkpoint, folder, _local(text, checkpoint, access), access.token) if weights else None
         stack.enter_context(_quiet())
         runs_on: Device = "cuda" if lent else chosen
         spills = offload == "auto" and not lent  # the time estimate for a lent GPU does not include reading layers again
-        opened = OpenModel(checkpoint, folder, stored, chosen, _dtype(dtype, runs_on, checkpoint), attention, spills, lent)
+        opened = OpenModel(
+            canonical_name(text, checkpoint),
+            checkpoint,
+            folder,
+            stored,
+            chosen,
+            _dtype(dtype, runs_on, checkpoint),
+            attention,
+            spills,
+            lent,
+        )
         opened.enter_context(stack.pop_all())
         return opened
 
 
-def _local(text: str, access: Access) -> Path | None:
-    """Return the folder of a sample or local checkpoint, None for a Hub repository and a model in memory."""
-    reference = parse_reference(text, access.local)
+def _local(text: str, checkpoint: Checkpoint, access: Access) -> Path | None:
+    """Return the folder of a sample or local checkpoint, or of a base, None for a Hub repository and a model in memory."""
+    reference, *others = parse_reference(text, access.local).all
+    if len(checkpoint.parts) > 1 + len(others):  # an adapter alone, whose configuration names a base on the Hub
+        return None
     if reference.kind in ("hub", "memory"):
         return None
     return sample_folder(reference.name) if reference.kind == "sample" else Path(reference.name).resolve()

@@ -113,7 +113,7 @@ def _refused(error: Exception) -> str:
 
 
 def _check_weights(checkpoint: Checkpoint, kind: str) -> None:
-    other = next((file.path for file in checkpoint.files if not file.path.endswith(".safetensors")), None)
+    other = next((file.path for file in checkpoint.parts[0][0].files if not file.path.endswith(".safetensors")), None)
     if other is not None:
         raise UnsupportedWeights(f"Only safetensors are loaded to run a model, and this one has {quoted(other)}: convert it first.")
     if len({file.path.rpartition("/")[0] for file in checkpoint.files}) > 1:

@@ -77,10 +77,7 @@ class ModelRequest(Request):
 
     def canonical(self, opened: "OpenModel", data: str | None) -> Self:
         """Return the request as a report states it: with the opened model, and the name of the ``data`` unless tokens were given."""
-        from analyzers.checkpoints import parse_reference
-
-        revision = parse_reference(self.model, local=True).revision
-        named = {"model": f"{opened.ref}@{revision}" if revision else opened.ref}
+        named = {"model": opened.name}
         return self.model_copy(update=named if data is None else named | {"data": data})
 
     def resolved(self, opened: "OpenModel", data: str, commit: str | None, options: Set[str]) -> dict[str, Any]:

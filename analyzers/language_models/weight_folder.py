@@ -1,16 +1,18 @@
 """Provides a folder from which transformers reads the weights of a checkpoint, and nothing else.
 
 Weights of local checkpoints are symlinked. Those of public repositories are downloaded to huggingface_hub's cache and symlinked too. Those
-of private or gated repositories are copied into the folder itself and deleted with it.
+of private or gated repositories are copied into the folder itself and deleted with it. Weights that an adapter changes are computed and
+written to one more file, in fp32: of several files with the same tensor, transformers loads that of the last.
 """
 
 import json
 import shutil
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 
 from analyzers.base import Progress
-from analyzers.checkpoints import Checkpoint, RangeFile, Tensor
+from analyzers.checkpoints import Checkpoint, MergedCheckpoint, RangeFile, Tensor
 from analyzers.checkpoints.local import LocalFile
 from analyzers.errors import ModelTooLarge
 from analyzers.formatting import size
@@ -23,7 +25,8 @@ class WeightFolder:
     """The weights of ``checkpoint`` in ``folder``. local: the folder of its files, None for a Hub repository; token: the Hub token."""
 
     def __init__(self, checkpoint: Checkpoint, folder: Path, local: Path | None, token: str | bool | None) -> None:
-        self._checkpoint = checkpoint
+        self._merged = checkpoint if isinstance(checkpoint, MergedCheckpoint) else None
+        self._checkpoint = checkpoint.merge.base if isinstance(checkpoint, MergedCheckpoint) else checkpoint
         self._folder = folder
         self._local = local
         self._token = token
@@ -49,12 +52,14 @@ class WeightFolder:
             total = sum(file.size for file in self._checkpoint.files)
             for done in self._download() if self._checkpoint.public else self._copy():
                 yield Progress(done=done, total=total, unit="bytes", note="downloading the weights")
+        if self._merged is not None:
+            yield from self._write_merged(self._merged)
         self._link()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The stored tensors."""
-        return self._checkpoint.tensors
+        """The stored tensors; none of a merged checkpoint, whose layers cannot be read from its files one at a time."""
+        return () if self._merged else self._checkpoint.tensors
 
     def opened(self) -> list[RangeFile]:
         """Open the fetched files, in the order to which the tensors refer."""
@@ -78,15 +83,39 @@ class WeightFolder:
                     done += len(piece)
                     yield done
 
+    def _write_merged(self, merged: MergedCheckpoint) -> Iterator[Progress]:
+        """Write the tensors that are not those of the base into a file after its own."""
+        changed = [tensor for tensor in merged.tensors if tensor.file >= len(self._checkpoint.files)]
+        total, done, buffer = sum(tensor.nbytes for tensor in changed), 0, memoryview(bytearray(_PIECE))
+        if total > max(0, shutil.disk_usage(self._folder).free - _SPARE):
+            raise ModelTooLarge(f"The changed weights need {size(total)} of disk, in fp32, which this machine does not have.")
+        starts = [0, *accumulate(tensor.nbytes for tensor in changed)]
+        entries = {
+            tensor.name: {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": (start, start + tensor.nbytes)}
+            for tensor, start in zip(changed, starts, strict=False)
+        }
+        text = json.dumps(entries).encode()
+        with (self._folder / self._name(len(self._checkpoint.files))).open("wb") as out:
+            out.write(len(text).to_bytes(8, "little") + text)
+            for tensor in changed:
+                for at in range(0, tensor.nbytes, _PIECE):
+                    piece = buffer[: min(_PIECE, tensor.nbytes - at)]
+                    merged.files[tensor.file].read_into(tensor.offset + at, piece)
+                    out.write(piece)
+                    done += len(piece)
+                    yield Progress(done=done, total=total, unit="bytes", note="merging the adapter")
+
     def _link(self) -> None:
         (self._folder / "generation_config.json").write_text("{}")  # otherwise transformers looks for it elsewhere
         for number, file in enumerate(self._checkpoint.files):
             place = self._folder / self._name(number)
             if not place.exists():
                 place.symlink_to(self._source(file))
-        if len(self._checkpoint.files) > 1:
+        if self._merged is not None or len(self._checkpoint.files) > 1:
             # Built from the headers, not from the repository's index: transformers opens whatever files an index names.
-            places = {tensor.name: self._name(tensor.file) for tensor in self._checkpoint.tensors}
+            last = len(self._checkpoint.files)
+            tensors = self._merged.tensors if self._merged is not None else self._checkpoint.tensors
+            places = {tensor.name: self._name(min(tensor.file, last)) for tensor in tensors}
             index = {"metadata": {"total_size": self._checkpoint.nbytes}, "weight_map": places}
             (self._folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
 
@@ -100,4 +129,4 @@ class WeightFolder:
         return found
 
     def _name(self, number: int) -> str:
-        return "model.safetensors" if len(self._checkpoint.files) == 1 else f"model-{number + 1:05}.safetensors"
+        return "model.safetensors" if len(self._checkpoint.files) == 1 and self._merged is None else f"model-{number + 1:05}.safetensors"

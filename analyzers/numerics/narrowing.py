@@ -5,6 +5,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.numerics.conversions import fp32_of
+
 Narrow = Literal["BF16", "F16", "F32"]
 NARROW_DTYPES: tuple[Narrow, ...] = ("BF16", "F16", "F32")
 WIDE_DTYPES = ("F32", "F64")
@@ -24,6 +26,17 @@ def narrowed(codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any]:
         if to == "F16":
             return single.astype(np.float16).view(np.uint16)
     return np.ascontiguousarray(single.view(_WORD)[1::2])
+
+
+def rounded(codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any]:
+    """Return the (n,) patterns in ``to`` of values of any float dtype, rounded to nearest even, as torch converts them."""
+    with np.errstate(all="ignore"):
+        single = codes.view(np.float64).astype(np.float32) if dtype == "F64" else fp32_of(codes, dtype).view(np.float32)
+    if to != "BF16":
+        return narrowed(single.view(np.uint32), "F32", to)
+    patterns = single.view(np.uint32)
+    nearest = ((patterns + np.uint32(0x7FFF) + ((patterns >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
+    return np.where(np.isnan(single), np.uint16(0x7FC0), nearest)
 
 
 def narrowed_exactly(codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any] | None:

@@ -93,3 +93,117 @@ def rounding_error(
                 error, square = error + found[0], square + found[1]
                 exact, saturated, count = exact + found[2], saturated + found[3], count + found[4]
     return error, square, exact, saturated, count
+
+
+@njit(nogil=True, cache=True)
+def _largest(values: NDArray[np.float32]) -> Any:
+    """Return the largest finite magnitude: that of the largest pattern, since integers are compared faster."""
+    most: Any = np.uint32(0)
+    for bits in values.view(np.uint32):
+        magnitude = bits & np.uint32(0x7FFFFFFF)
+        most = max(most, magnitude if magnitude < np.uint32(0x7F800000) else np.uint32(0))
+    return np.uint32(most).view(np.float32)
+
+
+@njit(nogil=True, cache=True)
+def _store(values: NDArray[np.float32], scale: Any, mantissa: int, least: int, top: Any, stored: NDArray[np.float32]) -> None:
+    """Round values to the grid of `_round` times ``scale``; to bf16 if the grid is that of bf16, whose subnormal steps `_power` lacks."""
+    if least == -126:
+        for i in range(values.size):
+            bits: Any = np.int64(np.float32(values[i]).view(np.uint32))
+            stored[i] = np.uint32((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view(np.float32)
+    else:
+        for i in range(values.size):
+            stored[i] = np.float32(_round(np.float32(values[i] / scale), mantissa, least, top) * scale)
+
+
+@njit(nogil=True, cache=True)
+def _store_row(row: NDArray[np.float32], tile: int, scale: Any, mantissa: int, least: int, top: Any, stored: NDArray[np.float32]) -> None:
+    """Round a row, each ``tile`` values under a scale of their own, or all under ``scale``."""
+    if not tile:
+        _store(row, scale, mantissa, least, top, stored)
+        return
+    for first in range(0, row.size, tile):
+        part = row[first : first + tile]
+        most = _largest(part)
+        _store(part, np.float32(most / top) if most > 0 else np.float32(1), mantissa, least, top, stored[first : first + tile])
+
+
+# Sums may be reassociated, which allows vector instructions.
+@njit(nogil=True, cache=True, fastmath={"reassoc"})
+def _row_lost(
+    base: NDArray[np.float32], merged: NDArray[np.float32], stored: NDArray[np.float32], stored_merged: NDArray[np.float32], limit: Any
+) -> tuple[int, int, int, float, float]:
+    """Return the result of `update_lost` for one row. limit: a stored value of this size is infinite."""
+    touched, changed, overflowed, error, square = 0, 0, 0, 0.0, 0.0
+    for i in range(base.size):
+        before, after = base[i], merged[i]
+        if before != after and abs(before) < np.inf and abs(after) < np.inf:
+            old, new = stored[i], stored_merged[i]
+            finite = max(abs(old), abs(new)) < limit
+            update = np.float64(after) - np.float64(before)
+            difference = np.float64(new) - np.float64(old) - update if finite else 0.0
+            touched += 1
+            changed += old != new
+            overflowed += abs(new) >= limit
+            error += difference * difference
+            square += update * update if finite else 0.0
+    return touched, changed, overflowed, error, square
+
+
+@njit(nogil=True, cache=True)
+def update_lost(
+    base: NDArray[np.float32],
+    merged: NDArray[np.float32],
+    tile: int,
+    mantissa: int,
+    least: int,
+    largest: float,
+    scales: tuple[np.float32, np.float32],
+) -> tuple[int, int, int, float, float]:
+    """Round two matrices (rows, columns) to the grid of `_round`, and compare the difference with that of the matrices, their update.
+
+    tile: so many values of a row share the scale amax / largest, with amax of each matrix on its own; 0: ``scales`` are those of all
+    values, above 0. A grid with exponents from -126 is bf16; with a ``largest`` of 65536, fp16: values rounded to it are infinite.
+
+    Returns the number of finite pairs with an update, of those whose rounded values differ, and of those that become infinite; the sum of
+    (rounded merged - rounded base - update)^2, and that of update^2, both in float64, over pairs that stay finite.
+    """
+    top, limit = np.float32(largest), np.float32(np.inf)
+    touched, changed, overflowed, error, square = 0, 0, 0, 0.0, 0.0
+    if largest == 65536.0:
+        limit = np.float32(largest)
+    stored, stored_merged = np.empty(base.shape[1], np.float32), np.empty(base.shape[1], np.float32)
+    for row in range(base.shape[0]):
+        _store_row(base[row], tile, scales[0], mantissa, least, top, stored)
+        _store_row(merged[row], tile, scales[1], mantissa, least, top, stored_merged)
+        found = _row_lost(base[row], merged[row], stored, stored_merged, limit)
+        touched, changed, overflowed = touched + found[0], changed + found[1], overflowed + found[2]
+        error, square = error + found[3], square + found[4]
+    return touched, changed, overflowed, error, square
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc"})
+def _squares(base: NDArray[np.float32], merged: NDArray[np.float32]) -> tuple[float, float]:
+    """Return the sums of base^2 and (merged - base)^2 over pairs of finite values."""
+    square, update = 0.0, 0.0
+    for i in range(base.size):
+        finite = abs(base[i]) < np.inf and abs(merged[i]) < np.inf
+        before, difference = np.float64(base[i]), np.float64(merged[i]) - np.float64(base[i])
+        square += before * before if finite else 0.0
+        update += difference * difference if finite else 0.0
+    return square, update
+
+
+@njit(nogil=True, cache=True)
+def sizes(base: NDArray[np.float32], merged: NDArray[np.float32]) -> tuple[float, float, float, float]:
+    """Return the sums of base^2 and (merged - base)^2 over pairs of finite values, and the largest finite magnitude in each.
+
+    base, merged: (rows, columns).
+    """
+    square, update, largest, largest_merged = 0.0, 0.0, 0.0, 0.0
+    for row in range(base.shape[0]):
+        found = _squares(base[row], merged[row])
+        square, update = square + found[0], update + found[1]
+        largest, largest_merged = max(largest, float(_largest(base[row]))), max(largest_merged, float(_largest(merged[row])))
+    return square, update, largest, largest_merged

@@ -10,7 +10,7 @@ from analyzers.numerics.grid_kernels import ANCHORS, GRID_COUNTS, test_tiles
 from analyzers.numerics.grid_scales import fit_scales
 from analyzers.numerics.pair_statistics import PairTables
 from analyzers.numerics.pairs import PairCounter
-from analyzers.numerics.quantize_kernels import rounding_error
+from analyzers.numerics.quantize_kernels import rounding_error, sizes, update_lost
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
 
 
@@ -29,6 +29,9 @@ def warm_up() -> None:
         counts, keys, decades = np.zeros(GRID_COUNTS, np.int64), np.zeros(ANCHORS, np.int64), np.zeros(ANCHORS)
         form = np.array([7, 8, 8, 0, 1, 0, 0], np.int64)
         test_tiles(zeros[dtype], 16, side, side, side, True, 1, form, 0.0, np.ones((2, 2)), counts, keys, decades, np.zeros(2))
+    one, matrix = np.float32(1), np.zeros((1, 256), np.float32)
+    update_lost(matrix, matrix, 0, 7, -126, np.inf, (one, one))
+    sizes(matrix, matrix)
     exact_rows16(zeros["F16"], 128, 8)
     exact_rows32(zeros["F32"], 128, 8)
     decode(zeros["F8_E4M3"], 0, (1, 32, 1, 32, 1, 1), np.ones(1, np.float32), 0, np.zeros(256, np.float32), np.zeros(32, np.float32))

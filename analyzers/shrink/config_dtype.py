@@ -20,6 +20,26 @@ def holding_dtype(dtypes: Iterable[str]) -> str | None:
     return max(names, key=_BITS.__getitem__, default=None)
 
 
+def stated_config(text: bytes, dtype: str, changes: Mapping[str, Any]) -> bytes | None:
+    """Return config.json with ``dtype``, also in nested parts that state one, and with ``changes``; None if it is not a JSON object."""
+    try:
+        config: Any = parse_json(text, lenient=True)
+    except InvalidJson:
+        return None
+    if not isinstance(config, dict):
+        return None
+    for part in (config, *config.values()):
+        for key in _KEYS if isinstance(part, dict) else ():
+            if key in part:
+                part[key] = dtype
+    for key, value in changes.items():
+        holder = next((part for part in (config, config.get("text_config")) if isinstance(part, dict) and key in part), config)
+        holder[key] = value
+    if not any(key in config for key in _KEYS):
+        config["dtype"] = dtype
+    return json.dumps(config, indent=2).encode() + b"\n"
+
+
 def narrowed_config(text: bytes, dtype: str, quantization: Mapping[str, Any] | None = None) -> tuple[bytes, str] | None:
     """Replace each dtype wider than ``dtype`` in config.json, also in nested parts; return the text and the dtype that it then states.
 

@@ -25,7 +25,7 @@ def make_grid_plan(checkpoint: Checkpoint) -> Generator[Progress, None, list[Pla
     A checkpoint has one format, that of the fewest bytes, for the matrices that it restores bit for bit; all other tensors stay as they
     are. Raises NothingToShrink if no matrix is on a grid, UnsupportedWeights as `make_plan` and without a config.json to state the format.
     """
-    check_supported(checkpoint)
+    check_supported(checkpoint, "shrink")
     if checkpoint.config is None:
         raise UnsupportedWeights("There is no config.json that could state the format, and without it no program would read it.")
     if "quantization_config" in checkpoint.config:

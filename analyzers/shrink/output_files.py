@@ -37,7 +37,7 @@ def lay_out(checkpoint: Checkpoint, plan: list[Planned]) -> list[WeightFile]:
     tensors: dict[int, list[Planned]] = {}
     for planned in plan:
         if planned.to is not None:
-            tensors.setdefault(planned.tensor.file, []).append(planned)
+            tensors.setdefault(planned.file, []).append(planned)
     files = []
     for number in sorted(tensors):
         source = checkpoint.files[number]

@@ -7,6 +7,9 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 import numpy as np
 
@@ -42,11 +45,12 @@ class Folder:
     small: configurations and indexes to write, path -> text; copied: the other files of the checkpoint, path -> bytes, none if
     ``changed_only``; unread: weight files among them; config_dtype: the dtype that config.json states afterwards; skipped: indexes of
     replaced weight files; written: files that differ from the checkpoint's; replaced: weight files and indexes of the checkpoint that are
-    not in the folder.
+    not in the folder. read: the checkpoint whose tensors are planned; base: the one whose files are laid out, if it is another.
     """
 
-    def __init__(self, checkpoint: Checkpoint, plan: list[Planned], changed_only: bool = False) -> None:
-        self._checkpoint, self._plan = checkpoint, plan
+    def __init__(self, read: Checkpoint, plan: list[Planned], changed_only: bool = False, base: Checkpoint | None = None) -> None:
+        checkpoint = base or read
+        self._read, self._checkpoint, self._plan = read, checkpoint, plan
         self._files = lay_out(checkpoint, plan)
         self.config_dtype: str | None = None
         self._small = indexes(checkpoint, self._files) | self._configs()
@@ -94,7 +98,7 @@ class Folder:
             raise InvalidRequest(f"{quoted(str(target), 200)} cannot be written: {reason}. Nothing was kept.") from None
 
     def _write_weights(self, folder: Path) -> Generator[Progress, None, dict[tuple[str, int], bytes]]:
-        """Stream every tensor into its file; return the SHA-256 of each span of the unchanged tensors."""
+        """Stream every tensor into its file; return the SHA-256 of each span whose digest was not known."""
         with ExitStack() as opened:
             places: dict[str, tuple[int, list[int], Planned]] = {}
             for file in self._files:
@@ -123,9 +127,9 @@ class Folder:
                 for chunk in chunks:
                     data, at = chunk.codes, start + chunk.start
                     if planned.narrows:
-                        data = narrowed(data, planned.tensor.dtype, _narrow(planned))
+                        data = self._convert(data, planned.tensor.dtype, _narrow(planned))
                         at = start + data.itemsize * chunk.start
-                    else:
+                    if not planned.digests:
                         digest.update(data.data)
                     _write_all(descriptor, data.data.cast("B"), at)
                 return digest.digest()
@@ -133,12 +137,15 @@ class Folder:
             spans = [span for file in self._files for planned in file.tensors for span in planned.spans()]
             spans.sort(key=lambda span: (span.tensor.file, span.tensor.offset, span.start))
             total, digests = sum(span.nbytes for span in spans), {}
-            with closing(stream([self._checkpoint], spans, work)) as steps:  # type: ignore[type-var]
+            with closing(stream([self._read], spans, work)) as steps:  # type: ignore[type-var]
                 for step in steps:
                     if step.span is not None and step.result is not None:
                         digests[step.span.tensor.name, step.span.start] = step.result
                     yield Progress(done=step.bytes_read, total=total, unit="bytes", note="writing")
         return digests
+
+    def _convert(self, codes: NDArray[Any], dtype: str, to: Narrow) -> NDArray[Any]:
+        return narrowed(codes, dtype, to)
 
     def _write_others(self, folder: Path) -> None:
         for path, text in self._small.items():
@@ -154,7 +161,7 @@ class Folder:
     def _compare(self, folder: Path, digests: dict[tuple[str, int], bytes]) -> Generator[Progress, None, None]:
         """Read the new files like any checkpoint, and compare digests.
 
-        Narrowed values are compared with those that preserved every bit of the source.
+        Narrowed values are compared with those that preserved every bit of the source, if they are known.
         """
         with open_checkpoint(str(folder), Access(local=True)) as written:
             names = names_in_files(written)
@@ -179,7 +186,7 @@ class Folder:
                     continue
                 tensor = found[place]
                 for number, span in enumerate(planned.spans()):
-                    own = planned.digests[number] if planned.narrows else digests[planned.tensor.name, span.start]
+                    own = planned.digests[number] if planned.digests else digests[planned.tensor.name, span.start]
                     sources[tensor.name, span.start] = planned, own
                     spans.append(Span.of(_as_spans(tensor, planned), span.start, span.count))
             for number, file in enumerate(written.files):

@@ -26,8 +26,8 @@ class NothingToShrink(UnsupportedWeights):
 class Planned:
     """The plan for one tensor. name: its name in its file; to: its new dtype, or its own if unchanged; None for a copy of another tensor.
 
-    digests: SHA-256 of each span of its values (`spans`) in the new dtype, for tensors that change their dtype. grid: the format of codes
-    and scales in which it is stored; ``to`` is then its own dtype.
+    digests: SHA-256 of each span of its values (`spans`) in the new dtype, where they are known before it is written; place: the number of
+    the file to write it to, its own if None. grid: the format of codes and scales in which it is stored; ``to`` is then its own dtype.
     """
 
     tensor: Tensor
@@ -35,6 +35,7 @@ class Planned:
     to: str | None
     digests: tuple[bytes, ...] = ()
     grid: GridFormat | None = None
+    place: int | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -44,6 +45,11 @@ class Planned:
         if self.grid is not None:
             return self.grid.parts(self.tensor, self.name)
         return (Part(self.name, self.to, self.tensor.shape, 0),)
+
+    @property
+    def file(self) -> int:
+        """The number of the checkpoint's file in whose place it is written."""
+        return self.tensor.file if self.place is None else self.place
 
     @property
     def nbytes(self) -> int:
@@ -77,7 +83,7 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
     16-bit formats do, as for ones and zeros, the format that holds more of the other tensors is chosen. Raises NothingToShrink for GGUF and
     quantized checkpoints, UnsupportedWeights for views and unread tensors, and the errors of reads.
     """
-    check_supported(checkpoint)
+    check_supported(checkpoint, "shrink")
     copies = tied_copies(checkpoint)
     wide = [t for t in checkpoint.tensors if t.dtype in WIDE_DTYPES and t.elements and t.name not in copies]
     fits: dict[str, set[Narrow]] = {tensor.name: {each for each in _DTYPES[to] if each != tensor.dtype} for tensor in wide}
@@ -116,19 +122,19 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
     return [planned(tensor) for tensor in checkpoint.tensors]
 
 
-def check_supported(checkpoint: Checkpoint) -> None:
-    """Raise NothingToShrink for GGUF and quantized checkpoints, UnsupportedWeights for views and unread tensors."""
+def check_supported(checkpoint: Checkpoint, verb: str) -> None:
+    """Raise NothingToShrink for GGUF and quantized weights, UnsupportedWeights for weights that would be lost. verb: what is to be done."""
     if any(file.path.endswith(".gguf") for file in checkpoint.files):
-        raise NothingToShrink("There is nothing to shrink in a GGUF file: it is already stored in the types its maker chose.")
+        raise NothingToShrink(f"There is nothing to {verb} in a GGUF file: it is already stored in the types its maker chose.")
     if checkpoint.quantization is not None:
-        raise NothingToShrink(f"There is nothing to shrink: the weights are quantized ({checkpoint.quantization}).")
+        raise NothingToShrink(f"There is nothing to {verb}: the weights are quantized ({checkpoint.quantization}).")
     part = next((part for part in checkpoint.omitted if part.weights), None)
     if part is not None:
         raise UnsupportedWeights(f"{part.what} cannot be read, and would be lost: {part.why}.")
     view = next((tensor for tensor in checkpoint.tensors if tensor.strides is not None), None)
     if view is not None:
         raise UnsupportedWeights(
-            f"{quoted(view.name)} is stored as a view that is not contiguous: save the model with save_pretrained first, and shrink that."
+            f"{quoted(view.name)} is stored as a view that is not contiguous: save the model with save_pretrained first, and {verb} that."
         )
 
 

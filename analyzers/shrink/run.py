@@ -31,10 +31,10 @@ def shrink(
     Raises InvalidRequest if ``out`` cannot be written, ModelTooLarge if the disk is too small, LimitExceeded, UnsupportedWeights for
     weights that would be lost, and the errors of reads.
     """
-    target = _new_folder(out)
+    target = new_folder(out)
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with open_checkpoint(model, access or Access()) as checkpoint:
-        _check_outside(target, checkpoint)
+        check_outside(target, checkpoint)
         before = checkpoint.nbytes
         check_size(before, largest, "the command line")
         try:
@@ -78,7 +78,7 @@ def _no_gain(plan: list[Planned], to: Target) -> str:
     return f"{plural(wide, 'tensor')} of fp32 or fp64, each with values that {lacking}"
 
 
-def _new_folder(out: str) -> Path:
+def new_folder(out: str) -> Path:
     """Return the absolute path of the folder to write. Raises InvalidRequest unless it is new and its parent is a folder."""
     if not out or "\0" in out:
         raise InvalidRequest("--out is empty or no path: name the folder to write.")
@@ -94,7 +94,7 @@ def _new_folder(out: str) -> Path:
     return target
 
 
-def _check_outside(target: Path, checkpoint: Checkpoint) -> None:
+def check_outside(target: Path, checkpoint: Checkpoint) -> None:
     """Raise InvalidRequest if the new folder would be inside the checkpoint's: the next run would read it as a part of that."""
     repository = checkpoint.repository
     if isinstance(repository, LocalRepository) and not repository.single_file:

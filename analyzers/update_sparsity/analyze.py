@@ -9,8 +9,10 @@ from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.checkpoints import (
     Access,
     Checkpoint,
+    Chunk,
     Plan,
     Reader,
+    Span,
     align,
     base_coverage,
     canonical_names,
@@ -25,8 +27,11 @@ from analyzers.coverage import Coverage
 from analyzers.numerics import PairTables
 from analyzers.numerics.device import Device, choose_device
 from analyzers.records import Interval
+from analyzers.update_sparsity.adapters.measure import AdapterMeter, merge_of
+from analyzers.update_sparsity.adapters.sentences import notes as adapter_notes
+from analyzers.update_sparsity.adapters.survival import SurvivalMeter
 from analyzers.update_sparsity.collect import Collector
-from analyzers.update_sparsity.count import Comparer
+from analyzers.update_sparsity.count import Comparer, Counted
 from analyzers.update_sparsity.decomposed_matrices import Matrices, decompose
 from analyzers.update_sparsity.report import ANALYSIS_VERSION, Probe, SparsityReport, SparsityRequest, Spectrum, Swallowed, TrajectoryRow
 from analyzers.update_sparsity.report_rows import aggregate_rows, energy, layer_rows, magnitudes, role_rows, tensor_row, ulp_histogram
@@ -50,12 +55,13 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
         texts = [request.base, *request.tuned]
-        sides = yield from open_sides(texts, side_names(len(request.tuned)), access, request.subfolder)
+        sides = yield from open_sides(texts, side_names(len(request.tuned)), access, request.subfolder, into_first=True)
         for side in sides:
             stack.enter_context(side)
         comparison = _Comparison(request, sides, device)
         check_size(comparison.nbytes, largest)
         yield from comparison.count()
+        yield from comparison.adapters()
         yield from comparison.decompose()
         yield comparison.report(start)
 
@@ -68,7 +74,11 @@ class _Comparison:
         self._names = side_names(len(sides) - 1)
         for side, name in zip(sides, self._names, strict=True):
             check_side(side, name, bool(request.include))
-        self._readers = [Reader(side, name) for side, name in zip(sides, self._names, strict=True)]
+        # What an adapter is merged into has its tensors in its layout, so that no values need to show it.
+        of_base = all(
+            side.parts[0][0] is sides[0] and [t.name for t in side.tensors] == [t.name for t in sides[0].tensors] for side in sides[1:]
+        )
+        self._readers = [] if of_base else [Reader(side, name) for side, name in zip(sides, self._names, strict=True)]
         whole = request.mode == "exact"
         repeats = [repeated(side, whole) for side in sides]
         self._alignment = align(sides[0], sides[1:], request.include, request.exclude, repeats, self._readers, whole)
@@ -80,6 +90,9 @@ class _Comparison:
         self._plan = Plan.of(sides, self._alignment.sides, request.mode, budget, request.seed, bool(self._left_on))
         self._matrices = Matrices.of(self._alignment) if request.spectral else None
         self._collector = Collector(self._alignment, self._plan, len(sides) - 1)
+        merges = [merge_of(sides[0], side) for side in sides[1:]]
+        self._adapters = AdapterMeter(merges, None if whole else request.budget) if merges[-1] is not None else None
+        self._survival = SurvivalMeter(self._adapters.touched if self._adapters else (), self._plan)
         self._read, self._tables = PairTables(), PairTables()  # over the pairs read: unweighted, and weighted
         self._spectra: list[Spectrum] = []
         self._bytes_read, self._requests, self._seconds = 0, 0, 0.0
@@ -95,7 +108,11 @@ class _Comparison:
         compare = Comparer(tuned, self._request.eta, self._counted_on, plan.exact)
         yield self._progress(0, "reading weights")
         reading = perf_counter()
-        with closing(stream(self._sides, plan.spans, compare, self._names, self._left_on, self._counted_on)) as steps:  # type: ignore[type-var]
+
+        def work(span: Span, chunks: Iterator[Chunk]) -> Counted:
+            return compare(span, self._survival.watch(span, chunks) if self._adapters else chunks)
+
+        with closing(stream(self._sides, plan.spans, work, self._names, self._left_on, self._counted_on)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     self._collector.add(step.span, step.result)
@@ -103,6 +120,19 @@ class _Comparison:
                 yield self._progress(step.bytes_read, "reading weights")
         self._read = compare.tables() if plan.exact else self._collector.tables(weighed=False)
         self._tables = self._read if plan.exact else self._collector.tables(weighed=True)
+
+    def adapters(self) -> Iterator[Progress]:
+        """Measure the factors of the adapters, and what fp8 keeps of their updates; yields progress."""
+        if self._adapters is None:
+            return
+        before, requests, reading = self._bytes_read, self._requests, perf_counter() - self._seconds
+        with closing(self._survival.again(self._sides, self._names)) as steps:  # type: ignore[type-var]
+            for step in steps:
+                self._bytes_read, self._requests = before + step.bytes_read, requests + step.requests
+                self._seconds = perf_counter() - reading
+                yield self._progress(min(self._bytes_read, self.nbytes), "measuring what fp8 keeps of the update")
+        for done in self._adapters.read():
+            yield self._progress(self.nbytes, f"reading the adapter, {done} of {len(self._adapters.touched)} modules")
 
     def decompose(self) -> Iterator[Progress]:
         """Compute the spectra of the selected matrices; yields progress."""
@@ -129,6 +159,7 @@ class _Comparison:
         sparsity = interval.estimate if interval is not None else whole.sparsity
         same_dtypes = all(pair.base.dtype == pair.tuned.dtype for pair in pairs)
         aggregated = len(pairs) > limits.REPORT_TENSORS
+        adapter = self._adapters.adapter(self._survival, self._sides[0]) if self._adapters else None
         facts = [side.facts() for side in self._sides]
         named = [{"ref": side.ref, "commit": side.commit} for side in self._sides]
         canonical = canonical_names([request.base, *request.tuned], self._sides)
@@ -166,12 +197,14 @@ class _Comparison:
             overlap=tuple(collector.trajectory.overlaps(weights)) if collector.trajectory else (),
             spectral=tuple(self._spectra),
             statement=statement(facts[0].commit == facts[-1].commit, counts, sparsity, interval, estimates.blocks),
-            notes=tuple(
-                notes(
+            notes=(
+                *notes(
                     self._sides, self._names, self._alignment, pairs, counts, request.eta, plan.exact, aggregated,
                     self._matrices.left_out if self._matrices else 0,
-                )
+                ),
+                *(adapter_notes(adapter, plan.exact, facts[0].ref, self._adapters.stated_bases) if adapter and self._adapters else ()),
             ),
+            adapter=adapter,
             coverage=self._coverage(),
             timing=Timing.since(start, self._bytes_read, self._seconds),
             environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),

@@ -9,6 +9,7 @@ from analyzers.coverage_tables import COVERAGE
 from analyzers.formatting import NOTHING, between, count, magnitude, share
 from analyzers.records import Interval
 from analyzers.terminal import bar
+from analyzers.update_sparsity.adapters import columns as adapters
 from analyzers.update_sparsity.magnitudes import Bin, Energy, RelativeSummary, UlpBin
 from analyzers.update_sparsity.report import Overlap, RoleRow, SparsityReport, Spectrum, TensorRow
 
@@ -306,5 +307,6 @@ TABLES = (
     TRAJECTORY,
     Table("overlap", lambda report: report.overlap, files=Overlap.model_fields),
     SPECTRAL,
+    *adapters.TABLES,
     *COVERAGE,
 )

@@ -18,6 +18,7 @@ from analyzers.base import PASTED, REFERENCE, CheckpointFacts, WeightsReport, We
 from analyzers.coverage import Coverage
 from analyzers.options import Option
 from analyzers.records import Interval, Record
+from analyzers.update_sparsity.adapters.report import Adapter
 from analyzers.update_sparsity.magnitudes import Energy, Magnitudes, UlpBin
 
 # Raised whenever the same request would give another result
@@ -299,7 +300,8 @@ class SparsityReport(WeightsReport):
     total_parameters: elements of the matched tensors. Quick mode only: blocks, the number of blocks read; interval, of sparsity; intervals,
     of other estimates by their path in the report ("probe.sparsity", "roles.attention.sparsity", "magnitudes.absolute.mean",
     "energy.0.energy", ...), over independently sampled blocks; an estimate that depends on a few blocks has none. statement: the headline
-    in one sentence; notes: the limits of the answer, tensors not compared first.
+    in one sentence; notes: the limits of the answer, tensors not compared first. adapter: what the adapter is, and what survives merging
+    it, if the last tuned checkpoint is the base with an adapter; else null.
     """
 
     covers: ClassVar[Literal["read", "compared"]] = "compared"
@@ -338,6 +340,7 @@ class SparsityReport(WeightsReport):
     statement: str
     notes: tuple[str, ...]
     coverage: tuple[Coverage, ...] = ()
+    adapter: Adapter | None = None
 
     def ulp_shares(self) -> list[float]:
         """Return the shares of the nonempty bins of ``ulp_histogram``; in older reports of the values read."""

@@ -10,6 +10,7 @@ from analyzers.coverage import unseen
 from analyzers.formatting import plural, share
 from analyzers.numerics import PairCounts
 from analyzers.records import Interval
+from analyzers.update_sparsity.adapters import sentences as adapters
 from analyzers.update_sparsity.statistics import Pair, weigh
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ _NAMED = 3
 def headline(report: "SparsityReport") -> str:
     """Return the statement, and how far it reaches."""
     reach = report.reach()
+    if report.adapter is not None:
+        return f"{adapters.statement(report.adapter, report.blocks is not None)} {reach}".rstrip()
     if not reach:
         return report.statement
     # statements are made before it is known how much was compared
@@ -38,6 +41,8 @@ def next_step(report: "SparsityReport") -> NextStep:
 
 def _advice(report: "SparsityReport") -> str:
     """Say what the share of changed weights means for training or for storing the update."""
+    if report.adapter is not None:
+        return adapters.advice(report.adapter)
     changed = None if report.sparsity is None else 1 - report.sparsity
     if changed is None:
         return "Compare two checkpoints of the same architecture."

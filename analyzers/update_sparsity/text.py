@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from analyzers.coverage_tables import coverage_lines
 from analyzers.formatting import magnitude, plural, shape, share, size
 from analyzers.terminal import columns
+from analyzers.update_sparsity.adapters.columns import LOSERS, MODULES, OVERLAP, SURVIVAL
 from analyzers.update_sparsity.columns import BY_LAYER, BY_ROLE, ENERGY, MAGNITUDES, ROLE_SPREAD, SPECTRAL, TENSORS, TRAJECTORY, ULPS
 from analyzers.update_sparsity.report import SparsityReport
 
 CARRIED = "The sizes of updates have no interval: a few of the blocks read carry them, and blocks not read may be as large."
 # Names shown of each kind of tensor that was not compared.
 _SHOWN = 5
+_MODULES = 40  # lines of the table of an adapter's modules; files have all
 
 
 def one(report: SparsityReport) -> list[str]:
@@ -29,6 +31,10 @@ def one(report: SparsityReport) -> list[str]:
         *_counts(report),
     ]
     for part in (
+        SURVIVAL.lines(report),
+        LOSERS.lines(report),
+        MODULES.lines(report)[:_MODULES],
+        OVERLAP.lines(report),
         *([ROLE_SPREAD.lines(report)] if report.interval is None else [BY_ROLE.lines(report), BY_LAYER.lines(report)]),
         _magnitudes(report),
         ENERGY.lines(report),

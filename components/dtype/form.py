@@ -43,5 +43,5 @@ def filled(query: Query) -> Typed:
 
 def permalink(request: DtypeRequest) -> str:
     """Return the query that makes the same request: ``?model=...&revision=...&mode=...``."""
-    model, _, revision = request.model.partition("@")
+    model, _, revision = request.model.partition("@") if "+" not in request.model else (request.model, "", "")
     return forms.permalink(request, model=[("model", model), *([("revision", revision)] if revision else [])])

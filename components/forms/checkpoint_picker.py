@@ -59,7 +59,7 @@ class Suggestions:
         """Return the choices for the last model in ``text`` and a note, "" unless the Hub failed; None leaves the picker unchanged."""
         if len(text) > _LONGEST:
             return choices(), ""
-        typed = re.fullmatch(r"(.*[\s,;])?([^\s,;]*)", text.strip(), re.DOTALL)
+        typed = re.fullmatch(r"(.*[\s,;+*])?([^\s,;+*]*)", text.strip(), re.DOTALL)
         before, wanted = (typed[1] or "", typed[2]) if typed else ("", "")
         fixed = choices(before=before, wanted=wanted)
         if len(wanted) < _SHORTEST or wanted.startswith(("sample", "http", "/", ".")):

@@ -18,9 +18,10 @@ from pydantic import BaseModel, ValidationError
 
 from analyzers import analyzer_of, limits
 from analyzers.base import CheckpointFacts, Request, request_error
+from analyzers.checkpoints.reference import with_commits
 from analyzers.errors import InvalidRequest
 from analyzers.options import choices, is_list, is_subject, offered, option_of, parse
-from analyzers.pasted_text import plain_or_same, split
+from analyzers.pasted_text import plain_or_same, split, with_plus
 
 Query = Sequence[tuple[str, str]]
 Typed = Mapping[str, Any]
@@ -123,7 +124,8 @@ def data(form: Typed) -> str:
 
 def queried(query: Query, kind: type[BaseModel]) -> dict[str, Any]:
     """Return the values that a query fills in: the last of each key, or all of a key that names one of several, truncated to the limit."""
-    texts, filled = last_texts(revised(query)), dict[str, Any]()
+    query = revised(query)
+    texts, filled = last_texts(query), dict[str, Any]()
     for name in offered(kind, "site"):
         if one := option_of(kind, name).one:
             filled[name] = [text[:_LONGEST] for key, text in query if key in (name, one) and text.strip()][:_MOST]
@@ -164,8 +166,16 @@ def misspelt(query: Query, known: Iterable[str]) -> str:
     return f"Unknown in the address: {hints}." if hints else ""
 
 
+# Keys whose values are references.
+_REFERENCES = ("model", "base", "tuned", "candidate")
+
+
 def revised(query: Query) -> Query:
-    """Merge ``revision`` into ``model`` as ``org/name@revision`` if the query has exactly one of each."""
+    """Merge ``revision`` into ``model`` as ``org/name@revision`` if the query has exactly one of each.
+
+    A "+" that a visitor typed into the address has become a space, which BASE+ADAPTER does not have.
+    """
+    query = [(key, with_plus(text) if key in _REFERENCES else text) for key, text in query]
     revision = dict(query).get("revision", "")[: limits.REFERENCE_LENGTH]
     models = [plain_or_same(text) for key, text in query if key == "model"]
     if not revision or len(models) != 1 or not models[0] or "@" in models[0]:
@@ -175,7 +185,7 @@ def revised(query: Query) -> Query:
 
 def pinned(checkpoint: CheckpointFacts) -> str:
     """Return the reference with its commit; samples have none."""
-    return checkpoint.ref if checkpoint.ref.startswith("sample:") else f"{checkpoint.ref}@{checkpoint.commit}"
+    return with_commits(checkpoint.ref, checkpoint.commit)
 
 
 def as_read(report: Any, found: bool = False) -> Any:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 
+from analyzers.checkpoints import summands
 from analyzers.errors import MantissaError
 from components.library import result_rows
 from components.library.database import Database
@@ -31,7 +32,7 @@ class Availability:
 
         The Hub is asked about each once in AVAILABLE_SECONDS, and is given 3 seconds.
         """
-        return False not in {self._is_public(model) for model in models if not model.startswith("sample:")}
+        return False not in {self._is_public(model) for model in models if _repositories(model)}
 
     def sweep(self) -> None:
         """Check some repositories with results; all of them within 12 hours, up to 14,000."""
@@ -49,7 +50,7 @@ class Availability:
         if now - self._paused < _PAUSE_SECONDS or now - self._seen.get(model, float("-inf")) < AVAILABLE_SECONDS:
             return True
         try:
-            public = is_public(model)
+            public = all(is_public(each) for each in _repositories(model))
         except MantissaError:
             self._paused = now
             return True
@@ -59,3 +60,8 @@ class Availability:
             with self._database.write() as connection:
                 result_rows.withdraw(connection, model.lower())
         return public
+
+
+def _repositories(model: str) -> list[str]:
+    """Return the repositories of a result's model: its own, or those of a base and its adapters; none for samples."""
+    return [part.text for part in summands(model, local=False) if not part.text.startswith("sample:")]

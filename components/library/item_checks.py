@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from analyzers import limits
-from analyzers.checkpoints.reference import HUB_TOKEN, parse_reference, quoted
+from analyzers.checkpoints.reference import HUB_TOKEN, parse_reference, quoted, summands
 from analyzers.errors import InvalidRequest
 from analyzers.terminal import printable
 
@@ -59,6 +59,14 @@ def hub_id(model: str) -> str:
     if reference.kind != "hub" or reference.revision is not None or model != reference.name:
         raise InvalidRequest(f"{quoted(model)} is not a repository of the Hub: give org/name, without a revision.")
     return model
+
+
+def read_model(name: str) -> str:
+    """Check the name of a model in a result, without revisions: on the Hub, a sample, or a base with adapters. Raises InvalidRequest."""
+    for part in summands(name, local=False):
+        if not part.text.startswith("sample:"):
+            hub_id(part.text)
+    return name
 
 
 def model_id(text: str) -> str:

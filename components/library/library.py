@@ -13,6 +13,7 @@ from analyzers import limits
 from analyzers.base import Report, request_error
 from analyzers.errors import InvalidRequest, LibraryUnavailable, MantissaError
 from analyzers.terminal import printable_json
+from analyzers.untrusted_json import parse_json
 from components.library import label_rows, model_rows, result_rows, same_shapes, short_links
 from components.library.availability import Availability
 from components.library.backups import Backups
@@ -29,10 +30,11 @@ from components.library.model_rows import ModelRow
 from components.library.publisher import Publisher
 from components.library.result_rows import ResultRow
 from components.library.schema import Flag, Identity, Label, Result
-from components.library.storable_reports import storable_result
+from components.library.storable_reports import adapters_of, storable_result
 
 Item = TypeVar("Item")
 
+_ADAPTER_RESULTS = 20  # Newest results of each analyzer that are searched for adapters of a model, since their reports are read.
 _LISTS = {"labels": label_rows.LIST, "results": result_rows.LIST, "models": model_rows.LIST}
 
 
@@ -244,6 +246,16 @@ class Library:
         """Return the ids of the newest results of ``analyzer`` in which ``model`` occurs (case-insensitive), other than as the subject."""
         with self._database.read() as connection:
             return result_rows.naming(connection, analyzer, model.lower(), most)
+
+    def adapters(self, model: str) -> tuple[str, ...]:
+        """Return the adapters of ``model`` among its newest results, the newest first."""
+        found: dict[str, None] = {}
+        for analyzer in ("check", "sparsity", "compare"):
+            for identifier in self.naming(analyzer, model, _ADAPTER_RESULTS):
+                stored = self.result(identifier)
+                if stored is not None:
+                    found |= dict.fromkeys(adapters_of(parse_json(stored), model.lower()))
+        return tuple(found)
 
     def label(self, label_id: str) -> LabelRow | None:
         """Return a label with its state; None if there is none."""

@@ -14,7 +14,7 @@ from analyzers import limits
 from analyzers.checkpoints.reference import quoted
 from analyzers.errors import InvalidRequest
 from analyzers.records import Record
-from components.library.item_checks import address, checked_link, checked_time, hub_id, readable, visible
+from components.library.item_checks import address, checked_link, checked_time, hub_id, read_model, readable, visible
 
 # Ways in which a model can have been trained; the first word is the kind that `dtype_detection` distinguishes.
 PRECISIONS = (
@@ -53,7 +53,7 @@ def _one_of(name: str, values: tuple[str, ...]) -> AfterValidator:
 
 
 def _commit(commit: str) -> str:
-    if not re.fullmatch(r"[0-9a-f]{7,64}", commit):
+    if not re.fullmatch(r"[0-9a-f]{7,64}(\+[0-9a-f]{7,64}){0,8}", commit):  # of a base and its adapters, in order
         raise ValueError("commits must be hex digits")
     return commit
 
@@ -219,7 +219,7 @@ class Result(Record):
     key: OptionalId = Field(default="", description="by which the same request finds the report; may be empty")
     analyzer: str = Field(pattern=r"[a-z]{1,20}", description="which analysis")
     analysis_version: int = Field(ge=1, le=10**6, description="of the analysis")
-    models: tuple[Annotated[str, AfterValidator(lambda model: model if model.startswith("sample:") else hub_id(model))], ...] = Field(
+    models: tuple[Annotated[str, AfterValidator(read_model)], ...] = Field(
         min_length=1, max_length=limits.TRAJECTORY + 1, description="the models read: the subject first, a base last"
     )
     commits: tuple[Annotated[str, AfterValidator(_commit)], ...] = Field(
@@ -249,7 +249,7 @@ class Result(Record):
     @property
     def sample(self) -> bool:
         """Return whether a built-in sample is among the models: such results have no repository and are not published."""
-        return any(model.startswith("sample:") for model in self.models)
+        return any("sample:" in model for model in self.models)
 
 
 def _check_contributor(name: str, provenance: Provenance) -> None:

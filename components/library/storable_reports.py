@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers import limits
-from analyzers.checkpoints.reference import HUB_TOKEN
+from analyzers.checkpoints.reference import HUB_TOKEN, summands
 from analyzers.coverage import Coverage
 from analyzers.formatting import share
 from analyzers.untrusted_json import parse_json
@@ -58,6 +58,17 @@ def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
     yield from reversed(report.get("tuned", ()) if report.get("analyzer") == "sparsity" else ())
     if report.get("base"):
         yield report["base"]
+
+
+def adapters_of(report: Any, base: str) -> list[str]:
+    """Return the adapters of ``base`` (lower case) that a report's JSON is about: a comparison with them, or the check of one."""
+    if report.get("analyzer") == "compare":
+        report = report.get("sparsity") or {}
+    if not report.get("adapter") or (report.get("base") or {}).get("ref", "").lower() != base:
+        return []
+    sides = [report["checkpoint"]] if "checkpoint" in report else report["tuned"]
+    names = [part.text for side in reversed(sides) for part in summands(side["ref"], local=False)]
+    return [name for name in names if name.lower() != base]
 
 
 def _public(checkpoint: Any) -> bool:

@@ -50,6 +50,7 @@ def model_labels(library: Library, model: str) -> str:
             stored,
             addresses.family(name),
             addresses.badge(name),
+            [(adapter, addresses.results_of(adapter)) for adapter in library.adapters(name)],
             _rows(consensus.labels, agreed) if consensus.labels else "",
             _rows(replaced) if replaced else "",
             f"{numbers.plural(len(replaced), 'label')} replaced or hidden",

@@ -7,11 +7,11 @@ import logging
 import re
 from collections.abc import Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzers import ANALYZERS, analyzer_of
 from analyzers.base import Report, Request, content_id
-from analyzers.checkpoints import Access, LocalRepository, parse_reference
+from analyzers.checkpoints import Access, LocalRepository, Summand, joined, parse_reference, summands
 from analyzers.checkpoints.hub.hub_repository import open_hub
 from analyzers.errors import HubError, MantissaError
 from analyzers.language_models.samples import sample_folder
@@ -116,13 +116,13 @@ def find_pinned(pinned: Pinned) -> tuple[Report, str] | None:
 
 def names_commits(request: Request) -> bool:
     """Return whether ``request`` names only samples and commits, so that `find` need not ask the Hub."""
-    references = [parse_reference(name, local=False) for name in _names(request)]
+    references = [part for name in _names(request) for part in parse_reference(name, local=False).all]
     return all(each.kind == "sample" or _COMMIT.fullmatch(each.revision or "") for each in references)
 
 
 def is_sample(request: Request) -> bool:
     """Return whether all checkpoints of ``request`` are built-in samples."""
-    return all(parse_reference(name, local=False).kind == "sample" for name in _names(request))
+    return all(part.kind == "sample" for name in _names(request) for part in parse_reference(name, local=False).all)
 
 
 def store(report: Report, access: Access = _ANYBODY) -> None:
@@ -164,7 +164,7 @@ def contribute(reports: Sequence[Report], dataset: str) -> str:
 
 def key_of(report: Any) -> str:
     """Return the key by which `find` looks this report up, SHA-256 (hex); empty if it is never looked up."""
-    named = [f"{facts.ref}@{facts.commit}" for facts in checkpoints(report) if getattr(facts, "source", "named") == "named"]
+    named = [_at_commits(facts.ref, facts.commit) for facts in checkpoints(report) if getattr(facts, "source", "named") == "named"]
     text: Any = getattr(report, "data", None) or getattr(report, "inputs", None)
     if (commit := getattr(text, "commit", None)) is not None:
         named.append(f"{text.source.removeprefix('datasets/')}@{commit}")
@@ -240,15 +240,28 @@ def _known(request: Any, ask: bool) -> dict[str, str]:
     known: dict[str, str] = {}
     for name in dict.fromkeys(_names(request)):
         of_data = name == getattr(request, "data", None)
-        reference = parse_reference(name, local=False, kind="dataset" if of_data else "model")
-        if reference.kind == "sample":
-            known[name] = f"sample:{reference.name}@{LocalRepository(sample_folder(reference.name), name).commit}"
-        elif reference.revision and _COMMIT.fullmatch(reference.revision):
-            known[name] = name
-        elif ask:
-            kind: Literal["models", "datasets"] = "datasets" if of_data else "models"
-            repository = open_hub(reference.name, reference.revision, Access(), kind)
-            repository.close()
-            if repository.public:
-                known[name] = f"{repository.ref.removeprefix('datasets/')}@{repository.commit}"
+        parts = [Summand(name)] if of_data else summands(name, local=False)
+        found = [_at_commit(part.text, of_data, ask) for part in parts]
+        if all(found):
+            known[name] = joined((text or "", part.weight) for text, part in zip(found, parts, strict=True))
     return known
+
+
+def _at_commit(name: str, of_data: bool, ask: bool) -> str | None:
+    """Return the canonical id of one repository with its commit; None if it is not known, or not public."""
+    reference = parse_reference(name, local=False, kind="dataset" if of_data else "model")
+    if reference.kind == "sample":
+        return f"sample:{reference.name}@{LocalRepository(sample_folder(reference.name), name).commit}"
+    if reference.revision and _COMMIT.fullmatch(reference.revision):
+        return name
+    if not ask:
+        return None
+    repository = open_hub(reference.name, reference.revision, Access(), "datasets" if of_data else "models")
+    repository.close()
+    return f"{repository.ref.removeprefix('datasets/')}@{repository.commit}" if repository.public else None
+
+
+def _at_commits(ref: str, commit: str) -> str:
+    """Return the canonical reference of a checkpoint, or of a base and its adapters, each with its commit, also of samples."""
+    parts, commits = summands(ref, local=False), commit.split("+")
+    return joined((f"{part.text}@{each}", part.weight) for part, each in zip(parts, commits, strict=True))

@@ -3,6 +3,9 @@
 from functools import partial
 
 from analyzers.coverage import unseen
+from analyzers.update_sparsity.adapters.columns import MODULES
+from analyzers.update_sparsity.adapters.report import Adapter
+from analyzers.update_sparsity.adapters.sentences import lost, statement
 from analyzers.update_sparsity.columns import SPECTRAL, TENSORS, TRAJECTORY
 from analyzers.update_sparsity.published import rank
 from analyzers.update_sparsity.report import SparsityReport
@@ -42,7 +45,8 @@ def headline(report: SparsityReport, links: bool = True) -> str:
 
 def measures(report: SparsityReport, links: bool) -> str:
     """Render the tiles."""
-    return tiles(report, links, ("sparsity", _changed(report)), ("swallowed", _swallowed(report)), ("amounts", _size(report)))
+    lost = ("adapter", _lost(report.adapter)) if report.adapter else ("swallowed", _swallowed(report))
+    return tiles(report, links, ("sparsity", _changed(report)), lost, ("amounts", _size(report)))
 
 
 def _head(report: SparsityReport) -> str:
@@ -101,6 +105,17 @@ def _swallowed(report: SparsityReport) -> str:
     return answer(name, numbers.share(report.swallowed.share), _tag(report), body)
 
 
+def _lost(adapter: Adapter) -> str:
+    found, name = adapter.survival.get("bf16"), "Lost when merged into bf16"
+    if found is None or found.lost_norm is None:
+        return cannot_tell(name, "No weight that the adapter changes was read, or it changes none.")
+    change = numbers.share(found.changed_share)
+    body = f"Norm of the rounding errors, of that of the update. Of the {found.touched:,} weights with an update read, {change} change."
+    if found.low is not None and found.high is not None:
+        body += f" 95% interval: {lost(found.low)} to {lost(found.high)}."
+    return answer(name, lost(found.lost_norm), FACT if found.low is None else ESTIMATE, body)
+
+
 def _size(report: SparsityReport) -> str:
     relative = report.magnitudes.relative.changed_only
     if relative.p50 is None and report.num_changed:
@@ -133,6 +148,16 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
             Plot("Sparsity by role", plots.roles),
             Piece(lambda report: tables.roles(report) + notes(report.notes)),
         ],
+    ),
+    Tab(
+        "Adapter",
+        [
+            Caption(lambda report: statement(report.adapter, report.blocks is not None) if report.adapter else ""),
+            Piece(tables.survival),
+            Caption(captions.modules),
+            Rows(Sortable(MODULES, "m-adapter")),
+        ],
+        when=lambda report: report.adapter is not None,
     ),
     Tab(
         "How much",

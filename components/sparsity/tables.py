@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import groupby
 
+from analyzers.update_sparsity.adapters.columns import LOSERS, OVERLAP, SURVIVAL
 from analyzers.update_sparsity.columns import BY_LAYER, BY_ROLE, ENERGY, MAGNITUDES, ROLE_SPREAD, UNMATCHED
 from analyzers.update_sparsity.published import SOURCE, published
 from analyzers.update_sparsity.report import SparsityReport
@@ -25,6 +26,11 @@ def roles(report: SparsityReport) -> str:
 def sizes(report: SparsityReport) -> str:
     """Render the sizes of updates, over all values and over changed ones, and the share of the update in the largest values."""
     return listed(MAGNITUDES, report, caption="" if read_whole(report) else _ESTIMATED) + listed(ENERGY, report)
+
+
+def survival(report: SparsityReport) -> str:
+    """Render what survives merging an adapter: by format, overall and by role, the modules that lose most, and the overlap of adapters."""
+    return "".join(listed(declared, report) for declared in (SURVIVAL, LOSERS, OVERLAP))
 
 
 def among_published(report: SparsityReport) -> str:

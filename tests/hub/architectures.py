@@ -53,6 +53,22 @@ def llama(
     return checkpoint(llama_tensors(layers, hidden, width, vocabulary), config, lineage, shards, partial(updated_values, update))
 
 
+def adapted() -> tuple[dict[str, bytes | Contents], dict[str, bytes | Contents]]:
+    """Make a base of 6.7 billion parameters, and a LoRA of rank 64 of all of its linear layers, in bf16."""
+    layers, hidden, width, vocabulary = 32, 4096, 11008, 32000
+
+    def factors() -> Shapes:
+        for name, shape in llama_tensors(layers, hidden, width, vocabulary):
+            if len(shape) == 2 and "layers" in name:
+                module = f"base_model.model.{name.removesuffix('.weight')}"
+                yield f"{module}.lora_A.weight", (64, shape[1])
+                yield f"{module}.lora_B.weight", (shape[0], 64)
+
+    files = checkpoint(factors(), {"peft_type": "LORA", "r": 64, "lora_alpha": 1, "base_model_name_or_path": "org/base"})
+    files = {name.replace("model.safe", "adapter_model.safe").replace("config", "adapter_config"): each for name, each in files.items()}
+    return llama(layers, hidden, width, vocabulary, shards=3), files
+
+
 def mixture(
     layers: int = 94, experts: int = 319, hidden: int = 4096, width: int = 1536, shards: int = 100, lineage: str = "bf16"
 ) -> dict[str, bytes | Contents]:

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from analyzers.language_models import samples
 from analyzers.language_models.builtin_text import builtin_pairs
-from tests.samples.training import DTYPES, IGNORED, NORM_GAIN, Batch, Outcome, Regime, train
+from tests.samples.training import DTYPES, IGNORED, NORM_GAIN, Batch, Outcome, Regime, loss_of, train
 
 Weights = dict[str, torch.Tensor]
 
@@ -34,6 +35,7 @@ BATCH = 8
 FIRST_STD = 0.02
 UPDATES, PEAK = 160, 6e-3
 TUNING_UPDATES, TUNING_PEAK, TUNING_STEP = 20, 1e-4, 4
+ADAPTER_UPDATES, ADAPTER_PEAK = 60, 1e-3
 OVERFLOW_LAYER, OVERFLOW_NEURONS, OVERFLOW_SCALE = 1, 8, 2.0**23
 
 
@@ -43,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--into", type=Path, default=Path(samples.__file__).parent, help="folder to build into (default: the package)")
     into = parser.parse_args(arguments).into
     start = time.perf_counter()
-    for name in samples.SAMPLES:
+    for name in (*samples.SAMPLES, *samples.ADAPTERS):
         shutil.rmtree(into / name, ignore_errors=True)
     with ProcessPoolExecutor(max_workers=2, mp_context=get_context("spawn")) as pool:
         for runs in pool.map(build, ("bf16", "fp16-mixed", "fp32"), [into] * 3):
@@ -75,6 +77,7 @@ def build(regime: Regime, into: Path) -> dict[str, Outcome]:
         write("tiny-fp16-as-fp32", _cast(stored, torch.float32))
         return {"tiny-fp16-mixed": run}
     write("tiny-bf16", weights)
+    build_adapter(into / "tiny-adapter", into / "tiny-bf16", _batches(tokenizer, answers_only=True))
     write("tiny-bf16-as-fp32", _cast(weights, torch.float32))
     write("tiny-bf16-as-fp16", _cast(weights, torch.float16))
     write("tiny-sharded", weights, files=3)
@@ -87,6 +90,24 @@ def build(regime: Regime, into: Path) -> dict[str, Outcome]:
     tuning = train(model, _batches(tokenizer, answers_only=True), regime, updates=TUNING_UPDATES, peak=TUNING_PEAK, after=keep)
     write("tiny-tuned", _weights(model))
     return {"tiny-bf16": run, "tiny-tuned (answers only)": tuning}
+
+
+def build_adapter(folder: Path, base: Path, batches: list[Batch]) -> None:
+    """Train a LoRA of ``base`` on the answers, in fp32, and write it as peft does."""
+    model = _first_model()
+    model.load_state_dict(load_file(base / "model.safetensors"), strict=False)
+    torch.manual_seed(0)
+    config = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM")
+    adapted: Any = get_peft_model(model.float(), config)
+    optimizer = torch.optim.AdamW((each for each in adapted.parameters() if each.requires_grad), lr=ADAPTER_PEAK, foreach=False)
+    for update in range(ADAPTER_UPDATES):
+        loss_of(adapted, batches[update % len(batches)]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(get_peft_model_state_dict(adapted), folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    named = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": "sample:tiny-bf16"}
+    _write_json(folder / "adapter_config.json", {**named, "r": 4, "lora_alpha": 8, "target_modules": ["down_proj", "q_proj", "v_proj"]})
 
 
 def build_tokenizer() -> Tokenizer:

@@ -29,18 +29,21 @@ def adapter(rank: int = 4) -> Tensors:
     return {f"{start}.lora_A.weight": normal(rank, 48), f"{start}.lora_B.weight": normal(48, rank)}
 
 
-def test_an_adapter_is_to_be_merged_first(tmp_path: Path) -> None:
+def test_an_adapter_alone_is_merged_into_the_base(tmp_path: Path) -> None:
+    """Unless it is the base itself, or nothing states its scale."""
     whole = write(tmp_path / "base", model())
     folder = tmp_path / "adapter"
     folder.mkdir()
     (folder / "adapter_model.safetensors").write_bytes(save(adapter()))
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
-    said = refused(whole, folder)
-    assert said.startswith("Tuned: ") and "adapter" in said and "merge_and_unload" in said
-    assert refused(folder, whole).startswith("Base: ")
-    assert refused(whole, whole, folder).startswith("Tuned 2 of 2: ")
+    report = compare(whole, folder)
+    assert report.num_changed
+    assert report.request.tuned == (f"{whole}+{folder}",)
+    said = refused(folder, whole)
+    assert said.startswith("Base: ") and "give the base yourself, as BASE+ADAPTER" in said
     named = write(tmp_path / "named", adapter())
-    assert "merge_and_unload" in refused(whole, named)
+    said = refused(whole, whole, named)
+    assert said.startswith("Tuned 2 of 2: ") and "has no adapter_config.json, which states the scale" in said
 
 
 def test_a_merged_model_with_its_adapter_beside_it_is_compared(tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from analyzers.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from analyzers.checkpoints.adapters.merged_checkpoint import MergedCheckpoint, is_adapter_alone, merge, open_checkpoint, open_whole
+from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.local import is_local
 from analyzers.checkpoints.quantization.description import describe_quantization
+from analyzers.checkpoints.reading.read_once import read_once
 from analyzers.checkpoints.reading.worker_threads import HEARTBEAT
-from analyzers.checkpoints.reference import parse_reference, quoted
+from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
 from analyzers.checkpoints.repository import Access, Repository
-from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.errors import MantissaError, NoWeights, UnsupportedWeights
 
 if TYPE_CHECKING:
@@ -34,11 +37,13 @@ def errors_about(name: str) -> Iterator[None]:
 
 
 def open_sides(
-    texts: Sequence[str], names: Sequence[str], access: Access, subfolder: str | None = None
+    texts: Sequence[str], names: Sequence[str], access: Access, subfolder: str | None = None, *, into_first: bool = False
 ) -> Generator["Progress", None, list[Checkpoint]]:
     """Open several checkpoints, a few at once; return them in the order of ``texts``. names: of the sides, for errors.
 
-    Yields progress while headers are read. Raises the first error of `open_checkpoint` in this order, naming the side. After an error, or
+    An adapter alone is merged into the base that its configuration names, or, if ``into_first``, into the first checkpoint.
+
+    Yields progress while headers are read. Raises the first error of `open_whole` in this order, naming the side. After an error, or
     when the generator is closed, nothing stays open: checkpoints still being opened are closed once they are open.
     """
     from analyzers.base import Progress  # local import: opening a checkpoint must not load pydantic
@@ -56,7 +61,8 @@ def open_sides(
             one.close()
 
     def open_one(text: str) -> Checkpoint:
-        checkpoint = open_checkpoint(text, access, subfolder, hold)
+        alone = into_first and text is not texts[0]
+        checkpoint = (open_checkpoint if alone else open_whole)(text, access, subfolder, hold)
         hold(checkpoint)
         return checkpoint
 
@@ -77,7 +83,8 @@ def open_sides(
             while not wait([one], HEARTBEAT).done:
                 yield Progress(done=0, total=0, unit="bytes", note=f"reading headers, {len(opened)} of {len(texts)} checkpoints")
             with errors_about(name):
-                opened.append(one.result())
+                side = one.result()
+                opened.append(_sharing(opened[0], side, into_first) if opened else _readable_twice(side))
         return opened
     except BaseException:
         closed.set()
@@ -86,24 +93,47 @@ def open_sides(
         raise
 
 
+def _sharing(first: Checkpoint, side: Checkpoint, into_first: bool) -> Checkpoint:
+    """Return ``side`` with ``first`` in place of its base if they are the same; ``into_first``: an adapter alone is merged into it."""
+    if isinstance(side, MergedCheckpoint) and (side.parts[0][0].ref, side.parts[0][0].commit) == (first.ref, first.commit):
+        (base, _), *adapters = side.parts
+        base.close()
+        return merge(first, [adapter for adapter, _ in adapters], [weight for _, weight in adapters])
+    return merge(first, [side]) if into_first and is_adapter_alone(side) else side
+
+
+def _readable_twice(first: Checkpoint) -> Checkpoint:
+    return first if is_local(first.repository) else replace(first, files=read_once(first.files))
+
+
 def canonical_names(texts: Sequence[str], sides: Sequence[Checkpoint]) -> list[str]:
     """Return the canonical reference of each of ``texts``, with the requested revision; there may be more ``sides``."""
-    revisions = [parse_reference(text, local=True).revision for text in texts]
-    return [f"{side.ref}@{revision}" if revision else side.ref for side, revision in zip(sides, revisions, strict=False)]
+    named = [f"{texts[0]}+{text}" if _is_short(text, side, sides[0]) else text for text, side in zip(texts, sides, strict=False)]
+    return [canonical_name(text, side) for text, side in zip(named, sides, strict=False)]
+
+
+def _is_short(text: str, side: Checkpoint, first: Checkpoint) -> bool:
+    """Return whether ``text`` is an adapter alone that was merged into the first side."""
+    return side.parts[0][0] is first and len(side.parts) > len(summands(text, local=True))
+
+
+def canonical_name(text: str, checkpoint: Checkpoint) -> str:
+    """Return the canonical reference of ``text``, with the requested revision, also of each part of BASE+ADAPTER."""
+    given = [parse_reference(part.text, local=True).revision for part in summands(text, local=True)]
+    revisions = (*(None for _ in checkpoint.parts[len(given) :]), *given)  # a base that only an adapter's configuration names comes first
+    return joined(
+        (f"{part.ref}@{revision}" if revision else part.ref, weight)
+        for (part, weight), revision in zip(checkpoint.parts, revisions, strict=True)
+    )
 
 
 def check_side(checkpoint: Checkpoint, name: str, filtered: bool) -> None:
-    """Raise UnsupportedWeights for an adapter and, unless names are ``filtered``, for integer weights.
+    """Raise UnsupportedWeights for integer weights, unless names are ``filtered``.
 
     Raises NoWeights if there are no parameters.
     """
     if all(tensor.buffer for tensor in checkpoint.tensors):
         raise NoWeights(f"{name}: {checkpoint.ref} holds no parameters, only buffers ({quoted(checkpoint.tensors[0].name)}).")
-    if is_adapter([file.path for file in checkpoint.files], checkpoint.tensors):
-        raise UnsupportedWeights(
-            f"{name}: {checkpoint.ref} is an adapter (LoRA or the like), which holds no whole weights: merge it into its base model first "
-            "(merge_and_unload of peft, then save_pretrained) and compare the merged model."
-        )
     unread = sum(t.elements for t in checkpoint.tensors if not (t.has_values or t.holds_scales or t.buffer))
     # A few integers without any other sign of quantization are not quantized weights; the report lists them.
     few = checkpoint.quantization == "integer" and unread < _FEW * checkpoint.parameters

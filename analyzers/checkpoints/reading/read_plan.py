@@ -8,7 +8,7 @@ import numpy as np
 
 from analyzers import limits
 from analyzers.checkpoints.checkpoint import Checkpoint
-from analyzers.checkpoints.local import LocalRepository
+from analyzers.checkpoints.local import is_local
 from analyzers.checkpoints.quantization.decode import scale_reads
 from analyzers.checkpoints.reading.elements import memory_order, read_bytes
 from analyzers.checkpoints.reading.sample import RUN, Block, IntArray, plan_sample
@@ -100,10 +100,11 @@ def _requests(checkpoints: Sequence[Checkpoint]) -> int:
     if len(checkpoints) == 1:
         (one,) = checkpoints
         return max(1, one.repository.range_requests - 2 * len(one.files))  # headers take one or two reads each
-    remote = [side for side in checkpoints if not isinstance(side.repository, LocalRepository)]
-    local = [side.repository.range_requests for side in checkpoints if isinstance(side.repository, LocalRepository)]
+    remote = [side for side in checkpoints if not is_local(side.repository)]
+    local = [side.repository.range_requests for side in checkpoints if is_local(side.repository)]
     shared = [2 * limits.RANGE_REQUESTS // len(remote) - 2 * max(len(side.files) for side in remote)] if remote else []
-    return max(FEWEST_REQUESTS, min(local + shared))
+    merged = [side.repository.range_requests for side in checkpoints if len(side.parts) > 1]  # each block of them costs a matrix
+    return max(FEWEST_REQUESTS, min(local + shared + merged))
 
 
 def _within_reach(groups: Sequence[Sides], blocks: Sequence[Block], budget: int, seed: int) -> tuple[list[Block], set[int]]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from analyzers import limits
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.in_memory import MemoryFile
-from analyzers.checkpoints.local import LocalRepository
+from analyzers.checkpoints.local import is_local
 from analyzers.checkpoints.quantization.decode import ScaledCodes
 from analyzers.checkpoints.reading.elements import read_elements
 from analyzers.checkpoints.reading.spans import ALIGNED, Span, chunk_bytes, chunk_elements, row_length, whole_rows, widest_bits
@@ -90,8 +90,9 @@ def stream(
     reader = _Reader(checkpoints, names, device)
     number, longest = len(checkpoints), max((span.widest_bytes for span in spans), default=1)
     least = min(chunk_bytes(number), -(-longest // ALIGNED) * ALIGNED)
-    wanted = max(checkpoint.parallel_reads for checkpoint in checkpoints)
-    local = all(isinstance(checkpoint.repository, LocalRepository) for checkpoint in checkpoints)
+    merged = [checkpoint.parallel_reads for checkpoint in checkpoints if len(checkpoint.parts) > 1]
+    wanted = min(merged) if merged else max(checkpoint.parallel_reads for checkpoint in checkpoints)
+    local = all(is_local(checkpoint.repository) for checkpoint in checkpoints)
     if device or (local and sum(span.widest_bytes for span in spans) < _SHARED_BYTES * len(spans)):
         wanted = 1
     threads = max(1, min(wanted, len(spans), limits.STREAM_BYTES // (number * least)))

@@ -18,6 +18,8 @@ _OF_IMAGE_MODELS = re.compile(
     r"|oft_diag|dora_scale)(\.|$)"
 )
 
+IS_ADAPTER = "This is an adapter"
+
 
 def is_adapter_parameter(name: str) -> bool:
     """Return whether a tensor has the name of an adapter's parameter."""
@@ -43,4 +45,4 @@ def adapter_note(config: Mapping[str, Any] | None, tensors: Sequence[Tensor]) ->
     of = f" of {quoted(base, 100)}, as its adapter_config.json says" if isinstance(base, str) and base else ""
     image = any(_OF_IMAGE_MODELS.search(tensor.name) for tensor in tensors)
     kind = "LoRA or the like of an image model, in kohya's layout" if image else "LoRA or the like"
-    return f"This is an adapter ({kind}){of}: all results are about its own parameters, not about the model they change."
+    return f"{IS_ADAPTER} ({kind}){of}: all results are about its own parameters, not about the model they change."

@@ -44,3 +44,6 @@ SAMPLES: dict[str, Sample] = {
         "bf16", "tiny-bf16 with 8 neurons rescaled by powers of two, the same function", "weights beyond 65504, which fp16 cannot hold"
     ),
 }
+
+# Adapters of samples, as peft writes them -> a description.
+ADAPTERS = {"tiny-adapter": "a LoRA of rank 4 of tiny-bf16, trained on answer tokens for 60 updates"}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers.checkpoints.checkpoint import open_checkpoint
+from analyzers.checkpoints import open_checkpoint
 from analyzers.checkpoints.checkpoint_coverage import read_coverage
 from analyzers.checkpoints.formats.pickles import read_pickled
 from analyzers.checkpoints.formats.safetensors_header import Omitted

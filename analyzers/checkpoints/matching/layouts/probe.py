@@ -65,7 +65,7 @@ class Reader:
 
 def remaining_budget(budget: int, readers: Sequence[Reader]) -> int:
     """Return what a sample may still read after matching; budgets up to 1 MiB are not reduced, so that a sample remains."""
-    return max(budget - max(reader.nbytes for reader in readers), min(budget, _UNTOUCHED))
+    return max(budget - max((reader.nbytes for reader in readers), default=0), min(budget, _UNTOUCHED))
 
 
 def _places(elements: int, row: int, spread: bool) -> list[tuple[int, int]]:

@@ -1,0 +1,221 @@
+"""Rules about an adapter (LoRA or the like): whether it changes what it claims to change, of the base that it names."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from analyzers import limits
+from analyzers.check.report import Finding
+from analyzers.check.rules import finding
+from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, read_range
+from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
+from analyzers.checkpoints.adapters.merged_file import read_values
+from analyzers.checkpoints.adapters.updates import Changes, find_changes
+from analyzers.checkpoints.tensor_names.adapters import is_adapter_parameter
+from analyzers.errors import InvalidCheckpoint, MantissaError, UnsupportedWeights
+from analyzers.formatting import listed, plural, share
+from analyzers.tensor_words import dtype_name
+from analyzers.untrusted_json import InvalidJson, parse_json
+
+_CONFIG = "adapter_config.json"
+# Values of a tensor that are compared with the base's, at most, and tensors
+_COMPARED, _TENSORS = 1 << 22, 4
+# A tensor is unrelated to the base's below this cosine, and a magnitude of DoRA if it is so far from the norms of the weights
+_UNRELATED, _APART = 0.1, 0.5
+
+
+def judge(checkpoint: Checkpoint, base: Checkpoint | None, access: Access, unjudged: list[str]) -> tuple[list[Finding], Checkpoint | None]:
+    """Judge an adapter alone. base: named in the request, else that of the configuration is opened.
+
+    Returns the findings and the base, open, None if there is none. unjudged: receives what was not judged, and why.
+    """
+    found = list(upload(checkpoint))
+    if found:
+        unjudged.append("Whether it fits its base was not judged.")
+        return found, base
+    try:
+        adapter = read_adapter(checkpoint)
+    except UnsupportedWeights as error:
+        unjudged.append(f"Whether it fits its base was not judged: {error}")
+        return found, base
+    except InvalidCheckpoint as error:
+        unjudged.append("Whether it fits its base was not judged.")
+        return [finding("adapter-config", "error", "The configuration cannot be used", f"{error} Save the adapter again.")], base
+    found += [*modules(adapter), *empty(adapter)]
+    if base is None:
+        try:
+            base = open_checkpoint(adapter.configuration.base_reference(), access)
+        except MantissaError as error:
+            unjudged.append(f"Whether its modules match its base was not judged: {error}")
+            return found, None
+    return [*found, *against_base(adapter, base, find_changes(adapter, base))], base
+
+
+def merged(checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Judge the adapters of BASE+ADAPTER; yields nothing for other checkpoints."""
+    if isinstance(checkpoint, MergedCheckpoint):
+        for adapter, changes in zip(checkpoint.merge.adapters, checkpoint.merge.changes, strict=True):
+            yield from (*modules(adapter), *empty(adapter), *against_base(adapter, checkpoint.merge.base, changes))
+
+
+def upload(checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Find whole weights stored as an adapter, and an adapter stored as a model."""
+    files = checkpoint.repository.files
+    own = [tensor for tensor in checkpoint.tensors if is_adapter_parameter(tensor.name)]
+    names = {file.path.rpartition("/")[2] for file in checkpoint.files}
+    stored_as_adapter = all(name.startswith("adapter_model.") for name in names)
+    if not own and stored_as_adapter:
+        detail = (
+            f"{listed(sorted(names))} holds {plural(len(checkpoint.tensors), 'tensor')} and no matrix of an adapter: a whole model, or "
+            "parts of one. Save a merged model with its own save_pretrained, and an adapter before it is merged."
+        )
+        yield finding("adapter-upload", "error", "Whole weights are stored as an adapter", detail)
+    elif own and not stored_as_adapter and any(path.rpartition("/")[2] == "config.json" for path in files):
+        detail = (
+            "config.json describes a whole model, and the weights beside it are an adapter alone: transformers initialises the model at "
+            "random. Upload adapter_model.safetensors with adapter_config.json and without config.json, or the merged model."
+        )
+        yield finding("adapter-upload", "error", "An adapter is stored as a model", detail)
+    peft = any(".lora_" in tensor.name for tensor in own)
+    if peft and not any(path.rpartition("/")[2] == _CONFIG for path in files):
+        detail = f"{_CONFIG}, which states base, scale and rank, is missing: peft cannot load the adapter. Save it with save_pretrained."
+        yield finding("adapter-config", "error", "The adapter has no configuration", detail)
+
+
+def modules(adapter: Adapter) -> Iterator[Finding]:
+    """Find modules that fit no base at all, and matrices of different dtypes."""
+    if adapter.unusable:
+        first = adapter.unusable[0]
+        names = [each.name for each in adapter.unusable]
+        detail = f"{plural(len(names), 'module')} cannot be applied; {quoted(first.name)}: {first.why}. Save the adapter again."
+        yield finding("adapter-config", "error", "Matrices disagree with the configuration", detail, names)
+    mixed = [each for each in adapter.modules if each.a.dtype != each.b.dtype]
+    if mixed:
+        one = mixed[0]
+        detail = (
+            f"{plural(len(mixed), 'module has', 'modules have')} A and B in different dtypes; {quoted(one.name)}: "
+            f"{dtype_name(one.a.dtype)} and {dtype_name(one.b.dtype)}. Save both as they were trained."
+        )
+        yield finding("adapter-dtype", "warning", "A and B have different dtypes", detail, [each.name for each in mixed])
+
+
+def empty(adapter: Adapter) -> Iterator[Finding]:
+    """Find modules that change nothing, since A or B is 0 throughout."""
+
+    def zero(tensor: Tensor) -> bool:
+        return not read_values(adapter.checkpoint.files, tensor, 0, tensor.elements).any()
+
+    names = [each.name for each in adapter.modules if each.magnitude is None and (zero(each.b) or zero(each.a))]
+    if names:
+        every = len(names) == len(adapter.modules) and not adapter.saved
+        detail = (
+            f"A or B is 0 throughout in {len(names):,} of {plural(len(adapter.modules), 'module')}: they were never trained, or were saved "
+            "before training or from a sharded run that did not gather them."
+        )
+        title = "The adapter changes nothing" if every else "Modules that change nothing"
+        yield finding("adapter-empty", "error" if every else "warning", title, detail, names)
+
+
+def against_base(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Finding]:
+    """Find what does not fit the base: modules without a counterpart, another model's weights, and tokens without embeddings."""
+    unmatched = [each for each in changes.unmatched if each not in adapter.unusable]
+    applied = {update.module for update in changes.updates}
+    names = [each.name for each in unmatched]
+    if unmatched and not applied and not changes.saved:
+        detail = (
+            f"None of {plural(len(unmatched), 'module')} matches a tensor of {base.ref}; {quoted(unmatched[0].name)}: {unmatched[0].why}. "
+            "It was trained on another model: correct base_model_name_or_path."
+        )
+        yield finding("adapter-base", "error", "The base does not fit the adapter", detail, names)
+    elif unmatched:
+        total = len(unmatched) + len(applied) + len(changes.saved)
+        detail = (
+            f"{len(unmatched):,} of {plural(total, 'module')} ({share(len(unmatched) / total)}) match nothing in {base.ref}; "
+            f"{quoted(unmatched[0].name)}: {unmatched[0].why}. What was trained there has no effect: correct the names, or the base."
+        )
+        yield finding("adapter-unmatched", "error", "Modules that are not applied", detail, names)
+    yield from _foreign(adapter, base, changes)
+    yield from _tokens(adapter, base, changes)
+
+
+def _foreign(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Finding]:
+    """Find stored values that show another base: tensors that replace the base's, and magnitudes of DoRA."""
+    stored = {tensor.name: tensor for tensor in base.tensors}
+    saved = [(stored[name], tensor) for name, tensor in changes.saved.items() if name in stored and len(tensor.shape) > 1]
+    unrelated = [one.name for one, other in saved[:_TENSORS] if _cosine(base, one, adapter.checkpoint, other) < _UNRELATED]
+    if unrelated:
+        detail = (
+            f"{quoted(unrelated[0])}, which the adapter replaces as a whole, has no relation to that of {base.ref}: it was initialised "
+            "anew, or trained on another model."
+        )
+        yield finding("adapter-base", "warning", "Saved modules are not the base's", detail, unrelated)
+    plain = [
+        update
+        for update in changes.updates
+        if update.magnitude is not None and not update.form and not update.by_column and update.source.elements <= _COMPARED
+    ]
+    apart = [update.target for update in plain[:_TENSORS] if _distance(base, adapter.checkpoint, update.source, update.magnitude) > _APART]
+    if apart and len(apart) == len(plain[:_TENSORS]):
+        detail = (
+            f"DoRA's magnitudes begin as the norms of the base's weights, and in {listed(apart)} most are more than {share(_APART)} away "
+            f"from those of {base.ref}: it was trained on another model, or far from it."
+        )
+        yield finding("adapter-base", "warning", "Magnitudes are not those of the base", detail, apart)
+
+
+def _cosine(base: Checkpoint, one: Tensor, model: Checkpoint, other: Tensor) -> float:
+    """Return the cosine of the first values of both; NaN if one is 0."""
+    count = min(one.elements, other.elements, _COMPARED)
+    x, y = (read_values(side.files, tensor, 0, count).astype(np.float64) for side, tensor in ((base, one), (model, other)))
+    norms = float(np.linalg.norm(x) * np.linalg.norm(y))
+    return float(x @ y) / norms if norms else float("nan")
+
+
+def _distance(base: Checkpoint, model: Checkpoint, weights: Tensor, magnitude: Tensor | None) -> float:
+    """Return the median of |m / norm - 1| over the rows of a matrix with a norm; NaN if there are none."""
+    assert magnitude is not None
+    norms = np.linalg.norm(read_values(base.files, weights, 0, weights.elements).reshape(weights.shape[0], -1).astype(np.float64), axis=1)
+    m = read_values(model.files, magnitude, 0, magnitude.elements).astype(np.float64)
+    known = norms > 0
+    return float(np.median(np.abs(m[known] / norms[known] - 1))) if m.size == norms.size and known.any() else float("nan")
+
+
+def _tokens(adapter: Adapter, base: Checkpoint, changes: Changes) -> Iterator[Finding]:
+    """Find tokens that the adapter's tokenizer adds beyond the embedding of the base and of the adapter."""
+    rows = {tensor.name: tensor.shape[0] for tensor in base.tensors if tensor.role == "embedding" and len(tensor.shape) == 2}
+    rows |= {name: tensor.shape[0] for name, tensor in changes.saved.items() if name in rows}
+    last = _last_token(adapter.checkpoint)
+    most = max(rows.values(), default=0)
+    if rows and last is not None and last >= most:
+        detail = (
+            f"The tokenizer beside the adapter has tokens up to number {last:,}, and the embedding has {most:,} rows: the adapter was "
+            "saved without the embedding that was resized for them. Save it with save_embedding_layers=True."
+        )
+        yield finding("adapter-tokens", "error", "Tokens without embeddings", detail)
+
+
+def _last_token(checkpoint: Checkpoint) -> int | None:
+    """Return the largest number of an added token; None if no file says."""
+    numbers: list[int] = []
+    added = _json(checkpoint, "added_tokens.json")
+    numbers += [number for number in added.values() if type(number) is int]
+    decoder = _json(checkpoint, "tokenizer_config.json").get("added_tokens_decoder")
+    numbers += [int(number) for number in decoder if number.isdecimal() and len(number) < 10] if isinstance(decoder, dict) else []
+    return max(numbers, default=None)
+
+
+def _json(checkpoint: Checkpoint, name: str) -> Mapping[str, Any]:
+    """Read a JSON object beside the weights; empty if it is missing, too large or something else."""
+    folder = checkpoint.files[0].path.rpartition("/")[0]
+    path = f"{folder}/{name}" if folder else name
+    if checkpoint.repository.files.get(path, limits.CONFIG_BYTES + 1) > limits.CONFIG_BYTES:
+        return {}
+    file = checkpoint.repository.open(path)
+    try:
+        content = parse_json(read_range(file, 0, file.size), lenient=True)
+    except InvalidJson:
+        return {}
+    finally:
+        file.close()
+    return content if isinstance(content, dict) else {}

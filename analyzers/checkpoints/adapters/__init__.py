@@ -1,0 +1,1 @@
+"""Adapters as changes of a base: W + s B A, computed while the weights are read."""

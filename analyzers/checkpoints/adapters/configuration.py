@@ -1,0 +1,214 @@
+"""Validates adapter_config.json: how the matrices of an adapter change a base. Nothing that it names is followed or executed."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Literal
+
+from analyzers import limits
+from analyzers.checkpoints.reference import parse_reference, quoted
+from analyzers.checkpoints.repository import Repository, read_range
+from analyzers.checkpoints.tensor_names.filters import compile_filter
+from analyzers.errors import InvalidCheckpoint, InvalidFilter, InvalidReference, UnsupportedWeights
+from analyzers.untrusted_json import InvalidJson, parse_json
+
+Kind = Literal["LoRA", "rsLoRA", "DoRA", "rsDoRA"]
+
+FILE = "adapter_config.json"
+_LARGEST_RANK = 1 << 16
+_MOST_PATTERNS, _LONGEST_PATTERN = 20_000, 1_000
+_PATTERN_SECONDS = 2  # Longest time that the patterns of one configuration may take over all modules.
+# Methods of peft other than LoRA, by their ``peft_type``, in the words of their papers.
+_METHODS = {
+    "ADALORA": "AdaLoRA", "LOHA": "LoHa", "LOKR": "LoKr", "IA3": "IA3", "VERA": "VeRA", "OFT": "OFT", "BOFT": "BOFT", "HRA": "HRA",
+    "PROMPT_TUNING": "prompt tuning", "P_TUNING": "P-tuning", "PREFIX_TUNING": "prefix tuning", "TRAINABLE_TOKENS": "trainable tokens",
+    "FOURIERFT": "FourierFT", "VBLORA": "VB-LoRA", "XLORA": "X-LoRA", "POLY": "Poly", "BONE": "Bone", "LN_TUNING": "LN tuning",
+}  # fmt: skip
+# Settings with which the merged weights are not W + s B A.
+_VARIANTS = {
+    "alora_invocation_tokens": "aLoRA (active only after certain tokens)", "use_qalora": "QALoRA", "use_bdlora": "BD-LoRA",
+    "arrow_config": "Arrow (a router over adapters)", "kasa_config": "KaSA", "velora_config": "VeLoRA", "monteclora_config": "MonteCLoRA",
+    "layer_replication": "layer replication", "trainable_token_indices": "trainable tokens", "megatron_config": "Megatron layers",
+}  # fmt: skip
+# Initializations that also change the weights of the base: the adapter is a change of weights that are stored nowhere.
+_CHANGED_BASES = {"pissa": "PiSSA", "olora": "OLoRA", "corda": "CorDA", "loftq": "LoftQ", "lora_ga": "LoRA-GA", "mica": "MiCA"}
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterConfiguration:
+    """The settings of an adapter on which its changes depend.
+
+    rank, alpha: defaults, None if the file states none; ranks, alphas: patterns of module names -> values that replace them;
+    fan_in_fan_out: whether layers hold (in, out) matrices; parameters: names of stacked parameters (``target_parameters``); base: the id of
+    the base, None unless it is one on the Hub; revision: of the base; stated_base: the text of the configuration.
+    """
+
+    rank: int | None = None
+    alpha: float | None = None
+    rslora: bool = False
+    dora: bool = False
+    fan_in_fan_out: bool = False
+    bias: str = "none"
+    ranks: Mapping[str, int] | None = None
+    alphas: Mapping[str, float] | None = None
+    parameters: tuple[str, ...] = ()
+    modules_to_save: tuple[str, ...] = ()
+    base: str | None = None
+    revision: str | None = None
+    stated_base: str | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """The name of the method."""
+        return ("rsDoRA" if self.rslora else "DoRA") if self.dora else "rsLoRA" if self.rslora else "LoRA"
+
+    def scale(self, rank: int, alpha: float) -> float:
+        """Return alpha / rank, or alpha / sqrt(rank) for rsLoRA."""
+        return alpha / (math.sqrt(rank) if self.rslora else rank)
+
+    def base_reference(self) -> str:
+        """Return the reference of the base. Raises UnsupportedWeights with the reason if the configuration names none on the Hub."""
+        if self.base is None:
+            named = f"names {quoted(self.stated_base, 100)}, which is no model on the Hub and was not followed" if self.stated_base else ""
+            raise UnsupportedWeights(f"Its {FILE} {named or 'names no base'}: give the base yourself, as BASE+ADAPTER.")
+        return f"{self.base}@{self.revision}" if self.revision else self.base
+
+
+def read_configuration(repository: Repository, folder: str) -> AdapterConfiguration | None:
+    """Read and validate the configuration in ``folder``, "" for the top; None if there is none. Raises as `configuration` does."""
+    path = f"{folder}/{FILE}" if folder else FILE
+    if path not in repository.files:
+        return None
+    if repository.files[path] > limits.CONFIG_BYTES:
+        raise InvalidCheckpoint(f"{quoted(path, 200)} has more than {limits.CONFIG_BYTES:,} bytes, which no configuration needs.")
+    file = repository.open(path)
+    try:
+        content = parse_json(read_range(file, 0, file.size), lenient=True)
+    except InvalidJson as error:
+        raise InvalidCheckpoint(f"{quoted(path, 200)} {error}.") from None
+    finally:
+        file.close()
+    if not isinstance(content, dict):
+        raise InvalidCheckpoint(f"{quoted(path, 200)} is not a JSON object.")
+    return configuration(content)
+
+
+def configuration(content: Mapping[str, Any]) -> AdapterConfiguration:
+    """Validate the contents of adapter_config.json.
+
+    Raises UnsupportedWeights, naming the method, if merged weights are not W + s B A; InvalidCheckpoint for values that cannot be used.
+    """
+    _refuse_methods(content)
+    stated = content.get("base_model_name_or_path")
+    base = _on_hub(stated) if isinstance(stated, str) else None
+    revision = content.get("revision")
+    at = revision if base and isinstance(revision, str) and _on_hub(f"{base}@{revision}") else None
+    return AdapterConfiguration(
+        rank=_number(content, "r", True),
+        alpha=_number(content, "lora_alpha", False),
+        rslora=content.get("use_rslora") is True,
+        dora=content.get("use_dora") is True,
+        fan_in_fan_out=content.get("fan_in_fan_out") is True,
+        bias=str(content.get("bias", "none"))[:20],
+        ranks={name: _checked(value, f"rank_pattern of {quoted(name)}", True) for name, value in _patterns(content, "rank_pattern")},
+        alphas={name: _checked(value, f"alpha_pattern of {quoted(name)}", False) for name, value in _patterns(content, "alpha_pattern")},
+        parameters=_names(content, "target_parameters"),
+        modules_to_save=_names(content, "modules_to_save"),
+        base=base,
+        revision=at if at != "main" else None,
+        stated_base=stated if isinstance(stated, str) and stated else None,
+    )
+
+
+def by_pattern(patterns: Mapping[str, Any] | None, modules: Iterable[str]) -> dict[str, Any]:
+    """Return the value of each of ``modules`` that a pattern matches: the first one whose expression matches the end of its name.
+
+    As in peft: the whole name, or all of it after a dot. Patterns are untrusted: together they have ``_PATTERN_SECONDS``, and the usual
+    ones, plain names, cost nothing. Raises InvalidCheckpoint.
+    """
+    found: dict[str, Any] = {}
+    if not patterns:
+        return found
+    modules = list(modules)
+    order = {pattern: at for at, pattern in enumerate(patterns)}
+    plain = {pattern for pattern in patterns if all(c.isalnum() or c in "_.-/" for c in pattern)}
+    deadline = monotonic() + _PATTERN_SECONDS
+    try:
+        others = []
+        for pattern in patterns.keys() - plain:
+            others.append((pattern, compile_filter("pattern", rf"(.*\.)?({pattern})$")))
+            _check_time(deadline)
+        for module in modules:
+            parts = module.split(".")
+            ends = [".".join(parts[at:]) for at in range(len(parts))]
+            matching = [order[end] for end in ends if end in plain]
+            matching += [order[each] for each, compiled in others if compiled.match(module, timeout=_check_time(deadline))]
+            if matching:
+                found[module] = list(patterns.values())[min(matching)]
+    except (InvalidFilter, TimeoutError):
+        raise InvalidCheckpoint(f"A pattern of module names in {FILE} is no usable regular expression.") from None
+    return found
+
+
+def _check_time(deadline: float) -> float:
+    """Return the seconds until ``deadline``. Raises TimeoutError after it."""
+    left = deadline - monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _refuse_methods(content: Mapping[str, Any]) -> None:
+    method = content.get("peft_type", "LORA")
+    if method != "LORA":
+        name = _METHODS.get(str(method), quoted(str(method)))
+        raise UnsupportedWeights(f"This adapter is {name}, which is not merged here: LoRA, rsLoRA and DoRA are.")
+    for key, name in _VARIANTS.items():
+        if content.get(key):
+            raise UnsupportedWeights(f"This adapter uses {name}, which is not merged here: LoRA, rsLoRA and DoRA are.")
+    start = content.get("init_lora_weights")
+    start = start.lower() if isinstance(start, str) else ""
+    changed = next((words for key, words in _CHANGED_BASES.items() if start.startswith(key)), None)
+    if changed:
+        raise UnsupportedWeights(
+            f"This adapter was initialized with {changed}, which also changes weights of its base that are not stored: save it with "
+            "peft's path_initial_model_for_weight_conversion, which makes it a plain LoRA."
+        )
+
+
+def _on_hub(text: str) -> str | None:
+    """Return a Hub id, with its revision if it has one, or a sample; None for a path, another address, or anything else."""
+    try:
+        reference = parse_reference(text, local=False)
+    except InvalidReference:
+        return None
+    name = f"{reference.name}@{reference.revision}" if reference.revision else reference.name
+    return text if text == {"hub": name, "sample": f"sample:{name}"}.get(reference.kind) else None
+
+
+def _number(content: Mapping[str, Any], key: str, whole: bool) -> Any:
+    return None if content.get(key) is None else _checked(content[key], key, whole)
+
+
+def _checked(value: object, what: str, whole: bool) -> Any:
+    """Return a rank, or an alpha. Raises InvalidCheckpoint."""
+    if whole and (type(value) is not int or not 0 < value <= _LARGEST_RANK):
+        raise InvalidCheckpoint(f"{FILE}: {what} is {quoted(str(value))}, and a rank is a whole number from 1 to {_LARGEST_RANK:,}.")
+    if not whole and (type(value) not in (int, float) or not abs(value) < 1e30):  # type: ignore[arg-type]
+        raise InvalidCheckpoint(f"{FILE}: {what} is {quoted(str(value))}, which is not a usable number.")
+    return value
+
+
+def _patterns(content: Mapping[str, Any], key: str) -> Iterable[tuple[str, Any]]:
+    value = content.get(key) or {}
+    if not isinstance(value, dict) or len(value) > _MOST_PATTERNS or any(len(name) > _LONGEST_PATTERN for name in value):
+        raise InvalidCheckpoint(f"{FILE}: {key} is not a mapping from at most {_MOST_PATTERNS:,} names of modules to numbers.")
+    return list(value.items())
+
+
+def _names(content: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = content.get(key) or ()
+    if isinstance(value, str):
+        value = [value]
+    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list | tuple) else ()

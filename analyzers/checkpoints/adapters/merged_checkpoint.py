@@ -1,0 +1,293 @@
+"""Opens BASE+ADAPTER: a checkpoint like any other, whose weights are those of the base with the adapters merged in."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+
+from analyzers import limits
+from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
+from analyzers.checkpoints.adapters.configuration import FILE
+from analyzers.checkpoints.adapters.merged_file import MergedFile, MergedTensor
+from analyzers.checkpoints.adapters.names import plain_name
+from analyzers.checkpoints.adapters.updates import TIED, Changes, Update, find_changes
+from analyzers.checkpoints.checkpoint import Checkpoint, by_name, open_stored
+from analyzers.checkpoints.local import is_local
+from analyzers.checkpoints.quantization.description import describe_quantization
+from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
+from analyzers.checkpoints.repository import Access, RangeFile, Repository
+from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.tensor_names.adapters import IS_ADAPTER, is_adapter, is_adapter_parameter
+from analyzers.checkpoints.tensor_names.roles import layer, role
+from analyzers.errors import MantissaError, UnsupportedWeights
+from analyzers.formatting import plural
+
+
+class MergedRepository:
+    """The repository of the base under the name of the merged checkpoint; closing it closes the adapters' too.
+
+    matrix: mean bytes of a matrix A, which a block of a sample takes with it: over a network, as many blocks are read as their matrices
+    fit into half of what a quick run reads.
+    """
+
+    def __init__(self, base: Repository, adapters: Sequence[Repository], ref: str, commit: str, public: bool, matrix: int) -> None:
+        self.base, self._adapters = base, adapters
+        self.ref, self.commit, self.public = ref, commit, public
+        self.files: Mapping[str, int] = base.files
+        # Each thread holds a matrix and what it computes with it.
+        self.parallel_reads = base.parallel_reads if is_local(base) else max(1, base.parallel_reads // 4)
+        fit = base.range_requests if is_local(base) else limits.DEFAULT_BUDGET_BYTES // 2 // max(1, matrix)
+        self.range_requests = max(1, min(base.range_requests // 2, fit))  # a block is read from the base and from B
+
+    def open(self, path: str) -> RangeFile:
+        """Open one of ``files``."""
+        return self.base.open(path)
+
+    def close(self) -> None:
+        """Free connections and files. Idempotent."""
+        for repository in (self.base, *self._adapters):
+            repository.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """How a merged checkpoint comes about. base: as it is stored; adapters: with the weight of each, and what it changes, in order."""
+
+    base: Checkpoint
+    adapters: tuple[Adapter, ...]
+    weights: tuple[float, ...]
+    changes: tuple[Changes, ...]
+
+    @property
+    def updates(self) -> dict[str, list[tuple[int, Update]]]:
+        """The changes of each tensor, by its name in the base, with the number of the adapter."""
+        found: dict[str, list[tuple[int, Update]]] = {}
+        for number, each in enumerate(self.changes):
+            for update in each.updates:
+                found.setdefault(update.target, []).append((number, update))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class MergedCheckpoint(Checkpoint):
+    """A checkpoint whose changed tensors are computed in fp32 while they are read.
+
+    merge: what is merged; sources: name of each computed tensor -> its weights before the change, among ``files``.
+    """
+
+    merge: Merge = field(kw_only=True)
+    sources: Mapping[str, Tensor] = field(kw_only=True)
+
+    @property
+    def parts(self) -> tuple[tuple[Checkpoint, float], ...]:
+        """The base and its adapters with their weights; only itself if one repository holds both."""
+        if self.ref == self.merge.base.ref:
+            return ((self, 1.0),)
+        return ((self.merge.base, 1.0), *((each.checkpoint, w) for each, w in zip(self.merge.adapters, self.merge.weights, strict=True)))
+
+
+def open_checkpoint(
+    text: str,
+    access: Access,
+    subfolder: str | None = None,
+    on_repository: Callable[[Repository], None] | None = None,
+    *,
+    weights: bool = True,
+) -> Checkpoint:
+    """Open what ``text`` refers to: a checkpoint as it is stored, or BASE+ADAPTER, also BASE+0.7*A+0.3*B, as a `MergedCheckpoint`.
+
+    A file with adapter matrices next to the weights that they change (``base_layer``) is merged too if a configuration states the scale.
+    subfolder: of the base. The other arguments and the errors are those of `checkpoint.open_stored`; and UnsupportedWeights for an adapter
+    that is not merged here, with the reason.
+    """
+    first, *others = summands(text, access.local)
+    with ExitStack() as stack:
+
+        def opened(part: str, folder: str | None, needed: bool = True) -> Checkpoint:
+            return stack.enter_context(open_stored(part, access, folder, on_repository, weights=needed))
+
+        base = opened(first.text, subfolder, weights)
+        if not others:
+            unmerged = _divided(base)
+            found = base if unmerged is None else merge(unmerged[0], [unmerged[1]])
+        else:
+            if is_adapter_alone(base):
+                raise UnsupportedWeights(f"{quoted(first.text)} is an adapter itself: name the model first, BASE+ADAPTER.")
+            found = merge(base, [opened(each.text, None) for each in others], [each.weight for each in others])
+        stack.pop_all()
+        return found
+
+
+def open_whole(
+    text: str, access: Access, subfolder: str | None = None, on_repository: Callable[[Repository], None] | None = None
+) -> Checkpoint:
+    """Open ``text`` like `open_checkpoint`, and an adapter alone merged into the base that its configuration names on the Hub.
+
+    Raises UnsupportedWeights if it names none there, itself, or another adapter: nothing else that a configuration names is followed.
+    """
+    found = open_checkpoint(text, access, subfolder, on_repository)
+    if not is_adapter_alone(found):
+        return found
+    with ExitStack() as stack:
+        stack.enter_context(found)
+        named = read_adapter(found).configuration.base_reference()
+        if parse_reference(named, local=False).name == found.ref:
+            raise UnsupportedWeights(f"{quoted(found.ref)} names itself as its base: give the base yourself, as BASE+ADAPTER.")
+        base = stack.enter_context(open_stored(named, access, None, on_repository))
+        if is_adapter_alone(base):
+            raise UnsupportedWeights(
+                f"The base that {quoted(found.ref)} names, {quoted(named)}, is an adapter itself: give the model, as BASE+ADAPTER."
+            )
+        merged = merge(base, [found])
+        stack.pop_all()
+        return merged
+
+
+def is_adapter_alone(checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint holds an adapter and no base."""
+    return is_adapter([file.path for file in checkpoint.files], checkpoint.tensors)
+
+
+def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[float] = ()) -> MergedCheckpoint:
+    """Return ``base`` with ``adapters`` merged in, one after the other, each change times its weight (1 by default). Reads no weights.
+
+    Raises UnsupportedWeights if that is not defined, or an adapter changes nothing in the base; and the errors of `read_adapter`.
+    """
+    factors = tuple(weights) or (1.0,) * len(adapters)
+    opened, changes = [], []
+    for checkpoint, weight in zip(adapters, factors, strict=True):
+        with _about(checkpoint):
+            adapter = read_adapter(checkpoint)
+            found = find_changes(adapter, base)
+            _check(adapter, found, base, weight, len(adapters))
+        opened.append(adapter)
+        changes.append(replace(found, updates=tuple(replace(update, scale=weight * update.scale) for update in found.updates)))
+    how = Merge(base, tuple(opened), factors, tuple(changes))
+    files, starts = list(base.files), []
+    for adapter in opened:
+        starts.append(len(files))
+        files += adapter.checkpoint.files
+    saved = {
+        name: replace(tensor, name=name, role=role(name), layer=layer(name), file=start + tensor.file)
+        for found, start in zip(changes, starts, strict=True)
+        for name, tensor in found.saved.items()
+    }
+    stored = {tensor.name: tensor for tensor in (*base.tensors, *base.aliases)}
+    updates = how.updates
+    computed = {name: MergedTensor(saved.get(name, each[0][1].source), tuple(each)) for name, each in updates.items()}
+    merged_file = MergedFile("merged weights", list(computed.values()), files, [adapter.checkpoint.files for adapter in opened])
+    changed, at = dict[str, Tensor](), 0
+    for name, each in computed.items():
+        source = stored.get(name, each.source)
+        nbytes = 4 * each.source.elements
+        changed[name] = Tensor(name, "F32", each.source.shape, len(files), at, nbytes, role(name), source.layer, False)
+        at += nbytes
+    changed = saved | changed
+    tensors = [changed.pop(tensor.name, tensor) for tensor in base.tensors]
+    aliases = [_moved(alias, base, tensors) for alias in base.aliases if alias.name not in changed]
+    commits = [base.commit, *(adapter.checkpoint.commit for adapter in opened)]
+    refs = [(base.ref, 1.0), *((adapter.ref, weight) for adapter, weight in zip(opened, factors, strict=True))]
+    if all(adapter.checkpoint.repository is base.repository for adapter in opened):
+        refs, commits = refs[:1], commits[:1]
+    repositories = [adapter.checkpoint.repository for adapter in opened]
+    public = base.public and all(adapter.checkpoint.public for adapter in opened)
+    repository = MergedRepository(base.repository, repositories, joined(refs), "+".join(commits), public, _mean_matrix(changes))
+    return MergedCheckpoint(
+        ref=repository.ref,
+        commit=repository.commit,
+        public=public,
+        files=(*files, merged_file),
+        tensors=tuple(by_name([*tensors, *changed.values()])),
+        config=base.config,
+        quantization=base.quantization if any(tensor.scale is not None for tensor in tensors) else None,
+        notes=(*base.notes, *_notes(how)),
+        parallel_reads=repository.parallel_reads,
+        repository=repository,
+        aliases=tuple(aliases),
+        not_read=(*base.not_read, *(each for adapter in opened for each in adapter.checkpoint.not_read)),
+        omitted=base.omitted,
+        outside_index=base.outside_index,
+        replaced=base.replaced,
+        refused=base.refused,
+        pickled=base.pickled,
+        merge=how,
+        sources={name: each.source for name, each in computed.items()},
+    )
+
+
+def _check(adapter: Adapter, found: Changes, base: Checkpoint, weight: float, adapters: int) -> None:
+    """Raise UnsupportedWeights if a merge is not defined, or has no effect."""
+    packed = next((update for update in found.updates if not update.source.has_values), None)
+    if packed is not None or (base.quantization is not None and not found.updates):
+        kind = describe_quantization(base.quantization, base.config) if base.quantization else "integers"
+        raise UnsupportedWeights(
+            f"The base holds {kind}, which are not decoded: merge the adapter into the model from which the base was quantized."
+        )
+    if not found.updates and not found.saved:
+        example = f": {quoted(found.unmatched[0].name, 200)}, for one, since {found.unmatched[0].why}" if found.unmatched else ""
+        raise UnsupportedWeights(f"Nothing of it fits {quoted(base.ref, 200)}{example}.")
+    if any(update.magnitude is not None for update in found.updates) and (adapters > 1 or weight != 1):
+        raise UnsupportedWeights("It is DoRA, whose change depends on the norm of the weights: it is merged alone, with weight 1.")
+    if found.saved and weight != 1:
+        one = quoted(next(iter(found.saved)), 200)
+        raise UnsupportedWeights(f"It replaces whole tensors ({one}), which have no weighted sum: give it weight 1.")
+
+
+def _divided(checkpoint: Checkpoint) -> tuple[Checkpoint, Checkpoint] | None:
+    """Return the base and the adapter in a checkpoint that holds both unmerged, None if it does not or nothing states the scale."""
+    wrapped = [tensor for tensor in checkpoint.tensors if ".base_layer." in tensor.name]
+    if not wrapped or not any(path.rpartition("/")[2] == FILE for path in checkpoint.repository.files):
+        return None
+    own = [t for t in checkpoint.tensors if is_adapter_parameter(t.name) or ".modules_to_save." in t.name]
+    names = {tensor.name for tensor in own}
+    rest = [replace(t, name=plain_name(t.name)) for t in checkpoint.tensors if t.name not in names]
+    return (replace(checkpoint, tensors=tuple(by_name(rest))), replace(checkpoint, tensors=tuple(own))) if own else None
+
+
+def _moved(alias: Tensor, base: Checkpoint, tensors: Sequence[Tensor]) -> Tensor:
+    """Return ``alias`` where the merged values of the tensor are whose memory it shares in the base."""
+    for stored, tensor in zip(base.tensors, tensors, strict=True):
+        if (stored.file, stored.offset, stored.shape) == (alias.file, alias.offset, alias.shape):
+            return replace(tensor, name=alias.name, role=alias.role, layer=alias.layer)
+    return alias
+
+
+def _mean_matrix(changes: Sequence[Changes]) -> int:
+    """Return the mean bytes of the factors that are read whole for a part of their tensor."""
+    whole = [each.nbytes for found in changes for update in found.updates if update.right for each in (update.right.tensor,)]
+    return sum(whole) // max(1, len(whole))
+
+
+def _notes(how: Merge) -> list[str]:
+    notes = [note for adapter in how.adapters for note in adapter.checkpoint.notes if not note.startswith(IS_ADAPTER)]
+    for adapter, changes in zip(how.adapters, how.changes, strict=True):
+        targets = {update.target for update in changes.updates}
+        notes.append(
+            f"{plural(len(targets), 'tensor')} of {quoted(how.base.ref, 200)} with the adapter {quoted(adapter.ref, 200)} "
+            f"({adapter.configuration.kind}) merged in are computed in fp32 while they are read, and stored nowhere."
+        )
+        decoded = sum(update.source.scale is not None for update in changes.updates)
+        if decoded:
+            notes.append(f"The base is quantized: {plural(decoded, 'change')} were added to its decoded weights.")
+        if changes.saved:
+            notes.append(
+                f"The adapter replaces {plural(len(changes.saved), 'whole tensor')}, {quoted(next(iter(changes.saved)), 200)} for one."
+            )
+        if changes.unmatched:
+            one = changes.unmatched[0]
+            more = f", and {plural(len(changes.unmatched) - 1, 'more')}" if len(changes.unmatched) > 1 else ""
+            notes.append(f"Not merged: {quoted(one.name, 200)}, since {one.why}{more}.")
+        for update in changes.updates:
+            if update.form == TIED:
+                notes.append(
+                    f"The adapter changes the head {quoted(update.target, 200)}, which the base ties to its embedding: merged alone, it "
+                    "no longer equals the embedding."
+                )
+    return notes
+
+
+@contextmanager
+def _about(checkpoint: Checkpoint) -> Iterator[None]:
+    try:
+        yield
+    except MantissaError as error:
+        raise error.about(f"Adapter {quoted(checkpoint.ref, 200)}") from None

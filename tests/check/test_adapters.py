@@ -1,0 +1,176 @@
+"""The rules about adapters: each finds what it is for in an adapter that is otherwise healthy."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from analyzers.check import CheckReport, CheckRequest, analyze
+from analyzers.checkpoints import Access
+from tests.dtype_detection.checkpoints import normal
+from tests.update_sparsity.adapters import base, factors, write_adapter
+from tests.update_sparsity.checkpoints import Tensors
+
+Change = Callable[[Path, Tensors, dict[str, object]], None]
+
+
+def check(model: Path | str, against: Path | None = None) -> CheckReport:
+    """Check an adapter, with its base if one is given."""
+    request = CheckRequest(model=str(model), base=str(against) if against else None)
+    report = list(analyze(request, Access(local=True)))[-1]
+    assert isinstance(report, CheckReport)
+    return report
+
+
+def built(folder: Path, change: Change | None = None) -> tuple[Path, Path]:
+    """Write a base and an adapter with ``change`` applied to its folder, its tensors and its configuration."""
+    model, tensors = base(folder)
+    (model / "config.json").write_text("{}")  # transformers is not asked
+    adapter = write_adapter(folder / "adapter", factors(tensors, 1e-3, "q_proj"), base_model_name_or_path="/of/the/trainer")
+    if change is not None:
+        file, settings = adapter / "adapter_model.safetensors", adapter / "adapter_config.json"
+        stored, config = load_file(file), json.loads(settings.read_text())
+        change(adapter, stored, config)
+        save_file(stored, file)
+        if settings.exists():
+            settings.write_text(json.dumps(config))
+    return model, adapter
+
+
+def _each(stored: Tensors, part: str) -> list[str]:
+    return [name for name in stored if part in name]
+
+
+def some_unmatched(_: Path, stored: Tensors, __: dict[str, object]) -> None:
+    """Rename the module of one layer."""
+    for name in _each(stored, "layers.1"):
+        stored[name.replace("layers.1", "layers.9")] = stored.pop(name)
+
+
+def all_unmatched(_: Path, stored: Tensors, __: dict[str, object]) -> None:
+    """Make every module wider than the base."""
+    for seed, name in enumerate(_each(stored, "lora_A")):
+        stored[name] = normal(4, 65, seed=seed)
+
+
+def some_empty(_: Path, stored: Tensors, __: dict[str, object]) -> None:
+    """Empty the module of one layer."""
+    (name,) = _each(stored, "layers.1.self_attn.q_proj.lora_B")
+    stored[name] = 0 * stored[name]
+
+
+def all_empty(_: Path, stored: Tensors, __: dict[str, object]) -> None:
+    """Empty every module."""
+    for name in _each(stored, "lora_B"):
+        stored[name] = 0 * stored[name]
+
+
+def not_a_number(_: Path, stored: Tensors, __: dict[str, object]) -> None:
+    """Break one value."""
+    stored[_each(stored, "lora_B")[0]][0, 0] = torch.nan
+
+
+def other_rank(_: Path, __: Tensors, config: dict[str, object]) -> None:
+    """State another rank than that of the matrices."""
+    config["r"] = 8
+
+
+def mixed_dtypes(_: Path, stored: Tensors, __: dict[str, object]) -> None:
+    """Store A in bf16."""
+    for name in _each(stored, "lora_A"):
+        stored[name] = stored[name].bfloat16()
+
+
+def unconfigured(folder: Path, _: Tensors, __: dict[str, object]) -> None:
+    """Delete the configuration."""
+    (folder / "adapter_config.json").unlink()
+
+
+def rank_zero(_: Path, __: Tensors, config: dict[str, object]) -> None:
+    """State a rank that nothing can have."""
+    config["r"] = 0
+
+
+def whole_model(_: Path, stored: Tensors, __: dict[str, object]) -> None:
+    """Store a merged model under the name of an adapter."""
+    stored.clear()
+    stored["model.layers.0.self_attn.q_proj.weight"] = normal(64, 64)
+
+
+def more_tokens(folder: Path, _: Tensors, __: dict[str, object]) -> None:
+    """Add a tokenizer with more tokens than the embedding has rows."""
+    (folder / "added_tokens.json").write_text(json.dumps({"<|im_start|>": 96, "<|im_end|>": 97}))
+
+
+def strange_head(_: Path, stored: Tensors, config: dict[str, object]) -> None:
+    """Save a head that is not the base's."""
+    stored["base_model.model.lm_head.weight"] = normal(96, 64, seed=99)
+    config["modules_to_save"] = ["lm_head"]
+
+
+def strange_magnitudes(_: Path, stored: Tensors, config: dict[str, object]) -> None:
+    """Store magnitudes of DoRA that are not the norms of the base."""
+    for seed, name in enumerate(_each(stored, "lora_A")):
+        stored[name.replace("lora_A.weight", "lora_magnitude_vector")] = 3 + normal(64, seed=seed)
+    config["use_dora"] = True
+
+
+@pytest.mark.parametrize(
+    ("change", "rule", "level", "said"),
+    [
+        (some_unmatched, "adapter-unmatched", "error", "1 of 2 modules (50%) match nothing"),
+        (all_unmatched, "adapter-base", "error", "None of 2 modules matches"),
+        (some_empty, "adapter-empty", "warning", "1 of 2 modules"),
+        (all_empty, "adapter-empty", "error", "2 of 2 modules"),
+        (not_a_number, "non-finite", "error", "1 NaN"),
+        (other_rank, "adapter-config", "error", "rank 4"),
+        (mixed_dtypes, "adapter-dtype", "warning", "bf16 and fp32"),
+        (unconfigured, "adapter-config", "error", "is missing"),
+        (rank_zero, "adapter-config", "error", "whole number"),
+        (whole_model, "adapter-upload", "error", "a whole model"),
+        (more_tokens, "adapter-tokens", "error", "up to number 97, and the embedding has 96 rows"),
+        (strange_head, "adapter-base", "warning", "no relation"),
+        (strange_magnitudes, "adapter-base", "warning", "magnitudes begin as the norms"),
+    ],
+)
+def test_a_rule_finds(change: Change, rule: str, level: str, said: str, tmp_path: Path) -> None:
+    model, adapter = built(tmp_path, change)
+    report = check(adapter, model)
+    (found,) = (each for each in report.findings if each.rule == rule)
+    assert found.level == level and said in found.detail, found
+    assert {each.rule for each in report.findings} <= {rule, "adapter-config"}, report.findings
+    assert report.adapter and report.fails("error") == (level == "error")
+
+
+def test_no_rule_finds_anything_in_a_healthy_adapter(tmp_path: Path) -> None:
+    model, adapter = built(tmp_path)
+    report = check(adapter, model)
+    assert not report.findings and report.loading_judged and report.base is not None
+    assert "Nothing found in 4 tensors of an adapter." in report.headline()
+    merged = check(f"{model}+{adapter}")
+    assert not [each for each in merged.findings if each.rule.startswith("adapter") or each.rule == "upcast"]
+
+
+def test_without_its_base_nothing_is_said_of_the_match(tmp_path: Path) -> None:
+    _, adapter = built(tmp_path, all_unmatched)
+    report = check(adapter)
+    assert report.base is None and not report.loading_judged and not report.findings
+    assert any("Whether its modules match its base was not judged" in note and "/of/the/trainer" in note for note in report.notes)
+    assert "not judged in full" in report.headline()
+
+
+def test_an_adapter_that_is_stored_as_a_model(tmp_path: Path) -> None:
+    _, adapter = built(tmp_path)
+    (adapter / "adapter_model.safetensors").rename(adapter / "model.safetensors")
+    (adapter / "config.json").write_text("{}")
+    (found,) = check(adapter).findings
+    assert found.rule == "adapter-upload" and "initialises the model at random" in found.detail
+
+
+def test_the_adapters_of_a_merged_checkpoint_are_checked(tmp_path: Path) -> None:
+    model, adapter = built(tmp_path, some_empty)
+    rules = [each.rule for each in check(f"{model}+{adapter}").findings]
+    assert "adapter-empty" in rules

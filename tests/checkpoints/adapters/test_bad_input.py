@@ -1,0 +1,205 @@
+"""Adapters that cannot be merged are refused in one sentence, and what an adapter names is never followed unless it is on the Hub."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from analyzers.checkpoints import MergedCheckpoint, open_checkpoint, open_whole
+from analyzers.errors import MantissaError
+from tests.checkpoints.adapters import LOCAL, values
+
+_Q, _K = "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj"
+
+
+def _folder(path: Path, tensors: dict[str, torch.Tensor], config: dict[str, Any] | None, name: str = "model.safetensors") -> Path:
+    path.mkdir(parents=True)
+    save_file(tensors, path / name)
+    if config is not None:
+        (path / ("config.json" if name == "model.safetensors" else "adapter_config.json")).write_text(json.dumps(config))
+    return path
+
+
+def _base(folder: Path, **others: torch.Tensor) -> Path:
+    torch.manual_seed(0)
+    weights = {f"{_Q}.weight": torch.randn(16, 8), f"{_K}.weight": torch.randn(16, 8), "model.norm.weight": torch.ones(8)}
+    return _folder(folder / "base", weights | others, {"model_type": "llama"})
+
+
+def _adapter(folder: Path, tensors: dict[str, torch.Tensor] | None = None, **config: Any) -> Path:
+    tensors = _pair(_Q) if tensors is None else tensors
+    return _folder(folder / "adapter", tensors, {"peft_type": "LORA", "r": 2, "lora_alpha": 4, **config}, "adapter_model.safetensors")
+
+
+def _pair(module: str, rank: int = 2, rows: int = 16, columns: int = 8) -> dict[str, torch.Tensor]:
+    start = f"base_model.model.{module}.lora_"
+    return {f"{start}A.weight": torch.randn(rank, columns), f"{start}B.weight": torch.randn(rows, rank)}
+
+
+def _open(folder: Path) -> MergedCheckpoint:
+    checkpoint = open_checkpoint(f"{folder}/base+{folder}/adapter", LOCAL)
+    assert isinstance(checkpoint, MergedCheckpoint)
+    return checkpoint
+
+
+def _refusal(folder: Path) -> str:
+    with pytest.raises(MantissaError) as refused:
+        _open(folder).close()
+    message = str(refused.value)
+    assert message.count("\n") == 0
+    assert message.endswith(".")
+    return message
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"peft_type": "LOHA"}, "LoHa"),
+        ({"peft_type": "IA3"}, "IA3"),
+        ({"peft_type": "<script>"}, '"<script>"'),
+        ({"r": 0}, "a rank is a whole number from 1"),
+        ({"r": 1 << 40}, "a rank is a whole number from 1"),
+        ({"r": True}, "a rank is a whole number from 1"),
+        ({"r": "2"}, "a rank is a whole number from 1"),
+        ({"lora_alpha": "16"}, "not a usable number"),
+        ({"lora_alpha": 1e300}, "not a usable number"),
+        ({"rank_pattern": {"q_proj": -1}}, "a rank is a whole number from 1"),
+        ({"rank_pattern": [1]}, "is not a mapping"),
+        ({"alpha_pattern": {"(" * 50: 1}}, "no usable regular expression"),
+        ({"alpha_pattern": {f"x{at}|(.|..)*y": 1 for at in range(20_000)}}, "no usable regular expression"),
+        ({"r": 3}, "have rank 2, and adapter_config.json states 3"),
+        ({"trainable_token_indices": [1]}, "trainable tokens"),
+        ({"layer_replication": [[0, 1]]}, "layer replication"),
+        ({"init_lora_weights": "pissa_niter_16"}, "PiSSA"),
+        ({"use_dora": True}, "magnitudes are missing"),
+    ],
+)
+def test_configurations(config: dict[str, Any], said: str, tmp_path: Path) -> None:
+    _base(tmp_path)
+    _adapter(tmp_path, **config)
+    began = time.monotonic()
+    assert said in _refusal(tmp_path)
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize(
+    ("tensors", "said"),
+    [
+        ({}, "hold no tensors"),
+        ({"x": torch.ones(2)}, "Nothing of it fits"),
+        ({f"base_model.model.{_Q}.lora_A.weight": torch.ones(2, 8)}, "its matrix B is missing"),
+        (_pair("model.layers.9.self_attn.q_proj"), "the base has no such module"),
+        (_pair(_Q, rows=17), "(17, 8), and those of the base have (16, 8)"),
+        ({**_pair(_Q), f"base_model.model.{_Q}.lora_A.weight": torch.ones(3, 8)}, "differ in their rank"),
+        ({**_pair(_Q), f"base_model.model.{_Q}.lora_A.weight": torch.ones(0, 8)}, "at least 1"),
+        ({name: tensor.to(torch.int8) for name, tensor in _pair(_Q).items()}, "hold no floats"),
+        ({"base_model.model.x.hada_w1_a": torch.ones(2, 2)}, "LoHa"),
+        ({"base_model.model.x.ia3_l": torch.ones(2, 2)}, "IA3"),
+        ({"base_model.model.x.vera_lambda_b": torch.ones(2)}, "VeRA"),
+        ({**_pair(_Q), "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta": torch.ones(2, 2)}, "trainable tokens"),
+        ({name.replace(".weight", f".{at}.weight"): t for at in "ab" for name, t in _pair(_Q).items()}, "holds several adapters"),
+    ],
+)
+def test_matrices(tensors: dict[str, torch.Tensor], said: str, tmp_path: Path) -> None:
+    _base(tmp_path)
+    _adapter(tmp_path, tensors)
+    assert said in _refusal(tmp_path)
+
+
+def test_missing_configuration(tmp_path: Path) -> None:
+    _base(tmp_path)
+    (_adapter(tmp_path) / "adapter_config.json").unlink()
+    assert "has no adapter_config.json, which states the scale" in _refusal(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"a": ' * 2000, "\0"])
+def test_unreadable_configuration(text: str, tmp_path: Path) -> None:
+    _base(tmp_path)
+    (_adapter(tmp_path) / "adapter_config.json").write_text(text)
+    assert "adapter_config.json" in _refusal(tmp_path)
+
+
+@pytest.mark.parametrize("named", ["/etc", "../base", "./base", "https://example.org/base", "org/name/../x", "", None, 7, "sample:../x"])
+def test_bases_that_are_not_on_the_hub_are_not_followed(named: Any, tmp_path: Path) -> None:
+    _base(tmp_path)
+    _adapter(tmp_path, base_model_name_or_path=named)
+    with pytest.raises(MantissaError, match="give the base yourself, as BASE\\+ADAPTER"):
+        open_whole(f"{tmp_path}/adapter", LOCAL)
+    _open(tmp_path).close()  # what the configuration names does not matter where the base is given
+
+
+def test_whole_models_are_no_adapters_and_adapters_no_bases(tmp_path: Path) -> None:
+    base, adapter = _base(tmp_path), _adapter(tmp_path)
+    with pytest.raises(MantissaError, match="holds whole weights and no adapter"):
+        open_checkpoint(f"{base}+{base}", LOCAL)
+    with pytest.raises(MantissaError, match="is an adapter itself"):
+        open_checkpoint(f"{adapter}+{adapter}", LOCAL)
+
+
+def test_rank_above_the_width(tmp_path: Path) -> None:
+    base, pair = _base(tmp_path), _pair(_Q, rank=40)
+    _adapter(tmp_path, pair, r=40, lora_alpha=40)
+    with _open(tmp_path) as checkpoint:
+        found = values(checkpoint)[f"{_Q}.weight"]
+    a, b = pair.values()
+    assert base.exists()
+    assert np.allclose(found - (b @ a).numpy(), values(open_checkpoint(str(base), LOCAL))[f"{_Q}.weight"], atol=1e-4)
+
+
+def test_nan_in_a_matrix_reaches_the_weights(tmp_path: Path) -> None:
+    _base(tmp_path)
+    pair = _pair(_Q)
+    next(iter(pair.values()))[1, 3] = torch.nan
+    _adapter(tmp_path, pair)
+    with _open(tmp_path) as checkpoint:
+        found = values(checkpoint)
+    assert np.isnan(found[f"{_Q}.weight"]).sum() == 16  # one column
+    assert not np.isnan(found[f"{_K}.weight"]).any()
+
+
+def test_what_fits_is_merged_and_the_rest_said(tmp_path: Path) -> None:
+    _base(tmp_path)
+    _adapter(tmp_path, _pair(_Q) | _pair(_K, rows=9) | _pair("model.other"))
+    with _open(tmp_path) as checkpoint:
+        assert set(checkpoint.merge.updates) == {f"{_Q}.weight"}
+        assert {each.name for each in checkpoint.merge.changes[0].unmatched} == {f"{_K}.weight", "model.other.weight"}
+        assert any(note.startswith("Not merged: ") and note.endswith(", and 1 more.") for note in checkpoint.notes)
+
+
+@pytest.mark.exhaustive
+def test_many_modules(tmp_path: Path) -> None:
+    names = [f"model.layers.{layer}.mlp.experts.{expert}.up_proj" for layer in range(50) for expert in range(200)]
+    _folder(tmp_path / "base", {f"{name}.weight": torch.zeros(2, 2) for name in names}, {})
+    _adapter(tmp_path, {key: tensor for name in names for key, tensor in _pair(name, 1, 2, 2).items()}, r=1)
+    began = time.monotonic()
+    with _open(tmp_path) as checkpoint:
+        assert len(checkpoint.merge.updates) == 10_000
+    assert time.monotonic() - began < 60
+
+
+def test_quantized_base(tmp_path: Path) -> None:
+    """fp8 weights are decoded and said to be; packed integers are refused by name."""
+    codes, scale = torch.randn(16, 8).to(torch.float8_e4m3fn), torch.tensor([0.5])
+    base = _base(tmp_path, **{f"{_Q}.weight": codes, f"{_Q}.weight_scale": scale})
+    pair = _pair(_Q)
+    _adapter(tmp_path, pair)
+    with _open(tmp_path) as checkpoint:
+        assert any("quantized" in note and "decoded" in note for note in checkpoint.notes)
+        found = values(checkpoint)[f"{_Q}.weight"]
+    a, b = pair.values()
+    assert np.allclose(found, (codes.float() * 0.5 + b @ a * 2).numpy(), atol=1e-5)
+    for path in base.iterdir():
+        path.unlink()
+    base.rmdir()
+    packed = {
+        f"{_Q}.qweight": torch.ones(1, 16, dtype=torch.int32),
+        f"{_Q}.scales": torch.ones(1, 16),
+        f"{_Q}.qzeros": torch.ones(1, 2).int(),
+    }
+    _folder(base, packed, {"quantization_config": {"quant_method": "gptq", "bits": 4}})
+    assert "gptq" in _refusal(tmp_path)

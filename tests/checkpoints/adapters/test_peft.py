@@ -1,0 +1,131 @@
+"""W + s B A, read through a stream, equals peft's merge_and_unload in fp32 bit for bit; with DoRA, whose norms are sums, to a few ulp."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    GptOssConfig,
+    GptOssForCausalLM,
+    Llama4ForCausalLM,
+    Llama4TextConfig,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
+
+from analyzers.checkpoints import open_checkpoint
+from tests.checkpoints.adapters import LOCAL, assert_same_bits, llama, merged_by_peft, merged_here, write
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated"),  # used by peft
+    pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`"),  # peft's own warnings of what is tested
+    pytest.mark.filterwarnings("ignore:Model with `tie_word_embeddings=True`"),
+    pytest.mark.filterwarnings("ignore:Adapter 'default'. 4 LoRA tensor"),
+    pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers` to `True`"),
+    pytest.mark.filterwarnings("ignore:Could not find a config file in"),
+]
+
+_EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+
+
+def gpt2() -> GPT2LMHeadModel:
+    return GPT2LMHeadModel(GPT2Config(vocab_size=96, n_embd=32, n_layer=2, n_head=4, n_positions=32, bos_token_id=0, eos_token_id=0))
+
+
+def experts(model: Any, config: Any, **settings: Any) -> Any:
+    torch.manual_seed(0)
+    sizes = {
+        "vocab_size": 64,
+        "hidden_size": 32,
+        "intermediate_size": 24,
+        "moe_intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "head_dim": 8,
+    }
+    counts = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2}
+    return model(config(**{**sizes, **counts, "pad_token_id": 0, "eos_token_id": 0, **settings}))
+
+
+_CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "lora": (llama, {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"}),
+    "patterns": (
+        llama,
+        {
+            "r": 8,
+            "use_rslora": True,
+            "target_modules": ["q_proj", "down_proj"],
+            "rank_pattern": {"layers.1.self_attn.q_proj": 4},
+            "alpha_pattern": {r".*\.0\.mlp\.down_proj": 5},
+        },
+    ),
+    "embeddings": (llama, {"r": 8, "target_modules": ["embed_tokens", "q_proj", "lm_head"]}),
+    "saved": (llama, {"r": 8, "target_modules": ["q_proj"], "modules_to_save": ["lm_head", "embed_tokens"]}),
+    "bias": (lambda: llama(attention_bias=True), {"r": 8, "bias": "all", "target_modules": ["q_proj"]}),
+    "lora_bias": (lambda: llama(attention_bias=True), {"r": 8, "lora_bias": True, "target_modules": ["q_proj", "o_proj"]}),
+    "conv1d": (gpt2, {"r": 8, "target_modules": ["c_attn", "c_proj", "c_fc", "wte"], "fan_in_fan_out": True}),
+    "fused": (lambda: experts(Phi3ForCausalLM, Phi3Config), {"r": 4, "target_modules": "all-linear"}),
+    "split experts": (
+        lambda: experts(MixtralForCausalLM, MixtralConfig),
+        {"r": 4, "target_modules": ["q_proj"], "target_parameters": _EXPERTS},
+    ),
+    "experts": (lambda: experts(Qwen3MoeForCausalLM, Qwen3MoeConfig), {"r": 4, "target_modules": [], "target_parameters": _EXPERTS[:1]}),
+    "turned experts": (lambda: experts(GptOssForCausalLM, GptOssConfig), {"r": 4, "target_modules": [], "target_parameters": _EXPERTS}),
+    "square experts": (
+        lambda: experts(GptOssForCausalLM, GptOssConfig, intermediate_size=32),
+        {"r": 4, "target_modules": [], "target_parameters": _EXPERTS[1:]},
+    ),
+    "stacked experts": (
+        lambda: experts(Llama4ForCausalLM, Llama4TextConfig),
+        {"r": 4, "target_modules": [], "target_parameters": ["experts.gate_up_proj", "experts.down_proj"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_same_bits(name: str, tmp_path: Path) -> None:
+    make, settings = _CASES[name]
+    write(make(), LoraConfig(**settings), tmp_path)
+    assert_same_bits(merged_here(tmp_path), merged_by_peft(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_dora(name: str, tmp_path: Path) -> None:
+    targets = ["q_proj", "up_proj", "embed_tokens"] if name == "llama" else ["c_attn", "c_proj", "wte"]
+    write(
+        llama() if name == "llama" else gpt2(),
+        LoraConfig(r=4, use_dora=True, fan_in_fan_out=name == "gpt2", target_modules=targets),
+        tmp_path,
+    )
+    ours, theirs = merged_here(tmp_path), merged_by_peft(tmp_path)
+    assert ours.keys() == theirs.keys()
+    # The norm of n values in fp32 is off by at most n / 2 roundings, of 2^-24 each; ours is rounded once.
+    for key, tensor in theirs.items():
+        length = max(tensor.shape)
+        assert np.allclose(ours[key], tensor.float().numpy(), rtol=(length / 2 + 3) * 2**-24, atol=0), key
+
+
+def test_several_adapters_are_added_in_order(tmp_path: Path) -> None:
+    write(llama(), LoraConfig(r=8, target_modules=["q_proj", "down_proj"]), tmp_path)
+    write(None, LoraConfig(r=4, lora_alpha=6, target_modules=["v_proj", "q_proj"]), tmp_path, base=False, seed=2)
+    theirs = merged_by_peft(tmp_path, ("adapter", "adapter-2"), (0.75, -0.5))
+    assert_same_bits(merged_here(tmp_path, "{0}/base+0.75*{0}/adapter+-0.5*{0}/adapter-2"), theirs)
+
+
+def test_head_of_tied_embeddings_is_merged_alone(tmp_path: Path) -> None:
+    """Unlike peft's, which adds the change to the shared matrix, and so also to the embedding."""
+    write(llama(tie_word_embeddings=True), LoraConfig(r=8, target_modules=["lm_head"]), tmp_path)
+    both = merged_by_peft(tmp_path)["model.embed_tokens.weight"].numpy()
+    with open_checkpoint(f"{tmp_path}/base+{tmp_path}/adapter", LOCAL) as checkpoint:
+        assert any("lm_head.weight" in note and "ties to its embedding" in note for note in checkpoint.notes)
+    ours = merged_here(tmp_path)
+    assert np.array_equal(ours["lm_head.weight"], both)
+    assert not np.array_equal(ours["model.embed_tokens.weight"], both)

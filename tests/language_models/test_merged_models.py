@@ -1,0 +1,29 @@
+"""A base with an adapter runs merged: the model that is loaded computes what peft's merged model computes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel
+from transformers import AutoModelForCausalLM
+
+from analyzers.language_models.load import open_model
+from analyzers.language_models.prompts import Batch
+from tests.checkpoints.adapters import LOCAL, llama, write
+
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_runs_merged(dtype: str, tmp_path: Path) -> None:
+    write(llama(), LoraConfig(r=8, target_modules=["q_proj", "down_proj"], modules_to_save=["lm_head"]), tmp_path)
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32)
+    theirs = PeftModel.from_pretrained(base, str(tmp_path / "adapter")).merge_and_unload().to(getattr(torch, dtype))
+    with open_model(f"{tmp_path}/base+{tmp_path}/adapter", LOCAL, dtype=dtype, device="cpu") as opened:  # type: ignore[arg-type]
+        tokens = torch.tensor([[1, 2, 3, 4]])
+        opened.check(Batch(tokens, tokens, (4,)))
+        list(opened.fetch())
+        ours = opened.load().state_dict()
+        assert opened.unused == 0
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(ours[name], tensor), name

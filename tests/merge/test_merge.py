@@ -1,0 +1,107 @@
+"""A merged folder loads as what peft merges and torch rounds, is whole or absent, and its losses are those of brute force."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from analyzers.__main__ import main
+from analyzers.errors import MantissaError
+from analyzers.merge import Dtype, MergeReport, merge
+from tests.checkpoints.adapters import LOCAL, llama, merged_by_peft, write
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated"),
+    pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`"),
+    pytest.mark.filterwarnings("ignore:Input and output embeddings are no longer tied"),
+]
+
+
+def _merge(folder: Path, dtype: Dtype, model: str = "{0}/base+{0}/adapter") -> MergeReport:
+    *_, report = merge(model.format(folder), str(folder / "out"), dtype, LOCAL)
+    assert isinstance(report, MergeReport)
+    return report
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_equals_peft_and_torch(dtype: Dtype, tmp_path: Path) -> None:
+    write(llama(), LoraConfig(r=8, lora_alpha=1, target_modules=["q_proj", "down_proj"]), tmp_path)
+    theirs, kind = merged_by_peft(tmp_path), getattr(torch, dtype)
+    report = _merge(tmp_path, dtype)
+    ours = load_file(tmp_path / "out" / "model.safetensors")
+    assert ours.keys() == theirs.keys()
+    assert all(tensor.dtype == kind and torch.equal(tensor, theirs[name].to(kind)) for name, tensor in ours.items())
+    base = {name: tensor.float() for name, tensor in load_file(tmp_path / "base" / "model.safetensors").items()}
+    names = [name for name in base if "q_proj" in name or "down_proj" in name]
+    old, new = (torch.cat([each[name].flatten() for name in names]) for each in (base, theirs))
+    update, kept = new.double() - old.double(), new.to(kind).double() - old.to(kind).double()
+    assert report.touched == int((update != 0).sum())
+    assert report.changed_share == pytest.approx(float((kept[update != 0] != 0).float().mean()))
+    assert report.lost_norm == pytest.approx(float((kept - update).norm() / update.norm()), abs=1e-12)
+    assert (report.lost_norm == 0) == (dtype == "float32")
+    assert report.changed == len(names) == 4
+    loaded: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    model, info = loaded
+    assert model.dtype == kind
+    assert not any(info.values())
+
+
+def test_head_that_is_no_longer_tied(tmp_path: Path) -> None:
+    write(llama(tie_word_embeddings=True), LoraConfig(r=8, target_modules=["q_proj"], modules_to_save=["lm_head"]), tmp_path)
+    theirs = merged_by_peft(tmp_path)
+    _merge(tmp_path, "float32")
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
+    assert torch.equal(loaded["lm_head.weight"], theirs["lm_head.weight"])
+    assert torch.equal(loaded["model.embed_tokens.weight"], theirs["model.embed_tokens.weight"])
+
+
+def test_sharded_base(tmp_path: Path) -> None:
+    write(llama(), LoraConfig(r=8, target_modules=["q_proj"]), tmp_path)
+    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.bfloat16)
+    for path in (tmp_path / "base").glob("*.safetensors"):
+        path.unlink()
+    model.save_pretrained(tmp_path / "base", max_shard_size="20KB")
+    theirs = merged_by_peft(tmp_path)
+    _merge(tmp_path, "float32")
+    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
+    assert len(set(index["weight_map"].values())) > 2
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in theirs.items())
+
+
+def test_refusals(tmp_path: Path) -> None:
+    write(llama(), LoraConfig(r=8, target_modules=["q_proj"]), tmp_path)
+    (tmp_path / "taken").mkdir()
+    for model, out, said in (
+        (f"{tmp_path}/base", "out", "is no adapter: name a base and an adapter to merge"),
+        (f"{tmp_path}/base+{tmp_path}/adapter", "taken", "exists already"),
+        (f"{tmp_path}/base+{tmp_path}/adapter", "base/out", "is inside the checkpoint"),
+        (f"{tmp_path}/base+{tmp_path}/none", "out", "no folder or file"),
+    ):
+        with pytest.raises(MantissaError, match=said):
+            list(merge(model, str(tmp_path / out), "float32", LOCAL))
+    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "taken").iterdir())
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(llama(), LoraConfig(r=8, lora_alpha=1, target_modules=["q_proj"]), tmp_path)
+    arguments = ["merge", f"{tmp_path}/base+{tmp_path}/adapter", "--out", str(tmp_path / "out")]
+    assert main([*arguments, "--dtype", "bfloat16"]) == 0
+    said = capsys.readouterr().out
+    assert "bfloat16; 2 tensors of 21 changed. Read back and compared" in said
+    assert "of the update's norm is lost" in said
+    assert main([*arguments, "--json"]) == 2
+    assert np.isfinite(json.loads(MergeReport.model_validate_json(_again(tmp_path)).to_json())["lost_norm"])
+
+
+def _again(folder: Path) -> str:
+    *_, report = merge(f"{folder}/base+{folder}/adapter", str(folder / "again"), "float16", LOCAL)
+    assert isinstance(report, MergeReport)
+    return report.to_json()

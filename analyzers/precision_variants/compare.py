@@ -20,7 +20,8 @@ from torch import Tensor
 
 from analyzers.atomic_files import temporary_folder
 from analyzers.precision_variants.measurements import Kind, TensorError
-from analyzers.precision_variants.reductions import WAITING_BYTES, FloatArray, chunk_of, differences, totals, waiting_bytes
+from analyzers.precision_variants.packed_sums import FloatArray
+from analyzers.precision_variants.reductions import WAITING_BYTES, chunk_of, differences, totals, waiting_bytes
 from analyzers.precision_variants.staged_pass import Captured
 
 

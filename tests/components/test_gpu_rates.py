@@ -36,7 +36,7 @@ def test_the_next_run_requests_what_the_last_ones_took(monkeypatch: pytest.Monke
     monkeypatch.setattr(zero_gpu, "rates", GpuRates())
     monkeypatch.setattr(limits, "GPU_SECONDS", 1e6)
     clock = [0.0]
-    monkeypatch.setattr(zero_gpu.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("components.running.zero_gpu.time.monotonic", lambda: clock[0])
     requested: list[int] = []
 
     def lend(request: Any, seconds: int, access: Access, folder: str) -> Any:

@@ -60,7 +60,7 @@ def main() -> int:
         print("This needs two CUDA GPUs.")
         return 2
     one = answers()
-    load.place = split
+    load.place = split  # type: ignore[attr-defined]
     two = answers()
     found = [f"{name}{line}" for name in one for line in differences(one[name], two[name], TOLERANCE[name])]
     with TemporaryDirectory(prefix="mantissa-") as folder:

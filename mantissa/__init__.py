@@ -11,4 +11,17 @@ check_packages()
 from analyzers import __version__ as __version__  # noqa: E402
 from mantissa.api import check, compare, compare_runs, conflict, dtype, exit, merge, parents, precision, read_report, shrink, sparsity  # noqa: E402
 
-__all__ = ["check", "compare", "compare_runs", "conflict", "dtype", "exit", "merge", "parents", "precision", "read_report", "shrink", "sparsity"]
+__all__ = [
+    "check",
+    "compare",
+    "compare_runs",
+    "conflict",
+    "dtype",
+    "exit",
+    "merge",
+    "parents",
+    "precision",
+    "read_report",
+    "shrink",
+    "sparsity",
+]

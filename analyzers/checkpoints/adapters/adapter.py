@@ -14,7 +14,7 @@ from analyzers.errors import InvalidCheckpoint, UnsupportedWeights
 from analyzers.numerics.conversions import values_of
 
 _USUAL_ALPHA = 8.0  # peft's default
-_MOST_BYTES = 1 << 30  # of one matrix: it is held in memory, in fp32
+_MOST_BYTES = 256 << 20  # of one matrix: it is held in memory, in fp32
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,26 @@
+"""Any part of a merged tensor that is read alone has the bits that it has in the whole."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from peft import LoraConfig
+
+from analyzers.checkpoints import open_checkpoint
+from tests.checkpoints.adapters import LOCAL, llama, write
+
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated", "ignore:Setting `save_embedding_layers` to")
+
+
+@pytest.mark.parametrize("dora", [False, True])
+def test_parts(dora: bool, tmp_path: Path) -> None:
+    write(llama(), LoraConfig(r=8, use_dora=dora, target_modules=["q_proj", "down_proj", "embed_tokens"]), tmp_path)
+    with open_checkpoint(f"{tmp_path}/base+{tmp_path}/adapter", LOCAL) as checkpoint:
+        file = checkpoint.files[-1]
+        whole = bytearray(file.size)
+        file.read_into(0, memoryview(whole))
+        random = np.random.default_rng(0)
+        for start, length in zip(random.integers(0, file.size, 200).tolist(), random.integers(1, 3000, 200).tolist(), strict=True):
+            part = bytearray(min(length, file.size - start))
+            file.read_into(start, memoryview(part))
+            assert part == whole[start : start + len(part)], (start, length)

@@ -19,6 +19,7 @@ from analyzers.language_models.load import OpenModel
 from analyzers.language_models.memory_needs import available_bytes, too_large, weight_bytes
 from analyzers.language_models.prompts import Batch
 from analyzers.precision_variants.casts import implementation
+from analyzers.precision_variants.fp16_passport import Fp16Passport
 from analyzers.precision_variants.inputs import Tokens, advantages, objective, tokens
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
@@ -125,12 +126,23 @@ class Pipeline:
             inputs=inputs,
             reference=reference,
             variants=variants,
+            fp16_passport=self._passport(opened, measured, reference, variants),
             passes=measured.passes,
             statement=statement(reference, variants, routed),
             notes=(*notes(request, inputs, reference, variants, opened, routed, wide, measured.disagreements), *on_disk),
             timing=timing,
             environment=environment(opened.device, ("torch", "torchao", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
+
+    def _passport(
+        self, opened: OpenModel, measured: Measurement, reference: Reference, variants: dict[str, Variant]
+    ) -> Fp16Passport | None:
+        """The fp16 passport, with the text around the largest values where the tokens came from a text."""
+        located, rows = measured.located, self.tokens.rows
+        if located is None:
+            return None
+        decode = opened.tokenizer.decode if self.tokens.preview else None
+        return located.passport(reference, variants, rows, self.tokens.cut, decode)
 
     def _reference(self, settings: Settings, attention: str) -> tuple[Rounding, str]:
         """Rounding and attention of the reference of a variant; flash attention has none in fp32."""

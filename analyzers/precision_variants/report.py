@@ -3,6 +3,7 @@
 from typing import Literal
 
 from analyzers.base import CheckpointFacts, Progress, Report
+from analyzers.precision_variants.fp16_passport import Fp16Passport
 from analyzers.precision_variants.measurements import Inputs, Passes, Reference, Variant
 from analyzers.precision_variants.request import PrecisionRequest
 
@@ -20,7 +21,7 @@ class VariantProgress(Progress):
 class PrecisionReport(Report):
     """The growth of rounding error through the model in each variant. variants: by name, in the requested order.
 
-    statement: the findings, one sentence each.
+    statement: the findings, one sentence each. fp16_passport: null in reports made before it was added.
     """
 
     analyzer: Literal["precision"] = "precision"
@@ -30,6 +31,7 @@ class PrecisionReport(Report):
     inputs: Inputs
     reference: Reference
     variants: dict[str, Variant]
+    fp16_passport: Fp16Passport | None = None
     passes: Passes
     statement: str
     notes: tuple[str, ...]

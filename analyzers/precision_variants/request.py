@@ -63,7 +63,7 @@ def _clips(side: int) -> str:
 
 
 # Incremented whenever the same request would give another result.
-ANALYSIS_VERSION = 4
+ANALYSIS_VERSION = 5
 
 
 class PrecisionRequest(ModelRequest):

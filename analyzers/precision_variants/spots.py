@@ -139,7 +139,7 @@ def _with_excerpt(found: Extreme, token_ids: Sequence[Sequence[int]], decode: De
     if found.text is None or found.position is None:
         return found
     before = token_ids[found.text][max(0, found.position + 1 - _EXCERPT_TOKENS) : found.position + 1]
-    return found.model_copy(update={"excerpt": " ".join(decode(before).split())[-_EXCERPT_CHARACTERS:]})
+    return found.model_copy(update={"excerpt": " ".join(decode(before).split())[-_EXCERPT_CHARACTERS:] or None})
 
 
 def gradients(largest: Extreme, tensors: Iterable[Tensor]) -> Gradients:

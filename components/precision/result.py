@@ -20,7 +20,7 @@ from components.text.legend import legend
 from components.text.markup import notes, tag
 
 _VERDICTS = {
-    "safe": ("On these texts", tag("fact", "safe")),
+    "safe": ("On these texts", FACT),
     "at_risk": ("At risk", tag("inference", "under 2 bits")),
     "overflows": ("Overflows", tag("warning", "not safe")),
 }

@@ -37,10 +37,11 @@ def passport(model: str, *variants: str, **asked: Any) -> Fp16Passport:
 
 
 def rows_of_text() -> tuple[list[list[int]], int]:
-    """Two rows, and a token that is in the second alone."""
-    token_ids = AutoTokenizer.from_pretrained(SAMPLE)(TEXT)["input_ids"]
+    """Two rows, and a token that can be read and is in the second alone."""
+    tokenizer = AutoTokenizer.from_pretrained(SAMPLE)
+    token_ids = tokenizer(TEXT)["input_ids"]
     rows = [token_ids[:LENGTH], token_ids[LENGTH : 2 * LENGTH]]
-    return rows, next(each for each in rows[1][2:-1] if each not in rows[0])
+    return rows, next(each for each in rows[1][2:-1] if each not in rows[0] and str(tokenizer.decode([each])).strip())
 
 
 def with_a_loud_token(folder: Path, **strengths: float) -> str:
@@ -110,7 +111,7 @@ def check_against(folder: str, found: Fp16Passport, rows: Sequence[Sequence[int]
 
 def test_one_module_overflows_on_one_text_only(tmp_path: Path) -> None:
     rows, token = rows_of_text()
-    model = with_a_loud_token(tmp_path, gate_proj=0.0, up_proj=30_000.0)
+    model = with_a_loud_token(tmp_path, gate_proj=0.0, up_proj=6_000.0)
     found = passport(model, text=TEXT)
     assert found.verdict == "overflows" and found.texts == 2 and found.tokens == 2 * (LENGTH - 1)
     check_against(model, found, rows)
@@ -118,7 +119,7 @@ def test_one_module_overflows_on_one_text_only(tmp_path: Path) -> None:
     assert first is not None and first.module == "layers.1.mlp.up_proj" and first.text == 1 and first.position is not None
     assert rows[1][first.position] == token
     tokenizer = AutoTokenizer.from_pretrained(SAMPLE)
-    assert first.excerpt and first.excerpt.endswith(tokenizer.decode([token]).strip())
+    assert first.excerpt and first.excerpt.endswith(str(tokenizer.decode([token])).strip())
     assert f'sequence 2 ("{first.excerpt}")' in found.statement and "exceed 65504" in found.statement
     alone = passport(model, text=tokenizer.decode(rows[0], skip_special_tokens=True), sequences=1, sequence_length=LENGTH - 4)
     assert alone.verdict == "safe" and alone.first_overflow is None and alone.rescale is None
@@ -135,7 +136,7 @@ def test_a_product_that_enters_a_map_overflows_though_no_output_does(tmp_path: P
 
 
 def test_a_margin_under_two_bits_is_a_risk(tmp_path: Path) -> None:
-    model = with_a_loud_token(tmp_path, gate_proj=0.0, up_proj=3_000.0)
+    model = with_a_loud_token(tmp_path, gate_proj=0.0, up_proj=1_000.0)
     found = passport(model, text=TEXT)
     check_against(model, found, rows_of_text()[0])
     assert found.verdict == "at_risk" and found.forward.margin_bits is not None and 0 < found.forward.margin_bits < 2
@@ -173,11 +174,6 @@ def test_what_was_not_measured_is_null_and_said() -> None:
     assert not whole.cut and "longer" not in whole.statement
     untrained = passport("sample:tiny-bf16", random_init=True)
     assert "random weights" in untrained.statement
-
-
-def test_the_values_are_those_of_a_model_on_disk() -> None:
-    shown = passport("sample:tiny-bf16", "fp16").model_dump(), passport("sample:tiny-bf16", "fp16", offload="always").model_dump()
-    assert shown[0] == shown[1]
 
 
 def test_underflow_counts_what_becomes_zero_in_fp16() -> None:

@@ -30,6 +30,6 @@ __all__ = [
     "account_notes", "adapter_rank", "align", "base_coverage", "canonical_name", "canonical_names", "check_side", "is_copy", "is_index",
     "is_weights", "joined", "layout_notes", "layout_words", "merge", "moved_layers", "open_checkpoint", "open_sides", "open_whole",
     "parse_reference", "quoted", "read_coverage", "read_header", "read_range", "remaining_budget", "repeated", "replaced_pairs",
-    "row_length", "select", "states_ties", "stream", "summands", "tied_copies", "tuned_coverage", "undecoded_weights", "whole_rows", "whole_spans",
-    "with_commits",
+    "row_length", "select", "states_ties", "stream", "summands", "tied_copies", "tuned_coverage", "undecoded_weights", "whole_rows",
+    "whole_spans", "with_commits",
 ]  # fmt: skip

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from analyzers.numerics.formats import FP16
+from analyzers.numerics.formats import FP16, FP16_OVERFLOW
 from analyzers.precision_variants.measurements import Direction, Headroom, Overflow
 from analyzers.precision_variants.reductions import WAITING_BYTES, largest, read_scalars, waiting_bytes
-
-# Values from here on round to infinity, smaller ones to the largest.
-FP16_OVERFLOWS = 65520.0
+from analyzers.precision_variants.spots import Spots
 
 
 def extremes(tensors: Sequence[Tensor]) -> list[tuple[float, int]]:
@@ -55,8 +53,9 @@ class Peak:
 
 @dataclass(slots=True)
 class Peaks:
-    """The peaks of one direction by layer, in the order computed."""
+    """The peaks of one direction by layer, in the order computed. spots: where the largest are, if asked for; then all must be finite."""
 
+    spots: Spots | None = None
     _read: dict[int, Peak] = field(default_factory=dict)
     _waiting: list[tuple[int, str, Tensor]] = field(default_factory=list)
     _bytes: float = 0.0
@@ -70,7 +69,10 @@ class Peaks:
             self._settle()
 
     def _settle(self) -> None:
-        for (layer, name, tensor), extreme in zip(self._waiting, extremes([tensor for _, _, tensor in self._waiting]), strict=True):
+        found = extremes([tensor for _, _, tensor in self._waiting])
+        if self.spots is not None:
+            self.spots.add(self._waiting, [peak for peak, _ in found])
+        for (layer, name, tensor), extreme in zip(self._waiting, found, strict=True):
             self._read.setdefault(layer, Peak()).add(tensor, name, *extreme)
         self._waiting, self._bytes = [], 0.0
 
@@ -137,7 +139,7 @@ def fp16_overflow(rows: tuple[Headroom, ...]) -> Overflow | None:
             ("weights", row.weights_max, row.weights_at), ("forward", row.forward_max, row.forward_at),
         )  # fmt: skip
         for direction, peak, at in sides:
-            if peak is not None and peak >= FP16_OVERFLOWS:
+            if peak is not None and peak >= FP16_OVERFLOW:
                 return Overflow(layer=row.layer, name=at or "", direction=direction, nonfinite=0)
     return None
 

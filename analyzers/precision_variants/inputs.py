@@ -28,12 +28,16 @@ _CHOICES = "builtin, random, a FILE.jsonl or FILE.txt (command line)"
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """rows: (sequences, length) token ids. source, commit: as in `report.Inputs`. preview: the beginning of the first row."""
+    """rows: (sequences, length) token ids. source, commit: as in `report.Inputs`. preview: the beginning of the first row.
+
+    cut: whether the text has more tokens.
+    """
 
     rows: tuple[tuple[int, ...], ...]
     source: str
     commit: str | None
     preview: str
+    cut: bool = False
 
 
 def tokens(request: PrecisionRequest, access: Access, opened: OpenModel) -> Tokens:
@@ -60,7 +64,9 @@ def tokens(request: PrecisionRequest, access: Access, opened: OpenModel) -> Toke
         raise InvalidData(f"{quoted(source)} has {plural(len(token_ids), 'token')}: at least 2 are needed to predict one.")
     length = min(request.sequence_length, len(token_ids))
     rows = tuple(tuple(token_ids[first : first + length]) for first in range(0, len(token_ids) - length + 1, length))
-    return Tokens(rows, source, commit, tokenizer.decode(rows[0][:_PREVIEW_TOKENS])[:_PREVIEW_CHARACTERS])
+    preview = tokenizer.decode(rows[0][:_PREVIEW_TOKENS])[:_PREVIEW_CHARACTERS]
+    cut = len(rows) * length < len(token_ids) or next(stream, None) is not None
+    return Tokens(rows, source, commit, preview, cut)
 
 
 def _of_engine(request: PrecisionRequest, opened: OpenModel) -> Tokens:

@@ -17,6 +17,7 @@ from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measurements import Passes, Reference, Variant
 from analyzers.precision_variants.model_parts import ModelParts
 from analyzers.precision_variants.report import VariantProgress
+from analyzers.precision_variants.spots import Located, Spots
 from analyzers.precision_variants.staged_pass import Captured, PassOptions, StagedPass
 from analyzers.precision_variants.summary import logprobs, parameter_kinds, routing, rows, summary
 from analyzers.precision_variants.variant_weights import STORED, Rounding
@@ -29,7 +30,8 @@ REFERENCE = "reference"
 class Measurement:
     """Runs of one model over token_ids (S, L + 1). attention: the reference's implementation; objective: the loss; reference_device: see
     `reference.Stored`; runs: the number of runs to come, for the progress; kept: see `PassOptions`;
-    disagreements: largest difference of a log-probability between references, by the attention implementation of the second.
+    disagreements: largest difference of a log-probability between references, by the attention implementation of the second. located: where
+    the largest values of the first reference are.
     """
 
     anatomy: ModelParts
@@ -44,6 +46,7 @@ class Measurement:
     references: int = 0
     variants: int = 0
     disagreements: dict[str, float] = field(default_factory=dict)
+    located: Located | None = None
     _done: int = field(default=0)
     _reached: int = field(default=0)
 
@@ -61,7 +64,9 @@ class Measurement:
         """
         stored = Stored(self.reference_device, len(self.token_ids))
         run = StagedPass(
-            self.anatomy, self.token_ids, PassOptions(Settings(), attention or self.attention, rounding, self.inside, self.kept)
+            self.anatomy,
+            self.token_ids,
+            PassOptions(Settings(), attention or self.attention, rounding, self.inside, self.kept, located=self.located is None),
         )
         with explaining_failures(REFERENCE):
             for captured in run.forward():
@@ -79,6 +84,10 @@ class Measurement:
         if not run.backward_peaks.finite:
             raise InvalidCheckpoint(_not_finite(rounding))
         stored.largest_gradient = run.backward_peaks.largest
+        if self.located is None:
+            gradients = (stored.tensors[key] for key in stored.moments if key[0].endswith("_grad"))
+            spots = run.forward_peaks.spots or Spots(), run.backward_peaks.spots or Spots()
+            self.located = Located.of(self.anatomy, *spots, run.log_p.shape, gradients, run.not_run)
         self.references += 1
         yield self.finished(REFERENCE)
         levels = headroom(run.forward_peaks, run.backward_peaks, run.weight_peaks, 1.0)

@@ -24,6 +24,7 @@ from analyzers.precision_variants.engine.measurements import Engine
 from analyzers.precision_variants.engine.runs import batches, padded, token_rows
 from analyzers.precision_variants.engine.sentences import notes as engine_notes
 from analyzers.precision_variants.engine.sentences import statement as engine_findings
+from analyzers.precision_variants.fp16_passport import Fp16Passport
 from analyzers.precision_variants.inputs import Tokens, advantages, objective, tokens
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
@@ -157,6 +158,7 @@ class Pipeline:
             inputs=inputs,
             reference=reference,
             variants=variants,
+            fp16_passport=self._passport(opened, measured, reference, variants),
             passes=measured.passes,
             engine=engine,
             statement=" ".join([*(engine_findings(engine) if engine else []), statement(reference, variants, routed)]),
@@ -168,6 +170,16 @@ class Pipeline:
             timing=timing,
             environment=environment(opened.device, ("torch", "torchao", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
+
+    def _passport(
+        self, opened: OpenModel, measured: Measurement, reference: Reference, variants: dict[str, Variant]
+    ) -> Fp16Passport | None:
+        """The fp16 passport, with the text around the largest values where the tokens came from a text."""
+        located, rows = measured.located, self.tokens.rows
+        if located is None:
+            return None
+        decode = opened.tokenizer.decode if self.tokens.preview else None
+        return located.passport(reference, variants, rows, self.tokens.cut, decode)
 
     def _reference(self, settings: Settings, attention: str) -> tuple[Rounding, str]:
         """Rounding and attention of the reference of a variant; flash attention has none in fp32."""

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from analyzers.base import CheckpointFacts, Progress, Report
 from analyzers.precision_variants.engine.measurements import Engine
+from analyzers.precision_variants.fp16_passport import Fp16Passport
 from analyzers.precision_variants.measurements import Inputs, Passes, Reference, Variant
 from analyzers.precision_variants.request import PrecisionRequest
 
@@ -24,7 +25,8 @@ class VariantProgress(Progress):
 class PrecisionReport(Report):
     """The growth of rounding error through the model in each variant. variants: by name, in the requested order.
 
-    statement: the findings, one sentence each. engine: null without log-probabilities of an engine.
+    statement: the findings, one sentence each. engine: null without log-probabilities of an engine. fp16_passport: null in reports made
+    before it was added.
     """
 
     analyzer: Literal["precision"] = "precision"
@@ -34,6 +36,7 @@ class PrecisionReport(Report):
     inputs: Inputs
     reference: Reference
     variants: dict[str, Variant]
+    fp16_passport: Fp16Passport | None = None
     passes: Passes
     engine: Engine | None = None
     statement: str

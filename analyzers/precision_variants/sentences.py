@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.base import NextStep
 from analyzers.formatting import listed, magnitude, rounded, share
+from analyzers.precision_variants import fp16_passport
 from analyzers.precision_variants.engine import sentences as engine_sentences
 from analyzers.precision_variants.measurements import Inputs, Reference, Summary, Variant
 from analyzers.precision_variants.variants import PARTS, Part, Settings
@@ -37,9 +38,14 @@ _MEASURES = {
 
 
 def headline(report: "PrecisionReport") -> str:
-    """Write which variant is closest to fp32 and how close, which is farthest, and which variants overflow; of an engine, the verdict."""
+    """Write which variant is closest to fp32, which is farthest, which overflow, and the fp16 passport; of an engine, the verdict."""
     if report.engine is not None:
         return engine_sentences.headline(report.engine)
+    passport = report.fp16_passport if any(each.settings.dtype == "fp16" for each in report.variants.values()) else None
+    return " ".join([_closest(report), *([fp16_passport.short(passport)] if passport is not None else [])])
+
+
+def _closest(report: "PrecisionReport") -> str:
     errors = {name: variant.summary.logprob_mean for name, variant in report.variants.items()}
     known = {name: error for name, error in errors.items() if error is not None and report.variants[name].overflow is None}
     inexact = {name: error for name, error in known.items() if error}

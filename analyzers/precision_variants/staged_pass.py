@@ -28,6 +28,7 @@ from analyzers.precision_variants.losses import log_probabilities, logits_gradie
 from analyzers.precision_variants.measurements import Kind
 from analyzers.precision_variants.model_parts import ModelParts
 from analyzers.precision_variants.saved_graphs import Graph, SavedGraphs, saved_bytes
+from analyzers.precision_variants.spots import INPUT, Spots
 from analyzers.precision_variants.variant_weights import STORED, Leaf, Rounding, Weights, in_place
 from analyzers.precision_variants.variants import Settings
 
@@ -59,7 +60,7 @@ class Captured:
 @dataclass(frozen=True, slots=True)
 class PassOptions:
     """How to run: settings, attention implementation, rounding of the weights beforehand; inside: also capture modules within layers; kept:
-    bytes of graphs that are kept for the backward pass.
+    bytes of graphs that are kept for the backward pass; located: also find where the largest values are.
     """
 
     settings: Settings
@@ -67,6 +68,7 @@ class PassOptions:
     rounding: Rounding = STORED
     inside: bool = False
     kept: int | None = None
+    located: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +85,15 @@ class StagedPass:
 
     logits: (S, L, V); log_p: (S, L) fp32, of the chosen tokens; forward_peaks, weight_peaks, backward_peaks (of the last backward pass).
     routing: (tokens, k) by layer, the experts that the router chose for each token.
+    not_run: modules within layers that these tokens do not reach.
     """
 
     def __init__(self, anatomy: ModelParts, token_ids: Tensor, options: PassOptions) -> None:
         self.anatomy = anatomy
         self.options = options
         self.routing: dict[int, Tensor] = {}
-        self.forward_peaks, self.backward_peaks, self.weight_peaks = Peaks(), Peaks(), Peaks()
+        self.not_run: list[str] = []
+        self.forward_peaks, self.backward_peaks, self.weight_peaks = self._peaks(), self._peaks(), Peaks()
         self._input_ids, self._targets = token_ids[:, :-1], token_ids[:, 1:]
         self._parts = Casts(anatomy, options.settings, token_ids.device.type)
         self._weights = Weights(anatomy, options.settings, options.rounding)
@@ -122,9 +126,11 @@ class StagedPass:
                 output = graph.output.detach()
                 self._graphs.keep(graph)
                 del graph
-            captured = self._inside("inside", layer, [(name, tensor) for name, tensor, _ in outputs])
+            ran = [(name, tensor) for name, tensor, _ in outputs if not name.endswith(INPUT)]
+            self.not_run += [f"layers.{layer}.{name}" for name in self._computing(layer) if name not in dict(ran)]
+            captured = self._inside("inside", layer, ran)
             captured.append(self._boundary(f"layers.{layer}", output, outputs))
-            del outputs
+            del outputs, ran
             yield captured
             del captured
         with self._stage():
@@ -146,7 +152,7 @@ class StagedPass:
 
     def backward(self, coefficients: Tensor, scale: float) -> Iterator[list[Captured]]:
         """Gradients of scale times the loss, from the logits down to the embeddings. coefficients: (S, L), see `losses`."""
-        self.backward_peaks = Peaks()
+        self.backward_peaks = self._peaks()
         last = len(self.anatomy.layers)
         with self._stage():
             gradient = logits_gradient(self.logits, self._targets, coefficients * scale)
@@ -217,21 +223,25 @@ class StagedPass:
         return [Captured(kind, name, layer, torch.cat(each), modules[name] in routed) for name, each in runs.items()]
 
     def _run_layer(self, layer: int) -> tuple[Graph, list[_Output]]:
-        """Run a layer with autograd. Returns also the outputs of its modules, copied where others write into them."""
+        """Run a layer with autograd. Returns also the outputs of its modules and their other inputs, copied where one is written into."""
         edges: list[tuple[str, GradientEdge]] = []
         outputs: list[_Output] = []
+        known = {(self._hidden[layer].data_ptr(), self._hidden[layer].numel())}
 
-        def on_output(name: str, tensor: Tensor) -> None:
+        def on_tensor(name: str, tensor: Tensor, entered: bool) -> None:
+            if entered and (tensor.data_ptr(), tensor.numel()) in known:
+                return  # the output of a module before
             output = tensor.detach().clone() if self._copies else tensor.detach()
+            known.add((output.data_ptr(), output.numel()))
             outputs.append((name, output, output._version))
-            if tensor.requires_grad:
+            if tensor.requires_grad and not entered:
                 edges.append((name, get_gradient_edge(tensor)))
 
         with weights_read(self.anatomy.layers[layer]):
             leaves = self._weights.leaves(self.anatomy.inside[layer].values(), True)
             kind = type(self.anatomy.layers[layer]), *(leaf.tensor.shape for leaf in leaves)
             sizes = nullcontext() if kind in self._sizes else saved_bytes(leaves)
-            with torch.enable_grad(), self._hooks(layer, on_output), sizes as saved:
+            with torch.enable_grad(), self._hooks(layer, on_tensor), sizes as saved:
                 hidden = self._hidden[layer].detach().requires_grad_()
                 output = self._layer(layer, hidden, leaves)
             if saved is not None:
@@ -270,25 +280,35 @@ class StagedPass:
         return cast(Tensor, final)
 
     @contextmanager
-    def _hooks(self, layer: int, on_output: Callable[[str, Tensor], None]) -> Iterator[None]:
-        """Within the context, ``on_output`` is called with the output of each module of the layer that computes something."""
+    def _hooks(self, layer: int, on_tensor: Callable[[str, Tensor, bool], None]) -> Iterator[None]:
+        """Within the context, ``on_tensor`` is called with the inputs, then the output, of each module that computes something."""
 
         def hook(name: str) -> Callable[..., None]:
             def forward_hook(module: nn.Module, arguments: Any, result: Any) -> None:
                 output = result[0] if isinstance(result, tuple) else result
-                if isinstance(output, Tensor) and output.is_floating_point():
-                    on_output(name, output)
+                for each, suffix in (*((argument, INPUT) for argument in arguments), (output, "")):
+                    if isinstance(each, Tensor) and each.is_floating_point():
+                        on_tensor(name + suffix, each, bool(suffix))
 
             return forward_hook
 
         with ExitStack() as stack:
-            for name, module in self.anatomy.inside[layer].items():
-                computes = bool(module._parameters) or not next(module.children(), None)
-                if name and computes and not isinstance(module, _NO_COMPUTATION):
-                    stack.callback(module.register_forward_hook(hook(name)).remove)
+            for name, module in self._computing(layer).items():
+                stack.callback(module.register_forward_hook(hook(name)).remove)
             if (experts := self.anatomy.experts.get(layer)) is not None:
                 stack.callback(experts.register_forward_pre_hook(partial(self._route, layer)).remove)
             yield
+
+    def _computing(self, layer: int) -> dict[str, nn.Module]:
+        """The modules within a layer that compute something."""
+        return {
+            name: module
+            for name, module in self.anatomy.inside[layer].items()
+            if name and (module._parameters or not next(module.children(), None)) and not isinstance(module, _NO_COMPUTATION)
+        }
+
+    def _peaks(self) -> Peaks:
+        return Peaks(Spots() if self.options.located else None)
 
     def _route(self, layer: int, experts: nn.Module, arguments: tuple[Any, ...]) -> None:
         """Record the experts chosen for each token: the second argument in every family."""

@@ -18,6 +18,7 @@ def one(report: "PrecisionReport") -> list[str]:
         f"{tokens}, {report.request.loss}; {report.timing.seconds:.3g} s",
         "",
         *report.answer_lines(),
+        *(["", report.fp16_passport.statement] if report.fp16_passport is not None else []),
         "",
         *(_engine(report) if report.engine else []),
         *FORWARD.lines(report),

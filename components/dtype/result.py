@@ -11,7 +11,7 @@ from components.dtype import grid_plot, plots, text
 from components.dtype.form import permalink
 from components.dtype.labelled_models_plot import among_models
 from components.dtype.tables import evidence, grids, headroom, overview, still
-from components.dtype.text import DISPUTED, inferred, lineage_answer, outranks, risk, stored_answer, summary, trained_answer
+from components.dtype.text import DISPUTED, NOT_TESTED, inferred, lineage_answer, outranks, risk, stored_answer, summary, trained_answer
 from components.dtype.verdicts import verdicts
 from components.forms.form import command
 from components.results.copy_offer import CopyOffer, on_hub
@@ -38,7 +38,7 @@ def passport(report: DtypeReport, links: bool = True) -> str:
         ("questions", _stored(report)),
         ("lineage", _passed_through(report)),
         ("training", trained_in(report, links)),
-        ("fp16", _safe_in_fp16(report)),
+        ("fp16", _safe_in_fp16(report, links)),
     )
     said, could = answered(report, summary(report), links), str(_COULD.suggestions(suggestions(report)))
     return card("Passport", _head(report), said, questions, could, about_sample(report.checkpoint.ref, shows=True))
@@ -79,11 +79,14 @@ def _passed_through(report: DtypeReport) -> str:
     return tile("Passed through", answer, tag(kind, text), f"<p>{prose(report.lineage.statement + reach)}</p>")
 
 
-def _safe_in_fp16(report: DtypeReport) -> str:
+def _safe_in_fp16(report: DtypeReport, links: bool) -> str:
     answer, kind, text = risk(report)
     # the last reason is the caveat about activations
     reasons = " ".join(dict.fromkeys((*report.fp16_risk.reasons[:2], *report.fp16_risk.reasons[-1:])))
-    return tile("Safe in fp16?", answer, tag(kind, text), f"<p>{prose(reasons)}</p>")
+    test = ""
+    if links and text == NOT_TESTED and not report.request.subfolder:
+        test = str(_BODY.link(addresses.fp16_run(report.checkpoint.ref), "Test them on texts"))
+    return tile("Safe in fp16?", answer, tag(kind, text), f"<p>{prose(reasons)}</p>{test}")
 
 
 def trained_in(report: DtypeReport, links: bool = True) -> str:

@@ -12,10 +12,11 @@ from components.library import Consensus
 from components.site import stored_results
 from components.text import numbers
 
+NOT_TESTED = "activations not tested"
 # Level of risk -> the style and the text of the tag.
 _RISKS = {
-    "fits": ("undecided", "activations not tested"),
-    "caution": ("undecided", "activations not tested"),
+    "fits": ("undecided", NOT_TESTED),
+    "caution": ("undecided", NOT_TESTED),
     "overflow": ("warning", "fact"),
     "broken": ("warning", "fact"),
     "unknown": ("undecided", "not decided"),

@@ -14,12 +14,11 @@ from analyzers.precision_variants.columns import (
     SETTINGS,
     WORST,
     of_reference,
-    within_layer,
 )  # fmt: skip
 from analyzers.precision_variants.engine.sentences import times
-from analyzers.precision_variants.measurements import Headroom, Variant
+from analyzers.precision_variants.fp16_passport import short
+from analyzers.precision_variants.measurements import Variant
 from analyzers.precision_variants.report import PrecisionReport
-from analyzers.precision_variants.sentences import layer_name
 from components.precision import engine_plots, plots
 from components.precision.form import command, permalink
 from components.precision.tables import LARGEST, left_out
@@ -32,6 +31,12 @@ from components.text.headline import FACT, UNKNOWN, about_sample, answer, answer
 from components.text.legend import legend
 from components.text.markup import caption as captioned
 from components.text.markup import notes, tag
+
+_VERDICTS = {
+    "safe": ("On these texts", FACT),
+    "at_risk": ("At risk", tag("inference", "under 2 bits")),
+    "overflows": ("Overflows", tag("warning", "not safe")),
+}
 
 
 def headline(report: PrecisionReport, links: bool = True) -> str:
@@ -47,16 +52,10 @@ def headline(report: PrecisionReport, links: bool = True) -> str:
             ("precision", _closest(report)),
             ("precision", _worst_layer(report)),
             ("logprobs", _ratio(report)),
-            ("headroom", _headroom(report)),
+            ("fp16-passport", _safe_in_fp16(report)),
         ),
         about_sample(report.checkpoint.ref),
     )
-
-
-def least(report: PrecisionReport) -> tuple[float, Headroom] | None:
-    """Return the smallest forward or weight headroom of the reference, in bits, and its layer."""
-    levels = [(bits, row) for row in report.reference.headroom for bits in (row.forward, row.weights) if bits is not None]
-    return min(levels, key=lambda level: level[0], default=None)
 
 
 def _head(report: PrecisionReport) -> str:
@@ -104,19 +103,18 @@ def _ratio(report: PrecisionReport) -> str:
     return answer("Importance ratio", numbers.share(errors[name]), FACT, body)
 
 
-def _headroom(report: PrecisionReport) -> str:
-    over, layers = report.reference.fp16_overflow, report.reference.layers
-    if over is not None:
-        what = "a stored weight" if over.direction == "weights" else "an activation"
-        body = f"First in {layer_name(over.layer, layers)}: {within_layer(over.name)}, {what}, exceeds 65504."
-        return answer("Safe in fp16?", "Overflows", tag("warning", "not safe"), body)
-    level = least(report)
-    if level is None:
-        return cannot_tell("Safe in fp16?", "All values are 0.")
-    bits, row = level
-    factor = f"{2**bits:,.0f}" if 2**bits >= 10 else f"{2**bits:.2g}"
-    body = f"Headroom {bits:.3g} bits: the largest value on this text is in {layer_name(row.layer, layers)}."
-    return answer("Safe in fp16?", f"{factor}x below overflow", FACT, body)
+def _safe_in_fp16(report: PrecisionReport) -> str:
+    passport = report.fp16_passport
+    if passport is None or passport.verdict is None:
+        return cannot_tell(
+            "Safe in fp16?", short(passport) if passport is not None else "This result is older than the answer: run it again."
+        )
+    words, how = _VERDICTS[passport.verdict]
+    return answer("Safe in fp16?", words, how, short(passport))
+
+
+def _fp16(report: PrecisionReport) -> str:
+    return report.fp16_passport.statement if report.fp16_passport is not None else ""
 
 
 def _errors(report: PrecisionReport, error: Callable[[Variant], float | None]) -> dict[str, float]:
@@ -178,6 +176,7 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "Headroom",
         [
+            Caption(_fp16),
             Caption(captions.headroom, lambda _: legend(plots.SIDES)),
             Plot("Headroom by layer", plots.headroom),
             Piece(lambda report: listed(HEADROOM, report, of_reference(report)), folded="Headroom by layer"),

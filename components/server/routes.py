@@ -1,6 +1,6 @@
 """Defines routes in addition to Gradio's: badges, stored results, and the library as files. They precede Gradio's and compute nothing.
 
-/badge/ORG/NAME.svg[?show=trained,passed,fp16,checked]     /result/ID[.png, .json, .zip, .html]     /r/CODE, a short link to it
+/badge/ORG/NAME.svg[?show=trained,passed,fp16,checked,activations]     /result/ID[.png, .json, .zip, .html]     /r/CODE, a short link to it
 /library/{labels,results,models}.{parquet,csv,jsonl}     /library/training.csv     /library/family/ORG/NAME
 /org/NAME[?sort=COLUMN]     /card/ID.png     /card/org/NAME.png     /assets/NAME
 /methods[/ANALYZER]     /dtype, which is the first page     /sparsity and /parents, which lead to /compare
@@ -114,7 +114,8 @@ def badge(request: Request) -> Response:
     ours = stored_results.library()
     row = ours.model(name) if ours is not None else None
     check: Any = stored_results.newest("check", name) if badges.CHECKED in kinds else None
-    drawing = badges.svg(badges.parts(row, kinds, check), name)
+    run: Any = stored_results.newest("precision", name) if badges.RAN in kinds else None
+    drawing = badges.svg(badges.parts(row, kinds, check, run), name)
     return _cached(request, drawing, "image/svg+xml", _BADGE_CACHE if stored_results.is_restored() else "no-store")
 
 

@@ -44,6 +44,11 @@ def page(analyzer: str, model: str) -> str:
     return f"{ANALYZERS[analyzer].address}?model={quote(model, safe='')}"
 
 
+def fp16_run(model: str) -> str:
+    """Return the page that runs a model in fp16 and tests its activations."""
+    return f"{page('precision', model)}&variants=fp16"
+
+
 def next_page(step: NextStep) -> str:
     """Return the page of the next question about the same model, which it computes."""
     return f"{'' if ANALYZERS[step.analyzer].address else './'}{page(step.analyzer, step.model)}"

@@ -1,7 +1,7 @@
 """Draws badges: a model's precision as a small SVG for a README, from stored facts; nothing is computed.
 
 Three parts: the training precision (a label takes precedence over an inference), what its values passed through, and whether they fit fp16.
-A fourth part on request: the result of the newest check of the upload, and its commit.
+On request: the result of the newest check of the upload, and its commit; and whether activations fit fp16 on the texts of the newest run.
 """
 
 import hashlib
@@ -16,11 +16,12 @@ from components.text.render import render
 
 if TYPE_CHECKING:
     from analyzers.check import CheckReport
+    from analyzers.precision_variants import PrecisionReport
     from components.library import ModelRow
 
 UNKNOWN = "unknown"
-TRAINED, PASSED, FP16, CHECKED = "trained", "passed", "fp16", "checked"
-KINDS = (TRAINED, PASSED, FP16, CHECKED)
+TRAINED, PASSED, FP16, CHECKED, RAN = "trained", "passed", "fp16", "checked", "activations"
+KINDS = (TRAINED, PASSED, FP16, CHECKED, RAN)
 PRECISION = (TRAINED, PASSED, FP16)
 _LONGEST = 48
 _HEIGHT = 20
@@ -29,6 +30,7 @@ _PADDING = 6
 _GREY, _NAME = "#62656d", "#3c3f46"
 _LABEL, _PROOF, _INFERRED, _BAD = "#2f4ac0", "#0b7a55", "#855600", "#b42318"
 _RISKS = {"fits": _PROOF, "caution": _INFERRED, "overflow": _BAD, "broken": _BAD}
+_VERDICTS = {"safe": _PROOF, "at_risk": _INFERRED, "overflows": _BAD}
 _NOT_PROVEN = NOTHING_PROVEN | {"undecided": UNKNOWN, "": UNKNOWN}
 
 
@@ -40,9 +42,11 @@ class Part(NamedTuple):
     colour: str = _GREY
 
 
-def parts(row: "ModelRow | None", kinds: Sequence[str] = PRECISION, check: "CheckReport | None" = None) -> list[Part]:
-    """Return the parts of ``kinds``, from the newest stored passport and the labels, and from a ``check``; "unknown" without them."""
-    made = {TRAINED: _trained(row), PASSED: _passed(row), FP16: _fp16(row), CHECKED: _checked(check)}
+def parts(
+    row: "ModelRow | None", kinds: Sequence[str] = PRECISION, check: "CheckReport | None" = None, run: "PrecisionReport | None" = None
+) -> list[Part]:
+    """Return the parts of ``kinds``, from the newest stored passport and the labels, a ``check``, and a ``run``; "unknown" without them."""
+    made = {TRAINED: _trained(row), PASSED: _passed(row), FP16: _fp16(row), CHECKED: _checked(check), RAN: _ran(run)}
     return [made[kind] for kind in KINDS if kind in kinds]
 
 
@@ -105,6 +109,15 @@ def _checked(check: "CheckReport | None") -> Part:
     of, reach = commit(check.checkpoint), check.short_reach()
     said = f"{found}{f' in {of}' if of else ''}{f', {reach}' if reach else ''}"
     return Part("checked", said, _BAD if errors else _INFERRED if warnings or reach else _PROOF)
+
+
+def _ran(run: "PrecisionReport | None") -> Part:
+    """Say what the fp16 passport does, of the model's own weights."""
+    passport = run.fp16_passport if run is not None and run.reference.weights == "pretrained" else None
+    if passport is None or passport.verdict is None:
+        return Part("run in fp16", UNKNOWN)
+    verdict = passport.verdict.replace("_", " ")
+    return Part("run in fp16", f"{verdict} on {numbers.plural(passport.tokens, 'token')}", _VERDICTS[passport.verdict])
 
 
 def _width(text: str) -> float:

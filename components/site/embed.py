@@ -14,7 +14,7 @@ _PARTS = macros("site/templates/result.html")
 # Placeholder for the address of this app, which only the browser knows: behind a proxy the server sees another one.
 HERE = "{here}"
 # Analyzers whose facts are on a badge: the badge's name, and the query for its parts.
-_BADGES = {"dtype": ("precision", ""), "check": ("checked", "?show=checked")}
+_BADGES = {"dtype": ("precision", ""), "check": ("checked", "?show=checked"), "precision": ("fp16", "?show=activations")}
 _HEIGHT, _SMALL_HEIGHT = 720, 520  # pixels
 WHOLE_CODE = "(code) => (code ? code.replaceAll('{here}', new URL('.', location.href).href) : code)"
 

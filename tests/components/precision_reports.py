@@ -31,7 +31,10 @@ def hostile_precision_report() -> PrecisionReport:
     over = found.reference.fp16_overflow
     assert over is not None
     reference = found.reference.model_copy(update={"headroom": levels, "fp16_overflow": over.model_copy(update={"name": nasty})})
-    said = {"statement": f"{nasty}. {nasty}.", "notes": (nasty,)}
+    assert found.fp16_passport is not None and found.fp16_passport.first_overflow is not None
+    first = found.fp16_passport.first_overflow.model_copy(update={"module": nasty, "excerpt": nasty})
+    passport = found.fp16_passport.model_copy(update={"first_overflow": first, "statement": nasty})
+    said = {"statement": f"{nasty}. {nasty}.", "notes": (nasty,), "fp16_passport": passport}
     return found.model_copy(update={"inputs": inputs, "variants": variants, "reference": reference, **said})
 
 

@@ -5,10 +5,12 @@ from xml.etree import ElementTree
 import pytest
 
 from analyzers import check
+from analyzers.precision_variants import PrecisionReport
 from components.library import Identity, Library
 from components.site import stored_results
-from components.site.badges import CHECKED, FP16, KINDS, PASSED, PRECISION, TRAINED, Part, etag, parts, svg
+from components.site.badges import CHECKED, FP16, KINDS, PASSED, PRECISION, RAN, TRAINED, Part, etag, parts, svg
 from tests.components.dtype_reports import HOSTILE, report
+from tests.components.precision_reports import precision_report
 
 ANN, BOB = Identity.login("ann"), Identity.login("bob")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -71,3 +73,17 @@ def test_the_newest_check_is_on_request(library: Library) -> None:
             assert part == ("checked", *({"sample:tiny-fp32": ("nothing wrong", "#0b7a55")}.get(model, ("2 warnings", "#855600"))))
     finally:
         stored_results.set_library(None)
+
+
+def test_the_newest_run_in_fp16_is_on_request(library: Library) -> None:
+    stored_results.set_library(library)
+    assert [part.value for part in parts(None, [RAN])] == ["unknown"]
+    for model, said in (("sample:tiny-bf16", "safe on 46 tokens"), ("sample:tiny-overflow", "overflows on 46 tokens")):
+        found = precision_report(model, variants=("fp16",))
+        library.add_result(found, public=True)
+        newest = stored_results.newest("precision", model)
+        assert isinstance(newest, PrecisionReport)
+        (part,) = parts(None, [RAN], run=newest)
+        assert (part.name, part.value) == ("run in fp16", said)
+    random = found.model_copy(update={"reference": found.reference.model_copy(update={"weights": "random"})})
+    assert [part.value for part in parts(None, [RAN], run=random)] == ["unknown"], "random weights say nothing about the checkpoint"

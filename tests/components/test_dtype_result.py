@@ -2,7 +2,9 @@
 
 import re
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -15,6 +17,7 @@ from components.dtype.result import passport
 from components.dtype.tables import Outcome, comparison, evidence
 from components.dtype.text import among, summary
 from components.library import Identity, Library
+from components.precision import form as precision_form
 from components.results.html_documents import document
 from components.text.markup import table
 from tests.components.dtype_reports import HOSTILE, hostile_report, report
@@ -181,6 +184,14 @@ def test_a_label_of_the_library_wins_over_the_inference_that_contradicts_it(libr
 def test_what_was_not_tested_is_no_alarm(level: str) -> None:
     html = passport(report(fp16_risk={"level": level, "reasons": ("The largest weight is 2.4.",)}))
     assert '<span class="m-tag m-undecided">activations not tested</span>' in html and "m-warning" not in html
+    found = report(fp16_risk={"level": level, "reasons": ("The largest weight is 2.4.",)})
+    (address,) = re.findall(r'<a href="([^"]*)">Test them on texts</a>', passport(found))
+    page, _, query = unescape(address).partition("?")
+    asked = precision_form.request(precision_form.filled(parse_qsl(query)))
+    assert (page, asked.model, asked.variants) == ("precision", found.checkpoint.ref, ("fp16",))
+    assert "Test them" not in passport(found, links=False)
+    overflow = passport(report(fp16_risk={"level": "overflow", "reasons": ("The largest weight is 1e6.",)}))
+    assert "Test them" not in overflow, "nothing is left to test"
 
 
 def _luminance(colour: str) -> float:

@@ -51,5 +51,7 @@ def test_a_badge_leads_to_the_passport() -> None:
     assert badge("dtype", "org/name") == f"[![Mantissa: precision]({HERE}badge/org/name.svg)]({HERE}?model=org%2Fname)"
     page = f"{HERE}check?model=org%2Fname"
     assert badge("check", "org/name") == f"[![Mantissa: checked]({HERE}badge/org/name.svg?show=checked)]({page})"
+    page = f"{HERE}precision?model=org%2Fname"
+    assert badge("precision", "org/name") == f"[![Mantissa: fp16]({HERE}badge/org/name.svg?show=activations)]({page})"
     assert badge("conflict", "org/name") == ""
     assert "](" not in badge("dtype", "a](x)/b").split("](", 1)[0]

@@ -11,6 +11,7 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.precision_variants import ABOUT, PrecisionReport, VariantProgress
 from analyzers.precision_variants.columns import BACKWARD, FORWARD, HEADROOM, LOGPROBS, PARAMETERS, SETTINGS, of_reference
+from analyzers.precision_variants.fp16_passport import OTHERS, Extreme, Gradients, short
 from components.plots.marks import marked
 from components.precision.methods import methods
 from components.precision.page import VariantMeter
@@ -50,20 +51,33 @@ def test_tiles_name_the_closest_variant_the_worst_layer_the_ratio_and_the_headro
     assert f"Worst layer {100 * worst[0]:.2g} to {100 * worst[1]:.2g}% Largest" in said
     assert f"from fp16 to bf16; for bf16 in layer {found.variants['bf16'].summary.mid_max_layer}." in said
     assert f"Importance ratio {100 * (of['bf16'].ratio_mean or 0):.3g}%" in said
-    least = min(bits for row in found.reference.headroom for bits in (row.forward, row.weights) if bits is not None)
-    assert f"Safe in fp16? {2**least:,.0f}x below overflow Headroom {least:.3g} bits" in said
+    assert found.fp16_passport is not None
+    assert f"Safe in fp16? On these texts {short(found.fp16_passport)}" in said and said.count(OTHERS) == 2
 
 
 def test_an_overflow_is_named_and_nothing_is_said_of_numbers_that_are_not() -> None:
     found = overflowing()
     said = text_of(headline(found))
-    assert "Safe in fp16? Overflows not safe First in layer 1: mlp.up_proj.weight, a stored weight, exceeds 65504." in said
+    first = "layers.1.mlp.up_proj is the first module to exceed 65504"
+    assert f"Safe in fp16? Overflows not safe Not safe in fp16 on these texts: {first}. {OTHERS}" in said
     assert "Closest to fp32 bf16 fact" in said and "largest for" not in said
     nothing = found.model_copy(update={"variants": {"fp16": found.variants["fp16"]}})
     assert text_of(headline(nothing)).count("Cannot tell not decided") == 3
     assert "nan" not in headline(nothing).lower().replace("nan-", "")
-    zero = tuple(row.model_copy(update={"forward": None, "weights": None}) for row in found.reference.headroom)
-    assert "All values are 0" in headline(_changed(found, fp16_overflow=None, headroom=zero))
+    assert found.fp16_passport is not None
+    zero = found.fp16_passport.model_copy(update={"verdict": None, "weights": Extreme(), "forward": Extreme(), "backward": Gradients()})
+    assert "all values are 0" in headline(found.model_copy(update={"fp16_passport": zero}))
+    assert "run it again" in headline(found.model_copy(update={"fp16_passport": None}))
+
+
+def test_a_risk_is_told_apart_and_the_tab_has_the_whole_answer() -> None:
+    found = precision_report()
+    assert found.fp16_passport is not None
+    risk = found.fp16_passport.model_copy(update={"verdict": "at_risk", "forward": Extreme(margin_bits=1.5, module="layers.1", value=2.0)})
+    said = text_of(headline(found.model_copy(update={"fp16_passport": risk})))
+    assert f"Safe in fp16? At risk under 2 bits At risk in fp16 on these texts: a value comes within 1.5 bits of 65504. {OTHERS}" in said
+    page = text_of(document([found]))
+    assert found.fp16_passport.statement in page and "In fp16 this model is safe on these texts (2 sequences, 46 tokens)" in page
 
 
 def test_a_column_has_as_many_decimals_as_its_smallest_value_needs() -> None:

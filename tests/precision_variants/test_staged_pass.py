@@ -119,20 +119,29 @@ def test_every_family_gives_the_same_bits_as_the_whole_model(name: str, monkeypa
 
 
 @pytest.mark.parametrize("name", ["llama", "falcon"])
-def test_largest_values_are_those_of_the_modules_own_outputs(name: str) -> None:
-    """Also in falcon, which adds the output of attention to that of its MLP in place."""
+def test_largest_values_are_those_of_what_enters_and_leaves_modules(name: str) -> None:
+    """Also in falcon, which adds the output of attention to that of its MLP in place; in llama one is a product that enters a map."""
     model = build(ARCHITECTURES[name], ATTENTION[name], torch.float32, **({"parallel_attn": True} if name == "falcon" else {}))
     made = StagedPass(ModelParts.of(model), TOKENS, PassOptions(Settings(), ATTENTION[name]))
     list(made.forward())
     largest: dict[int, float] = {}
+    entered: dict[int, torch.Tensor] = {}  # a layer's input is the output of the one before
     for layer, modules in enumerate(made.anatomy.inside):
-        for inner in modules.values():
+        for inner, module in modules.items():
 
-            def hook(module: nn.Module, given: Any, output: Any, layer: int = layer) -> None:
+            def enter(module: nn.Module, given: Any, layer: int = layer, whole: bool = not inner) -> None:
+                if whole:
+                    entered[layer] = given[0]
+                for tensor in given:
+                    if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.data_ptr() != entered[layer].data_ptr():
+                        largest[layer] = max(largest.get(layer, 0.0), float(tensor.abs().max()))
+
+            def leave(module: nn.Module, given: Any, output: Any, layer: int = layer) -> None:
                 tensor = output[0] if isinstance(output, tuple) else output
                 largest[layer] = max(largest.get(layer, 0.0), float(tensor.abs().max()))
 
-            inner.register_forward_hook(hook)
+            module.register_forward_pre_hook(enter)
+            module.register_forward_hook(leave)
     with torch.no_grad():
         cast(Any, model)(TOKENS[:, :-1], use_cache=False)
     assert {layer: made.forward_peaks.layers[layer].largest for layer in largest} == largest

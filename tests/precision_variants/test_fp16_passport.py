@@ -1,0 +1,191 @@
+"""The fp16 passport, against plain hooks on transformers' own model in float32: verdict, margins, the first overflow with its token."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from analyzers.checkpoints import Access
+from analyzers.language_models.samples import sample_folder
+from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
+from analyzers.precision_variants.fp16_passport import OTHERS, Extreme, Fp16Passport
+from analyzers.precision_variants.spots import gradients
+
+SAMPLE = sample_folder("tiny-bf16")
+TEXT = "One plus one is two, and two plus two is four. What is 9 times 12? It is 108, of course; and 12 times 12 is 144."
+LENGTH = 24
+Modified = tuple[Path, int, str]
+
+
+def run(model: str, *variants: str, **asked: Any) -> PrecisionReport:
+    settings: dict[str, Any] = {"sequences": 2, "sequence_length": LENGTH, "variants": variants or ("bf16",), **asked}
+    *_, last = analyze(PrecisionRequest(model=model, **settings), Access(local=True))
+    assert isinstance(last, PrecisionReport)
+    return last
+
+
+def passport(model: str, *variants: str, **asked: Any) -> Fp16Passport:
+    found = run(model, *variants, **asked).fp16_passport
+    assert found is not None and found.statement.endswith(OTHERS)
+    return found
+
+
+def rows_of_text() -> tuple[list[list[int]], int]:
+    """Two rows, and a token that can be read and is in the second alone."""
+    tokenizer = AutoTokenizer.from_pretrained(SAMPLE)
+    token_ids = tokenizer(TEXT)["input_ids"]
+    rows = [token_ids[:LENGTH], token_ids[LENGTH : 2 * LENGTH]]
+    return rows, next(each for each in rows[1][2:-1] if each not in rows[0] and str(tokenizer.decode([each])).strip())
+
+
+def with_a_loud_token(folder: Path, **strengths: float) -> str:
+    """A model in which one token alone is loud in layer 1: its embedding has a direction of its own, which the named maps amplify."""
+    model = cast(Any, AutoModelForCausalLM.from_pretrained(SAMPLE, dtype=torch.float32))
+    _, token = rows_of_text()
+    with torch.no_grad():
+        table = model.model.embed_tokens.weight
+        table[:, 0] = 0
+        table[token] = 0
+        table[token, 0] = 100 * table.abs().max()
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight[0] = 0
+            layer.mlp.down_proj.weight[0] = 0
+        mlp = model.model.layers[1].mlp
+        for name, strength in strengths.items():
+            getattr(mlp, name).weight[0] = 0
+            getattr(mlp, name).weight[0, 0] = strength
+        mlp.down_proj.weight[:, 0] = 0
+    model.save_pretrained(folder)
+    for file in SAMPLE.glob("tokenizer*"):
+        shutil.copy(file, folder)
+    return str(folder)
+
+
+def measured(folder: str, rows: Sequence[Sequence[int]]) -> list[tuple[str, torch.Tensor]]:
+    """What enters and leaves the modules of the layers, in the order computed, and the logits."""
+    model = cast(Any, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
+    seen: list[tuple[str, torch.Tensor]] = []
+
+    def hook(name: str) -> Any:
+        def record(module: nn.Module, given: Any, output: Any) -> None:
+            seen.extend((f"{name} input", each.clone()) for each in given if isinstance(each, torch.Tensor))
+            seen.append((name, (output[0] if isinstance(output, tuple) else output).clone()))
+
+        return record
+
+    for name, module in model.model.layers.named_modules(prefix="layers"):
+        if "." in name and (not next(module.children(), None) or name.count(".") == 1):
+            module.register_forward_hook(hook(name))
+    with torch.no_grad():
+        seen.append(("logits", model(torch.tensor(rows)[:, :-1], use_cache=False).logits))
+    return seen
+
+
+def place(tensor: torch.Tensor) -> tuple[int, int, float]:
+    index = np.unravel_index(int(tensor.abs().argmax()), tensor.shape)
+    return int(index[0]), int(index[1]), float(tensor[tuple(map(int, index))])
+
+
+def check_against(folder: str, found: Fp16Passport, rows: Sequence[Sequence[int]]) -> None:
+    """The largest value, and the first module above the limit, are those of the hooks."""
+    seen = measured(folder, rows)
+    largest = max(float(tensor.abs().max()) for _, tensor in seen)
+    assert found.forward.margin_bits == pytest.approx(np.log2(65504 / largest), abs=1e-4)
+    over = next(((name, tensor) for name, tensor in seen if float(tensor.abs().max()) > 65520), None)
+    assert (found.first_overflow is None) == (over is None)
+    if over is not None and found.first_overflow is not None:
+        row, position, value = place(over[1])
+        first = found.first_overflow
+        assert (first.module, first.text, first.position) == (over[0], row, position)
+        assert first.value == pytest.approx(value, rel=1e-4)
+        assert found.rescale is not None and found.rescale.module == over[0]
+        assert abs(value) / found.rescale.factor <= 65504 / 2 < abs(value) / (found.rescale.factor / 2)
+        assert np.log2(found.rescale.factor) % 1 == 0
+
+
+def test_one_module_overflows_on_one_text_only(tmp_path: Path) -> None:
+    rows, token = rows_of_text()
+    model = with_a_loud_token(tmp_path, gate_proj=0.0, up_proj=6_000.0)
+    found = passport(model, text=TEXT)
+    assert found.verdict == "overflows" and found.texts == 2 and found.tokens == 2 * (LENGTH - 1)
+    check_against(model, found, rows)
+    first = found.first_overflow
+    assert first is not None and first.module == "layers.1.mlp.up_proj" and first.text == 1 and first.position is not None
+    assert rows[1][first.position] == token
+    tokenizer = AutoTokenizer.from_pretrained(SAMPLE)
+    assert first.excerpt and first.excerpt.endswith(str(tokenizer.decode([token])).strip())
+    assert f'sequence 2 ("{first.excerpt}")' in found.statement and "exceed 65504" in found.statement
+    alone = passport(model, text=tokenizer.decode(rows[0], skip_special_tokens=True), sequences=1, sequence_length=LENGTH - 4)
+    assert alone.verdict == "safe" and alone.first_overflow is None and alone.rescale is None
+
+
+def test_a_product_that_enters_a_map_overflows_though_no_output_does(tmp_path: Path) -> None:
+    model = with_a_loud_token(tmp_path, gate_proj=100.0, up_proj=100.0)
+    found = passport(model, text=TEXT)
+    check_against(model, found, rows_of_text()[0])
+    assert found.verdict == "overflows" and found.rescale is not None and found.rescale.module == "layers.1.mlp.down_proj input"
+    run_in_fp16 = run(model, "fp16", text=TEXT)
+    assert run_in_fp16.variants["fp16"].overflow is not None, "torch's own run in fp16 agrees"
+    assert "Not safe in fp16 on these texts: layers.1.mlp.down_proj input" in run_in_fp16.headline()
+
+
+def test_a_margin_under_two_bits_is_a_risk(tmp_path: Path) -> None:
+    model = with_a_loud_token(tmp_path, gate_proj=0.0, up_proj=1_000.0)
+    found = passport(model, text=TEXT)
+    check_against(model, found, rows_of_text()[0])
+    assert found.verdict == "at_risk" and found.forward.margin_bits is not None and 0 < found.forward.margin_bits < 2
+    assert "at risk" in found.statement and "under 2." in found.statement
+
+
+def test_scores_that_overflow_are_no_output_but_a_run_in_fp16_tells(tmp_path: Path) -> None:
+    """q k is in fp16 before it is scaled: no module has it as its output."""
+    model = cast(Any, AutoModelForCausalLM.from_pretrained(SAMPLE, dtype=torch.float32))
+    with torch.no_grad():
+        for name in ("q_proj", "k_proj"):
+            getattr(model.model.layers[0].self_attn, name).weight *= 200
+    model.save_pretrained(tmp_path)
+    for file in SAMPLE.glob("tokenizer*"):
+        shutil.copy(file, tmp_path)
+    without, found = (passport(str(tmp_path), name, attention="eager") for name in ("bf16", "fp16"))
+    assert without.verdict != "overflows" and "not what is within one, such as attention scores" in without.statement
+    assert found.verdict == "overflows" and found.first_overflow is None and "The run in fp16 is not finite" in found.statement
+
+
+def test_the_sample_that_overflows_and_the_one_that_is_safe() -> None:
+    over, safe = passport("sample:tiny-overflow"), passport("sample:tiny-bf16", "fp16")
+    check_against(str(sample_folder("tiny-overflow")), over, run("sample:tiny-overflow").inputs.token_ids)
+    assert over.verdict == "overflows" and over.weights.margin_bits is not None and over.weights.margin_bits < 0
+    assert "A stored weight exceeds 65504" in over.statement
+    check_against(str(SAMPLE), safe, run("sample:tiny-bf16").inputs.token_ids)
+    assert safe.verdict == "safe" and safe.first_overflow is None and safe.not_run == ()
+    assert safe.cut and "The text is longer than the 46 tokens that ran." in safe.statement
+
+
+def test_what_was_not_measured_is_null_and_said() -> None:
+    drawn = passport("sample:tiny-bf16", data="random")
+    assert not drawn.cut and drawn.forward.excerpt is None and drawn.forward.position is not None
+    whole = passport("sample:tiny-bf16", text="One plus one is two.", sequence_length=512, sequences=1)
+    assert not whole.cut and "longer" not in whole.statement
+    untrained = passport("sample:tiny-bf16", random_init=True)
+    assert "random weights" in untrained.statement
+
+
+def test_underflow_counts_what_becomes_zero_in_fp16() -> None:
+    generator = np.random.default_rng(1)
+    values = [(generator.normal(size=(50, 40)) * 10.0 ** generator.uniform(-14, -3, (50, 40))).astype(np.float32) for _ in range(3)]
+    values[0][:5] = 0
+    flat = np.concatenate([each.ravel() for each in values])
+    largest = Extreme(value=float(flat[np.abs(flat).argmax()]))
+    found = gradients(largest, [torch.from_numpy(each) for each in values])
+    assert found.loss_scale is not None and np.isfinite(np.float16(abs(flat).max() * found.loss_scale))
+    assert abs(flat).max() * found.loss_scale * 2 > 65504
+    nonzero = flat[flat != 0].astype(np.float64)
+    for scale, share in ((1.0, found.underflow), (found.loss_scale, found.underflow_scaled)):
+        assert share == pytest.approx(np.mean((nonzero * scale).astype(np.float16) == 0), abs=1e-12)
+    assert gradients(Extreme(), []).loss_scale is None

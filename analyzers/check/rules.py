@@ -221,10 +221,10 @@ def grid(facts: Facts) -> Iterator[Finding]:
         needed = sum(int(row.bits_needed * row.parameters / 8) for row in rows)
         saved = max(0, sum(after.get(name, result.tensor.nbytes) for name, result in on_grid.items()) - needed)
         names = listed([f"{describe(row)} ({plural(row.tensors, 'tensor')})" for row in rows[:_GRIDS]])
-        others = f" On none of these grids are matrices of: {', '.join(facts.report.off_grid)}." if facts.report.off_grid else ""
+        others = f" On none of these: {', '.join(facts.report.off_grid)}." if facts.report.off_grid else ""
         detail = (
-            f"All values of {plural(len(on_grid), 'tensor')} lie on the grid of a quantizer: {names}. Stored as codes and scales, they would "
-            f"take {saved:,} bytes less.{others}"
+            f"All values of {plural(len(on_grid), 'tensor')} lie on the grid of a quantizer: {names}. Stored as codes and scales, they "
+            f"would take {saved:,} bytes less.{others}"
         )
         yield finding("grid", "info", "Stored wider than the grid of its values", detail, list(on_grid), saved)
 

@@ -117,10 +117,11 @@ class Evidence:
     """Outcome of one test on the stored bits.
 
     test: its name; format: the ancestor it looks for; stored: the dtype of the tested values, empty in reports of analysis version 2 and
-    before; unit: what is counted ("values", "runs" of 128 neighbours, "blocks" of 16, or "groups" that share a scale). tested: number tested; distinct: number of
-    different values that pass and that the coarsest grid that holds all of them does not explain (repeats prove nothing), or number of runs
-    or blocks that only a grid of the ancestor explains; exceptions: number that fail (one refutes); share: of those tested that pass;
-    chance: share of floats without such an ancestor that pass; log10_chance: log10 of the odds that all of ``distinct`` pass by accident. A
+    before; unit: what is counted ("values", "runs" of 128 neighbours, "blocks" of 16, or "groups" that share a scale). tested: number
+    tested; distinct: number of different values that pass and that the coarsest grid that holds all of them does not explain (repeats prove
+    nothing), or number of runs or blocks that only a grid of the ancestor explains, or of groups that pass; exceptions: number that fail
+    (one refutes); share: of those tested that pass; chance: share of floats without such an ancestor that pass (of groups the geometric
+    mean of their odds); log10_chance: log10 of the odds that all of ``distinct`` pass by accident. A
     dataclass, because it takes a tenth of the memory of a model: a checkpoint may have 90,000 tensors.
     """
 

@@ -19,10 +19,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 # Counts of a grid on tiles: tested, those that fail, values set aside so that a tile passes, tiles without information, tiles that pass and
-# are proof enough alone, those whose scale may be a power of two; then maxima: of the bits of signed integers, of integers with a zero
-# point, and of their magnitudes.
-TESTED, FAILED, OUTLIERS, DULL, STRONG, POWERS, SIGNED, SPAN, LARGEST = range(9)
-GRID_COUNTS = 9
+# are proof enough alone, those whose scale may be a power of two; from `SPANS` and `SIGNED` on, numbers of tiles by the bits of integers
+# with a zero point, and of signed ones; and the largest magnitude of an integer.
+TESTED, FAILED, OUTLIERS, DULL, STRONG, POWERS = range(6)
+MOST_BITS = 9  # and more
+SPANS, SIGNED, LARGEST = 6, 7 + MOST_BITS, 8 + 2 * MOST_BITS
+GRID_COUNTS = LARGEST + 1
 
 # Tiles with different largest values, or for scales of powers of two with different values, whose chances multiply; others may repeat the
 # same vocabulary of values. Only the strongest are kept.
@@ -202,7 +204,8 @@ def _decades(
 ) -> float:
     """Bound -log10 of the chance that the magnitudes of a tile pass `_fit` at ``anchor``.
 
-    If scales are powers of two (``powers``), the values have as few bits as the levels, of which there are few: up to `_SAME` equal values count.
+    If scales are powers of two (``powers``), the values have as few bits as the levels, and there are few of them: up to `_SAME` equal
+    ones count.
     """
     total, largest, distinct = 0.0, 0.0, 0
     for j in range(n):
@@ -214,7 +217,8 @@ def _decades(
             k -= 1
         below = levels[k - 1] if k > 0 else 0.0
         above = levels[k + 1] if k + 1 < levels.size and levels[k + 1] < np.inf else 2 * levels[k] - below
-        each = -log10(min(1.0, _width(cells[j, 0], cells[j, 1], value, own_bits, own_step) / ((above - below) / 2 * scale)))
+        between = min(levels[k] - below, above - levels[k]) * scale
+        each = -log10(min(1.0, _width(cells[j, 0], cells[j, 1], value, own_bits, own_step) / between))
         distinct, total, largest = distinct + 1, total + each * (min(counts[j], _SAME) if powers else 1), max(largest, each)
     return total - log10(4.0) if powers else total - largest - log10(distinct * (anchor + 1.0))
 
@@ -250,7 +254,7 @@ def _distinct(
     distinct = 0
     for r in range(rows[0], rows[1]):
         for i in range(r * row[0] + row[1], r * row[0] + row[2]):
-            code = np.int64(codes[i])
+            code: Any = np.int64(codes[i])
             code = code if code & every_bit else 0
             slot = ((code * 2654435761) >> 12) & (_SLOTS - 1)
             while slots[slot] >= 0 and patterns[slots[slot]] != code:
@@ -300,11 +304,12 @@ def test_tiles(
 ) -> None:
     """Test every ``stride``-th tile of a piece of a matrix.
 
-    codes: (rows * columns,) patterns; first: its first row and column in the matrix; shape: of the matrix; tile: rows and columns of a tile.
-    Tiles begin at multiples of these; one that the piece has only in part is tested if ``cut``. form: bits of the mantissa and of the
-    exponent as stored, significant bits in use, whether the scale is a power of two, whether zero is a level, and the most steps of a grid
-    with an offset (0: levels of ``book``, as in `_fit`), and whether the tile is the whole tensor. own_step: the power of two that divides all values. Adds to out (GRID_COUNTS,);
-    to keys and decades (ANCHORS,), patterns of the largest values and the evidence of their tiles; narrows scale (2,).
+    codes: (rows * columns,) patterns; first: its first row and column in the matrix; shape: of the matrix; tile: rows and columns of a
+    tile. Tiles begin at multiples of these; one that the piece has only in part is tested if ``cut``. form: bits of the mantissa and of the
+    exponent as stored, significant bits in use, whether the scale is a power of two, whether zero is a level, the most steps of a grid with
+    an offset (0: levels of ``book``, as in `_fit`), and whether the tile is the whole tensor. own_step: the power of two that divides all
+    values. Adds to out (GRID_COUNTS,); to keys and decades (ANCHORS,), patterns of the largest values and the evidence of their tiles;
+    narrows scale (2,).
     """
     every_bit, offset = (1 << (form[0] + form[1])) - 1, form[5]
     rows, limit = codes.size // columns, _AGAIN + 2 + (offset if offset > 0 else min(2 * book.shape[1], _SLOTS // 2))
@@ -392,7 +397,7 @@ def _test(
         if anchor >= 0:
             repeats = 0
             for i in range(n):
-                steps = np.int64(np.ceil(cells[i, 0] / found[1] - 1e-9))
+                steps: Any = np.int64(np.ceil(cells[i, 0] / found[1] - 1e-9))
                 if negative[i]:
                     minuses = max(minuses, steps)
                 else:
@@ -400,7 +405,8 @@ def _test(
                 repeats += min(counts[i] - 1, _REPEATS)
             middle = (found[0] + found[1]) / 2
             proof = _decades(cells, negative, counts, n, book, anchor, middle, powers, own_bits, own_step) - 0.5 * dropped
-            if zeros > 0 and positive > 0 and minuses > 0 and max(positive, minuses) <= (_FEW if form[6] else 1):
+            integers = book[0, 0] == 1 and (book.shape[1] == 1 or book[0, 1] == 2)
+            if integers and zeros > 0 and positive > 0 and minuses > 0 and max(positive, minuses) <= (_FEW if form[6] else 1):
                 again = repeats * max(0.0, -log10(min(1.0, _width(cells[0, 0], cells[0, 1], values[0], own_bits, own_step) / middle)))
                 proof += again if max(positive, minuses) == 1 else min(again, _MOST_OF_REPEATS)
     if anchor < 0 or (offset > 0 and anchor == 0):
@@ -411,12 +417,13 @@ def _test(
     out[POWERS] += _power_in(found[0], found[1]) > 0
     scale[0], scale[1] = max(scale[0], found[0]), min(scale[1], found[1])
     if offset > 0:
-        out[SPAN] = max(out[SPAN], _bits(anchor + 1))
+        out[SPANS + min(_bits(anchor + 1), MOST_BITS)] += 1
     else:
-        out[SIGNED] = max(out[SIGNED], 1 + max(_bits(max(positive, minuses)), _bits(min(positive, minuses) + 1)))
-        out[SPAN] = max(out[SPAN], _bits(positive + minuses + 1))
+        out[SIGNED + min(1 + max(_bits(max(positive, minuses)), _bits(min(positive, minuses) + 1)), MOST_BITS)] += 1
+        out[SPANS + min(_bits(positive + minuses + 1), MOST_BITS)] += 1
         out[LARGEST] = max(out[LARGEST], positive, minuses)
     if powers:  # few patterns: tiles differ by their numbers
+        proof = proof if n > 2 else 0.0
         for i in range(patterns.size):
             key = (key * 1000003 + patterns[i] * 31 + numbers[i]) & 0x7FFFFFFFFFFF
     if proof > 0:

@@ -2,17 +2,21 @@
 
 from math import log2, log10
 
+import numpy as np
+from numpy.typing import NDArray
+
 from analyzers.dtype_detection.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
 from analyzers.dtype_detection.grids.search import GridCounts, Grids, matrix
 from analyzers.dtype_detection.grids.tensor_grid import TensorGrid
-from analyzers.numerics.grid_kernels import DULL, FAILED, LARGEST, OUTLIERS, POWERS, SIGNED, SPAN, STRONG, TESTED
+from analyzers.numerics.grid_kernels import DULL, FAILED, LARGEST, OUTLIERS, POWERS, SIGNED, SPANS, STRONG, TESTED
 
 # A proof needs odds below 10^-9 although so many grids are tried.
 PROOF_LOG10 = -9.0
 _TRIALS = log10(sum(len(book.tiles) for book in BOOKS))
 _MOST_BITS = 8
+_FEW_TILES = 0.01
 # The least share of groups that are proofs alone and of groups that pass, to be told of a tensor that is not on a grid as a whole
-_FOSSIL_SHARE = 0.02
+_FOSSIL_SHARE = 0.05
 
 
 def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...], known: bool = False) -> TensorGrid | None:
@@ -35,7 +39,16 @@ def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...], kn
             parts.append(grid)
     if whole:
         return min(whole, key=lambda grid: grid.bits)
-    return min(parts, key=lambda grid: (grid.exceptions / grid.groups, grid.outliers, grid.bits), default=None)
+    return min(parts, key=lambda grid: (round(grid.exceptions / grid.groups, 2), grid.exceptions + grid.outliers, grid.bits), default=None)
+
+
+def _bits_of(tiles: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the bits of integers, from numbers of tiles by bits, and the number of tiles left out: those of a few in which an outlier is
+    explained by chance, by at least two bits more.
+    """
+    most = int(np.flatnonzero(tiles).max(initial=0))
+    usual = int(np.searchsorted(np.cumsum(tiles), (1 - _FEW_TILES) * tiles.sum()))
+    return (usual, int(tiles[usual + 1 :].sum())) if most > usual + 1 else (most, 0)
 
 
 def _describe(book: CodeBook, tile: Tile, found: GridCounts, elements: int, shape: tuple[int, ...]) -> TensorGrid | None:
@@ -46,7 +59,9 @@ def _describe(book: CodeBook, tile: Tile, found: GridCounts, elements: int, shap
     name, bits, scale = book.name, float(book.bits), float(book.scale_bits)
     rows, columns = map(min, tile.sides(view := (1, elements) if tile.flat else matrix(shape)), view)
     if book.name in ("int", "offset"):
-        span, signed = int(counts[SPAN]), int(counts[SIGNED])
+        span, others = _bits_of(counts[SPANS:SIGNED])
+        signed, _ = _bits_of(counts[SIGNED:LARGEST])
+        failed += others
         if span > _MOST_BITS:
             return None
         bits = float(span)

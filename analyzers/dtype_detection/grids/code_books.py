@@ -52,7 +52,7 @@ def _groups(*sizes: int) -> tuple[Tile, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CodeBook:
-    """A grid. levels: (2, n) magnitudes of the positive and negative levels, as of `grid_kernels`; tiles: that share a scale, largest first.
+    """A grid. levels: (2, n) magnitudes of positive and negative levels, as of `grid_kernels`; tiles: that share a scale, largest first.
 
     bits: of a weight, 0 if the levels in use decide; scale_bits: of a tile's scale; offset: most steps of a grid of equal steps with any
     offset, instead of levels; powers: scales are powers of two; zero: whether 0 is a level; plain: values are on it without a scale too, as
@@ -99,7 +99,8 @@ def _format(of: FloatFormat) -> NDArray[np.float64]:
     return _floats(of.exponent_bits, of.mantissa_bits, of.largest / of.smallest_subnormal)
 
 
-# QLoRA, arXiv 2305.14314, appendix E (torchao has a table of four digits, in the dtype of the weights); the 4-bit floats of bitsandbytes; kvalues of llama.cpp
+# QLoRA, arXiv 2305.14314, appendix E (torchao has a table of four digits, in the dtype of the weights); the 4-bit floats of bitsandbytes;
+# kvalues of llama.cpp
 _NF4 = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
     -0.09105003625154495, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434,

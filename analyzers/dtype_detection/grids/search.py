@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -11,10 +12,11 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.grids.code_books import BOOKS, TENSOR, CodeBook, Tile
 from analyzers.numerics.conversions import values_of
-from analyzers.numerics.grid_kernels import ANCHORS, DULL, FAILED, GRID_COUNTS, OUTLIERS, SIGNED, SPAN, TESTED, test_tiles
+from analyzers.numerics.grid_kernels import ANCHORS, FAILED, GRID_COUNTS, LARGEST, OUTLIERS, SIGNED, SPANS, TESTED, test_tiles
 
-# Tiles of a span that are tested first, and the evidence, in decades beyond the first of each tile, without which no other is
-_SAMPLED = 16
+# Tiles of a span that are tested at first, and before all are; and the evidence, in decades beyond the first of each tile, without which
+# no other is
+_FIRST, _SAMPLED = 4, 16
 _PROMISING = 3.0
 # Values that show the resolution that is in use, and the fewest of them that are not 0
 _LOOKED_AT, _TELLING = 4096, 64
@@ -48,8 +50,9 @@ class GridCounts:
     def add(self, other: "GridCounts") -> None:
         """Add the counts of other tiles."""
         self.values += other.values
-        self.counts[:SIGNED] += other.counts[:SIGNED]
-        self.counts[SIGNED:] = np.maximum(self.counts[SIGNED:], other.counts[SIGNED:])
+        largest = max(self.counts[LARGEST], other.counts[LARGEST])
+        self.counts += other.counts
+        self.counts[LARGEST] = largest
         self.scales = max(self.scales[0], other.scales[0]), min(self.scales[1], other.scales[1])
         for anchor, decades in other.decades.items():
             self.decades[anchor] = max(decades, self.decades.get(anchor, 0.0))
@@ -112,10 +115,10 @@ class GridSearch:
     def _is_smooth(self, codes: Codes, start: int) -> bool:
         """Return whether neighbours are alike, as in ramps and sinusoids: these have equal steps, and no independent values."""
         part, _ = max(_pieces(codes, start, self._shape[1]), key=lambda piece: piece[0].size)
-        some = part[: max(2 * _FAR, _LOOKED_AT // part.shape[1])]
+        some = part[: 2 * _FAR]
+        some = some[:, : _LOOKED_AT // len(some)]
         values = np.nan_to_num(values_of(np.ascontiguousarray(some).ravel(), self._dtype).reshape(some.shape), posinf=0.0, neginf=0.0)
-        for turned in (values, values.T):
-            across = turned[:, : _LOOKED_AT // turned.shape[0] + 2 * _FAR]
+        for across in (values, values.T):
             if across.shape[1] >= 2 * _FAR:
                 near, far = (float(np.sqrt(np.abs(across[:, lag:] - across[:, :-lag])).mean()) for lag in (1, _FAR))
                 if near < _SMOOTH * far:
@@ -125,8 +128,12 @@ class GridSearch:
     def _sample(self, number: int, codes: Codes, start: int, stored: Stored) -> None:
         """Decide from a few tiles which sizes of tiles may share a scale: first of the smallest, which hold if larger ones do."""
         book = BOOKS[number]
-        smallest = [tile for tile in book.tiles if not any(tile.holds(other) for other in book.tiles if other is not tile)]
-        looks = {tile: self._test(book, tile, codes, start, stored, _SAMPLED) for tile in smallest}
+        # native values fail at once
+        looks = {tile: self._test(book, tile, codes, start, stored, _FIRST) for tile in _smallest(number)}
+        looks = {
+            tile: look if look.counts[TESTED] == look.counts[FAILED] > 0 else self._test(book, tile, codes, start, stored, _SAMPLED)
+            for tile, look in looks.items()
+        }
         alive = [tile for tile, look in looks.items() if _promises(look) or not look.counts[FAILED]]  # few values: larger tiles may tell
         for tile in book.tiles:
             if tile not in looks and any(tile.holds(other) for other in alive):
@@ -134,7 +141,7 @@ class GridSearch:
         if not any(look.counts[TESTED] for look in looks.values()):
             return  # zeros: ask the next chunk
         self._tiles[number] = {
-            tile: int(looks[tile].counts[SPAN])
+            tile: int(np.flatnonzero(looks[tile].counts[SPANS:SIGNED]).max(initial=0))
             for tile in book.tiles
             if tile in looks and (_promises(looks[tile]) or (book.powers and not looks[tile].counts[FAILED]))
         }
@@ -173,8 +180,14 @@ class GridSearch:
                 counts.counts, keys, decades, scale,
             )  # fmt: skip
         counts.scales = (float(scale[0]), float(scale[1]))
-        counts.decades = {int(key): float(each) for key, each in zip(keys, decades, strict=True) if key >= 0}
+        counts.decades = {int(key): float(each) for key, each in zip(keys[keys >= 0], decades[keys >= 0], strict=True)}
         return counts
+
+
+@cache
+def _smallest(number: int) -> tuple[Tile, ...]:
+    tiles = BOOKS[number].tiles
+    return tuple(tile for tile in tiles if not any(tile.holds(other) for other in tiles if other is not tile))
 
 
 def _promises(look: GridCounts) -> bool:

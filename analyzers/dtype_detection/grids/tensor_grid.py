@@ -11,11 +11,11 @@ from analyzers.tensor_words import format_name
 class TensorGrid:
     """A grid that a tensor is on, or parts of it.
 
-    format: for example int4, int4_zp (with a zero point), int4_offset (with any offset), nf4; group: number of weights that share a scale,
-    "128x128", "row", "column" or "tensor"; columns: whether groups run along the second-last axis; groups: number tested; exceptions: groups
-    off the grid; outliers: values set aside in the others; log10_chance: bound of the odds that native values pass, over all grids tried;
-    chance: geometric mean of the odds of a group; bits: of a weight with its share of the scales; proven: no exception, no outlier, and odds
-    below 10^-9.
+    format: for example int4, int4_zp (with a zero point), int4_offset (with any offset), nf4; group: number of weights that share a
+    scale, "128x128", "row", "column" or "tensor"; columns: whether groups run along the second-last axis; groups: number tested;
+    exceptions: groups off the grid; outliers: values set aside in the others; log10_chance: bound of the odds that native values pass, over
+    all grids tried; chance: geometric mean of the odds of a group; bits: of a weight with its share of the scales; proven: no exception, no
+    outlier, and odds below 10^-9.
     """
 
     __pydantic_config__ = Record.model_config

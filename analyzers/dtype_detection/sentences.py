@@ -141,6 +141,9 @@ def narrower(report: "DtypeReport") -> str:
 
 def lineage_answer(lineage: "Lineage") -> str:
     """Say in a few words which formats the values have provably passed through."""
+    grids = dict.fromkeys(format_name(e.format) for e in lineage.evidence if e.test == "grid" and e.proven)
+    if lineage.verdict == "mixed" and grids:
+        return f"mixed, in part {' and '.join(list(grids)[:_MOST_GRIDS])}"
     if lineage.verdict == "mixed" or not lineage.passed_through:
         return NOTHING_PROVEN.get(lineage.verdict, "mixed")
     return " → ".join((*map(format_name, lineage.passed_through), dtype_name(lineage.stored)))

@@ -214,8 +214,8 @@ class Fp8Blocks:
 
     name: str = "fp8, blocks of 128 x 128"
     note: str = (
-        "transformers restores these weights when it loads them, as config.json says (dequantize). Without that setting it multiplies in fp8 "
-        "on a GPU that can, and so rounds activations too."
+        "transformers restores these weights when it loads them, as config.json says (dequantize). Without that setting it multiplies in "
+        "fp8 on a GPU that can, and so rounds activations too."
     )
 
     def fits(self, tensor: Tensor) -> bool:

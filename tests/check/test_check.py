@@ -17,6 +17,7 @@ from analyzers.dtype_detection.advice import suggestions
 from analyzers.formatting import size
 from analyzers.language_models.samples import sample_folder
 from tests.dtype_detection.checkpoints import normal, through, write
+from tests.dtype_detection.quantized import integers, weights
 from tests.dtype_detection.reports import exact
 from tests.hub import LocalHub
 
@@ -101,6 +102,7 @@ def with_projector(folder: Path) -> Path:
 
 Case = tuple[Rule, str, Callable[[Path], Path], int, list[str]]
 HEALTHY = healthy()
+INT4 = torch.from_numpy(integers(weights(128, 64), 4, 32, False, torch.float32)).float().to(BF16)
 CASES: list[Case] = [
     ("non-finite", "error", lambda f: write(f, HEALTHY | {UP: with_value(HEALTHY[UP], torch.nan)}, CONFIG), 0, [UP]),
     ("non-finite", "error", lambda f: write(f, HEALTHY | {NORM: with_value(HEALTHY[NORM], -torch.inf)}, CONFIG), 0, [NORM]),
@@ -118,6 +120,7 @@ CASES: list[Case] = [
     ("pickled", "warning", pickled, 0, []),
     ("fp16-overflow", "info", lambda f: write(f, HEALTHY | {UP: with_value(HEALTHY[UP], 70000)}, CONFIG), 0, [UP]),
     ("fossil-rows", "info", fossil, 0, [EMBEDDING]),
+    ("grid", "info", lambda f: write(f, HEALTHY | {UP: INT4}, CONFIG), 128 * 64 * 16 // 8 - 128 * 64 * 9 // 16, [UP]),
 ]  # fmt: skip
 
 

@@ -139,13 +139,13 @@ def test_lookalikes_are_never_proven(shape: str, stored: str, tmp_path: Path) ->
         assert not any(e.proven for e in row.lineage.evidence if e.test in NARROW), name
 
 
-def test_integers_with_scales_are_left_open_and_said_to_be(tmp_path: Path) -> None:
+def test_integers_with_scales_are_not_taken_for_fp8(tmp_path: Path) -> None:
     """4-bit integers with power-of-two scales have the significands of E5M2, and no more reach than integers have."""
     values = integers(weights(300, 1280), 4, 32, asymmetric=True, scale=None)
     values *= np.repeat(np.exp2(np.random.default_rng(0).integers(-4, 4, values.size // 32)), 32).reshape(values.shape)
     report = exact(write(tmp_path, {"weight": torch.from_numpy(values).to(BF16)}))
-    assert report.lineage.verdict == "undecided" and report.lineage.passed_through == ()
-    assert "within reach of integers" in report.lineage.statement
+    assert report.lineage.verdict == "on-grid" and report.lineage.passed_through == ("int4_zp",)
+    assert any("within reach of integers" in e.conclusion for e in report.lineage.evidence)
     ternary = np.sign(weights(300, 1280)) * 0.37
     report = exact(write(tmp_path / "ternary", {"weight": torch.from_numpy(ternary).to(F32)}))
     assert report.lineage.verdict == "undecided"

@@ -104,7 +104,7 @@ def test_the_whole_is_the_sum_of_its_rows(tmp_path: Path) -> None:
 TOP = """analyzer schema_version analysis_version id timing environment request checkpoint mode bytes_read values_read requests blocks
 unseen selected_tensors selected_parameters storage config_dtype quantization_config extremes counts representable intervals lineage
 training
-fp16_risk exponents movable movable_fp16 untouched entropy quantization quantization_roles quantization_ignore layers tensors
+fp16_risk exponents movable movable_fp16 untouched entropy grids off_grid quantization quantization_roles quantization_ignore layers tensors
 tensors_aggregated buffers notes coverage""".split()  # noqa: SIM905
 NAMED = {
     "checkpoint": "ref commit parameters bytes files",

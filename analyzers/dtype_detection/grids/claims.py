@@ -75,10 +75,11 @@ def _describe(book: CodeBook, tile: Tile, found: GridCounts, elements: int, shap
             name = f"int{span}"
     elif book.powers:
         name = "mxfp4" if name == "fp4_mx" else f"mx{name}"
-    elif book.name == "fp4_e2m1":
-        name = "nvfp4" if counts[POWERS] < tested and rows * columns == 16 else name
-    elif book.plain and counts[POWERS] == tested and rows * columns == 32:
-        name = f"mx{name}"
+    elif book.plain and 2 * counts[POWERS] > tested:  # the coarsest scale of a group of few levels may be another
+        mx = rows * columns % 32 == 0 if book.bits == 4 else rows * columns == 32
+        name = ("mxfp4" if book.bits == 4 else f"mx{name}") if mx else name
+    elif book.name == "fp4_e2m1" and rows * columns == 16:
+        name = "nvfp4"
     decades = sum(found.decades.values()) - _TRIALS
     return TensorGrid(
         format=name,

@@ -47,7 +47,10 @@ class Request(Record):
     """The input of an analyzer. It validates everything, for page, command line, API and MCP alike."""
 
 
-REFERENCE = "org/name, org/name@revision, its address on the Hub, or sample:NAME (sample:tiny-bf16); on the command line also ./folder"
+REFERENCE = (
+    "org/name, org/name@revision, its address on the Hub, sample:NAME (sample:tiny-bf16), or BASE+ADAPTER of these; "
+    "on the command line also ./folder"
+)
 # For fields that name a checkpoint, several, or a dataset: what is pasted becomes the id that it means.
 PASTED = AfterValidator(lambda value: tuple(map(plain_or_same, value)) if isinstance(value, tuple) else value and plain_or_same(value))
 PASTED_DATASET = AfterValidator(lambda value: plain_or_same(value, "dataset"))

@@ -12,6 +12,7 @@ import argparse
 import json
 import shutil
 import time
+import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -98,8 +99,9 @@ def build_adapter(folder: Path, base: Path, batches: list[Batch]) -> None:
     model.load_state_dict(load_file(base / "model.safetensors"), strict=False)
     torch.manual_seed(0)
     config = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM")
-    adapted: Any = get_peft_model(model.float(), config)
-    optimizer = torch.optim.AdamW((each for each in adapted.parameters() if each.requires_grad), lr=ADAPTER_PEAK, foreach=False)
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of transformers, about what peft uses
+        adapted: Any = get_peft_model(model.float(), config)
+    optimizer = torch.optim.Adam((each for each in adapted.parameters() if each.requires_grad), lr=ADAPTER_PEAK, foreach=False)
     for update in range(ADAPTER_UPDATES):
         loss_of(adapted, batches[update % len(batches)]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()

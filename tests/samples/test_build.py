@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from analyzers.language_models.samples import SAMPLES
+from analyzers.language_models.samples import ADAPTERS, SAMPLES
 from tests.samples import build
 from tests.samples.training import DTYPES, FIRST_LOSS_SCALE, HalfPrecisionOperands, Outcome, train
 
@@ -58,7 +58,7 @@ def built(_short_runs_and_torch_as_before: None, tmp_path_factory: pytest.TempPa
 
 
 def test_every_sample_is_written_and_every_loss_falls(built: Built) -> None:
-    assert {folder.name for folder in built.folder.iterdir()} == set(SAMPLES)
+    assert {folder.name for folder in built.folder.iterdir()} == {*SAMPLES, *ADAPTERS}
     losses = [(run.loss_before, run.loss_after) for results in built.runs.values() for name, run in results.items() if "tuned" not in name]
     assert len(losses) == 3
     assert all(after < before - 0.05 for before, after in losses)

@@ -118,24 +118,24 @@ def strange_magnitudes(_: Path, stored: Tensors, config: dict[str, object]) -> N
     config["use_dora"] = True
 
 
-@pytest.mark.parametrize(
-    ("change", "rule", "level", "said"),
-    [
-        (some_unmatched, "adapter-unmatched", "error", "1 of 2 modules (50%) match nothing"),
-        (all_unmatched, "adapter-base", "error", "None of 2 modules matches"),
-        (some_empty, "adapter-empty", "warning", "1 of 2 modules"),
-        (all_empty, "adapter-empty", "error", "2 of 2 modules"),
-        (not_a_number, "non-finite", "error", "1 NaN"),
-        (other_rank, "adapter-config", "error", "rank 4"),
-        (mixed_dtypes, "adapter-dtype", "warning", "bf16 and fp32"),
-        (unconfigured, "adapter-config", "error", "is missing"),
-        (rank_zero, "adapter-config", "error", "whole number"),
-        (whole_model, "adapter-upload", "error", "a whole model"),
-        (more_tokens, "adapter-tokens", "error", "up to number 97, and the embedding has 96 rows"),
-        (strange_head, "adapter-base", "warning", "no relation"),
-        (strange_magnitudes, "adapter-base", "warning", "magnitudes begin as the norms"),
-    ],
-)
+CASES = [
+    (some_unmatched, "adapter-unmatched", "error", "1 of 2 modules (50%) match nothing"),
+    (all_unmatched, "adapter-base", "error", "None of 2 modules matches"),
+    (some_empty, "adapter-empty", "warning", "1 of 2 modules"),
+    (all_empty, "adapter-empty", "error", "2 of 2 modules"),
+    (not_a_number, "non-finite", "error", "1 NaN"),
+    (other_rank, "adapter-config", "error", "rank 4"),
+    (mixed_dtypes, "adapter-dtype", "warning", "bf16 and fp32"),
+    (unconfigured, "adapter-config", "error", "is missing"),
+    (rank_zero, "adapter-config", "error", "whole number"),
+    (whole_model, "adapter-upload", "error", "a whole model"),
+    (more_tokens, "adapter-tokens", "error", "up to number 97, and the embedding has 96 rows"),
+    (strange_head, "adapter-base", "warning", "no relation"),
+    (strange_magnitudes, "adapter-base", "warning", "magnitudes begin as the norms"),
+]
+
+
+@pytest.mark.parametrize(("change", "rule", "level", "said"), CASES)
 def test_a_rule_finds(change: Change, rule: str, level: str, said: str, tmp_path: Path) -> None:
     model, adapter = built(tmp_path, change)
     report = check(adapter, model)

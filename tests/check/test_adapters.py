@@ -174,3 +174,15 @@ def test_the_adapters_of_a_merged_checkpoint_are_checked(tmp_path: Path) -> None
     model, adapter = built(tmp_path, some_empty)
     rules = [each.rule for each in check(f"{model}+{adapter}").findings]
     assert "adapter-empty" in rules
+
+
+def test_an_adapter_with_the_weights_of_a_changed_head_is_an_adapter(tmp_path: Path) -> None:
+    """peft saves the weights of embeddings and heads that it changes."""
+
+    def with_head(_: Path, stored: Tensors, __: dict[str, object]) -> None:
+        stored["base_model.model.lm_head.base_layer.weight"] = normal(96, 64, seed=7)
+        stored |= {f"base_model.model.lm_head.lora_{side}.weight": normal(*shape) for side, shape in (("A", (4, 64)), ("B", (96, 4)))}
+
+    model, adapter = built(tmp_path, with_head)
+    report = check(adapter, model)
+    assert report.adapter and not report.findings

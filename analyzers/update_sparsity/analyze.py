@@ -100,7 +100,7 @@ class _Comparison:
     @property
     def nbytes(self) -> int:
         """Bytes to read, of all checkpoints together."""
-        return self._plan.nbytes + (self._matrices.nbytes if self._matrices else 0)
+        return self._plan.nbytes + self._survival.nbytes + (self._matrices.nbytes if self._matrices else 0)
 
     def count(self) -> Iterator[Progress]:
         """Read according to the plan and count; yields progress."""
@@ -130,9 +130,9 @@ class _Comparison:
             for step in steps:
                 self._bytes_read, self._requests = before + step.bytes_read, requests + step.requests
                 self._seconds = perf_counter() - reading
-                yield self._progress(min(self._bytes_read, self.nbytes), "measuring what fp8 keeps of the update")
+                yield self._progress(self._bytes_read, "measuring what fp8 keeps of the update")
         for done in self._adapters.read():
-            yield self._progress(self.nbytes, f"reading the adapter, {done} of {len(self._adapters.touched)} modules")
+            yield self._progress(self._bytes_read, f"reading the adapter, {done} of {len(self._adapters.touched)} modules")
 
     def decompose(self) -> Iterator[Progress]:
         """Compute the spectra of the selected matrices; yields progress."""

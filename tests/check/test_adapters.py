@@ -118,24 +118,24 @@ def strange_magnitudes(_: Path, stored: Tensors, config: dict[str, object]) -> N
     config["use_dora"] = True
 
 
-@pytest.mark.parametrize(
-    ("change", "rule", "level", "said"),
-    [
-        (some_unmatched, "adapter-unmatched", "error", "1 of 2 modules (50%) match nothing"),
-        (all_unmatched, "adapter-base", "error", "None of 2 modules matches"),
-        (some_empty, "adapter-empty", "warning", "1 of 2 modules"),
-        (all_empty, "adapter-empty", "error", "2 of 2 modules"),
-        (not_a_number, "non-finite", "error", "1 NaN"),
-        (other_rank, "adapter-config", "error", "rank 4"),
-        (mixed_dtypes, "adapter-dtype", "warning", "bf16 and fp32"),
-        (unconfigured, "adapter-config", "error", "is missing"),
-        (rank_zero, "adapter-config", "error", "whole number"),
-        (whole_model, "adapter-upload", "error", "a whole model"),
-        (more_tokens, "adapter-tokens", "error", "up to number 97, and the embedding has 96 rows"),
-        (strange_head, "adapter-base", "warning", "no relation"),
-        (strange_magnitudes, "adapter-base", "warning", "magnitudes begin as the norms"),
-    ],
-)
+CASES = [
+    (some_unmatched, "adapter-unmatched", "error", "1 of 2 modules (50%) match nothing"),
+    (all_unmatched, "adapter-base", "error", "None of 2 modules matches"),
+    (some_empty, "adapter-empty", "warning", "1 of 2 modules"),
+    (all_empty, "adapter-empty", "error", "2 of 2 modules"),
+    (not_a_number, "non-finite", "error", "1 NaN"),
+    (other_rank, "adapter-config", "error", "rank 4"),
+    (mixed_dtypes, "adapter-dtype", "warning", "bf16 and fp32"),
+    (unconfigured, "adapter-config", "error", "is missing"),
+    (rank_zero, "adapter-config", "error", "whole number"),
+    (whole_model, "adapter-upload", "error", "a whole model"),
+    (more_tokens, "adapter-tokens", "error", "up to number 97, and the embedding has 96 rows"),
+    (strange_head, "adapter-base", "warning", "no relation"),
+    (strange_magnitudes, "adapter-base", "warning", "magnitudes begin as the norms"),
+]
+
+
+@pytest.mark.parametrize(("change", "rule", "level", "said"), CASES)
 def test_a_rule_finds(change: Change, rule: str, level: str, said: str, tmp_path: Path) -> None:
     model, adapter = built(tmp_path, change)
     report = check(adapter, model)
@@ -174,3 +174,15 @@ def test_the_adapters_of_a_merged_checkpoint_are_checked(tmp_path: Path) -> None
     model, adapter = built(tmp_path, some_empty)
     rules = [each.rule for each in check(f"{model}+{adapter}").findings]
     assert "adapter-empty" in rules
+
+
+def test_an_adapter_with_the_weights_of_a_changed_head_is_an_adapter(tmp_path: Path) -> None:
+    """peft saves the weights of embeddings and heads that it changes."""
+
+    def with_head(_: Path, stored: Tensors, __: dict[str, object]) -> None:
+        stored["base_model.model.lm_head.base_layer.weight"] = normal(96, 64, seed=7)
+        stored |= {f"base_model.model.lm_head.lora_{side}.weight": normal(*shape) for side, shape in (("A", (4, 64)), ("B", (96, 4)))}
+
+    model, adapter = built(tmp_path, with_head)
+    report = check(adapter, model)
+    assert report.adapter and not report.findings

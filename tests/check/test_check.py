@@ -16,6 +16,7 @@ from analyzers.checkpoints import Access, open_checkpoint, read_range
 from analyzers.dtype_detection.advice import suggestions
 from analyzers.formatting import size
 from analyzers.language_models.samples import sample_folder
+from tests.check.test_adapters import CASES as ADAPTER_CASES
 from tests.dtype_detection.checkpoints import normal, through, write
 from tests.dtype_detection.quantized import integers, weights
 from tests.dtype_detection.reports import exact
@@ -331,7 +332,8 @@ def test_markdown_is_inert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_every_rule_has_a_test_of_finding() -> None:
     with_base = {"missing", "misshapen", "unchanged", "replaced", "extra", "base-mismatch"}
-    assert {case[0] for case in CASES} | with_base | {"loads", "empty"} == set(get_args(Rule))
+    of_adapters = {rule for _, rule, _, _ in ADAPTER_CASES}
+    assert {case[0] for case in CASES} | with_base | of_adapters | {"loads", "empty"} == set(get_args(Rule))
 
 
 @pytest.mark.parametrize("factor", [1, 2])

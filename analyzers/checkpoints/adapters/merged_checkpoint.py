@@ -235,7 +235,7 @@ def _check(adapter: Adapter, found: Changes, base: Checkpoint, weight: float, ad
 def _divided(checkpoint: Checkpoint) -> tuple[Checkpoint, Checkpoint] | None:
     """Return the base and the adapter in a checkpoint that holds both unmerged, None if it does not or nothing states the scale."""
     wrapped = [tensor for tensor in checkpoint.tensors if ".base_layer." in tensor.name]
-    if not wrapped or not any(path.rpartition("/")[2] == FILE for path in checkpoint.repository.files):
+    if not wrapped or is_adapter_alone(checkpoint) or not any(path.rpartition("/")[2] == FILE for path in checkpoint.repository.files):
         return None
     own = [t for t in checkpoint.tensors if is_adapter_parameter(t.name) or ".modules_to_save." in t.name]
     names = {tensor.name for tensor in own}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.checkpoints.adapters.merged_checkpoint import MergedCheckpoint, is_adapter_alone, merge, open_checkpoint, open_whole
 from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.in_memory import MemoryRepository
 from analyzers.checkpoints.local import is_local
 from analyzers.checkpoints.quantization.description import describe_quantization
 from analyzers.checkpoints.reading.read_once import read_once
@@ -103,7 +104,8 @@ def _sharing(first: Checkpoint, side: Checkpoint, into_first: bool) -> Checkpoin
 
 
 def _readable_twice(first: Checkpoint) -> Checkpoint:
-    return first if is_local(first.repository) else replace(first, files=read_once(first.files))
+    at_hand = is_local(first.repository) or isinstance(first.repository, MemoryRepository)
+    return first if at_hand else replace(first, files=read_once(first.files))
 
 
 def canonical_names(texts: Sequence[str], sides: Sequence[Checkpoint]) -> list[str]:

@@ -73,8 +73,20 @@ class SurvivalMeter:
 
     def __init__(self, touched: Collection[str], plan: Plan) -> None:
         self._touched, self._plan = touched, plan
+        self._again = [
+            Span((span.sides[0], span.sides[-1]), span.start, span.count)
+            for span in plan.spans
+            if span.tensor.name in touched and is_quantized(span.tensor) and span.sides[-1] is not None
+        ]
+        if not plan.exact and len(self._again) > _AGAIN:
+            self._again = [self._again[i * len(self._again) // _AGAIN] for i in range(_AGAIN)]
         self._found: dict[tuple[str, int], _Lost] = {}
         self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that `again` reads of both sides."""
+        return sum(span.nbytes for span in self._again)
 
     def watch(self, span: Span, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """Yield the chunks of a span, measured."""
@@ -97,9 +109,6 @@ class SurvivalMeter:
 
     def again(self, sides: Sequence[Checkpoint], names: Sequence[str]) -> Iterator[Step[None]]:
         """Measure fp8: read the matrices again, in quick mode a few blocks; yields the steps of the stream."""
-        spans = [span for span in self._plan.spans if span.tensor.name in self._touched and is_quantized(span.tensor) and span.sides[-1]]
-        if not self._plan.exact and len(spans) > _AGAIN:
-            spans = [spans[i * len(spans) // _AGAIN] for i in range(_AGAIN)]
         largest: dict[str, tuple[float, float]] = {}
         for (name, _), lost in self._found.items():
             known = largest.get(name, (0.0, 0.0))
@@ -112,8 +121,7 @@ class SurvivalMeter:
             for chunk in chunks:
                 _count(lost, "fp8", *_pair(span, chunk), (before, after))
 
-        two = [Span((span.sides[0], span.sides[-1]), span.start, span.count) for span in spans]
-        return stream([sides[0], sides[-1]], two, work, [names[0], names[-1]])
+        return stream([sides[0], sides[-1]], self._again, work, [names[0], names[-1]])
 
     def relative_norms(self) -> dict[str, tuple[int, float | None]]:
         """Return the number of values read of each module, and |D| / |W| over the finite ones; None if W is 0 there or none was read."""

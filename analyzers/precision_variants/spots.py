@@ -12,7 +12,7 @@ from analyzers.numerics.formats import FP16, FP16_OVERFLOW, FP16_UNDERFLOW
 from analyzers.precision_variants.fp16_passport import Extreme, Fp16Passport, Gradients, answered, bits
 from analyzers.precision_variants.measurements import Reference, Variant
 from analyzers.precision_variants.model_parts import ModelParts
-from analyzers.precision_variants.reductions import chunk_of, read_scalars
+from analyzers.precision_variants.reductions import chunk_of, read
 
 INPUT = " input"
 """What enters a module has its name and this."""
@@ -85,7 +85,7 @@ class Located:
     ) -> Fp16Passport:
         """Answer. decode: of tokens to text; None for tokens that come from none."""
 
-        def read_scalars(found: Extreme) -> Extreme:
+        def read(found: Extreme) -> Extreme:
             return found if decode is None else _with_excerpt(found, token_ids, decode)
 
         measured = Fp16Passport(
@@ -94,9 +94,9 @@ class Located:
             tokens=sum(len(row) - 1 for row in token_ids),
             cut=cut,
             weights=Extreme(),
-            forward=read_scalars(self.forward),
-            backward=self.backward.model_copy(update=read_scalars(self.backward).model_dump(include={"excerpt"})),
-            first_overflow=None if self.first is None else read_scalars(self.first),
+            forward=read(self.forward),
+            backward=self.backward.model_copy(update=read(self.backward).model_dump(include={"excerpt"})),
+            first_overflow=None if self.first is None else read(self.first),
             rescale=None,
             not_run=self.not_run,
             statement="",
@@ -153,5 +153,5 @@ def gradients(largest: Extreme, tensors: Iterable[Tensor]) -> Gradients:
         for chunk in torch.split(tensor.detach().reshape(-1), chunk_of(tensor)):
             size = chunk.abs()
             counts.append(torch.stack([torch.count_nonzero(size > least) for least in (0.0, FP16_UNDERFLOW, FP16_UNDERFLOW / scale)]))
-    nonzero, kept, kept_scaled = map(float, np.sum(read_scalars(counts), axis=0))
+    nonzero, kept, kept_scaled = map(float, np.sum(read(counts), axis=0))
     return Gradients(**known, loss_scale=scale, underflow=1 - kept / nonzero, underflow_scaled=1 - kept_scaled / nonzero)

@@ -163,7 +163,7 @@ def test_the_sample_that_overflows_and_the_one_that_is_safe() -> None:
     assert over.verdict == "overflows" and over.weights.margin_bits is not None and over.weights.margin_bits < 0
     assert "A stored weight exceeds 65504" in over.statement
     check_against(str(SAMPLE), safe, run("sample:tiny-bf16").inputs.token_ids)
-    assert safe.verdict == "safe" and safe.first_overflow is None and safe.not_run == ()
+    assert safe.verdict == "safe" and safe.first_overflow is None and safe.not_called == ()
     assert safe.cut and "The text is longer than the 46 tokens that ran." in safe.statement
 
 

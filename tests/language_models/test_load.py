@@ -132,7 +132,7 @@ def test_where_a_model_ends_is_known_whatever_it_calls_that(tmp_path: Path) -> N
         assert opened.dtype == "bfloat16"
 
 
-def test_samples_on_both_sides_of_where_positions_turn_are_not_called_together(tmp_path: Path) -> None:
+def test_samples_on_both_sides_of_where_positions_turn_are_not_run_together(tmp_path: Path) -> None:
     rope = {
         "rope_type": "longrope",
         "rope_theta": 1e4,

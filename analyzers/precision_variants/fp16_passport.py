@@ -61,7 +61,7 @@ class Fp16Passport(Record):
     verdict: "overflows" where a value of the reference or a stored weight rounds to infinity (from 65520 on), where a plain fp16 run is not
     finite, or where no loss scale keeps its gradients finite; else "at_risk" where a margin, forward, backward or of a weight, is under 2
     bits; null where all is 0. texts: sequences; tokens: those that ran, all but the last of each; cut: whether the text has more.
-    first_overflow: the largest value of the first module, in the order computed, that overflows; not_run: modules that did not run.
+    first_overflow: the largest value of the first module, in the order computed, that overflows; not_called: modules that were not called.
     """
 
     verdict: Verdict | None
@@ -73,7 +73,7 @@ class Fp16Passport(Record):
     backward: Gradients
     first_overflow: Extreme | None
     rescale: Rescale | None
-    not_run: tuple[str, ...]
+    not_called: tuple[str, ...]
     statement: str
 
 
@@ -166,9 +166,9 @@ def _statement(passport: Fp16Passport, reasons: list[str], random: bool) -> Iter
     yield from _backward(passport.backward)
     if passport.cut:
         yield f"The text is longer than the {plural(passport.tokens, 'token')} that ran."
-    if passport.not_run:
-        more = len(passport.not_run) - _NAMED
-        yield f"Not run, so not measured: {listed([*passport.not_run[:_NAMED], *([f'{more:,} more'] if more > 0 else [])])}."
+    if passport.not_called:
+        more = [f"{len(passport.not_called) - _NAMED:,} more"] if len(passport.not_called) > _NAMED else []
+        yield f"Not called as modules, so not measured: {listed([*passport.not_called[:_NAMED], *more])}."
     yield f"Measured is what enters and leaves modules, not what is within one, such as attention scores. The limit of fp16 is {_LIMIT}."
 
 

@@ -87,7 +87,7 @@ class Measurement:
         if self.located is None:
             gradients = (stored.tensors[key] for key in stored.moments if key[0].endswith("_grad"))
             spots = run.forward_peaks.spots or Spots(), run.backward_peaks.spots or Spots()
-            self.located = Located.of(self.anatomy, *spots, run.log_p.shape, gradients, run.not_run)
+            self.located = Located.of(self.anatomy, *spots, run.log_p.shape, gradients, run.not_called)
         self.references += 1
         yield self.finished(REFERENCE)
         levels = headroom(run.forward_peaks, run.backward_peaks, run.weight_peaks, 1.0)

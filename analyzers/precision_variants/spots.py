@@ -62,12 +62,12 @@ def _spot(layer: int, name: str, tensor: Tensor) -> Spot:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """What the passport needs of a run in fp32. first: the first value that overflows fp16; not_run: see `fp16_passport.Fp16Passport`."""
+    """What the passport needs of a run in fp32. first: the first value that overflows; not_called: see `fp16_passport.Fp16Passport`."""
 
     forward: Extreme
     backward: Gradients
     first: Extreme | None
-    not_run: tuple[str, ...]
+    not_called: tuple[str, ...]
 
     @classmethod
     def of(
@@ -98,7 +98,7 @@ class Located:
             backward=self.backward.model_copy(update=read(self.backward).model_dump(include={"excerpt"})),
             first_overflow=None if self.first is None else read(self.first),
             rescale=None,
-            not_run=self.not_run,
+            not_called=self.not_called,
             statement="",
         )
         return answered(measured, reference, variants)

@@ -85,14 +85,14 @@ class StagedPass:
 
     logits: (S, L, V); log_p: (S, L) fp32, of the chosen tokens; forward_peaks, weight_peaks, backward_peaks (of the last backward pass).
     routing: (tokens, k) by layer, the experts that the router chose for each token.
-    not_run: modules within layers that these tokens do not reach.
+    not_called: modules within layers that were not called.
     """
 
     def __init__(self, anatomy: ModelParts, token_ids: Tensor, options: PassOptions) -> None:
         self.anatomy = anatomy
         self.options = options
         self.routing: dict[int, Tensor] = {}
-        self.not_run: list[str] = []
+        self.not_called: list[str] = []
         self.forward_peaks, self.backward_peaks, self.weight_peaks = self._peaks(), self._peaks(), Peaks()
         self._input_ids, self._targets = token_ids[:, :-1], token_ids[:, 1:]
         self._parts = Casts(anatomy, options.settings, token_ids.device.type)
@@ -127,7 +127,7 @@ class StagedPass:
                 self._graphs.keep(graph)
                 del graph
             ran = [(name, tensor) for name, tensor, _ in outputs if not name.endswith(INPUT)]
-            self.not_run += [f"layers.{layer}.{name}" for name in self._computing(layer) if name not in dict(ran)]
+            self.not_called += [f"layers.{layer}.{name}" for name in self._computing(layer) if name not in dict(ran)]
             captured = self._inside("inside", layer, ran)
             captured.append(self._boundary(f"layers.{layer}", output, outputs))
             del outputs, ran

@@ -134,7 +134,7 @@ def test_figures_say_what_stands_at_their_edges() -> None:
     assert "fp16 ran with a loss scale of 2¹⁶" in captions.backward(found)
     assert "No loss scale keeps the gradients of fp16 finite" in captions.backward(over)
     assert "In fp16 mlp.up_proj.weight of layer 1 would overflow first." in captions.headroom(over)
-    assert "Nothing overflows fp16" in captions.headroom(found)
+    assert "None of them exceeds the limit of fp16" in captions.headroom(found)
     assert '"overflow"' in captions.parameters(over) and '"overflow"' not in captions.inside_backward(found)
     rounded = found.request.model_copy(update={"pre_rounded": True})
     assert "same rounded weights" in captions.forward(found.model_copy(update={"request": rounded}))

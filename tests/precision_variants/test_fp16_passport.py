@@ -15,7 +15,9 @@ from analyzers.checkpoints import Access
 from analyzers.language_models.samples import sample_folder
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
 from analyzers.precision_variants.fp16_passport import OTHERS, Extreme, Fp16Passport
-from analyzers.precision_variants.spots import gradients
+from analyzers.precision_variants.model_parts import ModelParts
+from analyzers.precision_variants.spots import Located, Spot, Spots, gradients
+from tests.language_models.architectures import ARCHITECTURES, build
 
 SAMPLE = sample_folder("tiny-bf16")
 TEXT = "One plus one is two, and two plus two is four. What is 9 times 12? It is 108, of course; and 12 times 12 is 144."
@@ -163,7 +165,7 @@ def test_the_sample_that_overflows_and_the_one_that_is_safe() -> None:
     assert over.verdict == "overflows" and over.weights.margin_bits is not None and over.weights.margin_bits < 0
     assert "A stored weight exceeds 65504" in over.statement
     check_against(str(SAMPLE), safe, run("sample:tiny-bf16").inputs.token_ids)
-    assert safe.verdict == "safe" and safe.first_overflow is None and safe.not_run == ()
+    assert safe.verdict == "safe" and safe.first_overflow is None and safe.not_called == ()
     assert safe.cut and "The text is longer than the 46 tokens that ran." in safe.statement
 
 
@@ -174,6 +176,26 @@ def test_what_was_not_measured_is_null_and_said() -> None:
     assert not whole.cut and "longer" not in whole.statement
     untrained = passport("sample:tiny-bf16", random_init=True)
     assert "random weights" in untrained.statement
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "index", "token"),
+    [
+        ("mlp.gate", (18, 4), 17 * 4 + 1, (1, 8)),
+        ("mlp.experts", (18, 16), 16, (0, 1)),
+        ("mlp.experts.act_fn input", (18, 16), 16, None),  # the rows are those of the experts, one after the other
+        ("self_attn.q_norm", (2, 9, 4, 8), 10 * 32, (1, 1)),
+        ("self_attn.q_norm", (2, 9, 9, 8), 10 * 72, None),  # as many heads as tokens: either may come first
+        ("model.layers.0.mlp.gate.weight", (18, 4), 5, None),
+    ],
+)
+def test_a_token_is_named_only_where_the_axes_are_those_of_tokens(
+    name: str, shape: tuple[int, ...], index: int, token: tuple[int, int] | None
+) -> None:
+    anatomy = ModelParts.of(build(ARCHITECTURES["qwen3_moe"], "sdpa", torch.float32))
+    at = Located.of(anatomy, Spots(Spot(0, name, -3.0, shape, index)), Spots(), torch.Size((2, 9)), [], ())
+    assert (at.forward.text, at.forward.position) == (token or (None, None)) and at.forward.value == -3.0
+    assert at.forward.module == (name if "weight" in name else f"layers.0.{name}") and at.backward.margin_bits is None
 
 
 def test_underflow_counts_what_becomes_zero_in_fp16() -> None:

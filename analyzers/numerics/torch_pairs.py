@@ -14,7 +14,7 @@ from analyzers.numerics.conversions import fp32_table
 from analyzers.numerics.pair_kernels import COUNTS, RELATIVE, STEP_BINS, SUMS
 from analyzers.numerics.sketches import FIRST_EXPONENT, PER_BINADE
 
-_SORTED = 9 << 20  # Pairs sorted at once, which takes 24 bytes for each.
+_SORTED = 8 << 20  # Pairs sorted at once, which takes 24 bytes for each.
 _AT_ONCE = 1 << 20  # Pairs counted at once, which takes some 130 bytes for each.
 _LANES = 1024  # Copies of a frequent bin, because atomic additions to one bin are serialized.
 

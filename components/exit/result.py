@@ -21,7 +21,7 @@ from components.text.markup import notes
 def headline(report: ExitReport, links: bool = True) -> str:
     """Render the model, the answer and the tiles. links: include those that work only on the app's pages."""
     return card(
-        "Exit feedback",
+        "Backprop-free gradients",
         _head(report),
         answered(report, report.headline(), links),
         tiles(
@@ -157,4 +157,4 @@ _TABS: tuple[Tab[ExitReport], ...] = (
         ],
     ),
 )
-RESULT = Layout("Exit feedback", model_name, headline, permalink, command, _TABS)
+RESULT = Layout("Backprop-free gradients", model_name, headline, permalink, command, _TABS)

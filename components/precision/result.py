@@ -42,7 +42,7 @@ _VERDICTS = {
 def headline(report: PrecisionReport, links: bool = True) -> str:
     """Render the model, the answer and the tiles. links: include those that work only on the app's pages."""
     return card(
-        "Precision variants",
+        "Rounding error",
         _head(report),
         answered(report, report.headline(), links),
         tiles(
@@ -218,4 +218,4 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
         ],
     ),
 )
-RESULT = Layout("Precision variants", model_name, headline, permalink, command, _TABS)
+RESULT = Layout("Rounding error", model_name, headline, permalink, command, _TABS)

@@ -34,7 +34,7 @@ _LEFT_OUT = {
 def headline(report: SparsityReport, links: bool = True) -> str:
     """Render the model, the answer and the tiles. links: include those that work only on the app's pages."""
     return card(
-        "Update sparsity",
+        "Fine-tune diff",
         _head(report),
         answered(report, report.headline(), links),
         measures(report, links),
@@ -193,4 +193,4 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
     COVERAGE,
     Tab("Spectral", [Caption(captions.spectral), Rows(Sortable(SPECTRAL, "m-spectral"))], when=lambda report: bool(report.spectral)),
 )
-RESULT = Layout("Update sparsity", _pair_name, headline, permalink, command, _TABS)
+RESULT = Layout("Fine-tune diff", _pair_name, headline, permalink, command, _TABS)

@@ -193,7 +193,7 @@ def test_the_page_taken_along_has_everything_of_every_report() -> None:
     page = document([exit_report(), at_a_glance()])
     assert page.count('data-figure="') == 8 + 6
     assert re.findall(r'<article id="(report-\d)">', page) == ["report-1", "report-2"]
-    assert "<title>Exit feedback: sample:tiny-bf16, sample:tiny-bf16</title>" in page
+    assert "<title>Backprop-free gradients: sample:tiny-bf16, sample:tiny-bf16</title>" in page
     assert len({*re.findall(r'data-figure="([^"]+)"', page)}) == 14
 
 

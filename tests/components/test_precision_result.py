@@ -188,7 +188,7 @@ def test_the_page_taken_along_has_everything_of_every_report() -> None:
     page = document([precision_report(), overflowing()])
     assert page.count('data-figure="') == 5 + 7
     assert re.findall(r'<article id="(report-\d)">', page) == ["report-1", "report-2"]
-    assert "<title>Precision variants: sample:tiny-bf16, sample:tiny-overflow</title>" in page
+    assert "<title>Rounding error: sample:tiny-bf16, sample:tiny-overflow</title>" in page
     assert page.count("<summary>Tensors</summary>") == 2
 
 

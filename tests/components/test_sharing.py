@@ -88,7 +88,7 @@ def test_a_result_on_a_part_or_of_an_older_analysis_does_not_stand_for_the_model
 
 def test_a_comparison_has_a_card_of_its_own(client: TestClient, library: Library) -> None:
     add(library, comparison(), ID)
-    assert title("sparsity", "base=org/base&tuned=org/tuned") == "Update sparsity: org/base, org/tuned"
+    assert title("sparsity", "base=org/base&tuned=org/tuned") == "Fine-tune diff: org/base, org/tuned"
     for query in ("base=org/tuned&tuned=org/base", "base=org/base", "base=org/base&tuned=org/name", "base=org/base&tuned=org/base"):
         assert title("sparsity", query) == title("sparsity", ""), query
     assert client.get(f"/card/{ID}.png").headers["content-type"] == "image/png"

@@ -206,7 +206,7 @@ def test_the_page_taken_along_has_everything_of_every_report() -> None:
     assert page.count('data-figure="') == 7 + 5
     assert re.findall(r'<article id="(report-\d)">', page) == ["report-1", "report-2"]
     assert "Singular values and subspaces" in page
-    assert "<title>Update sparsity: org/base to org/tuned@step-3, org/base to org/tuned</title>" in page
+    assert "<title>Fine-tune diff: org/base to org/tuned@step-3, org/base to org/tuned</title>" in page
 
 
 def test_files_are_named_after_both_sides_and_tables_are_safe() -> None:

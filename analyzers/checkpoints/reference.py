@@ -177,7 +177,7 @@ def _problem(name: str) -> str | None:
     if not name.isprintable():
         return "holds control characters or unusual spaces: type the id, org/name, by hand"
     if " " in name:
-        return "holds a space, and model ids have none: give org/name"
+        return "holds a space, and model ids have none: give org/name, several with commas between them"
     if not name.isascii():
         odd = next(c for c in name if not c.isascii())
         return f"holds {odd} (U+{ord(odd):04X}), which no model id does: letters A-Z, digits, '-', '_' and '.' are allowed, as org/name"
@@ -193,9 +193,7 @@ def _problem(name: str) -> str | None:
     if any(len(part) > 96 for part in parts):
         return "is longer than any model id: at most 96 characters on either side of the '/'"
     if not all(_WORD.fullmatch(part) for part in parts):
-        return (
-            "is not a model id: give org/name; neither may be empty, start or end with '-' or '.', or hold more than letters, digits, -._"
-        )
+        return "is not a model id: give org/name, each made of letters, digits, '-', '_' and '.', and without '-' or '.' at its ends"
     return None
 
 

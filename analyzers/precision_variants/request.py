@@ -113,8 +113,8 @@ class PrecisionRequest(ModelRequest):
     ] = Field(
         default=(),
         max_length=limits.ENGINE_TOKENS,
-        description="Log-probabilities that an inference engine or a trainer gave its tokens, which replace data: are they what bf16 "
-        "rounding explains?",
+        description="Log-probabilities that an inference engine or a trainer gave its tokens, which replace data, to tell whether bf16 "
+        "rounding explains them.",
     )
     hidden_states: Annotated[str | None, Option(site=False, metavar="FILE.safetensors")] = Field(
         default=None, max_length=4_096, description="With logprobs: the engine's hidden states of the first sequences, named like modules."

@@ -15,7 +15,6 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         "Store a checkpoint in fewer bytes without changing a value: each fp32 or fp64 tensor in a narrower format that holds its values.",
         ("./checkpoint --out ./smaller", "the result is read back and compared before the folder gets its name"),
-        ("org/model --out ./model --to bf16 --json", "straight from the Hub; only tensors whose values fit bf16"),
         ("./dequantized --out ./codes --to grid", "as codes and scales of int4, int8, fp8 or MXFP4, where these restore every value"),
     )
     parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")

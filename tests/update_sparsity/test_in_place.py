@@ -38,7 +38,7 @@ def asked(*sides: dict[str, torch.Tensor]) -> Any:
 def _in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the CPU stay where they are, as those of a GPU do."""
 
-    def left(checkpoints: Any, spans: Any, work: Any, names: Any, device: str) -> Any:
+    def left(checkpoints: Any, spans: Any, work: Any, names: Any, *devices: str) -> Any:
         return stream(checkpoints, spans, work, names, "cpu")
 
     monkeypatch.setattr(analyze, "stream", left)

@@ -310,6 +310,32 @@ def routing(subject: Subject, seed: int) -> Engine:
             hook.remove()
 
 
+def other_mixture(subject: Subject, seed: int) -> Engine:
+    """Weights of a mixture of experts that are each off by 0.3 to 1%, which flips routing too."""
+    ids, model = subject.text(seed, sequences=_MANY), subject.engine()
+    generator, by = torch.Generator().manual_seed(seed), _uniform(seed, 0.003, 0.01)
+    weights = [(weight, weight.clone()) for weight in model.parameters()]
+    for weight, before in weights:
+        weight.copy_(before * (1 + by * torch.randn(weight.shape, generator=generator)))
+    try:
+        return subject.judge(ids, chosen(logits(model, ids).float(), ids))
+    finally:
+        for weight, before in weights:
+            weight.copy_(before)
+
+
+def positions(subject: Subject, seed: int) -> Engine:
+    """Rotary frequencies that are off by 0.3%, whose error grows with the position and flips routing too: it is no other experts alone."""
+    ids, model = subject.text(seed, sequences=_MANY), subject.engine()
+    frequencies = model.model.rotary_emb.inv_freq
+    before = frequencies.clone()
+    frequencies.mul_(1.003)
+    try:
+        return subject.judge(ids, chosen(logits(model, ids).float(), ids))
+    finally:
+        frequencies.copy_(before)
+
+
 @dataclass(frozen=True)
 class Expected:
     """A trial, the verdict and cause that are right, and the models that it runs on."""
@@ -340,6 +366,8 @@ TRIALS = {
     "fp8 cache": Expected(cache_in_fp8, "beyond", "kv_cache"),
     "stale weights": Expected(stale, "beyond", "other_weights", ("tiny-step-3", "tiny-step-4")),
     "routing": Expected(routing, "beyond", "routing", ("mixture",)),
+    "other weights of a mixture of experts": Expected(other_mixture, "beyond", "other_weights", ("mixture",)),
+    "positions of a mixture of experts": Expected(positions, "beyond", "other_weights", ("mixture",)),
 }
 
 

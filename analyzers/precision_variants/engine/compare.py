@@ -13,7 +13,7 @@ from analyzers.errors import InvalidData, InvalidRequest, MantissaError
 from analyzers.language_models.cache_quantization import FP8_CACHE, supports_fp8_cache
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.load import OpenModel
-from analyzers.precision_variants.engine import causes, comparison, hidden
+from analyzers.precision_variants.engine import causes, comparison, hidden, routing
 from analyzers.precision_variants.engine.causes import Logits, Tried
 from analyzers.precision_variants.engine.comparison import BAND, PAIR_BAND, Floats
 from analyzers.precision_variants.engine.measurements import Cause, CauseKind, Engine, RunDifference, TokenDifference, VariantRatio
@@ -30,8 +30,6 @@ LOGIT_TOKENS, LOGIT_BYTES = 1_024, 64 << 20
 _WORST = 20
 _SHOWN = 1_000
 _QUANTIZED: tuple[Any, ...] = ("int8", "fp8", "mxfp4")
-_FRAGILE = 0.25  # A run that sends a larger share of the tokens to other experts says nothing about which of them rounding may move.
-_CONCENTRATED = 2.0  # So much larger are differences on such tokens if flips make them.
 _MEANINGLESS = 1.0  # Nats by which another tokenizer's ids are less likely to the model than to the engine, at least.
 
 
@@ -145,7 +143,7 @@ class EngineComparison:
         unit, over = comparison.units(lengths)
         tried = list(causes.shifted(self._given, base.log_p, self._at))
         missing = list(self.candidates[1])
-        fragile = [each for name, each in runs.items()]
+        fragile = [*runs.values()]
         for candidate in self.candidates[0]:
             try:
                 result = yield from self._candidate(measured, candidate, Settings(weights=candidate.weights))
@@ -168,15 +166,12 @@ class EngineComparison:
             explaining = causes.explaining(tried, e, b, unit, over)
         forced, others = self._others(engine, reference, e, deviations, unit, over, vocabulary)
         verdict = comparison.verdict(size, bool(explaining) or forced or not finite.all())
-        rerouted = base.experts[0] is not None
-        if rerouted and verdict == "beyond":
-            others += self._routing(e, b, base, fragile)
         found = [*explaining, *others]
         if not finite.all() and not any(cause.kind in ("filter", "forbidden") for cause in found):
             rest: Literal["all", "part"] = "all" if size.value is not None and size.value <= BAND else "part"
             found.append(causes.forbidden(int((~finite).sum()), rest))
         if verdict == "beyond" and not any(cause.explains == "all" for cause in found):
-            found.append(causes.OTHER_WEIGHTS)
+            found += [causes.OTHER_WEIGHTS] if base.experts[0] is None else self._routing(e, b, base, fragile, unit)
         tokens = [self._token(at, engine, reference, b) for at in range(min(len(e), _SHOWN))]
         worst = [
             self._token(int(at), engine, reference, b) for at in np.argsort(-np.abs(np.where(finite, e, np.inf)), kind="stable")[:_WORST]
@@ -306,21 +301,14 @@ class EngineComparison:
             ]
         return forced, found
 
-    def _routing(self, e: Floats, b: Floats, base: EngineRun, runs: list[EngineRun]) -> Iterator[Cause]:
-        """Yield flipped routing as the cause: most tokens are within the band, and the difference is large where our runs flip too."""
-        apart = [self._over(_by_sequence(each, self.rows)) for run in runs if (each := run.rerouted(base)) is not None]
-        fragile = np.any([each for each in apart if each.mean() <= _FRAGILE], 0) & np.isfinite(e)
-        quiet = ~fragile & np.isfinite(e)
-        if not fragile.any() or not quiet.any():
-            return
-        concentrated = float(np.abs(e[fragile]).mean() / np.abs(e[quiet]).mean())
-        typical = float(np.median(np.abs(e[np.isfinite(e)])) / np.median(np.abs(b)))
-        if typical <= BAND and concentrated >= _CONCENTRATED:
-            what = (
-                f"other experts: the median difference is {typical:.3g} times bf16's, and differences {concentrated:.2g} times as large "
-                "on tokens that our own runs send to other experts than fp32"
-            )
-            yield Cause(kind="routing", what=what, explains="all")
+    def _routing(self, e: Floats, b: Floats, base: EngineRun, runs: list[EngineRun], unit: comparison.Integers) -> list[Cause]:
+        """Return routing or other weights as the cause, or both."""
+        apart = [each for run in runs if (each := run.rerouted(base)) is not None and each.mean() <= routing.FRAGILE]
+        if not apart:
+            return routing.told_apart(e, b, None, e, unit)
+        fragile = _by_sequence(np.any(apart, 0).astype(float), self.rows)
+        before = self._over([np.cumsum(each) for each in fragile])
+        return routing.told_apart(e, b, self._over(fragile) > 0, before, unit)
 
     def _pair(self, engine: Floats, b: Floats, unit: Any, over: str) -> RunDifference:
         """Compare with the other run. Raises InvalidData if it has other tokens."""

@@ -76,7 +76,7 @@ class Cause(Record):
     """A cause. explains: "all" if what remains is within the band, "part" if it is not, "elimination" if nothing else was left. remaining:
     mean |e| / mean |b| under the cause; gain: the factor by which the cause makes mean |e| smaller, low to high its 99%
     interval; null where nothing was fitted.
-    told_apart: false if another cause listed explains as much.
+    told_apart: false if another cause listed explains as much; routing and other weights are then both left over.
     """
 
     kind: CauseKind

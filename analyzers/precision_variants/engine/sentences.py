@@ -44,6 +44,11 @@ _ADVICE = {
 def advice(engine: Engine) -> str:
     """Write what to do about the verdict."""
     kinds = [cause.kind for cause in engine.causes if cause.kind in _ADVICE and cause.explains != "part"]
+    if engine.verdict == "beyond" and {"routing", "other_weights"} <= {*kinds}:
+        return (
+            "To tell routing from other weights, compare the experts that the engine chose with the trainer's, or give many short "
+            f"sequences: a flip changes nothing before it. {_ADVICE['other_weights']}"
+        )
     if engine.verdict == "beyond" and kinds:
         return _ADVICE[kinds[0]]
     if engine.verdict == "undecided":
@@ -93,10 +98,12 @@ def _named(causes: Sequence[Cause]) -> str:
     if whole and len(whole) > 1 and not all(cause.told_apart for cause in whole):
         return f" Each of these would explain it, and these tokens do not tell them apart: {listed([cause.what for cause in whole])}."
     if whole:
-        return f" What explains it: {whole[0].what}."
+        return f" {'It looks like' if whole[0].kind == 'higher_precision' else 'What explains it:'} {whole[0].what}."
     if any(cause.explains == "elimination" for cause in causes):
         parts = [cause.what for cause in causes if cause.explains == "part"]
         part = f" It is explained in part by {listed(parts)}; the rest by" if parts else " It is explained by"
+        if any(cause.kind == "routing" for cause in causes):
+            return f"{part} routing that flipped, other weights (a stale sync) or what was not tried: these tokens do not tell them apart."
         return f"{part} nothing that was tried: other weights, as after a stale sync, look like this, and so does what was not tried."
     return ""
 

@@ -21,6 +21,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from analyzers import limits
 from analyzers.language_models.layer_hooks import replaced_forward
 from analyzers.language_models.lm_head import LogitMap
+from analyzers.language_models.loaded_dtypes import is_within_peft
 from analyzers.language_models.offload import is_offloaded, weights_read
 from analyzers.precision_variants.casts import Casts, arithmetic, attention
 from analyzers.precision_variants.headroom import Peaks
@@ -283,8 +284,8 @@ class StagedPass:
 
         with ExitStack() as stack:
             for name, module in self.anatomy.inside[layer].items():
-                computes = bool(module._parameters) or not next(module.children(), None)
-                if name and computes and not isinstance(module, _NO_COMPUTATION):
+                computes = bool(module._parameters) or not next(module.children(), None) or hasattr(module, "base_layer")
+                if name and computes and not is_within_peft(name) and not isinstance(module, _NO_COMPUTATION):
                     stack.callback(module.register_forward_hook(hook(name)).remove)
             if (experts := self.anatomy.experts.get(layer)) is not None:
                 stack.callback(experts.register_forward_pre_hook(partial(self._route, layer)).remove)

@@ -62,7 +62,7 @@ class OpenModel(ExitStack):
     in this process. runs_on: the device that it runs on. dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family
     without sdpa gets eager. context: the maximum sequence length, None if config.json does not set one. unused: stored tensors that are not
     part of the model, set after loading. offload: whether layers that do not fit into memory may be read from disk for each pass.
-    beside: whether adapters stay unmerged. offloaded: set by `check`, whether decoder layers are read one at a time (`read_layer_by_layer`).
+    offloaded: set by `check`, whether decoder layers are read one at a time (`read_layer_by_layer`).
     """
 
     def __init__(
@@ -329,9 +329,9 @@ def open_model(
     dtype: "auto" is float32 on the CPU, and on a GPU the dtype of most stored weights. device: "auto" is a GPU if there is one (on ZeroGPU,
     which lends GPUs, only on explicit request). attention: see `OpenModel`. offload: "auto" reads layers one at a time if memory is too
     small for the model, "never" refuses such a model. weights: False for a model that is initialized rather than loaded, which needs only
-    config.json. lent: see `OpenModel`. adapter: "beside" leaves adapters unmerged (`adapter_beside`). Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family,
-    including UnknownArchitecture if it is not a causal language model, belongs to an unsupported family or needs custom code; the HubError
-    family; LimitExceeded.
+    config.json. lent: see `OpenModel`. adapter: "beside" leaves adapters unmerged, see `adapter_beside`, with its errors. Raises
+    InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including UnknownArchitecture if it is not a
+    causal language model, belongs to an unsupported family or needs custom code; the HubError family; LimitExceeded.
     """
     prepare()  # a tokenizer's process takes a second to start
     with ExitStack() as stack:

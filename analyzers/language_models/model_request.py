@@ -43,7 +43,7 @@ Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Where to r
 class ModelRequest(Request):
     """A request to run ``model``, whose samples may be given as tokens instead of data.
 
-    adapter: of a model BASE+ADAPTER. token_ids: one list per sample, used unchanged. answer_starts: index of the first token with a loss in each sample; by default 1, so
+    token_ids: one list per sample, used unchanged. answer_starts: index of the first token with a loss in each sample; by default 1, so
     that every token but the first has a loss. ``offload`` changes no result.
     """
 

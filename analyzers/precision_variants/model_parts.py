@@ -25,11 +25,11 @@ class AttentionParts:
 class ModelParts:
     """The modules of a model by their part in it.
 
-    decoder: the module that calls the layers; head: from the decoder's output to logits; names: of parameters, by module and attribute, without an adapter's;
-    roles: of every module of decoder and head; attentions: one per layer, None for a layer without attention; results: the length of
-    the tuple that a layer returns, None for a tensor; inside: the modules of each layer by name, the layer itself first; experts: the
-    module that holds the experts of a layer, by layer; outside: the decoder's modules that are in no layer (embeddings, final norm,
-    projections).
+    decoder: the module that calls the layers; head: from the decoder's output to logits; names: of parameters, by module and attribute, but
+    for the matrices of an adapter beside the model; roles: of every module of decoder and head; attentions: one per layer, None for a layer
+    without attention; results: the length of the tuple that a layer returns, None for a tensor; inside: the modules of each layer by name,
+    the layer itself first; experts: the module that holds the experts of a layer, by layer; outside: the decoder's modules that are in no
+    layer (embeddings, final norm, projections).
     """
 
     model: nn.Module

@@ -180,9 +180,9 @@ def run_bytes(opened: OpenModel, batch: Batch) -> int:
 
 
 def reference_device(opened: OpenModel, batch: Batch, inside: bool, others: int = 0) -> str | None:
-    """others: bytes of another model that is held too. None if the reference fits on the run's device, else "cpu" if it fits there, else "disk" unless the user wants nothing there.
+    """None if the reference fits on the run's device, else "cpu" if it fits there, else "disk" unless the user wants nothing there.
 
-    Raises ModelTooLarge as `OpenModel.check` does, and for a reference that fits nowhere.
+    others: bytes of another model that is held too. Raises ModelTooLarge as `OpenModel.check` does, and for a reference that fits nowhere.
     """
     running, stored, kept = others + run_bytes(opened, batch), reference_bytes(opened, batch, inside), limits.PRECISION_KEPT_BYTES
     try:

@@ -30,8 +30,8 @@ class Settings(Record):
     scores, softmax, weighted sum of values).
     attention: the implementation; null for that of the reference. reduced_reductions: a GPU may accumulate 16-bit matrix products in 16
     bits, torch's default. weights: fake quantization of the layers' linear maps by torchao; null for none. round: "all" also rounds the
-    parameters that transformers keeps in fp32. adapter: of BASE+ADAPTER, "merged" before weights are rounded, or "beside" the rounded base, in
-    fp32, as peft runs it; null for what the request says.
+    parameters that transformers keeps in fp32.
+    adapter: of BASE+ADAPTER, "merged" before weights are rounded, or "beside" the rounded base, in fp32, as peft runs it; null for merged.
     """
 
     dtype: Dtype = "fp32"

@@ -16,7 +16,8 @@ from analyzers.language_models.load import open_model
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
 from tests.checkpoints.adapters import LOCAL, llama, write
-from tests.checkpoints.adapters.test_peft import _EXPERTS, MixtralConfig, MixtralForCausalLM, experts, gpt2
+from tests.checkpoints.adapters.test_peft import _CASES as PEFT_CASES
+from tests.checkpoints.adapters.test_peft import gpt2
 from tests.language_models.analyses import report, request
 
 pytestmark = pytest.mark.filterwarnings(
@@ -125,8 +126,8 @@ def test_what_peft_does_not_load(targets: list[str], change: Callable[[Path], No
 
 
 def test_stacked_experts(tmp_path: Path) -> None:
-    model = experts(MixtralForCausalLM, MixtralConfig)
-    write(model, LoraConfig(r=4, target_modules=["q_proj"], target_parameters=_EXPERTS), tmp_path)
+    make, settings = PEFT_CASES["split experts"]
+    write(make(), LoraConfig(**settings), tmp_path)
     with pytest.raises(UnsupportedWeights, match="it changes stacked experts"):
         _beside(f"{tmp_path}/base+{tmp_path}/adapter")
 
@@ -142,7 +143,7 @@ def test_no_adapter_and_no_peft(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _log_probabilities(model: Any, rows: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
-        logits = model.eval()(rows[:, :-1]).logits.float()
+        logits: torch.Tensor = model.eval()(rows[:, :-1]).logits.float()
     return logits.log_softmax(-1).gather(-1, rows[:, 1:, None])
 
 

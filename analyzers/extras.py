@@ -10,6 +10,7 @@ from analyzers.errors import MissingExtra
 EXTRAS = {
     **dict.fromkeys(("jinja2", "pandas", "plotly"), "plots"),
     **dict.fromkeys(("accelerate", "safetensors", "scipy", "tokenizers", "torch", "torchao", "transformers"), "models"),
+    "peft": "adapters",
     "pyarrow": "scan",
     "distributed": "cluster",
     **dict.fromkeys(("fastapi", "gradio", "mcp", "PIL", "psutil", "sklearn", "starlette", "uvicorn"), "app"),

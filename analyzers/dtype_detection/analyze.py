@@ -48,6 +48,7 @@ from analyzers.dtype_detection.statistics import (  # fmt: skip
 )
 from analyzers.dtype_detection.trainability import entropy, movable
 from analyzers.dtype_detection.training_precision import infer_training
+from analyzers.numerics import BitHistogram
 from analyzers.numerics.device import Device, choose_device
 
 
@@ -151,6 +152,8 @@ class Inspection:
             return counted, share_counts(counted.histogram) if quick else None
 
         yield Progress(done=0, total=total, unit="bytes", note="reading weights")
+        for dtype in {span.tensor.counted_as for span in found.spans} if quick else ():
+            share_counts(BitHistogram(dtype))  # makes its tables once, which all threads would make at the same time, with 40 MB each
         partial, reading = found.partial, perf_counter()
         with closing(stream([self._checkpoint], found.spans, work, (), self._left_on, counted_on)) as steps:  # type: ignore[type-var]
             for step in steps:

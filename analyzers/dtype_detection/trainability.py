@@ -55,15 +55,17 @@ def _frozen_steps(dtype: str, name: str) -> NDArray[np.int8]:
 
     The two rows differ if the bin does not tell whether its values round down or up: each row then stands for half of them.
     """
-    target, value = _FORMATS[name], bins(dtype).value
-    value = np.clip(np.where(np.isfinite(value), value, 0.0), -target.largest, target.largest)
-    ulp = target.ulp(value)
-    rounded = np.stack([np.rint(value / ulp) * ulp] * 2)
-    if dtype not in NARROW:
-        down = np.trunc(value / ulp) * ulp
-        split = np.isin(np.arange(value.size) >> 16, _SPLIT_PLANES)
-        rounded = np.where(split, np.stack([down, down + np.copysign(ulp, value)]), rounded)
-    return np.searchsorted(STEPS, reach(np.clip(rounded, -target.largest, target.largest), target)).astype(np.int8)
+    target, values, steps = _FORMATS[name], bins(dtype).value, []
+    for plane, start in enumerate(range(0, values.size, 1 << 16)):  # one at a time: intermediate results of all need 60 MB
+        value = values[start : start + (1 << 16)]
+        value = np.clip(np.where(np.isfinite(value), value, 0.0), -target.largest, target.largest)
+        ulp = target.ulp(value)
+        rounded = np.stack([np.rint(value / ulp) * ulp] * 2)
+        if dtype not in NARROW and plane in _SPLIT_PLANES:
+            down = np.trunc(value / ulp) * ulp
+            rounded = np.stack([down, down + np.copysign(ulp, value)])
+        steps.append(np.searchsorted(STEPS, reach(np.clip(rounded, -target.largest, target.largest), target)).astype(np.int8))
+    return np.concatenate(steps, axis=1)
 
 
 def movable(pools: Iterable[Pool], name: str, sampled: bool) -> Movable | None:

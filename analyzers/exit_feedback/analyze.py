@@ -32,7 +32,7 @@ def analyze(
     start = perf_counter()
     access = access or Access()
     yield Progress(done=0, total=0, unit="steps", note="reading model and text")
-    settings: Any = request.model_dump(include={"dtype", "device", "offload"})
+    settings: Any = request.model_dump(include={"dtype", "device", "offload", "adapter"})
     with explaining_failures(), open_model(request.model, access, **settings, lent=lent) as opened:
         text = request.instructions() if request.token_ids else instruction_pairs(request.data, access, request.samples)
         pipeline = Pipeline.of(request, opened, text)

@@ -33,7 +33,7 @@ def analyze(
     access = access or Access()
     yield Progress(done=0, total=0, unit="layers", note="reading model and text")
     text = text_of(request, access)
-    settings: Any = request.model_dump(include={"dtype", "device", "attention", "offload"})
+    settings: Any = request.model_dump(include={"dtype", "device", "attention", "offload", "adapter"})
     with explaining_failures(), open_model(request.model, access, **settings, lent=lent) as opened:
         pipeline = Pipeline.of(request, opened, text)
         passes = 1 if request.ffn == "original" else 2

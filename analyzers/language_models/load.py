@@ -33,6 +33,7 @@ from analyzers.checkpoints import (
 from analyzers.checkpoints.tensor import Tensor as Stored
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded, ModelTooLarge, UnsupportedWeights
 from analyzers.formatting import size
+from analyzers.language_models.adapter_beside import adapter_bytes, attach, check_beside
 from analyzers.language_models.bounded_process import prepare
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.length_groups import length_groups, padded
@@ -75,6 +76,7 @@ class OpenModel(ExitStack):
         attention: str,
         offload: bool,
         lent: int = 0,
+        beside: bool = False,
     ) -> None:
         super().__init__()
         self.name = name
@@ -102,6 +104,7 @@ class OpenModel(ExitStack):
         self._repository = checkpoint.repository
         self._packed = checkpoint.quantization == "mxfp4"
         self._folder = folder
+        self._beside = check_beside(checkpoint, self.outline) if beside else None
         self._weights = weights
         self._needs = 0
 
@@ -132,7 +135,7 @@ class OpenModel(ExitStack):
                 f"truncate samples to {turn + 1:,} tokens, or use longer ones only."
             )
         activations = activation_bytes(self.outline, dtype, padded(self.groups(batch), batch.lengths), checkpointing)
-        self._needs = weight_bytes(self.outline, dtype) + activations + extra + kept
+        self._needs = self.loaded_bytes + activations + extra + kept
         self.offloaded = False
         try:
             self._places()
@@ -150,6 +153,11 @@ class OpenModel(ExitStack):
             raise InvalidCheckpoint(
                 f"The tokenizer produces token {largest:,}, but the model has only {embedded:,} embeddings: they do not match."
             )
+
+    @property
+    def loaded_bytes(self) -> int:
+        """Size of the loaded weights, with the adapters beside them."""
+        return weight_bytes(self.outline, self._torch_dtype) + (adapter_bytes(self._beside) if self._beside else 0)
 
     @property
     def spare_bytes(self) -> int:
@@ -227,6 +235,8 @@ class OpenModel(ExitStack):
             ) from None
         self.unused = len(found["unexpected_keys"])
         _check_complete(found["mismatched_keys"], found["missing_keys"])
+        if self._beside is not None:
+            attach(model, self._beside, self._folder)
         return cast(nn.Module, model.eval().requires_grad_(False))
 
     def _load_held(self, held: MemoryRepository) -> nn.Module:
@@ -272,6 +282,8 @@ class OpenModel(ExitStack):
         if self.offloaded:
             whole = size(weight_bytes(self.outline, self._torch_dtype))
             yield f"Layers were read from the weight files one at a time, for each pass: the weights need {whole}, more than was free."
+        if self._beside is not None:
+            yield "The adapter stayed beside the base, in fp32: each module that it changes computed W x + s B (A x)."
         if self.unused:
             tensors = "tensor is" if self.unused == 1 else "tensors are"
             yield f"{self.unused:,} stored {tensors} not used: config.json describes a model without them."
@@ -310,15 +322,16 @@ def open_model(
     offload: Literal["auto", "never"] = "auto",
     weights: bool = True,
     lent: int = 0,
+    adapter: Literal["merged", "beside"] = "merged",
 ) -> OpenModel:
     """Open the language model named by ``text``: its configuration and the headers of its weights.
 
     dtype: "auto" is float32 on the CPU, and on a GPU the dtype of most stored weights. device: "auto" is a GPU if there is one (on ZeroGPU,
     which lends GPUs, only on explicit request). attention: see `OpenModel`. offload: "auto" reads layers one at a time if memory is too
     small for the model, "never" refuses such a model. weights: False for a model that is initialized rather than loaded, which needs only
-    config.json. lent: see `OpenModel`. Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family,
-    including UnknownArchitecture if it is not a causal language model, belongs to an unsupported family or needs custom code; the HubError
-    family; LimitExceeded.
+    config.json. lent: see `OpenModel`. adapter: "beside" leaves adapters unmerged, see `adapter_beside`, with its errors. Raises
+    InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including UnknownArchitecture if it is not a
+    causal language model, belongs to an unsupported family or needs custom code; the HubError family; LimitExceeded.
     """
     prepare()  # a tokenizer's process takes a second to start
     with ExitStack() as stack:
@@ -333,7 +346,9 @@ def open_model(
                 f"The base is quantized ({checkpoint.merge.base.quantization}): run the adapter with the model from which it was quantized."
             )
         folder = stack.enter_context(temporary_folder())
-        stored = WeightFolder(checkpoint, folder, _local(text, checkpoint, access), access.token) if weights else None
+        beside = adapter == "beside"
+        held = checkpoint.unmerged() if beside and isinstance(checkpoint, MergedCheckpoint) else checkpoint
+        stored = WeightFolder(held, folder, _local(text, checkpoint, access), access.token) if weights else None
         stack.enter_context(_quiet())
         runs_on: Device = "cuda" if lent else chosen
         spills = offload == "auto" and not lent  # the time estimate for a lent GPU does not include reading layers again
@@ -347,6 +362,7 @@ def open_model(
             attention,
             spills,
             lent,
+            beside,
         )
         opened.enter_context(stack.pop_all())
         return opened

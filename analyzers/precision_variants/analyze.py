@@ -22,6 +22,8 @@ def analyze(
     Raises MantissaError, LimitExceeded among them. Closing the generator stops after the current layer and frees the model.
     """
     # Imported here, so that forms can read presets without torch.
+    from contextlib import ExitStack
+
     from analyzers.checkpoints import Access
     from analyzers.language_models.load import check_work, open_model
     from analyzers.language_models.model_failures import explaining_failures
@@ -31,25 +33,37 @@ def analyze(
     access = access or Access()
     yield Progress(done=0, total=0, unit="layers", note="reading model and text")
     settings: Any = {**request.model_dump(include={"device", "attention", "offload"}), "dtype": "float32", "lent": lent}
-    with explaining_failures(), open_model(request.model, access, **settings, weights=not request.random_init) as opened:
+    with explaining_failures(), ExitStack() as stack:
+        opened = stack.enter_context(open_model(request.model, access, **settings, weights=not request.random_init))
+        beside = stack.enter_context(open_model(request.model, access, **settings, adapter="beside")) if request.has_beside else None
         pipeline = Pipeline.of(request, opened, access)
         check_work(opened, pipeline.work, largest, "fewer variants, fewer or shorter sequences, a smaller model")
-        device = reference_device(opened, pipeline.largest, request.inside)
+        others = 0
+        if beside is not None:
+            beside.check(pipeline.batch, checkpointing=True)
+            others = beside.loaded_bytes
+        device = reference_device(opened, pipeline.largest, request.inside, others)
         kept = kept_bytes(opened)
         if lent:
             if not request.random_init:
                 yield from opened.fetch()
+                if beside is not None:
+                    yield from beside.fetch()
             return
         if request.random_init:
             model = opened.initialize(request.seed)
         else:
             yield from opened.fetch()
             model = opened.load()
+        apart = None
+        if beside is not None:
+            yield from beside.fetch()
+            apart = beside.load()
         reading = perf_counter()
-        measured = pipeline.measurement(model, device, kept)
+        measured = pipeline.measurement(model, apart, device, kept)
         reference, variants = yield from pipeline.run(measured)
         engine = None if pipeline.engine is None else (yield from pipeline.engine.compare(measured))
-        del model
+        del model, apart
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
         yield pipeline.report(opened, measured, reference, variants, engine, timing)

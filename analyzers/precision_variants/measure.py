@@ -30,6 +30,7 @@ REFERENCE = "reference"
 class Measurement:
     """Runs of one model over token_ids (S, L + 1). attention: the reference's implementation; objective: the loss; reference_device: see
     `reference.Stored`; runs: the number of runs to come, for the progress; kept: see `PassOptions`;
+    beside: the model with its adapters beside the base, in which the parameters have the same names.
     disagreements: largest difference of a log-probability between references, by the attention implementation of the second. located: where
     the largest values of the first reference are.
     """
@@ -42,6 +43,7 @@ class Measurement:
     reference_device: str | None
     runs: int
     kept: int | None = None
+    beside: ModelParts | None = None
     trials: int = 0
     references: int = 0
     variants: int = 0
@@ -108,7 +110,8 @@ class Measurement:
         self, name: str, settings: Settings, attention: str, rounding: Rounding, stored: Stored
     ) -> Generator[VariantProgress, None, Variant]:
         """Run a variant and compare it with ``stored``. Raises InvalidRequest for an operation this machine does not support."""
-        run = StagedPass(self.anatomy, self.token_ids, PassOptions(settings, attention, rounding, self.inside, self.kept))
+        anatomy = self.beside if settings.adapter == "beside" and self.beside is not None else self.anatomy
+        run = StagedPass(anatomy, self.token_ids, PassOptions(settings, attention, rounding, self.inside, self.kept))
         forward = Comparison(stored, run.routing)
         with explaining_failures(name):
             for captured in run.forward():

@@ -8,7 +8,7 @@ from torch import nn
 
 from analyzers.language_models.ffn import attention_projections, decoder_layers, ffn_layers
 from analyzers.language_models.lm_head import check_logits
-from analyzers.language_models.loaded_dtypes import LoadedDtypes, loaded_dtypes
+from analyzers.language_models.loaded_dtypes import LoadedDtypes, is_matrix, loaded_dtypes, without_peft
 
 Role = Literal["norm", "router", "map", "head", "other"]
 
@@ -25,11 +25,11 @@ class AttentionParts:
 class ModelParts:
     """The modules of a model by their part in it.
 
-    decoder: the module that calls the layers; head: from the decoder's output to logits; names: of parameters, by module and attribute;
-    roles: of every module of decoder and head; attentions: one per layer, None for a layer without attention; results: the length of
-    the tuple that a layer returns, None for a tensor; inside: the modules of each layer by name, the layer itself first; experts: the
-    module that holds the experts of a layer, by layer; outside: the decoder's modules that are in no layer (embeddings, final norm,
-    projections).
+    decoder: the module that calls the layers; head: from the decoder's output to logits; names: of parameters, by module and attribute, but
+    for the matrices of an adapter beside the model; roles: of every module of decoder and head; attentions: one per layer, None for a layer
+    without attention; results: the length of the tuple that a layer returns, None for a tensor; inside: the modules of each layer by name,
+    the layer itself first; experts: the module that holds the experts of a layer, by layer; outside: the decoder's modules that are in no
+    layer (embeddings, final norm, projections).
     """
 
     model: nn.Module
@@ -56,7 +56,12 @@ class ModelParts:
         }
         attentions = tuple(by_layer.get(layer) for layer in range(len(layers)))
         first = {parameter: name for name, parameter in model.named_parameters()}  # a tied parameter once
-        names = {(module, key): first[each] for module in model.modules() for key, each in module._parameters.items() if each is not None}
+        names = {
+            (module, key): without_peft(first[each])
+            for module in model.modules()
+            for key, each in module._parameters.items()
+            if each is not None and not is_matrix(first[each])
+        }
         decoder, head = whole.get_decoder(), whole.get_output_embeddings()
         roles = {module: _role(name, module) for name, module in decoder.named_modules()} | {head: "head"}
         inside = tuple(dict(layer.named_modules()) for layer in layers)
@@ -78,6 +83,7 @@ class ModelParts:
 
 def _role(name: str, module: nn.Module) -> Role:
     """Norm, router (of experts, or the gate of a shared expert), linear map or experts, or something else."""
+    module = getattr(module, "base_layer", module)  # peft puts an adapter's matrices around it
     kind = type(module).__name__
     if "Norm" in kind:
         return "norm"

@@ -100,10 +100,11 @@ class Pipeline:
         whole = [padded(self.engine.rows, indices, "cpu") for indices in batches(self.engine.rows)]
         return max([*whole, self.batch], key=lambda batch: batch.token_ids.numel())
 
-    def measurement(self, model: nn.Module, device: str | None, kept: int) -> Measurement:
-        """The runs of a loaded model. device: where the reference is stored; kept: see `kept_bytes`."""
+    def measurement(self, model: nn.Module, beside: nn.Module | None, device: str | None, kept: int) -> Measurement:
+        """The runs of a loaded model. beside: see `Measurement`; device: where the reference is stored; kept: see `kept_bytes`."""
         batch, inside = self.batch.token_ids, self.request.inside
-        return Measurement(ModelParts.of(model), batch, self.attention, self.objective, inside, device, self.runs, kept)
+        other = None if beside is None else ModelParts.of(beside)
+        return Measurement(ModelParts.of(model), batch, self.attention, self.objective, inside, device, self.runs, kept, other)
 
     def run(self, measured: Measurement) -> Generator[VariantProgress, None, tuple[Reference, dict[str, Variant]]]:
         """The reference with the stored weights, then every variant; with ``pre_rounded`` each after a reference rounded like it."""
@@ -227,12 +228,12 @@ def run_bytes(opened: OpenModel, batch: Batch) -> int:
     return waiting + at_boundaries + 2 * (weights - ends // 2) // layers + 2 * ends
 
 
-def reference_device(opened: OpenModel, batch: Batch, inside: bool) -> str | None:
+def reference_device(opened: OpenModel, batch: Batch, inside: bool, others: int = 0) -> str | None:
     """None if the reference fits on the run's device, else "cpu" if it fits there, else "disk" unless the user wants nothing there.
 
-    Raises ModelTooLarge as `OpenModel.check` does, and for a reference that fits nowhere.
+    others: bytes of another model that is held too. Raises ModelTooLarge as `OpenModel.check` does, and for a reference that fits nowhere.
     """
-    running, stored, kept = run_bytes(opened, batch), reference_bytes(opened, batch, inside), limits.PRECISION_KEPT_BYTES
+    running, stored, kept = others + run_bytes(opened, batch), reference_bytes(opened, batch, inside), limits.PRECISION_KEPT_BYTES
     try:
         opened.check(batch, checkpointing=True, extra=running + stored, kept=kept)
         if not opened.offloaded:

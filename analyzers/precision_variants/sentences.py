@@ -91,7 +91,14 @@ def _advice(report: "PrecisionReport") -> str:
 def statement(reference: Reference, variants: Mapping[str, Variant], routed: bool) -> str:
     """Write the findings, one sentence each. routed: whether the model has a router."""
     return " ".join(
-        [*_identical(variants), *_errors(reference, variants), *_clipping(variants), *_parts(variants, routed), *_formats(variants)]
+        [
+            *_identical(variants),
+            *_errors(reference, variants),
+            *_clipping(variants),
+            *_parts(variants, routed),
+            *_formats(variants),
+            *_adapters(variants),
+        ]
     )
 
 
@@ -278,6 +285,22 @@ def _formats(variants: Mapping[str, Variant]) -> Iterator[str]:
             f"fp16's error in the median layer is {_plain(change)} times smaller than bf16's; its smallest headroom is {least.forward:.3g} "
             f"bits, in {layer_name(least.layer, len(fp16.headroom) - 2)}."
         )
+
+
+def _adapters(variants: Mapping[str, Variant]) -> Iterator[str]:
+    """Yield what merging an adapter costs, where a variant ran both ways."""
+    ways = {name: variant.settings.model_copy(update={"adapter": None}) for name, variant in variants.items()}
+    for name, variant in variants.items():
+        twins = (other for other in variants if ways[other] == ways[name] and variants[other].settings.adapter != "beside")
+        merged = next(twins, None)
+        if variant.settings.adapter != "beside" or merged is None:
+            continue
+        nats = [variants[each].summary.logprob_mean for each in (merged, name)]
+        if nats[0] is not None and nats[1] is not None:
+            yield (
+                f"Merged in {variant.settings.dtype} ({merged}) the log-probabilities differ from fp32 by {nats[0]:.2g} nats on average, "
+                f"with the adapter beside the base ({name}) by {nats[1]:.2g}."
+            )
 
 
 def _plain(factor: float) -> str:

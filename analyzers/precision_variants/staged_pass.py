@@ -21,6 +21,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from analyzers import limits
 from analyzers.language_models.layer_hooks import replaced_forward
 from analyzers.language_models.lm_head import LogitMap
+from analyzers.language_models.loaded_dtypes import is_within_peft
 from analyzers.language_models.offload import is_offloaded, weights_read
 from analyzers.precision_variants.casts import Casts, arithmetic, attention
 from analyzers.precision_variants.headroom import Peaks
@@ -304,7 +305,8 @@ class StagedPass:
         return {
             name: module
             for name, module in self.anatomy.inside[layer].items()
-            if name and (module._parameters or not next(module.children(), None)) and not isinstance(module, _NO_COMPUTATION)
+            if name and not is_within_peft(name) and not isinstance(module, _NO_COMPUTATION)
+            if module._parameters or not next(module.children(), None) or hasattr(module, "base_layer")
         }
 
     def _peaks(self) -> Peaks:

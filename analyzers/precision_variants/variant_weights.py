@@ -109,7 +109,7 @@ class Weights:
             Leaf(module, key, self.anatomy.name(module, key), self._value(module, key, parameter, in_layer))
             for module in modules
             for key, parameter in module._parameters.items()
-            if parameter is not None
+            if parameter is not None and (module, key) in self.anatomy.names  # an adapter's matrices stay as they are
         ]
 
     def _value(self, module: nn.Module, key: str, parameter: Tensor, in_layer: bool) -> Tensor:

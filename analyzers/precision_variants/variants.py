@@ -13,9 +13,10 @@ Part = Literal["residual", "lm_head", "norms", "router", "softmax"]
 Implementation = Literal["eager", "sdpa", "flash"]
 Quantization = Literal["int8", "fp8", "mxfp4"]
 Rounded = Literal["loaded", "all"]
+Adapter = Literal["merged", "beside"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}", re.ASCII)
-_KEYS = ("dtype", "fp32", "autocast", "attention", "reductions", "weights", "round")
+_KEYS = ("dtype", "fp32", "autocast", "attention", "reductions", "weights", "round", "adapter")
 
 
 class Settings(Record):
@@ -30,6 +31,7 @@ class Settings(Record):
     attention: the implementation; null for that of the reference. reduced_reductions: a GPU may accumulate 16-bit matrix products in 16
     bits, torch's default. weights: fake quantization of the layers' linear maps by torchao; null for none. round: "all" also rounds the
     parameters that transformers keeps in fp32.
+    adapter: of BASE+ADAPTER, "merged" before weights are rounded, or "beside" the rounded base, in fp32, as peft runs it; null for merged.
     """
 
     dtype: Dtype = "fp32"
@@ -39,6 +41,7 @@ class Settings(Record):
     reduced_reductions: bool = True
     weights: Quantization | None = None
     round: Rounded = "loaded"
+    adapter: Adapter | None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -80,6 +83,8 @@ _PRESETS: dict[str, tuple[str, Settings]] = {
     ),
     "bf16_autocast": ("mixed-precision training: fp32 weights under torch.autocast to bf16", _preset("bf16", autocast=True)),
     "bf16_eager": ("bf16 with eager attention", _preset("bf16", attention="eager")),
+    "bf16_merged": ("bf16, adapters merged into the weights before these are rounded", _preset("bf16", adapter="merged")),
+    "bf16_beside": ("bf16, adapters beside the rounded weights, as peft runs them", _preset("bf16", adapter="beside")),
     "bf16_int8": ("bf16 with the layers' linear weights quantized to int8", _preset("bf16", weights="int8")),
     "bf16_fp8": ("bf16 with the layers' linear weights quantized to fp8", _preset("bf16", weights="fp8")),
     "bf16_mxfp4": ("bf16 with the layers' linear weights quantized to MXFP4", _preset("bf16", weights="mxfp4")),
@@ -104,7 +109,7 @@ def parse_variant(text: str) -> tuple[str, Settings]:
     """A preset's name, or ``name: key=value,...``, for example ``mine: dtype=bf16, fp32=residual+lm_head, attention=eager``.
 
     Keys: dtype, fp32 (parts joined by +), autocast (true or false), attention, reductions (full or reduced), weights, round (loaded or
-    all).
+    all), adapter (merged or beside).
     Raises ValueError, which lists the valid names and suggests the nearest.
     """
     name, colon, definition = (part.strip() for part in text.partition(":"))
@@ -147,6 +152,7 @@ def described(settings: Settings) -> str:
     parts += [] if settings.reduced_reductions else ["reductions=full"]
     parts += [f"weights={settings.weights}"] if settings.weights else []
     parts += ["round=all"] if settings.round == "all" else []
+    parts += [f"adapter={settings.adapter}"] if settings.adapter else []
     return ", ".join(parts)
 
 
@@ -159,7 +165,7 @@ def _field(name: str, key: str, value: str) -> tuple[str, Any]:
         return key, _one_of(name, key, value.lower(), ("true", "false")) == "true"
     if key == "reductions":
         return "reduced_reductions", _one_of(name, key, value, ("full", "reduced")) == "reduced"
-    kinds: dict[str, Any] = {"dtype": Dtype, "attention": Implementation, "weights": Quantization, "round": Rounded}
+    kinds: dict[str, Any] = {"dtype": Dtype, "attention": Implementation, "weights": Quantization, "round": Rounded, "adapter": Adapter}
     return key, _one_of(name, key, value, get_args(kinds[key]))
 
 

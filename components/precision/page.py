@@ -87,7 +87,7 @@ def _variants() -> dict[str, Any]:
             label="Your own variants",
             info=(
                 "One per line, name: key=value,... with the keys dtype (bf16, fp16, tf32, fp32), fp32 (parts joined by +: residual, "
-                "lm_head, norms, router, softmax), autocast, attention, reductions, weights (int8, fp8, mxfp4), round."
+                "lm_head, norms, router, softmax), autocast, attention, reductions, weights (int8, fp8, mxfp4), round, adapter."
             ),
             placeholder="mine: dtype=bf16, fp32=residual+norms",
             lines=2,

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from .adapters import adapters_exact, adapters_quick
 from .conflict import conflict
 from .exit import exit_heads
 from .gpu import gpu
@@ -44,6 +45,8 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "pairs": pair_counting,
     "sparsity": sparsity_exact,
     "sparsity-quick": sparsity_quick,
+    "adapters": adapters_exact,
+    "adapters-quick": adapters_quick,
     "layouts": layouts,
     "sparsity-intervals": sparsity_intervals,
     "parents": parents_quick,

@@ -26,4 +26,6 @@ def test_runs_merged(dtype: str, tmp_path: Path) -> None:
         ours = opened.load().state_dict()
         assert opened.unused == 0
     for name, tensor in theirs.state_dict().items():
-        assert torch.equal(ours[name], tensor), name
+        # numpy and torch may add the terms of B A in another order: one rounding in fp32, which may decide one to bf16
+        rounding = 2**-23 if dtype == "float32" else 2**-8
+        assert torch.allclose(ours[name], tensor, rtol=rounding, atol=2**-23), name

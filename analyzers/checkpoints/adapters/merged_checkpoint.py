@@ -84,6 +84,12 @@ class MergedCheckpoint(Checkpoint):
             return ((self, 1.0),)
         return ((self.merge.base, 1.0), *((each.checkpoint, w) for each, w in zip(self.merge.adapters, self.merge.weights, strict=True)))
 
+    def unmerged(self) -> "MergedCheckpoint":
+        """Return the weights beside which the matrices stay: the base's, with the whole tensors that adapters replace."""
+        stored = [self.sources.get(tensor.name, tensor) for tensor in self.tensors]
+        held = tuple(tensor for tensor, own in zip(stored, self.tensors, strict=True) if tensor.name == own.name)
+        return replace(self, tensors=held, sources={})
+
 
 def open_checkpoint(
     text: str,

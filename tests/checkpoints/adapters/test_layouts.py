@@ -11,7 +11,7 @@ from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 
 from analyzers.checkpoints import open_checkpoint
-from tests.checkpoints.adapters import LOCAL, assert_same_bits, llama, merged_by_peft, merged_here, values, write
+from tests.checkpoints.adapters import LOCAL, assert_same, llama, merged_by_peft, merged_here, values, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated", "ignore:Could not find a config file in")
 
@@ -41,7 +41,7 @@ def test_split_adapter_of_fused_base(targets: list[str], tmp_path: Path) -> None
     merged = _written(tmp_path, targets)
     path = tmp_path / "base" / "model.safetensors"
     save_file(_fused(load_file(path)), path)
-    assert_same_bits(merged_here(tmp_path), _fused(merged))
+    assert_same(merged_here(tmp_path), _fused(merged))
 
 
 def test_fused_adapter_of_split_base(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_fused_adapter_of_split_base(tmp_path: Path) -> None:
     save_file(tensors, path)
     merged = merged_by_peft(tmp_path)
     save_file(joined, path)
-    assert_same_bits(merged_here(tmp_path), merged)
+    assert_same(merged_here(tmp_path), merged)
 
 
 def _kohya(name: str) -> str:
@@ -85,7 +85,7 @@ def test_names(rename: Callable[[str], str], tmp_path: Path) -> None:
         (tmp_path / "adapter" / "adapter_config.json").unlink()
         tensors |= {f"{name.split('.lora')[0]}.alpha": torch.tensor(6.0) for name in tensors}
     save_file(tensors, path)
-    assert_same_bits(merged_here(tmp_path), merged)
+    assert_same(merged_here(tmp_path), merged)
 
 
 def test_pickled_adapter(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_pickled_adapter(tmp_path: Path) -> None:
     path = tmp_path / "adapter" / "adapter_model.safetensors"
     torch.save(load_file(path), tmp_path / "adapter" / "adapter_model.bin")
     path.unlink()
-    assert_same_bits(merged_here(tmp_path), merged)
+    assert_same(merged_here(tmp_path), merged)
 
 
 def test_unmerged_checkpoint(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_unmerged_checkpoint(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "adapter" / "adapter_config.json", tmp_path / "unmerged")
     with open_checkpoint(str(tmp_path / "unmerged"), LOCAL) as checkpoint:
         assert checkpoint.ref == str(tmp_path / "unmerged")
-        assert_same_bits(values(checkpoint), merged)
+        assert_same(values(checkpoint), merged)
 
 
 def test_convolutions(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Rules about an adapter (LoRA or the like): whether it changes what it claims to change, of the base that it names."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from analyzers.check.report import Finding
 from analyzers.check.rules import finding
 from analyzers.checkpoints import Access, Checkpoint, MergedCheckpoint, Tensor, open_checkpoint, quoted, read_range
 from analyzers.checkpoints.adapters.adapter import Adapter, read_adapter
+from analyzers.checkpoints.adapters.configuration import read_configuration
 from analyzers.checkpoints.adapters.merged_file import read_values
 from analyzers.checkpoints.adapters.updates import Changes, find_changes
 from analyzers.checkpoints.tensor_names.adapters import is_adapter_parameter
@@ -65,7 +67,7 @@ def upload(checkpoint: Checkpoint) -> Iterator[Finding]:
     own = [tensor for tensor in checkpoint.tensors if is_adapter_parameter(tensor.name)]
     names = {file.path.rpartition("/")[2] for file in checkpoint.files}
     stored_as_adapter = all(name.startswith("adapter_model.") for name in names)
-    if not own and stored_as_adapter:
+    if not own and stored_as_adapter and not _of_another_method(checkpoint):
         detail = (
             f"{listed(sorted(names))} holds {plural(len(checkpoint.tensors), 'tensor')} and no matrix of an adapter: a whole model, or "
             "parts of one. Save a merged model with its own save_pretrained, and an adapter before it is merged."
@@ -77,10 +79,21 @@ def upload(checkpoint: Checkpoint) -> Iterator[Finding]:
             "random. Upload adapter_model.safetensors with adapter_config.json and without config.json, or the merged model."
         )
         yield finding("adapter-upload", "error", "An adapter is stored as a model", detail)
-    peft = any(".lora_" in tensor.name for tensor in own)
+    peft = any(re.search(r"\.lora_(A|B|embedding|magnitude)", tensor.name) for tensor in own)
     if peft and not any(path.rpartition("/")[2] == _CONFIG for path in files):
         detail = f"{_CONFIG}, which states base, scale and rank, is missing: peft cannot load the adapter. Save it with save_pretrained."
         yield finding("adapter-config", "error", "The adapter has no configuration", detail)
+
+
+def _of_another_method(checkpoint: Checkpoint) -> bool:
+    """Return whether the configuration states a method that is not merged here, whose parameters have names of their own."""
+    try:
+        read_configuration(checkpoint.repository, checkpoint.files[0].path.rpartition("/")[0])
+    except UnsupportedWeights:
+        return True
+    except InvalidCheckpoint:
+        return False
+    return False
 
 
 def modules(adapter: Adapter) -> Iterator[Finding]:
@@ -101,16 +114,16 @@ def modules(adapter: Adapter) -> Iterator[Finding]:
 
 
 def empty(adapter: Adapter) -> Iterator[Finding]:
-    """Find modules that change nothing, since A or B is 0 throughout."""
+    """Find modules that change nothing, since A, B or the scale is 0."""
 
     def zero(tensor: Tensor) -> bool:
         return not read_values(adapter.checkpoint.files, tensor, 0, tensor.elements).any()
 
-    names = [each.name for each in adapter.modules if each.magnitude is None and (zero(each.b) or zero(each.a))]
+    names = [each.name for each in adapter.modules if each.magnitude is None and (not each.scale or zero(each.b) or zero(each.a))]
     if names:
         every = len(names) == len(adapter.modules) and not adapter.saved
         detail = (
-            f"A or B is 0 throughout in {len(names):,} of {plural(len(adapter.modules), 'module')}: they were never trained, or were saved "
+            f"A, B or the scale is 0 in {len(names):,} of {plural(len(adapter.modules), 'module')}: they were never trained, or were saved "
             "before training or from a sharded run that did not gather them."
         )
         title = "The adapter changes nothing" if every else "Modules that change nothing"

@@ -1,6 +1,7 @@
 """The rules about adapters: each finds what it is for in an adapter that is otherwise healthy."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,6 +74,11 @@ def not_a_number(_: Path, stored: Tensors, __: dict[str, object]) -> None:
     stored[_each(stored, "lora_B")[0]][0, 0] = torch.nan
 
 
+def no_scale(_: Path, __: Tensors, config: dict[str, object]) -> None:
+    """State a scale of 0."""
+    config["lora_alpha"] = 0
+
+
 def other_rank(_: Path, __: Tensors, config: dict[str, object]) -> None:
     """State another rank than that of the matrices."""
     config["r"] = 8
@@ -123,6 +129,7 @@ CASES = [
     (all_unmatched, "adapter-base", "error", "None of 2 modules matches"),
     (some_empty, "adapter-empty", "warning", "1 of 2 modules"),
     (all_empty, "adapter-empty", "error", "2 of 2 modules"),
+    (no_scale, "adapter-empty", "error", "the scale is 0 in 2 of 2 modules"),
     (not_a_number, "non-finite", "error", "1 NaN"),
     (other_rank, "adapter-config", "error", "rank 4"),
     (mixed_dtypes, "adapter-dtype", "warning", "bf16 and fp32"),
@@ -186,3 +193,39 @@ def test_an_adapter_with_the_weights_of_a_changed_head_is_an_adapter(tmp_path: P
     model, adapter = built(tmp_path, with_head)
     report = check(adapter, model)
     assert report.adapter and not report.findings
+
+
+def test_parameters_of_another_method_are_no_whole_weights(tmp_path: Path) -> None:
+    def other_method(_: Path, stored: Tensors, config: dict[str, object]) -> None:
+        stored.clear()
+        stored["base_model.model.model.layers.0.self_attn.q_proj.boft_R"] = normal(1, 8, 4, 4)
+        config["peft_type"] = "BOFT"
+
+    model, adapter = built(tmp_path, other_method)
+    report = check(adapter, model)
+    assert not report.findings and not report.loading_judged
+    assert any("This adapter is BOFT" in note for note in report.notes)
+
+
+def test_a_file_in_the_names_of_kohya_needs_no_configuration(tmp_path: Path) -> None:
+    model, adapter = built(tmp_path)
+    stored = load_file(adapter / "adapter_model.safetensors")
+    named = {
+        "lora_te_" + name.removeprefix("base_model.model.").partition(".lora_")[0].replace(".", "_") + f".lora_{side}.weight": stored[name]
+        for name in stored
+        for side in ["down" if "lora_A" in name else "up"]
+    }
+    (tmp_path / "kohya").mkdir()
+    save_file(named, tmp_path / "kohya" / "style.safetensors")
+    report = check(tmp_path / "kohya", model)
+    assert not report.findings and report.loading_judged
+
+
+def test_adapters_in_several_folders_are_not_taken_for_one(tmp_path: Path) -> None:
+    model, adapter = built(tmp_path)
+    (tmp_path / "both").mkdir()
+    for name in ("one", "two"):
+        shutil.copytree(adapter, tmp_path / "both" / name)
+    report = check(tmp_path / "both", model)
+    assert not [each for each in report.findings if each.rule.startswith("adapter")] and not report.loading_judged
+    assert any('2 adapters, in the folders "one" and "two"' in note for note in report.notes)

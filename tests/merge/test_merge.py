@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig
+from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -59,6 +59,21 @@ def test_head_that_is_no_longer_tied(tmp_path: Path) -> None:
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
     assert torch.equal(loaded["lm_head.weight"], theirs["lm_head.weight"])
     assert torch.equal(loaded["model.embed_tokens.weight"], theirs["model.embed_tokens.weight"])
+
+
+@pytest.mark.parametrize("settings", [{"modules_to_save": ["embed_tokens"]}, {"target_modules": ["q_proj", "embed_tokens"]}])
+@pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers` to `True`")
+def test_head_that_stays_when_its_embedding_changes(settings: dict[str, Any], tmp_path: Path) -> None:
+    """The merged model computes what the base computes with the adapter beside it."""
+    write(llama(tie_word_embeddings=True), LoraConfig(r=8, **{"target_modules": ["q_proj"], **settings}), tmp_path)
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32)
+    theirs: Any = PeftModel.from_pretrained(base, str(tmp_path / "adapter"))
+    report = _merge(tmp_path, "float32")
+    ours: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    tokens = torch.tensor([[1, 2, 3, 4]])
+    with torch.no_grad():
+        torch.testing.assert_close(ours(tokens).logits, theirs(tokens).logits)
+    assert any("the head stays as it was" in note for note in report.notes)
 
 
 def test_sharded_base(tmp_path: Path) -> None:

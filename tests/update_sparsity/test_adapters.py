@@ -124,6 +124,13 @@ def test_an_empty_adapter_has_no_survival(tmp_path: Path) -> None:
     assert found.headline().startswith("The adapter changes nothing")
 
 
+def test_an_update_that_is_not_finite_was_read_and_not_measured(tmp_path: Path) -> None:
+    folder, tensors = base(tmp_path)
+    drawn = {name: (a * torch.nan, b) for name, (a, b) in factors(tensors, 1, "q_proj").items()}
+    headline = report(folder, write_adapter(tmp_path / "adapter", drawn)).headline()
+    assert "not measured: no weight that was read changes by a finite amount" in headline
+
+
 def test_quick_mode_estimates_with_an_interval(tmp_path: Path) -> None:
     folder, tensors = base(tmp_path, layers=4, width=512)
     drawn = factors(tensors, 3e-4, *QUICK)

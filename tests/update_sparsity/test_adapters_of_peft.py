@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from tests.checkpoints.adapters import llama, merged_by_peft, write
 from tests.numerics.test_update_lost import CASTS, lost
-from tests.update_sparsity.test_adapters import described
+from tests.update_sparsity.test_adapters import described, report
 
 pytestmark = [
     pytest.mark.exhaustive,
@@ -42,3 +42,16 @@ def test_survival_is_that_of_peft(settings: dict[str, Any], tmp_path: Path) -> N
         assert survival.touched == pytest.approx(sums[0], rel=0 if exact else 1e-3)
         assert survival.changed_share == pytest.approx(sums[1] / sums[0], rel=0 if exact else 1e-3)
         assert survival.lost_norm == pytest.approx((sums[3] / sums[4]) ** 0.5, rel=1e-9 if exact else 1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:Adapter 'default'. 2 LoRA tensor")  # peft takes biases for shards
+def test_a_bias_has_no_rank(tmp_path: Path) -> None:
+    write(llama(attention_bias=True), LoraConfig(r=8, target_modules=["q_proj"], lora_bias=True), tmp_path)
+    found = described(tmp_path / "base", tmp_path / "adapter")
+    assert {(row.name.rpartition(".")[2], row.rank) for row in found.modules} == {("weight", 8), ("bias", None)}
+
+
+def test_a_head_that_follows_its_embedding_does_not_drift(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"target_modules": ["q_proj", "embed_tokens", "lm_head"], "ensure_weight_tying": True}
+    write(llama(tie_word_embeddings=True), LoraConfig(r=8, **settings), tmp_path)
+    assert "moves them apart" not in report(tmp_path / "base", tmp_path / "adapter").headline()

@@ -7,10 +7,12 @@ import numpy as np
 from analyzers.checkpoints.adapters.configuration import FILE, AdapterConfiguration, by_pattern, read_configuration
 from analyzers.checkpoints.adapters.names import Module, sort_tensors
 from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import read_range
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.tensor_names.adapters import is_adapter
 from analyzers.errors import InvalidCheckpoint, UnsupportedWeights
+from analyzers.formatting import listed
 from analyzers.numerics.conversions import values_of
 
 _USUAL_ALPHA = 8.0  # peft's default
@@ -80,7 +82,12 @@ def read_adapter(checkpoint: Checkpoint) -> Adapter:
 
     Raises UnsupportedWeights, naming the method, if that is not LoRA, rsLoRA or DoRA, or if nothing states the scale; InvalidCheckpoint.
     """
-    folder = checkpoint.files[0].path.rpartition("/")[0]
+    folders = sorted({file.path.rpartition("/")[0] for file in checkpoint.files})
+    if len(folders) > 1 and all(f"{each}/{FILE}".lstrip("/") in checkpoint.repository.files for each in folders):
+        raise UnsupportedWeights(
+            f"It holds {len(folders):,} adapters, in the folders {listed([quoted(each) for each in folders[:3]])}: name one of them."
+        )
+    folder = folders[0]
     configuration = read_configuration(checkpoint.repository, folder)
     contents = sort_tensors(checkpoint.tensors)
     if not contents.modules and not is_adapter([file.path for file in checkpoint.files], checkpoint.tensors):

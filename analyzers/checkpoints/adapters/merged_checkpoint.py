@@ -12,6 +12,7 @@ from analyzers.checkpoints.adapters.names import plain_name
 from analyzers.checkpoints.adapters.updates import TIED, Changes, Update, find_changes
 from analyzers.checkpoints.checkpoint import Checkpoint, by_name, open_stored
 from analyzers.checkpoints.local import is_local
+from analyzers.checkpoints.matching.tied_heads import states_ties
 from analyzers.checkpoints.quantization.description import describe_quantization
 from analyzers.checkpoints.reference import joined, parse_reference, quoted, summands
 from analyzers.checkpoints.repository import Access, RangeFile, Repository
@@ -20,6 +21,11 @@ from analyzers.checkpoints.tensor_names.adapters import IS_ADAPTER, is_adapter, 
 from analyzers.checkpoints.tensor_names.roles import layer, role
 from analyzers.errors import MantissaError, UnsupportedWeights
 from analyzers.formatting import plural
+
+_KEPT_HEAD = (
+    "The base ties its head to the embedding that the adapter changes: the head stays as it was, as in the unmerged model, and no longer "
+    "equals the embedding."
+)
 
 
 class MergedRepository:
@@ -188,6 +194,8 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
         changed[name] = Tensor(name, "F32", each.source.shape, len(files), at, nbytes, role(name), source.layer, False)
         at += nbytes
     changed = saved | changed
+    kept = _kept_head(base, changed)
+    changed |= kept
     tensors = [changed.pop(tensor.name, tensor) for tensor in base.tensors]
     aliases = [_moved(alias, base, tensors) for alias in base.aliases if alias.name not in changed]
     commits = [base.commit, *(adapter.checkpoint.commit for adapter in opened)]
@@ -205,7 +213,7 @@ def merge(base: Checkpoint, adapters: Sequence[Checkpoint], weights: Sequence[fl
         tensors=tuple(by_name([*tensors, *changed.values()])),
         config=base.config,
         quantization=base.quantization if any(tensor.scale is not None for tensor in tensors) else None,
-        notes=(*base.notes, *_notes(how)),
+        notes=(*base.notes, *_notes(how), *([_KEPT_HEAD] if kept else [])),
         parallel_reads=repository.parallel_reads,
         repository=repository,
         aliases=tuple(aliases),
@@ -257,6 +265,21 @@ def _moved(alias: Tensor, base: Checkpoint, tensors: Sequence[Tensor]) -> Tensor
     return alias
 
 
+def _kept_head(base: Checkpoint, changed: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the head of a decoder that ties it to an embedding which is changed alone: as it was, since adapters change modules."""
+    kinds = (base.config or {}).get("architectures")
+    decoder = isinstance(kinds, list) and any(str(kind).endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds)
+    embeddings = [tensor for tensor in base.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
+    largest = max(embeddings, key=lambda tensor: tensor.shape[0], default=None)
+    stored = any(role(name) == "head" for name in (*changed, *(tensor.name for tensor in (*base.tensors, *base.aliases))))
+    if largest is None or stored or not decoder or not states_ties(base.config):
+        return {}
+    merged = changed.get(largest.name)
+    if merged is None or merged.shape != largest.shape:
+        return {}
+    return {"lm_head.weight": replace(largest, name="lm_head.weight", role="head", layer=None)}
+
+
 def _mean_matrix(changes: Sequence[Changes]) -> int:
     """Return the mean bytes of the factors that are read whole for a part of their tensor."""
     whole = [each.nbytes for found in changes for update in found.updates if update.right for each in (update.right.tensor,)]
@@ -280,7 +303,7 @@ def _notes(how: Merge) -> list[str]:
             )
         if changes.unmatched:
             one = changes.unmatched[0]
-            more = f", and {plural(len(changes.unmatched) - 1, 'more')}" if len(changes.unmatched) > 1 else ""
+            more = f", and {len(changes.unmatched) - 1:,} more" if len(changes.unmatched) > 1 else ""
             notes.append(f"Not merged: {quoted(one.name, 200)}, since {one.why}{more}.")
         for update in changes.updates:
             if update.form == TIED:

@@ -164,7 +164,7 @@ class AdapterMeter:
             name=name,
             role=role(name),
             layer=layer(name),
-            rank=_rank(single) if single is not None else None,
+            rank=_rank(single) if single is not None and single.right is not None else None,
             scale=single.scale if single is not None else None,
             values_read=values_read,
             relative_norm=relative_norm,

@@ -9,6 +9,7 @@ from analyzers.update_sparsity.adapters.report import Adapter, AdapterOverlap, S
 _KEPT = 0.05
 # A module is named among the worst if it loses so many times as much as all together, and so many of its values were read
 _WORSE, _FEWEST = 1.15, 4096
+_NOISE = 2.0**-20  # drift of a tied head that is an error of the arithmetic
 _UNRELATED = 3  # a cosine up to so many standard deviations may be chance
 
 
@@ -44,6 +45,10 @@ def _merged(adapter: Adapter, about: str) -> str:
     if found is None or found.lost_norm is None:
         if adapter.modules and all(module.empty for module in adapter.modules):
             return "The adapter changes nothing: B A is 0 in all of its modules that match the base."
+        if any(module.values_read for module in adapter.modules):
+            return (
+                "What a merge would keep of the adapter was not measured: no weight that was read changes by a finite amount other than 0."
+            )
         return "What a merge would keep of the adapter was not measured: no weight that it changes was read."
     interval = f"95% interval: {lost(found.low)} to {lost(found.high)}" if found.low is not None else ""
     worst = _worst(found)
@@ -96,7 +101,7 @@ def _limits(adapter: Adapter, sampled: bool) -> Iterator[str]:
     empty = sum(module.empty is True for module in adapter.modules)
     if empty and not all(module.empty for module in adapter.modules):
         yield f"{plural(empty, 'module changes', 'modules change')} nothing: B A is 0."
-    if adapter.tied_drift:
+    if (adapter.tied_drift or 0) > _NOISE:
         yield (
             f"The base ties its head to its embedding, and the adapter moves them apart, by {share(adapter.tied_drift)} of the norm: "
             "untie them in config.json of the merged model."

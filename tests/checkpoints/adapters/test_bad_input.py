@@ -164,11 +164,15 @@ def test_nan_in_a_matrix_reaches_the_weights(tmp_path: Path) -> None:
 
 def test_what_fits_is_merged_and_the_rest_said(tmp_path: Path) -> None:
     _base(tmp_path)
-    _adapter(tmp_path, _pair(_Q) | _pair(_K, rows=9) | _pair("model.other"))
+    _adapter(tmp_path, _pair(_Q) | _pair(_K, rows=9) | _pair("model.other") | _pair("model.another"))
     with _open(tmp_path) as checkpoint:
         assert set(checkpoint.merge.updates) == {f"{_Q}.weight"}
-        assert {each.name for each in checkpoint.merge.changes[0].unmatched} == {f"{_K}.weight", "model.other.weight"}
-        assert any(note.startswith("Not merged: ") and note.endswith(", and 1 more.") for note in checkpoint.notes)
+        assert {each.name for each in checkpoint.merge.changes[0].unmatched} == {
+            f"{_K}.weight",
+            "model.other.weight",
+            "model.another.weight",
+        }
+        assert any(note.startswith("Not merged: ") and note.endswith(", and 2 more.") for note in checkpoint.notes)
 
 
 @pytest.mark.exhaustive

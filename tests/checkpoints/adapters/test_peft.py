@@ -106,7 +106,7 @@ def test_dora(name: str, tmp_path: Path) -> None:
         tmp_path,
     )
     ours, theirs = merged_here(tmp_path), merged_by_peft(tmp_path)
-    assert ours.keys() == theirs.keys()
+    assert theirs.keys() <= ours.keys() <= {*theirs, "lm_head.weight"}  # which peft leaves tied to the changed embedding
     # The norm of n values in fp32 is off by at most n / 2 roundings, of 2^-24 each; ours is rounded once.
     for key, tensor in theirs.items():
         length = max(tensor.shape)

@@ -1,6 +1,6 @@
 """Compares an engine's log-probabilities with fp32 runs of the model, with its own bf16 run, and with what the engine may have done."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec

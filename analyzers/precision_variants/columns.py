@@ -264,7 +264,7 @@ ENGINE = Table(
     _engine("variants"),
     (
         _VARIANT,
-        Column("difference", "Its own mean |d|, nats", cell=lambda row: magnitude(row["difference"].mean_abs)),
+        Column("difference", "Its own mean |d|, nats", magnitude, cell=lambda row: magnitude(row["difference"].mean_abs)),
         Column("ratio", "Engine's mean |e| / mean |d|", cell=lambda row: _interval(row["ratio"])),
     ),
     files=("variant",),
@@ -277,7 +277,7 @@ WORST = Table(
         Column("sequence", "Sequence", count),
         Column("position", "Position", count),
         Column("text", "Token", cell=lambda row: repr(row["text"]) if row["text"] else str(row["token"])),
-        Column("engine", "Engine", cell=lambda row: "-inf" if row["engine"] is None else f"{row['engine']:.5g}"),
+        Column("engine", "Engine", "{:.5g}".format, cell=lambda row: "-inf" if row["engine"] is None else f"{row['engine']:.5g}"),
         *formatted(lambda value: f"{value:.5g}", reference="fp32", bf16="bf16"),
     ),
     files=("sequence", "position", "token", "text", "engine", "reference", "bf16"),

@@ -89,6 +89,5 @@ PAGE = AnalysisPage(
     result=RESULT,
     below=partial(finished_example, "conflict"),
     meter=LayerMeter,
-    own="pairs",
-    missing="The pairs of this analysis were too long for a link: paste them again, then press Measure.",
+    missing={"pairs": "The pairs of this analysis were too long for a link: paste them again, then press Measure."},
 )

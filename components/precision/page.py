@@ -112,7 +112,8 @@ def _text() -> dict[str, Any]:
             max_lines=8,
             elem_id="m-logprobs",
         )
-        choose = gr.Button("Choose a file", size="sm", elem_id="m-logprobs-file", elem_classes="m-small")
+        with gr.Row():
+            choose = gr.Button("Choose a file", size="sm", elem_id="m-logprobs-file", elem_classes="m-small")
     choose.click(None, lines, lines, js=_CHOOSE, **QUIET)
     widgets["data"].change(lambda source: gr.update(visible=source == ENGINE), widgets["data"], engine, queue=False, **QUIET)
     return widgets | {"logprobs": lines}
@@ -161,6 +162,8 @@ PAGE = AnalysisPage(
     result=RESULT,
     below=partial(finished_example, "precision"),
     meter=VariantMeter,
-    own="text",
-    missing="The text of this analysis was too long for a link: paste it again, then press Run.",
+    missing={
+        "text": "The text of this analysis was too long for a link: paste it again, then press Run.",
+        "logprobs": "A link does not hold the engine's log-probabilities: choose their file again under Options, then press Run.",
+    },
 )

@@ -1,7 +1,7 @@
 """Builds the page of an analyzer: the question, its fields, and the result."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gradio as gr
@@ -29,8 +29,8 @@ class AnalysisPage:
 
     name: the analyzer's name. question, about: the heading, and a sentence below it. examples: label of each example's button -> what it
     types. fields: builds the fields, given the labels of the examples. meter: shows the progress. key: the query key that names the
-    checkpoint. own: the key of the visitor's own text, if there is one; missing: the sentence for a link that omits that text, because it
-    was too long. below: HTML below the form until the first run, above the questions of the other pages; gallery: HTML below those
+    checkpoint. missing: for each key of the visitor's own text, the sentence for a link that omits that text, because it is too
+    long. below: HTML below the form until the first run, above the questions of the other pages; gallery: HTML below those
     questions, made for each visitor. runs: the class that runs the form. check: validates the form before it is filled in.
     """
 
@@ -42,8 +42,7 @@ class AnalysisPage:
     result: Layout[Any]
     meter: type[Meter] = Meter
     key: str = "model"
-    own: str | None = None
-    missing: str = ""
+    missing: Mapping[str, str] = field(default_factory=dict)
     below: Callable[[], str] | None = None
     gallery: Callable[[], str] | None = None
     runs: type[PageRuns] = PageRuns
@@ -78,8 +77,9 @@ class AnalysisPage:
         unknown = misspelt(query, offered(ANALYZERS[self.name].request_model(), "site"))
         if not any(text for key, text in query if key in ("model", "base")):
             return Prefilled(form, failed_status(unknown) if unknown else None, ())
-        if self.own and dict(query).get(self.own) == "":
-            return Prefilled(form, failed_status(self.missing))
+        for key, text in self.missing.items():
+            if dict(query).get(key) == "":
+                return Prefilled(form, failed_status(text))
         try:
             (self.check or self.form.request)(form)
         except MantissaError as error:

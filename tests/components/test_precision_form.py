@@ -302,3 +302,9 @@ def test_an_engines_log_probabilities_are_pasted_and_never_linked() -> None:
         with pytest.raises(InvalidRequest if not typed else InvalidData, match=sentence):
             form.request({"model": "sample:tiny-bf16", "data": form.ENGINE, "logprobs": typed})
     assert not form.request({"model": "sample:tiny-bf16", "logprobs": lines}).logprobs
+
+
+def test_a_link_without_the_engine_s_file_opens_the_form_that_takes_it() -> None:
+    typed, status, only = PAGE.prefill([("model", MODEL), ("logprobs", ""), ("variants", "bf16")])
+    assert typed["data"] == form.ENGINE and typed["variants"] == ["bf16"]
+    assert "choose their file again" in (status or "") and not only

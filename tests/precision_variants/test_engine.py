@@ -14,6 +14,7 @@ from analyzers.__main__ import main
 from analyzers.errors import InvalidData, InvalidRequest
 from analyzers.precision_variants import PrecisionReport
 from analyzers.precision_variants.engine.comparison import BAND, quotient, units
+from analyzers.precision_variants.engine.routing import told_apart
 from tests.precision_variants.engine_trials import TRIALS, Subject, chosen, logits, outcomes, subjects
 
 FAST = ("clean", "temperature", "offset", "int8")
@@ -120,6 +121,24 @@ def test_options_that_exclude_each_other_are_refused() -> None:
         mantissa.precision("sample:tiny-bf16", logprobs=rows, text="a")
     with pytest.raises(InvalidRequest, match=r"(?i)hidden_states and against belong to logprobs"):
         mantissa.precision("sample:tiny-bf16", hidden_states="hidden.safetensors")
+
+
+def test_flips_are_told_from_other_weights_by_the_tokens_before_the_first() -> None:
+    """Deviations of 256 sequences, in which the 6th token is near a flip and every later one sees it."""
+    generator = torch.Generator().manual_seed(0)
+    b, noise = (torch.randn(256, 20, generator=generator).double().numpy() for _ in range(2))
+    fragile = (torch.arange(20) == 5).expand(256, 20).numpy()
+    flips, unit = noise * (1 + 9 * fragile), units([20] * 256)[0]
+
+    def kinds(e: Any, near: Any) -> list[str]:
+        near = None if near is None else near.ravel()
+        before = fragile.cumsum(1).ravel()
+        return [cause.kind for cause in told_apart(e.ravel(), b.ravel(), near, before, unit)]
+
+    assert kinds(flips, fragile) == ["routing"]
+    assert kinds(2 * flips, fragile) == ["other_weights"]
+    assert kinds(flips * (1 + 2 * (fragile.cumsum(1) > 0)), fragile) == ["routing", "other_weights"]
+    assert kinds(flips, None) == ["routing", "other_weights"]
 
 
 def test_few_tokens_do_not_decide(subject: Callable[[str], Subject]) -> None:

@@ -38,8 +38,8 @@ def told_apart(e: Floats, b: Floats, fragile: NDArray[np.bool_] | None, before: 
     if concentrated < _CONCENTRATED or typical > _CONTEXT:
         return _UNDECIDED
     what = (
-        f"other experts: differences are {value:.3g} times bf16's before the first token that our own runs send to other experts than fp32, "
-        f"and {concentrated:.2g} times as large on such tokens as on others"
+        f"other experts: differences are {value:.3g} times bf16's before the first token that our own runs send to other experts than "
+        f"fp32, and {concentrated:.2g} times as large on such tokens as on others"
     )
     return [Cause(kind="routing", what=what, explains="all")]
 

@@ -4,12 +4,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from threading import Barrier
 from time import perf_counter
+from typing import Literal
 
 import numpy as np
 
 from analyzers import limits
 from analyzers.numerics.accumulator import Accumulator
-from analyzers.numerics.device import Device
 from analyzers.numerics.pair_statistics import PairTables
 from analyzers.numerics.pairs import PairCounter
 from analyzers.numerics.stream_buffer import stream_buffer
@@ -19,7 +19,7 @@ _SECONDS = 0.04  # For each device; preparing takes as long again.
 
 
 @cache
-def faster_device(pairs: bool) -> Device:
+def faster_device(pairs: bool) -> Literal["cpu", "cuda"]:
     """Return the device that counts more bytes per second from this process's memory. Needs CUDA; measured once.
 
     pairs: whether values are compared in pairs.
@@ -27,7 +27,7 @@ def faster_device(pairs: bool) -> Device:
     return "cuda" if bytes_per_second("cuda", pairs) > bytes_per_second("cpu", pairs) else "cpu"
 
 
-def bytes_per_second(device: Device, pairs: bool, seconds: float = _SECONDS) -> float:
+def bytes_per_second(device: str, pairs: bool, seconds: float = _SECONDS) -> float:
     """Measure how many bytes of bf16 patterns in memory the threads of a stream count together; on a GPU that includes copying them.
 
     pairs: of two checkpoints of which almost all values differ, the slowest to count on a CPU.

@@ -405,7 +405,7 @@ def _test(
                 repeats += min(counts[i] - 1, _REPEATS)
             middle = (found[0] + found[1]) / 2
             proof = _decades(cells, negative, counts, n, book, anchor, middle, powers, own_bits, own_step) - 0.5 * dropped
-            integers = book[0, 0] == 1 and (book.shape[1] == 1 or book[0, 1] == 2)
+            integers = book[0, -1] == book.shape[1]
             if integers and zeros > 0 and positive > 0 and minuses > 0 and max(positive, minuses) <= (_FEW if form[6] else 1):
                 again = repeats * max(0.0, -log10(min(1.0, _width(cells[0, 0], cells[0, 1], values[0], own_bits, own_step) / middle)))
                 proof += again if max(positive, minuses) == 1 else min(again, _MOST_OF_REPEATS)

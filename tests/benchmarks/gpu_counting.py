@@ -178,7 +178,7 @@ def _files() -> dict[str, Any]:
     ask("sparsity of two models in memory there, exact", lambda device: mantissa.sparsity(before, after, mode="exact", device=device))
     ask("dtype of a model in memory there, exact", lambda device: mantissa.dtype(after, mode="exact", device=device))
     rates = {
-        f"{device}, {name}": bytes_per_second(device, pairs)  # type: ignore[arg-type]
+        f"{device}, {name}": bytes_per_second(device, pairs)
         for device in ("cpu", _DEVICE)
         for name, pairs in (("one by one", False), ("pairs", True))
     }

@@ -5,6 +5,7 @@ since no narrower format ever held them; and copies of normal weights through na
 """
 
 import csv
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -129,8 +130,9 @@ def save_copy(name: str, values: int, seed: int, folder: Path) -> Path:
 
 
 def proven(report: DtypeReport) -> set[str]:
-    """Return the proven ancestors of the checkpoint and of its tensors."""
-    return {*report.lineage.passed_through, *(name for row in report.tensors for name in row.lineage.passed_through)}
+    """Return the proven ancestors of the checkpoint and of its tensors, but integers with a scale: some kinds are just these."""
+    names = {*report.lineage.passed_through, *(name for row in report.tensors for name in row.lineage.passed_through)}
+    return {name for name in names if not re.fullmatch(r"ternary|int\d(_zp)?", name)}
 
 
 def measured(what: str, stored: str, values: int | None, draws: int) -> Proofs:

@@ -12,13 +12,14 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 from analyzers.checkpoints.quantization import decode
 from analyzers.dtype_detection import count
-from analyzers.numerics import Accumulator, PairCounter, PairTables, count_kernels, pair_kernels, few_significands, grid_scales
+from analyzers.numerics import Accumulator, PairCounter, PairTables, count_kernels, pair_kernels, few_significands
+from analyzers.numerics import grid_kernels, grid_scales
 from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.warm_up import warm_up
 
 loops = {
     f"{module.__name__}.{name}": loop
-    for module in (count, count_kernels, decode, pair_kernels, few_significands, grid_scales)
+    for module in (count, count_kernels, decode, pair_kernels, few_significands, grid_kernels, grid_scales)
     for name, loop in vars(module).items()
     if isinstance(loop, Dispatcher) and not name.startswith("_")
 }
@@ -43,6 +44,13 @@ grid = decode.Grid(512, 256, 128, 128, 4, 2)
 for dtype in ("F8_E4M3", "F4"):
     decode.decode(codes["F8_E4M3"][5:], 5, tuple(grid), np.ones(8, np.float32), 0, decode._table(dtype), np.zeros(1000, np.float32))
 from analyzers.checkpoints import Tensor
+from analyzers.dtype_detection.grids import GridSearch
+grid = (np.random.default_rng(0).integers(-7, 8, (64, 512)) / 70).astype(np.float32).view(np.uint32)
+for dtype, patterns in {"F32": grid, "BF16": grid, "F16": grid.view(np.float32).astype(np.float16)}.items():
+    patterns = (patterns >> 16).astype(np.uint16) if dtype == "BF16" else patterns.view(CODE_TYPE[dtype])
+    search = GridSearch(Tensor("a.mlp.up_proj.weight", dtype, (64, 512), 0, 0, 0, "mlp", 0, False))
+    search.add(patterns.reshape(-1), 0)
+    assert search.found
 from analyzers.shrink.grid_formats import FAMILIES
 for dtype in ("F32", "F16", "BF16"):
     for form in (form for family in FAMILIES for form in family):

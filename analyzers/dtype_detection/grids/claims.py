@@ -58,6 +58,8 @@ def _describe(book: CodeBook, tile: Tile, found: GridCounts, elements: int, shap
         return None
     name, bits, scale = book.name, float(book.bits), float(book.scale_bits)
     rows, columns = map(min, tile.sides(view := (1, elements) if tile.flat else matrix(shape)), view)
+    # a tile that was read in parts is one group, and off the grid if any part is
+    groups = min(tested, -(-view[0] // rows) * -(-view[1] // columns))
     if book.name in ("int", "offset"):
         span, others = _bits_of(counts[SPANS:SIGNED])
         signed, _ = _bits_of(counts[SIGNED:LARGEST])
@@ -85,8 +87,8 @@ def _describe(book: CodeBook, tile: Tile, found: GridCounts, elements: int, shap
         format=name,
         group=tile.name,
         columns=tile.rows > 1 and tile.columns == 1,
-        groups=tested,
-        exceptions=failed,
+        groups=groups,
+        exceptions=min(failed, groups),
         outliers=outliers,
         log10_chance=min(0.0, -decades),
         chance=10 ** -(sum(found.decades.values()) / max(1, len(found.decades))),

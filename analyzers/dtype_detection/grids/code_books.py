@@ -73,7 +73,7 @@ class CodeBook:
 def _signed(*levels: float) -> NDArray[np.float64]:
     sides = [sorted(level for level in levels if level > 0), sorted(-level for level in levels if level < 0)]
     most = max(map(len, sides))
-    return np.array([side + [np.inf] * (most - len(side)) for side in sides])
+    return np.array([side + [np.inf] * (most - len(side)) for side in sides], dtype=np.float64)
 
 
 def _symmetric(*levels: float) -> NDArray[np.float64]:

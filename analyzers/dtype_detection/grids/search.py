@@ -21,6 +21,9 @@ _PROMISING = 3.0
 # Values that show the resolution that is in use, and the fewest of them that are not 0
 _LOOKED_AT, _TELLING = 4096, 64
 
+# Significant bits of E4M3, the most of a book that is plain
+_PLAIN_BITS = 4
+
 # Neighbours are alike if they differ by less than this share of what values differ that are so many apart (mean of square roots).
 _FAR, _SMOOTH = 17, 0.6
 
@@ -118,7 +121,7 @@ class GridSearch:
         some = part[: 2 * _FAR]
         some = some[:, : _LOOKED_AT // len(some)]
         values = np.nan_to_num(values_of(np.ascontiguousarray(some).ravel(), self._dtype).reshape(some.shape), posinf=0.0, neginf=0.0)
-        for across in (values, values.T):
+        for across in (values, values.T, values.reshape(1, -1)) if values.shape[1] < 2 * _FAR else (values, values.T):
             if across.shape[1] >= 2 * _FAR:
                 near, far = (float(np.sqrt(np.abs(across[:, lag:] - across[:, :-lag])).mean()) for lag in (1, _FAR))
                 if near < _SMOOTH * far:
@@ -169,7 +172,8 @@ class GridSearch:
         counts = GridCounts(codes.size)
         keys, decades = np.full(ANCHORS, -1, dtype=np.int64), np.zeros(ANCHORS)
         scale = np.array(counts.scales)
-        bits, step = (stored.mantissa + 1, 0.0) if book.plain else (stored.bits, stored.step)
+        # floats of few bits that only a power of two scales are none of this book's proofs (`claims`)
+        bits, step = (stored.mantissa + 1, 0.0) if book.plain and stored.bits <= _PLAIN_BITS else (stored.bits, stored.step)
         form = np.array([stored.mantissa, stored.exponent, bits, book.powers, book.zero, book.offset, tile == TENSOR], dtype=np.int64)
         for part, first in _pieces(codes, start, shape[1]):
             tiles = max(1, part.size // (min(sides[0], part.shape[0]) * min(sides[1], part.shape[1])))

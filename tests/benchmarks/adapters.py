@@ -23,7 +23,7 @@ RUNS = 3
 
 
 def adapters_exact(folder: Path) -> Iterator[Result]:
-    """Measure ``sparsity BASE ADAPTER --exact`` on 2.2 GB and rank 64, in CPU time and memory. Naive: peft's merge in fp32, then the same."""
+    """Measure ``sparsity BASE ADAPTER --exact`` on 2.2 GB and rank 64: CPU time, memory. Naive: peft's merge in fp32, then the same."""
     base, adapter, merged = make(folder / "base"), folder / "adapter", folder / "merged"
     run(["-m", "tests.benchmarks.adapters", str(adapter)])
     compare = ["-m", "analyzers", "sparsity", str(base)]

@@ -1,4 +1,4 @@
-"""W + s B A, read through a stream, equals peft's merge_and_unload in fp32, to a rounding of B A; with DoRA, whose norms are sums, to a few ulp."""
+"""W + s B A, read as a stream, equals peft's merge_and_unload in fp32, to a rounding of B A; with DoRA, to a few ulp of its norms."""
 
 from pathlib import Path
 from typing import Any

@@ -20,6 +20,7 @@ class Option:
 
     command: offered on the command line; site: offered on the page, in its address, and as a parameter of endpoints.
     one: the word for one value of a field with several, each an argument of the command and a key of the address.
+    added: offered last, since endpoints are also called with parameters by position.
     metavar: placeholder of a text that the request itself parses; alias: another flag; off: help of ``--no-NAME``; more: ends ``--help``.
     label, info: of the widget (default: the name, the description); example: shown while the widget is empty (default: the default value);
     names: labels of the choices; dropdown: draw the choices as a dropdown instead of a row of buttons.
@@ -32,6 +33,7 @@ class Option:
     dropdown: bool = False
     command: bool = True
     site: bool = True
+    added: bool = False
     one: str = ""
     metavar: str = ""
     alias: str = ""
@@ -65,7 +67,7 @@ def offered(request: type[BaseModel], where: Literal["command", "site"]) -> list
     """
     names = [name for name, field in request.model_fields.items() if field.description and getattr(option_of(request, name), where)]
     own = request.__annotations__ if where == "command" else names
-    return sorted(names, key=lambda name: (not is_subject(request, name), name not in own))
+    return sorted(names, key=lambda name: (not is_subject(request, name), option_of(request, name).added, name not in own))
 
 
 def is_list(request: type[BaseModel], name: str) -> bool:

@@ -54,7 +54,7 @@ class ModelRequest(Request):
         default="auto", description="auto: if the model does not fit in memory, read its layers one at a time; never: refuse it."
     )
 
-    adapter: Annotated[Adapter, Option("Adapter", names=("merged", "beside the base"))] = Field(
+    adapter: Annotated[Adapter, Option("Adapter", names=("merged", "beside the base"), added=True)] = Field(
         default="merged",
         description="Of BASE+ADAPTER: merge in fp32 and round to the type of the run (merged), or leave the matrices beside the base, as "
         "peft runs them (beside).",

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from analyzers.errors import CheckpointNotFound
 from analyzers.language_models.builtin_text import builtin_pairs
-from analyzers.language_models.samples import SAMPLES, sample_folder
+from analyzers.language_models.samples import ADAPTERS, SAMPLES, sample_folder
 
 DTYPES = {
     "tiny-fp32": torch.float32,
@@ -178,7 +178,7 @@ def test_an_unknown_sample_is_refused_with_the_list(name: str) -> None:
 
 def test_the_list_matches_the_folders() -> None:
     folders = {entry.name for entry in Path(sample_folder("tiny-bf16")).parent.iterdir() if entry.name.startswith("tiny-")}
-    assert folders == set(SAMPLES)
+    assert folders == {*SAMPLES, *ADAPTERS}
 
 
 def test_listing_samples_imports_neither_torch_nor_transformers() -> None:

@@ -22,8 +22,8 @@ _FOSSIL_SHARE = 0.05
 def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...], known: bool = False) -> TensorGrid | None:
     """Return the finest grid of a tensor of which ``values`` were read, or the one that explains most groups if that is worth telling.
 
-    known: whether other evidence has proven an fp4 or fp8 ancestor; values on these grids whose scales are powers of two, or none, are
-    proven by that evidence only.
+    known: whether other evidence has proven an fp4 or fp8 ancestor. Values on these grids are proven by that evidence only, since other
+    formats are on them too: integers with powers of two as scales, 4-bit floats of bitsandbytes. The grid adds which values share a scale.
     """
     whole, parts = [], []
     for (number, tile), counts in sorted(grids.items(), key=lambda item: item[0][0]):
@@ -31,11 +31,11 @@ def grid_of(grids: Grids, values: int, elements: int, shape: tuple[int, ...], kn
         grid = _describe(book, tile, counts, elements, shape)
         if grid is None:
             continue
-        plain = book.plain and 2 * counts.counts[POWERS] > counts.counts[TESTED]
         complete = counts.values == values and (tile != TENSOR or counts.scales[0] <= counts.scales[1])
-        if complete and grid.proven and (not plain or known):
+        floats = book.plain or book.powers
+        if complete and grid.proven and (known or not floats):
             whole.append(grid)
-        elif not plain and grid.log10_chance <= PROOF_LOG10 and counts.counts[STRONG] >= _FOSSIL_SHARE * counts.counts[TESTED]:
+        elif not floats and grid.log10_chance <= PROOF_LOG10 and counts.counts[STRONG] >= _FOSSIL_SHARE * counts.counts[TESTED]:
             parts.append(grid)
     if whole:
         return min(whole, key=lambda grid: grid.bits)

@@ -97,13 +97,8 @@ def plain_or_same(text: str, kind: Kind = "model") -> str:
 
 
 def split(text: str) -> list[str]:
-    """Return the references in ``text``, separated by commas, semicolons, brackets and white space, as `plain_or_same` writes them.
-
-    Words on one line without a separator, of which none names an organisation, a sample or an address, are no list: they stay one text.
-    """
-    text = _without_code(text)
-    prose = " " in text and not re.search(r"[,;\n/:]", text)
-    return [plain_or_same(word) for word in ([text] if prose else re.split(r"[\s,;()\[\]]+", text)) if word.strip(_QUOTES)]
+    """Return the references in ``text``, separated by commas, semicolons, brackets and white space, as `plain_or_same` writes them."""
+    return [plain_or_same(word) for word in re.split(r"[\s,;()\[\]]+", _without_code(text)) if word.strip(_QUOTES)]
 
 
 def _bare(text: str) -> str:

@@ -170,12 +170,6 @@ def test_a_list_of_several_pasted_things() -> None:
     assert split(text) == ["org/a", "org/b", "org/c", "org/d@x", "gpt2", "org/e", "org/f"]
 
 
-def test_prose_is_no_list_of_models() -> None:
-    assert split("what is (this) model?") == ["what is (this) model?"]
-    assert split("gpt2, distilgpt2") == split("gpt2\ndistilgpt2") == ["gpt2", "distilgpt2"]
-    assert split("org/a org/b") == ["org/a", "org/b"]
-
-
 def test_a_request_names_the_model_and_not_what_was_pasted() -> None:
     address = f"{_SITE}/org/name/tree/v1"
     assert DtypeRequest(model=address).model == "org/name@v1"

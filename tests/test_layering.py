@@ -58,6 +58,7 @@ ANALYZER_PARTS = {
         "pasted_text",
         "records",
         "errors",
+        "extras",
         "formatting",
         "limits",
         "checkpoints",

@@ -14,7 +14,7 @@ from components.results.self_contained_page import saving
 from components.results.share import Share, Source
 
 _Report = TypeVar("_Report", bound=Report)
-_FIRST, _SHARE = "first", "share"
+_SHARE = "share"
 # Scrolls to the tabs, again as the opened one gets its height, and moves the focus there.
 _SHOW_SHARE = (
     "() => { const show = () => { document.querySelector('#m-result .tabs')?.scrollIntoView({block: 'start'}); "
@@ -54,7 +54,7 @@ class Result(Generic[_Report]):
         updates: dict[Any, Any] = {self.card: gr.update(visible=True), self.headline: self.layout.headline(report, True)}
         if self.tabs is not None:
             # The open tab may be hidden for this report.
-            updates[self.tabs] = gr.update(selected=_FIRST)
+            updates[self.tabs] = gr.update(selected=next(number for number, (tab, *_) in enumerate(self.filled) if tab.shows(report)))
         for tab, shown, parts in self.filled:
             if tab.when:
                 updates[shown] = gr.update(visible=tab.shows(report))
@@ -74,7 +74,7 @@ def build_result(layout: Layout[_Report]) -> Result[_Report]:
         with gr.Tabs() as tabs:
             for number, tab in enumerate(layout.tabs):
                 # Gradio can toggle only tabs that are initially hidden.
-                with gr.Tab(tab.name, id=None if number else _FIRST, visible=tab.when is None) as shown:
+                with gr.Tab(tab.name, id=number, visible=tab.when is None) as shown:
                     filled.append((tab, shown, [(part, _build(part)) for part in tab.parts]))
             with gr.Tab("Share", id=_SHARE):
                 share = Share("m")

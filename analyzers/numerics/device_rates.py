@@ -27,7 +27,7 @@ def faster_device(pairs: bool) -> Literal["cpu", "cuda"]:
     return "cuda" if bytes_per_second("cuda", pairs) > bytes_per_second("cpu", pairs) else "cpu"
 
 
-def bytes_per_second(device: Literal["cpu", "cuda"], pairs: bool, seconds: float = _SECONDS) -> float:
+def bytes_per_second(device: str, pairs: bool, seconds: float = _SECONDS) -> float:
     """Measure how many bytes of bf16 patterns in memory the threads of a stream count together; on a GPU that includes copying them.
 
     pairs: of two checkpoints of which almost all values differ, the slowest to count on a CPU.

@@ -131,6 +131,17 @@ def test_an_update_that_is_not_finite_was_read_and_not_measured(tmp_path: Path) 
     assert "not measured: no weight that was read changes by a finite amount" in headline
 
 
+def test_one_infinite_value_is_counted_in_the_merged_weights(tmp_path: Path) -> None:
+    folder, tensors = base(tmp_path)
+    drawn = factors(tensors, 1, "q_proj")
+    a, b = next(iter(drawn.values()))
+    a[0, 3] = torch.inf  # a column of the product
+    found = report(folder, write_adapter(tmp_path / "adapter", drawn))
+    assert found.adapter is not None and found.adapter.non_finite == b.shape[0]
+    assert f"{b.shape[0]} merged weights are NaN or infinite where the base is finite. Of the others: " in found.headline()
+    assert found.next_step().advice.startswith("Do not merge or use this adapter")
+
+
 def test_quick_mode_estimates_with_an_interval(tmp_path: Path) -> None:
     folder, tensors = base(tmp_path, layers=4, width=512)
     drawn = factors(tensors, 3e-4, *QUICK)

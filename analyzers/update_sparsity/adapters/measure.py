@@ -154,6 +154,7 @@ class AdapterMeter:
             tied_drift=self._drift(meter, base),
             overlap=tuple(self._overlaps()),
             survival=meter.survival(),
+            non_finite=meter.non_finite(),
         )
 
     def _row(self, name: str, values_read: int, relative_norm: float | None) -> AdapterModule:

@@ -90,7 +90,8 @@ class Adapter(Record):
     adapters: as they are stored; kind: LoRA, rsLoRA, DoRA, ...; rank, scale: the largest of its modules. modules: tensors of the base that
     change; unmatched: modules of the adapter that match nothing in the base; both at most `limits.REPORT_TENSORS`, of modules_total and
     unmatched_total. tied_drift: |head - embedding| / |embedding| after the merge if the base ties them and the adapter changes at least one
-    of them, else null. overlap: of each pair of adapters. survival: by format; null where nothing could be measured.
+    of them, else null. overlap: of each pair of adapters. survival: by format, of finite weights; null where nothing could be measured.
+    non_finite: merged weights read that are NaN or infinite where the base's are finite; null in reports made before it was counted.
     """
 
     adapters: tuple[CheckpointFacts, ...]
@@ -104,3 +105,4 @@ class Adapter(Record):
     tied_drift: float | None
     overlap: tuple[AdapterOverlap, ...] = ()
     survival: dict[SurvivalFormat, Survival | None]
+    non_finite: int | None = None

@@ -20,6 +20,8 @@ def lost(norm: float | None) -> str:
 
 def advice(adapter: Adapter) -> str:
     """Say what to do with the adapter."""
+    if adapter.non_finite:
+        return "Do not merge or use this adapter: look for NaN and infinite values in its matrices (check)."
     in_bf16, in_fp16, in_int4 = (adapter.survival.get(name) for name in ("bf16", "fp16", "int4"))
     if in_bf16 is None or in_bf16.lost_norm is None:
         return "Check that this is the right adapter for this base, and that it was trained."
@@ -41,6 +43,14 @@ def statement(adapter: Adapter, sampled: bool) -> str:
 
 
 def _merged(adapter: Adapter, about: str) -> str:
+    broken = ""
+    if adapter.non_finite:
+        become = plural(adapter.non_finite, "merged weight is", "merged weights are")
+        broken = f"{become} NaN or infinite where the base is finite. Of the others: "
+    return broken + _kept(adapter, about)
+
+
+def _kept(adapter: Adapter, about: str) -> str:
     found = adapter.survival.get("bf16")
     if found is None or found.lost_norm is None:
         if adapter.modules and all(module.empty for module in adapter.modules):

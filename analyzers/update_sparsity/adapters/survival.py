@@ -36,7 +36,10 @@ _AGAIN, _WORST = 64, 10
 
 @dataclass(slots=True)
 class _Lost:
-    """The results of one span. sums: of `update_lost`, by format; largest: magnitudes in base and merged; squares: sums of W^2 and D^2."""
+    """The results of one span. sums: of `update_lost`, by format; largest: magnitudes in base and merged; squares: sums of W^2 and D^2.
+
+    non_finite: number of merged values that are NaN or infinite where the base's are finite.
+    """
 
     tensor: Tensor
     start: int
@@ -44,6 +47,7 @@ class _Lost:
     sums: dict[SurvivalFormat, NDArray[np.float64]] = field(default_factory=dict)
     largest: tuple[float, float] = (0.0, 0.0)
     squares: tuple[float, float] = (0.0, 0.0)
+    non_finite: int = 0
 
 
 def _pair(span: Span, chunk: Chunk) -> tuple[Floats, Floats]:
@@ -101,6 +105,7 @@ class SurvivalMeter:
 
     def _add(self, lost: _Lost, base: Floats, merged: Floats) -> None:
         if lost.tensor.name in self._touched:
+            lost.non_finite += int(np.count_nonzero(np.isfinite(base) & ~np.isfinite(merged)))
             for name in ("bf16", "fp16", "int4") if is_quantized(lost.tensor) else ("bf16", "fp16"):
                 _count(lost, name, base, merged, _ONE)
         square, update, *largest = sizes(base, merged)
@@ -131,6 +136,10 @@ class SurvivalMeter:
                 read, w, d = sums[lost.tensor.name]
                 sums[lost.tensor.name] = read + lost.count, w + lost.squares[0], d + lost.squares[1]
         return {name: (read, sqrt(d / w) if w else None) for name, (read, w, d) in sums.items()}
+
+    def non_finite(self) -> int:
+        """Return how many of the merged weights read are NaN or infinite where the base's are finite."""
+        return sum(lost.non_finite for lost in self._found.values())
 
     def norm(self, name: str) -> float | None:
         """Return |W| of a tensor of the base, in quick mode estimated from the values read; None if nothing was read."""

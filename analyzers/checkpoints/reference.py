@@ -95,7 +95,7 @@ def summands(text: str, local: bool) -> list[Summand]:
     """Split BASE+ADAPTER+WEIGHT*ADAPTER into its parts; any other text is one part.
 
     A "+" inside the name of a file or a revision is no sign: what follows one begins like a reference, and a path that exists with the "+"
-    in it is a path. local: as in `parse_reference`. Raises InvalidReference for a weight that is no number, or more than 8 adapters.
+    in it is a path. local: as in `parse_reference`. Raises InvalidReference for a weight that is not a number, or more than 8 adapters.
     """
     texts = pasted_text.addends(text)
     if len(texts) == 1 or (local and _exists(text)):

@@ -169,7 +169,7 @@ def _statement(passport: Fp16Passport, reasons: list[str], random: bool) -> Iter
     if passport.not_called:
         more = [f"{len(passport.not_called) - _NAMED:,} more"] if len(passport.not_called) > _NAMED else []
         yield f"Not called as modules, so not measured: {listed([*passport.not_called[:_NAMED], *more])}."
-    yield f"Measured is what enters and leaves modules, not what is within one, such as attention scores. The limit of fp16 is {_LIMIT}."
+    yield f"Inputs and outputs of modules were measured, not values within one, such as attention scores. The limit of fp16 is {_LIMIT}."
 
 
 def _away(margin: float) -> str:

@@ -155,7 +155,7 @@ def test_scores_that_overflow_are_no_output_but_a_run_in_fp16_tells(tmp_path: Pa
     for file in SAMPLE.glob("tokenizer*"):
         shutil.copy(file, tmp_path)
     without, found = (passport(str(tmp_path), name, attention="eager") for name in ("bf16", "fp16"))
-    assert without.verdict != "overflows" and "not what is within one, such as attention scores" in without.statement
+    assert without.verdict != "overflows" and "not values within one, such as attention scores" in without.statement
     assert found.verdict == "overflows" and found.first_overflow is None and "The run in fp16 is not finite" in found.statement
 
 

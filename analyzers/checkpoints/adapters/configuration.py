@@ -70,7 +70,7 @@ class AdapterConfiguration:
     def base_reference(self) -> str:
         """Return the reference of the base. Raises UnsupportedWeights with the reason if the configuration names none on the Hub."""
         if self.base is None:
-            named = f"names {quoted(self.stated_base, 100)}, which is no model on the Hub and was not followed" if self.stated_base else ""
+            named = f"names {quoted(self.stated_base, 100)}, not a model on the Hub, and was not followed" if self.stated_base else ""
             raise UnsupportedWeights(f"Its {FILE} {named or 'names no base'}: give the base yourself, as BASE+ADAPTER.")
         return f"{self.base}@{self.revision}" if self.revision else self.base
 
@@ -147,7 +147,7 @@ def by_pattern(patterns: Mapping[str, Any] | None, modules: Iterable[str]) -> di
             if matching:
                 found[module] = list(patterns.values())[min(matching)]
     except (InvalidFilter, TimeoutError):
-        raise InvalidCheckpoint(f"A pattern of module names in {FILE} is no usable regular expression.") from None
+        raise InvalidCheckpoint(f"A pattern of module names in {FILE} is not a valid regular expression.") from None
     return found
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from analyzers.exit_feedback.alignment import Measured, products
-from analyzers.exit_feedback.heads import FeedbackHead, HeadSettings, SpanHead, SvdHead, build_head
+from analyzers.exit_feedback.heads import HEADS, FeedbackHead, HeadSettings, SpanHead, SvdHead
+from analyzers.exit_feedback.heads.head import logit_gradient
 from analyzers.exit_feedback.measured_points import Point
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.signals import EXACT
@@ -56,7 +57,7 @@ class Signals:
         if point.head == "svd" and self._svd is not None and point.settings.rank:
             return self._svd.at_rank(point.settings.rank)
         scale, cap = self.model_head.scale, self.model_head.cap
-        head = build_head(point.head, self._weight, self._bias, point.settings, logit_scale=scale, softcap=cap)
+        head = HEADS[point.head](self._weight, self._bias, point.settings, logit_scale=scale, softcap=cap)
         if isinstance(head, SvdHead):
             self._svd = head
         return head.requires_grad_(False)
@@ -76,7 +77,7 @@ class Signals:
             heads = {point: self.anchored(point, tokens) for point in group}
             for piece in pieces(len(tokens), self.model_head.vocabulary):
                 hidden, targets = tokens.hidden[piece], tokens.targets[piece]
-                gradient, losses = self._logit_gradient(hidden, targets)
+                gradient, losses = logit_gradient(self.exact(hidden), targets)
                 if number == 0:
                     result.losses.append(losses.double().cpu().numpy())
                 exact = self.exact.signal(hidden, gradient, targets)
@@ -91,16 +92,6 @@ class Signals:
                 del signals
                 yield result
             del heads  # Frees them before the next group's are built.
-
-    @torch.no_grad()
-    def _logit_gradient(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return dL/dz (n, V) for the sum of the tokens' cross-entropies, and the cross-entropies (n,)."""
-        log_p = torch.log_softmax(self.exact(hidden), -1)
-        losses = -log_p.gather(-1, targets[:, None]).squeeze(-1)
-        gradient = log_p.exp_()
-        # p - 1 of a nearly certain token would lose all its digits to rounding; expm1 of the loss does not.
-        gradient[torch.arange(len(targets), device=targets.device), targets] = torch.expm1(-losses)
-        return gradient, losses
 
 
 def pieces(tokens: int, vocabulary: int) -> list[slice]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from analyzers.checkpoints import quoted
-from analyzers.errors import UnknownArchitecture
+from analyzers.errors import InvalidCheckpoint, UnknownArchitecture
 from analyzers.language_models.ffn import decoder_layers, text_config
 from analyzers.language_models.lm_head import LogitMap, unknown_logits
 from analyzers.language_models.model_failures import not_finite, running
@@ -39,7 +39,9 @@ class ModelHead:
 
     @classmethod
     def of(cls, model: nn.Module) -> "ModelHead":
-        """Find the head of a model or its outline. Raises UnknownArchitecture, naming the model type, if the head is not one linear map."""
+        """Find the head of a model or its outline. Raises UnknownArchitecture, naming the model type, if the head is not one linear map;
+        InvalidCheckpoint if its logits are scaled by 0.
+        """
         whole, config = cast(Any, model), text_config(model)
         head, decoder = whole.get_output_embeddings(), whole.get_decoder()
         kind = quoted(str(config.model_type))
@@ -52,6 +54,8 @@ class ModelHead:
             raise UnknownArchitecture(f"The final norm of models of the type {kind} is not known.")
         norms = tuple(module for module in (getattr(decoder, norm), getattr(decoder, _PROJECTION, None)) if module is not None)
         finish = LogitMap.of(model)
+        if 0 in (finish.factor, finish.divisor, finish.cap):
+            raise InvalidCheckpoint("config.json multiplies, divides or bounds the logits by 0: nothing is left of them.")
         return cls(
             weight=head.weight,
             bias=head.bias,

@@ -19,8 +19,6 @@ RANK, GOLD_RANK = 128, 32
 RANK_EXACT, K, ANCHORS = 32, 8, 64
 """The other defaults; of the exact columns at most a quarter of the rank, of the anchors at most half the width."""
 
-_LARGEST, _LARGEST_SEED = 1e38, 1 << 63
-
 
 @dataclass(frozen=True, slots=True)
 class SignalFacts:
@@ -82,15 +80,10 @@ def rank_conflict(rank: int | None, rank_exact: int | None, rank_tail: int | Non
     if rank is None or rank_exact is None:
         return None
     if rank_tail is not None and rank != rank_exact + rank_tail:
-        return f"Hybrid's rank is rank_exact + rank_tail, {counted(rank_exact + rank_tail)}, not {counted(rank)}: leave one of them out"
+        return f"Hybrid's rank is rank_exact + rank_tail, {rank_exact + rank_tail:,}, not {rank:,}: leave one of them out"
     if rank_exact >= rank:
-        return f"Hybrid's rank_exact must be less than its rank, {counted(rank)}, not {counted(rank_exact)}: the tail needs a column"
+        return f"Hybrid's rank_exact must be less than its rank, {rank:,}, not {rank_exact:,}: the tail needs a column"
     return None
-
-
-def counted(value: int) -> str:
-    """Write a number with thousands separators; a huge one in words, because Python refuses to print thousands of digits."""
-    return f"{value:,}" if value.bit_length() <= 64 else "a huge number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +114,6 @@ class HeadSettings:
     def resolved(self, method: str, vocabulary: int, width: int) -> Self:
         """Return the settings with the method's defaults filled in. Raises InvalidRequest for settings that do not fit such a head."""
         facts = facts_of(method)
-        self._check(facts.uses)
         k = min(K, vocabulary) if self.k is None else self.k
         rank = max(1, min(facts.rank, width // 2)) if self.rank is None else self.rank
         exact = tail = None
@@ -132,7 +124,7 @@ class HeadSettings:
             tail = rank - exact
         for name, value, most, of in (("rank", rank, width, "the model's width"), ("k", k, vocabulary, "the model's vocabulary")):
             if name in facts.uses and value > most:
-                raise InvalidRequest(f"{name} may be at most {most:,}, {of}, not {counted(value)}.")
+                raise InvalidRequest(f"{name} may be at most {most:,}, {of}, not {value:,}.")
         if exact is not None and (conflict := rank_conflict(rank, exact, None)):
             raise InvalidRequest(f"{conflict}.")
         return replace(self, rank=rank, rank_exact=exact, rank_tail=tail, k=k)
@@ -143,36 +135,3 @@ class HeadSettings:
             return replace(self, rank=rank)
         exact = min(rank - 1, max(1, round(self.rank_exact * rank / self.rank)))
         return replace(self, rank=rank, rank_exact=exact, rank_tail=rank - exact)
-
-    def _check(self, uses: tuple[SettingName, ...]) -> None:
-        """Raise InvalidRequest if a setting in ``uses`` is invalid by itself."""
-        for name in ("rank", "rank_exact", "rank_tail", "k", "anchors"):
-            value = getattr(self, name)
-            if name in uses and value is not None and (type(value) is not int or value < 1):
-                raise InvalidRequest(f"{name} must be a whole number of at least 1, not {shown(value)}.")
-        if "rank_tail" in uses and (conflict := rank_conflict(self.rank, self.rank_exact, self.rank_tail)):
-            raise InvalidRequest(f"{conflict}.")
-        valid = {
-            "alpha": (is_number(self.alpha) and self.alpha > 0, "a finite number above 0"),
-            "residual": (is_number(self.residual) and self.residual >= 0, "a finite number, 0 or more"),
-            "mass_threshold": (is_number(self.mass_threshold) and 0 <= self.mass_threshold <= 1, "from 0 to 1"),
-            "topk_by": (self.topk_by in get_args(TopkBy), "value or magnitude"),
-            "seed": (type(self.seed) is int and 0 <= self.seed < _LARGEST_SEED, "a whole number from 0 to 2^63 - 1"),
-            "fresh": (isinstance(self.fresh, bool), "True or False"),
-        }
-        for name, (fits, what) in valid.items():
-            if name in uses and not fits:
-                raise InvalidRequest(f"{name} must be {what}, not {shown(getattr(self, name))}.")
-
-
-def is_number(value: object) -> bool:
-    """Tell whether a value is a number, not a bool, that fits into float32."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
-
-
-def shown(value: object) -> str:
-    """Write a value for a sentence, cut to a readable length."""
-    try:
-        return repr(value)[:40]
-    except ValueError:  # The integer has more digits than Python prints.
-        return "a huge number"

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 import torch
 from torch.nn.functional import cross_entropy, linear
 
-from analyzers.exit_feedback.heads import HEADS, HeadSettings, build_head
+from analyzers.exit_feedback.heads import HEADS, HeadSettings
 
 from .memory import peak_memory
 
@@ -35,7 +35,7 @@ def measure(way: str, vocabulary: int, report: Connection) -> None:
     h = torch.randn(TOKENS, WIDTH, generator=random).requires_grad_()
     weight = torch.randn(vocabulary, WIDTH, generator=random).mul_(WIDTH**-0.5)
     targets = torch.randint(vocabulary, (TOKENS,), generator=random)
-    head = build_head("exact" if way == "naive" else way, weight, None, HeadSettings(rank=64, rank_exact=16))
+    head = HEADS["exact" if way == "naive" else way](weight, None, HeadSettings(rank=64, rank_exact=16))
 
     def step() -> None:
         loss = cross_entropy(linear(h, head.weight), targets) if way == "naive" else head.loss(h, targets, chunk=CHUNK)
@@ -62,7 +62,7 @@ def measure_on_gpu(way: str, vocabulary: int) -> dict[str, float]:
     h = torch.randn(GPU_TOKENS, GPU_WIDTH, generator=random, device="cuda").bfloat16().requires_grad_()
     weight = torch.randn(vocabulary, GPU_WIDTH, generator=random, device="cuda").mul_(GPU_WIDTH**-0.5).bfloat16()
     targets = torch.randint(vocabulary, (GPU_TOKENS,), generator=random, device="cuda")
-    head = build_head("exact" if way == "naive" else way, weight, None, HeadSettings(rank=128, rank_exact=32))
+    head = HEADS["exact" if way == "naive" else way](weight, None, HeadSettings(rank=128, rank_exact=32))
 
     def step() -> float:
         start = time.perf_counter()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, linear
 
-from analyzers.exit_feedback.heads import FeedbackHead, HeadSettings, build_head
+from analyzers.exit_feedback.heads import HEADS, FeedbackHead, HeadSettings, SpanHead
 
 N, D, V = 33, 12, 101
 IGNORED = -100
@@ -43,7 +43,14 @@ class Case:
     def head(self, method: str, settings: HeadSettings = SETTINGS) -> FeedbackHead:
         """Build a head with a copy of the weights."""
         bias = None if self.bias is None else self.bias.clone()
-        return build_head(method, self.weight.clone(), bias, settings, logit_scale=self.scale, softcap=self.cap)
+        return HEADS[method](self.weight.clone(), bias, settings, logit_scale=self.scale, softcap=self.cap)
+
+    def anchored_head(self, method: str) -> FeedbackHead:
+        """Build a head whose anchors, if it has any, are the same for all calls."""
+        head = self.head(method)
+        if isinstance(head, SpanHead):
+            head.anchor_states = self.h[1:7]
+        return head
 
     def logits(self, h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Compute the logits as a model does."""

@@ -20,7 +20,7 @@ from transformers import LlamaForCausalLM
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access
 from analyzers.exit_feedback import ExitProgress, ExitReport, ExitRequest, analyze
-from analyzers.exit_feedback.heads import HEADS, HeadSettings, build_head
+from analyzers.exit_feedback.heads import HEADS, HeadSettings
 from analyzers.exit_feedback.heads.random_codes import RandomCodesHead
 from analyzers.exit_feedback.measured_points import Point
 from analyzers.exit_feedback.model_head import ModelHead
@@ -322,7 +322,7 @@ def test_the_analysis_has_the_defaults_and_the_constructions_of_the_heads() -> N
     )
     weight = cast(Any, LlamaForCausalLM).from_pretrained(sample_folder("tiny-bf16"), dtype=torch.float32).lm_head.weight.detach()
     for name, method in found.methods.items():
-        head = build_head(name, weight)
+        head = HEADS[name](weight)
         assert method.settings == {setting: getattr(head.settings, setting) for setting in method.settings}
         for loss in (lambda h, head=head: cross_entropy(head(h), targets), lambda h, head=head: head.loss(h, targets, chunk=9)):
             h = hidden.float().requires_grad_()

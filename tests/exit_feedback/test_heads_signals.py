@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, linear
 
-from analyzers.exit_feedback.heads import FeedbackHead, HeadSettings, SpanHead, SvdHead, build_head
+from analyzers.exit_feedback.heads import HEADS, FeedbackHead, HeadSettings, SpanHead, SvdHead
 from analyzers.exit_feedback.heads.random_codes import expander, hashes, normal_codes, stream, unit_codes
 from analyzers.exit_feedback.signals import RANDOM, TopkBy
 from tests.cases import few
@@ -67,9 +67,9 @@ def test_cross_entropy_minus_entropy_is_what_parallel_knows() -> None:
     p = logits.softmax(-1)
     kept = case.targets != IGNORED
     h = case.h.clone().requires_grad_()
-    case.head("parallel").loss(h, case.targets, chunk=5, reduction="sum").backward()  # type: ignore[no-untyped-call]
+    case.head("parallel").loss(h, case.targets, chunk=5).backward()  # type: ignore[no-untyped-call]
     assert h.grad is not None
-    found = (case.h * h.grad).sum(-1)[kept]  # h . (p - y) W = (p - y) . z
+    found = (case.h * h.grad).sum(-1)[kept] * kept.sum()  # h . (p - y) W = (p - y) . z
     entropy = -(p * p.log()).sum(-1)[kept]
     assert float((found - (cross_entropy(logits, case.targets, reduction="none")[kept] - entropy)).abs().max()) < 1e-12
 
@@ -154,7 +154,7 @@ def test_published_defaults() -> None:
     """Of a head as wide as those that are trained; a small one has half its width, and a quarter of that for the exact codes."""
     for width, ranks in ((768, (128, 32, 96, 32)), (64, (32, 8, 24, 32)), (40, (20, 5, 15, 20))):
         weight = torch.zeros(300, width)
-        hybrid, gold, topmass = (build_head(name, weight).settings for name in ("hybrid", "parallel_gold", "parallel_topmass"))
+        hybrid, gold, topmass = (HEADS[name](weight).settings for name in ("hybrid", "parallel_gold", "parallel_topmass"))
         assert (hybrid.rank, hybrid.rank_exact, hybrid.rank_tail, gold.rank) == ranks and topmass.rank == gold.rank
         assert (hybrid.k, hybrid.alpha, hybrid.topk_by) == (8, 1.0, "value")
         assert (topmass.residual, topmass.mass_threshold) == (0.1, 0.95)
@@ -238,19 +238,8 @@ def test_svd_is_the_truncation_of_the_weights(rank: int) -> None:
     other = case.head("svd", HeadSettings(rank=2))
     assert isinstance(other, SvdHead)
     same = other.at_rank(rank)
-    assert same.weight is other.weight and same.basis() is other.basis()
+    assert same.weight is other.weight and same.basis is other.basis
     assert torch.equal(signal_of(same, case), signal_of(head, case))
-
-
-def test_svd_follows_the_weights() -> None:
-    case = CASES["plain"]
-    head = case.head("svd", HeadSettings(rank=3))
-    signal_of(head, case)
-    optimizer = torch.optim.SGD(head.parameters(), lr=20.0)
-    optimizer.step()
-    now = replace(case, weight=head.weight.detach().clone())
-    assert distance(signal_of(head, case), signal_of(now.head("svd", HeadSettings(rank=3)), now)) < 1e-5
-    assert distance(head.weight.detach(), case.weight) > 0.1
 
 
 def test_codes_and_expander_come_from_streams_of_their_own() -> None:

@@ -8,14 +8,16 @@ from torch.nn.functional import linear
 
 from analyzers.exit_feedback.heads.head import FeedbackHead
 from analyzers.exit_feedback.heads.random_codes import stream
-from analyzers.exit_feedback.heads.token_rows import Rows, Signal
+from analyzers.exit_feedback.heads.token_rows import Rows
+
+_LEAST = 16  # anchors whose logits are computed at a time, if there are fewer tokens
 
 
 class SpanHead(FeedbackHead):
     """Head with the signal (e A_W^T)(A A^T)^+ A, e = dL/dy, for anchors A (m, d) and their linear logits A_W = A W^T (m, V).
 
-    anchor_states: (m, d), anchors of all calls; if None, m tokens of each call are drawn by the seed, without replacement, among those with
-    a gradient, or all of these if there are fewer. Anchors may be linearly dependent. With d independent anchors, the signal is the
+    anchor_states: (m, d), anchors of all calls; if None, m tokens of each call, or of each chunk of `loss`, are drawn by the seed, without
+    replacement, among those with a gradient, or all of these if there are fewer. Anchors may be linearly dependent. With d independent anchors, the signal is the
     gradient.
     """
 
@@ -23,33 +25,21 @@ class SpanHead(FeedbackHead):
 
     anchor_states: Tensor | None = None
 
-    def own_rows(self, chunk: int) -> int:
-        """Return the number of anchors, whose logits are then computed once, but at most half a chunk."""
-        anchors = self.settings.anchors if self.anchor_states is None else len(self.anchor_states)
-        return min(anchors, chunk // 2)
+    def feedback(self, rows: Rows) -> Tensor:
+        anchors = self._anchors(rows)
+        inverse = pseudo_inverse(anchors).mT
+        at_once = max(_LEAST, len(rows.h))  # so that their logits take as much memory as those of the tokens
+        total = torch.zeros_like(rows.h)
+        for part, weights in zip(torch.split(anchors, at_once), torch.split(inverse, at_once), strict=True):
+            total += (rows.grad_y @ linear(part, self.weight).mT) @ weights
+        return total
 
-    def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        anchors = self._anchors(h, live).to(weight.dtype)
-        inverse = pseudo_inverse(anchors).mT.contiguous()
-        anchor_logits = linear(anchors, weight) if len(anchors) <= rows else None
-
-        def signal(batch: Rows) -> Tensor:
-            if anchor_logits is not None:
-                return (batch.grad_y @ anchor_logits.mT) @ inverse
-            total = torch.zeros_like(batch.h)
-            for first in range(0, len(anchors), rows):
-                part = slice(first, first + rows)
-                total += (batch.grad_y @ linear(anchors[part], weight).mT) @ inverse[part]
-            return total
-
-        return signal
-
-    def _anchors(self, h: Tensor, live: Tensor) -> Tensor:
+    def _anchors(self, rows: Rows) -> Tensor:
         if self.anchor_states is not None:
-            return self.anchor_states.to(h.device)
-        index = live.nonzero().squeeze(1)
+            return self.anchor_states.to(rows.h)
+        index = rows.live.nonzero().squeeze(1)
         order = torch.randperm(len(index), generator=stream(self.settings.seed, "anchors"))[: self.settings.anchors]
-        return h[index[order.to(h.device)]]
+        return rows.h[index[order.to(index.device)]]
 
 
 def pseudo_inverse(anchors: Tensor) -> Tensor:
@@ -57,7 +47,7 @@ def pseudo_inverse(anchors: Tensor) -> Tensor:
 
     Singular values below 10 epsilon of the dtype, relative to the largest, are rounding noise and count as 0.
     """
-    if not bool(anchors.isfinite().all()):
+    if not anchors.isfinite().all():
         return torch.full_like(anchors.mT, torch.nan)
     inverse: Tensor = torch.linalg.pinv(anchors.double(), rtol=10 * torch.finfo(anchors.dtype).eps)
     return inverse.to(anchors.dtype)

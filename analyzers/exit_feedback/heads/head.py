@@ -1,30 +1,32 @@
 """Base class of all methods: a drop-in replacement for the linear head of a language model.
 
-z = cap tanh(scale (h W^T + b) / cap). The backward pass gives W and b their exact gradients, and h the signal of the method in place of
-(dL/dy) W. Axes: N tokens, d width, V vocabulary.
+z = cap tanh(scale (h W^T + b) / cap), without a cap z = scale (h W^T + b). The backward pass gives W and b their exact gradients, and h the
+signal of the method in place of (dL/dy) W, y = h W^T + b. Axes: n tokens, d width, V vocabulary.
 """
 
-from typing import ClassVar, Literal
+from abc import abstractmethod
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from analyzers.errors import InvalidRequest
-from analyzers.exit_feedback.heads.autograd import SignalLogits, live_rows, signal_of_rows
-from analyzers.exit_feedback.heads.fused import fused_cross_entropy
-from analyzers.exit_feedback.heads.token_rows import Activation, SignalSource
-from analyzers.exit_feedback.signals import HeadSettings, facts_of
+from analyzers.exit_feedback.heads.token_rows import Rows
+from analyzers.exit_feedback.signals import HeadSettings
 
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-
-Reduction = Literal["mean", "sum"]
+IGNORED = -100
+"""Target of tokens without a loss, as in torch."""
 
 
-class FeedbackHead(nn.Module, SignalSource):
-    """A head whose hidden states get the signal of a ``method``. The state dict is that of a plain head: weight, bias."""
+class FeedbackHead(nn.Module):
+    """A head whose hidden states get the signal of a ``method``. The state dict is that of a plain head: weight, bias.
+
+    reads_logits: whether the signal reads the logits in addition to their gradient.
+    """
 
     method: ClassVar[str]
+    reads_logits: ClassVar[bool] = False
 
     weight: nn.Parameter
     bias: nn.Parameter | None
@@ -41,106 +43,122 @@ class FeedbackHead(nn.Module, SignalSource):
         """Build the head. weight: (V, d); bias: (V,).
 
         A Parameter is shared, so that tied embeddings stay tied; any other tensor is wrapped without a copy. Raises InvalidRequest for
-        invalid shapes and dtypes, and for settings that do not fit the weight.
+        settings that do not fit the weight.
         """
         super().__init__()
-        _check_weight(weight, bias)
         self.settings = (settings or HeadSettings()).resolved(self.method, *weight.shape)
-        self.activation = Activation(logit_scale, softcap)
+        self.scale, self.cap = logit_scale, softcap
         self.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight)
         self.register_parameter("bias", bias if bias is None or isinstance(bias, nn.Parameter) else nn.Parameter(bias))
 
-        self.prepare()
-
-    def prepare(self) -> None:
-        """Prepare the method's own state. The constructor calls this after weight and settings are set."""
+    @abstractmethod
+    def feedback(self, rows: Rows) -> Tensor:
+        """Compute the signal (n, d) of some tokens."""
 
     def forward(self, h: Tensor) -> Tensor:
-        """Compute logits (..., V) for h (..., d), bit-identical to the plain head's, also under autocast; differentiable once.
+        """Compute logits (..., V) for h (..., d), bit-identical to the plain head's; differentiable once.
 
-        Without targets, the token with the largest |dL/dz| counts as the gold token. If the backward pass reads the logits (with a softcap,
-        hybrid, true_rows, the parallel methods), autograd refuses in-place changes of them.
+        Without targets, the token with the largest |dL/dz| counts as the gold token.
         """
-        h, weight, bias = self._cast(h)
-        logits: Tensor = SignalLogits.apply(h, weight, bias, self)  # type: ignore[no-untyped-call]
+        logits: Tensor = _Logits.apply(h, self.weight, self.bias, self)  # type: ignore[no-untyped-call]
         return logits
 
-    def loss(self, h: Tensor, targets: Tensor, *, chunk: int = 512, reduction: Reduction = "mean", ignore_index: int = -100) -> Tensor:
-        """Compute the cross-entropy (nats) of h (..., d) with targets (...), as in torch, with at most ``chunk`` rows of logits at a time.
+    def loss(self, h: Tensor, targets: Tensor, *, chunk: int = 512) -> Tensor:
+        """Compute the mean cross-entropy (nats) of h (..., d) with targets (...), with at most ``chunk`` rows of logits at a time.
 
-        The loss is float32 at least. Ignored tokens have no effect, whatever their values. If all are ignored, the mean is NaN, as in
-        torch, and all gradients are 0. Memory: a chunk of logits, h, its gradient, and W's gradient in float32 at least. Raises
-        InvalidRequest for invalid arguments and for targets outside the vocabulary.
+        Tokens with the target `IGNORED` have no effect, whatever their values.
         """
-        self._check_states(h)
-        if targets.dtype not in _INTEGERS or targets.shape != h.shape[:-1]:
-            raise InvalidRequest(
-                f"Targets must be whole numbers of shape {tuple(h.shape[:-1])}, not {targets.dtype} of shape {tuple(targets.shape)}."
-            )
-        if type(chunk) is not int or chunk < 1:
-            raise InvalidRequest(f"chunk must be a whole number of at least 1, not {chunk!r}.")
-        if reduction not in ("mean", "sum"):
-            raise InvalidRequest(f"reduction must be mean or sum, not {reduction!r}.")
-        kind, mean = self._compute_type(h), reduction == "mean"
-        return fused_cross_entropy(self, kind, h, self.weight, self.bias, targets, chunk, mean, ignore_index)
+        kept = targets != IGNORED
+        loss: Tensor = _ChunkedLoss.apply(h[kept], self.weight, self.bias, self, targets[kept], chunk)  # type: ignore[no-untyped-call]
+        return loss
 
     @torch.no_grad()
-    def signal(self, h: Tensor, g: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Compute the signal for h (..., d), in its dtype, from the gradient g (..., V) of a loss with respect to the logits of h.
+    def signal(self, h: Tensor, grad_z: Tensor, gold: Tensor | None = None) -> Tensor:
+        """Compute the signal for h (n, d) from the gradient (n, V) of a loss with respect to its logits. gold: (n,), the target tokens.
 
-        targets: (...), the gold tokens; a negative one stands for the token with the largest |g|. Tokens for which g is 0 get exactly 0.
+        Tokens whose gradient is 0 get exactly 0.
         """
-        h_type = h.dtype
-        self._check_states(h)
-        if g.shape != (*h.shape[:-1], len(self.weight)) or not g.is_floating_point():
-            raise InvalidRequest(f"The gradient of the logits of {tuple(h.shape)} must end in {len(self.weight)}: it is {tuple(g.shape)}.")
-        if targets is not None and targets.shape != h.shape[:-1]:
-            raise InvalidRequest(f"Targets must have shape {tuple(h.shape[:-1])}, not {tuple(targets.shape)}.")
-        if targets is not None and targets.numel() and int(targets.max()) >= len(self.weight):
-            raise InvalidRequest(
-                f"Target {int(targets.max())} is outside the vocabulary of {len(self.weight):,}: give -1 for an unknown token."
-            )
-        states, weight, bias = self._cast(h.reshape(-1, h.shape[-1]))
-        gradient = g.reshape(len(states), len(weight))
-        gold = None if targets is None else targets.reshape(-1).long()
-        live = live_rows(gradient)
-        with torch.autocast(h.device.type, enabled=False):
-            signal = self.begin(weight, states, live, max(16, len(states)))
-            y = linear(states, weight, bias) if self.reads_logits or self.activation.cap is not None else None
-            feedback, _ = signal_of_rows(self, signal, states, gradient, y, bias, gold)
-        return feedback.masked_fill(~live[:, None], 0).to(h_type).view(h.shape)
+        y = linear(h, self.weight, self.bias) if self.reads_logits or self.cap is not None else None
+        return self.gradients(h, grad_z, y, gold)[0]
 
-    def extra_repr(self) -> str:
-        """Write the shape and the settings that the method reads, for ``repr``."""
-        vocabulary, width = self.weight.shape
-        return ", ".join([f"{width}, {vocabulary}", *(f"{name}={getattr(self.settings, name)}" for name in facts_of(self.method).uses)])
+    def logits(self, y: Tensor) -> Tensor:
+        """Compute logits by the operations of the plain model, so that they are bit-identical."""
+        scaled = y if self.scale == 1 else y * self.scale
+        return scaled if self.cap is None else self.cap * torch.tanh(scaled / self.cap)
 
-    def _compute_type(self, h: Tensor) -> torch.dtype:
-        """Return the dtype of a linear map of h: autocast's if it is on. Raises InvalidRequest for mixed dtypes."""
-        kind = h.device.type
-        if torch.is_autocast_enabled(kind) and torch.float64 not in (h.dtype, self.weight.dtype):
-            return torch.get_autocast_dtype(kind)
-        if h.dtype != self.weight.dtype:
-            raise InvalidRequest(f"The hidden states are {h.dtype} and the head {self.weight.dtype}: use one type, or autocast.")
-        return h.dtype
-
-    def _check_states(self, h: Tensor) -> None:
-        if not h.is_floating_point() or not h.dim() or h.shape[-1] != self.weight.shape[1]:
-            raise InvalidRequest(
-                f"Hidden states must be floating and {self.weight.shape[1]} wide, not {h.dtype} of shape {tuple(h.shape)}."
-            )
-
-    def _cast(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Convert h, W and b to the dtype of the computation."""
-        self._check_states(h)
-        kind = self._compute_type(h)
-        return h.to(kind), self.weight.to(kind), None if self.bias is None else self.bias.to(kind)
+    def gradients(self, h: Tensor, grad_z: Tensor, y: Tensor | None, gold: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the signal (n, d) and dL/dy (n, V). y: needed if the head ``reads_logits`` or has a cap."""
+        live = (grad_z.amax(-1) != 0) | (grad_z.amin(-1) != 0)  # `any` takes five times as long
+        grad_y = grad_z if self.scale == 1 else grad_z * self.scale
+        if self.cap is not None:
+            assert y is not None
+            slope = 1 - torch.tanh(y * (self.scale / self.cap)).square_()
+            grad_y = grad_y * slope.masked_fill_(grad_z == 0, 0)  # y of a token without a gradient may be NaN
+        rows = Rows(h.masked_fill(~live[:, None], 0), grad_z, grad_y, live, y, gold)
+        return self.feedback(rows).masked_fill(~live[:, None], 0), grad_y
 
 
-def _check_weight(weight: Tensor, bias: Tensor | None) -> None:
-    if weight.dim() != 2 or 0 in weight.shape or not weight.is_floating_point() or weight.itemsize < 2:
-        raise InvalidRequest(f"A head's weight must be a matrix of 16-bit floats or wider, not {weight.dtype} of {tuple(weight.shape)}.")
-    if bias is not None and (bias.shape != weight.shape[:1] or bias.dtype != weight.dtype or bias.device != weight.device):
-        raise InvalidRequest(
-            f"A head's bias must be {weight.dtype} of shape ({len(weight)},), as its weight is, not {bias.dtype} of {tuple(bias.shape)}."
-        )
+def logit_gradient(logits: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
+    """Return dL/dz (n, V) for the sum of the tokens' cross-entropies, and the cross-entropies (n,)."""
+    log_p = torch.log_softmax(logits, -1)
+    losses = -log_p.gather(-1, gold[:, None]).squeeze(-1)
+    gradient = log_p.exp_()
+    # p - 1 of a nearly certain token would lose all its digits to rounding; expm1 of the loss does not.
+    gradient[torch.arange(len(gold), device=gold.device), gold] = torch.expm1(-losses)
+    return gradient, losses
+
+
+class _Logits(torch.autograd.Function):
+    """Logits (..., V) for h (..., d), W (V, d) and b (V,), whose backward pass gives h the signal of ``head``."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, head: FeedbackHead) -> Tensor:
+        y = linear(h, weight, bias)
+        ctx.head = head
+        ctx.save_for_backward(h, y if head.reads_logits or head.cap is not None else None)
+        return head.logits(y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        h, y = ctx.saved_tensors
+        states, grad_z = h.reshape(-1, h.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
+        signal, grad_y = ctx.head.gradients(states, grad_z, None if y is None else y.view(grad_z.shape), None)
+        of_weight = of_bias = None
+        if ctx.needs_input_grad[1]:
+            states = states.masked_fill(~grad_z.any(-1, keepdim=True), 0)  # hidden states of padding may be NaN
+            of_weight = grad_y.mT @ states
+        if ctx.needs_input_grad[2]:
+            of_bias = grad_y.sum(0)
+        return signal.view(h.shape), of_weight, of_bias, None
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    """The mean cross-entropy of h (n, d), chunk by chunk: the forward pass sums the gradients, the backward pass scales them, once."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, head: FeedbackHead, targets: Tensor, chunk: int) -> Tensor:
+        of_h, of_weight = torch.empty_like(h), torch.zeros_like(weight)
+        of_bias = None if bias is None else torch.zeros_like(bias)
+        total = h.new_zeros(())
+        for rows, gold, signal in zip(*(torch.split(each, chunk) for each in (h, targets, of_h)), strict=True):
+            y = linear(rows, weight, bias)
+            grad_z, losses = logit_gradient(head.logits(y), gold)
+            of_rows, grad_y = head.gradients(rows, grad_z, y, gold)
+            signal.copy_(of_rows)
+            of_weight.addmm_(grad_y.mT, rows)
+            if of_bias is not None:
+                of_bias += grad_y.sum(0)
+            total += losses.sum()
+            del y, grad_z, grad_y  # frees them before the next chunk is computed
+        ctx.gradients = of_h, of_weight, of_bias
+        ctx.count = len(targets)
+        return total / len(targets)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            raise RuntimeError("head.loss is differentiable once: compute it again.")
+        return *(None if each is None else each.mul_(upstream / max(1, ctx.count)) for each in gradients), None, None, None

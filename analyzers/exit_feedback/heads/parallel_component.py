@@ -10,21 +10,20 @@ from torch import Tensor
 
 from analyzers.exit_feedback.heads.head import FeedbackHead
 from analyzers.exit_feedback.heads.random_codes import RandomCodesHead, unit_codes
-from analyzers.exit_feedback.heads.token_rows import Rows, Signal, weighted_rows
+from analyzers.exit_feedback.heads.token_rows import Rows, weighted_rows
 from analyzers.exit_feedback.signals import TOPMASS_TOKENS
 
 
-def along(rows: Rows, direction: Tensor) -> Tensor:
-    """Compute ((e . W h) / |h|) h / |h|, (n, d). direction: h / |h|.
+def along(rows: Rows, bias: Tensor | None) -> Tensor:
+    """Compute (e . W h / |h|^2) h, (n, d).
 
     W h excludes bias, scale and cap, because e is the gradient before scale and cap. Entries of the vocabulary without a gradient add
     nothing, whatever their logit, which a bias of -inf may have made infinite.
     """
     assert rows.y is not None
-    linear = rows.y if rows.bias is None else rows.y - rows.bias.to(rows.y.dtype)
+    linear = rows.y if bias is None else rows.y - bias
     product = (rows.grad_y * linear).masked_fill_(rows.grad_y == 0, 0).sum(-1, keepdim=True)
-    length = (rows.h.to(direction.dtype) * direction).sum(-1, keepdim=True)
-    return torch.where(length == 0, 0, product / length) * direction
+    return product / rows.h.square().sum(-1, keepdim=True).clamp(min=torch.finfo(rows.h.dtype).tiny) * rows.h
 
 
 class ParallelHead(FeedbackHead):
@@ -33,8 +32,8 @@ class ParallelHead(FeedbackHead):
     method: ClassVar[str] = "parallel"
     reads_logits: ClassVar[bool] = True
 
-    def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        return lambda rows: along(rows, rows.direction())
+    def feedback(self, rows: Rows) -> Tensor:
+        return along(rows, self.bias)
 
 
 class ParallelGoldHead(RandomCodesHead):
@@ -52,18 +51,17 @@ class ParallelGoldHead(RandomCodesHead):
     def code_of(self, rows: Rows) -> Tensor:
         """Compute c (n, r)."""
         gold = rows.gold_tokens()[:, None]
-        return rows.grad_y.gather(1, gold) * self.codes[gold[:, 0]].to(rows.grad_y.dtype)
+        return rows.grad_y.gather(1, gold) * self.codes[gold[:, 0]]
 
     def coded(self, rows: Rows) -> Tensor:
-        direction, code = rows.direction(), self.code_of(rows)
-        columns = self.expander.to(code.dtype)
+        direction, code, columns = rows.direction(), self.code_of(rows), self.expander
         squared = 1 - (direction @ columns).square()  # Squared length of each projected column.
         # The projection of a column along h is pure rounding error, without a direction.
         inverse = torch.where(squared > 10 * torch.finfo(squared.dtype).eps, squared.rsqrt(), 0)
         residual = (code * inverse) @ columns.mT
         residual = residual - (residual * direction).sum(-1, keepdim=True) * direction
         has_direction = direction.any(-1, keepdim=True)
-        return along(rows, direction) + torch.where(has_direction, self.settings.residual * residual, 0)
+        return along(rows, self.bias) + torch.where(has_direction, self.settings.residual * residual, 0)
 
 
 class ParallelTopmassHead(ParallelGoldHead):
@@ -76,7 +74,7 @@ class ParallelTopmassHead(ParallelGoldHead):
 
     def code_of(self, rows: Rows) -> Tensor:
         assert rows.y is not None
-        logits = self.activation(rows.y)
+        logits = self.logits(rows.y)
         values, index = logits.topk(min(TOPMASS_TOKENS, logits.shape[1]), -1)
         p = (values - logits.logsumexp(-1, keepdim=True)).exp()
         included = p.double().cumsum(-1).clamp(max=1) <= self.settings.mass_threshold  # A sum over all, rounded, may exceed 1.

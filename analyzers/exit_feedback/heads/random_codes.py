@@ -7,14 +7,14 @@ r rank, B buckets.
 
 import hashlib
 from abc import abstractmethod
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from analyzers.exit_feedback.heads.head import FeedbackHead
-from analyzers.exit_feedback.heads.token_rows import Rows, Signal, weighted_rows
+from analyzers.exit_feedback.heads.token_rows import Rows, weighted_rows
 
 
 class RandomCodesHead(FeedbackHead):
@@ -26,7 +26,8 @@ class RandomCodesHead(FeedbackHead):
     codes: Tensor
     expander: Tensor
 
-    def prepare(self) -> None:
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
         self._calls = 0
         self.draw(0)
 
@@ -49,11 +50,11 @@ class RandomCodesHead(FeedbackHead):
         """Register a tensor on the weight's device, outside the state dict."""
         self.register_buffer(name, value.to(self.weight.device), persistent=False)
 
-    def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
+    def feedback(self, rows: Rows) -> Tensor:
         if self.settings.fresh:
             self._calls += 1
             self.draw(self._calls)
-        return self.coded
+        return self.coded(rows)
 
 
 class DenseHead(RandomCodesHead):
@@ -65,8 +66,7 @@ class DenseHead(RandomCodesHead):
         return normal_codes(len(self.weight), cast(int, self.settings.rank), generator)
 
     def coded(self, rows: Rows) -> Tensor:
-        code = rows.grad_y @ self.codes.to(rows.grad_y.dtype)
-        return self.settings.alpha * (code @ self.expander.to(code.dtype).mT)
+        return self.settings.alpha * ((rows.grad_y @ self.codes) @ self.expander.mT)
 
 
 class HybridHead(RandomCodesHead):
@@ -77,7 +77,6 @@ class HybridHead(RandomCodesHead):
     """
 
     method: ClassVar[str] = "hybrid"
-    reads_logits: ClassVar[bool] = True
 
     bucket: Tensor
     sign: Tensor
@@ -90,17 +89,16 @@ class HybridHead(RandomCodesHead):
         streams = (stream(self.settings.seed, name, number) for name in ("buckets", "signs"))
         bucket, sign = hashes(len(self.weight), cast(int, self.settings.rank_tail), *streams)
         self.replace_buffer("bucket", bucket)
-        self.replace_buffer("sign", sign)
+        self.replace_buffer("sign", sign.to(self.weight.dtype))
 
     def coded(self, rows: Rows) -> Tensor:
-        assert rows.grad_z is not None
         ranked = rows.grad_z if self.settings.topk_by == "value" else rows.grad_z.abs()
         index, values = rows.with_gold(ranked.topk(cast(int, self.settings.k), -1).indices)
         exact = weighted_rows(self.codes, index, values)
         # CountSketch: Charikar, Chen and Farach-Colton, "Finding frequent items in data streams", 2002.
-        signed = rows.grad_y.scatter(1, index, 0) * self.sign.to(exact.dtype)
+        signed = rows.grad_y.scatter(1, index, 0) * self.sign
         tail = exact.new_zeros(len(signed), cast(int, self.settings.rank_tail)).scatter_add_(1, self.bucket.expand_as(signed), signed)
-        return self.settings.alpha * (torch.cat([exact, tail], 1) @ self.expander.to(tail.dtype).mT)
+        return self.settings.alpha * (torch.cat([exact, tail], 1) @ self.expander.mT)
 
 
 def stream(seed: int, name: str, draw: int = 0) -> torch.Generator:

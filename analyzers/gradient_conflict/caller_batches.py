@@ -77,7 +77,6 @@ def analyze_batches(
         seed=request.seed,
         weights=request.weights,
         chunk_bytes=chunk_bytes(device.type),
-        route="direct",
     )
     collected, layers = Collector(len(given), settings), len({unit.layer for unit in units})
     with explaining_failures():

@@ -5,7 +5,6 @@ Axes: n units of a chunk, S samples.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from analyzers import limits
 from analyzers.gradient_conflict.activity_deciles import Deciles
-from analyzers.gradient_conflict.grams import Group, Plan, Products, Route, groups, plan
+from analyzers.gradient_conflict.grams import Group, Products, groups
 from analyzers.gradient_conflict.neurons import NeuronTable
 from analyzers.gradient_conflict.random_batches import BatchSums, partitions
 from analyzers.gradient_conflict.request import COMBINED_BLOCKS
@@ -29,7 +28,7 @@ class Settings:
     """Settings of a collection.
 
     floor: smallest norm, in medians of the layer's norms; epsilon: smallest norm, absolute. order: a permutation of the samples, from which
-    halves and, with ``seed``, batches are drawn. weights: also measure individual weights. chunk_bytes, route: as in `grams.plan`.
+    halves and, with ``seed``, batches are drawn. weights: also measure individual weights. chunk_bytes: as in `grams.chunk_sizes`.
     """
 
     thresholds: Thresholds
@@ -39,7 +38,6 @@ class Settings:
     seed: int = 0
     weights: bool = True
     chunk_bytes: int = limits.GRAM_CHUNK_BYTES
-    route: Literal["auto"] | Route = "auto"
 
 
 @dataclass(slots=True)
@@ -108,7 +106,7 @@ class Collector:
     def __init__(self, samples: int, settings: Settings) -> None:
         self.layers: list[LayerSums] = []
         self.flops = self.bytes = 0  # of the matrix products
-        self.routes: dict[Route, int] = {"direct": 0, "tokens": 0}
+        self.blocks = 0  # computed
         self.batches = BatchSums(partitions(settings.order, settings.seed), settings.thresholds.gamma)
         self.deciles: Deciles | None = None
         self.neurons = NeuronTable(samples, settings.thresholds.gamma)
@@ -142,15 +140,11 @@ class Collector:
             self.neurons.begin(capture.layer, capture.expert, block, capture.activity, capture.tokens)
             self._add_group(group, self.layers[-1], floors)
 
-    def _plan(self, group: Group) -> Plan:
-        return plan(group, self._settings.chunk_bytes, "direct" if self._settings.weights else self._settings.route)
-
     def _add_group(self, group: Group, layer: LayerSums, floors: Mapping[str, float]) -> None:
-        planned = self._plan(group)
-        self.flops += planned.cost.flops
-        self.bytes += planned.cost.bytes
-        self.routes[planned.route] += len(group.blocks)
-        products = Products(group, planned)
+        products = Products(group, self._settings.chunk_bytes)
+        self.flops += products.flops
+        self.bytes += products.bytes
+        self.blocks += len(group.blocks)
         for units in products.chunks:
             self._add_chunk(products, units, group.scaling.exponent, layer, floors)
         layer.neurons += group.units
@@ -175,8 +169,7 @@ class Collector:
         """Return, by block, the smallest norm that counts in a layer: ``floor`` times the median nonzero norm. Takes a separate pass."""
         norms: dict[str, list[FloatArray]] = {}
         for group in (group for capture in captures for group in groups(capture, self._samples)):
-            # The later pass uses the same plan, so that a norm equal to the median is the same to the last bit there.
-            products = Products(group, self._plan(group))
+            products = Products(group, self._settings.chunk_bytes)
             for units in products.chunks:
                 for name, gram in _combined(products.grams(units)).items():
                     pairs = Pairs(gram, self._samples)

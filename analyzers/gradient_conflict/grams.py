@@ -1,9 +1,7 @@
 """Gram matrices of per-sample gradients, one for each unit, from one backward pass; only a chunk of the gradients exists at a time.
 
-The gradient of unit n in sample s is g_s = sum over the tokens t of s of left[t, n] right[t]. Its Gram matrix (g_s . g_r) is computed
-either *direct*, from the g_s of a chunk of units, or from products between *tokens*: sum over t of s, u of r of left[t, n] K[t, u]
-left[u, n] with K = right right^T, which blocks with the same right share. The gradient of a unit concatenates those of its blocks, so
-that their Gram matrices add.
+The gradient of unit n in sample s is g_s = sum over the tokens t of s of left[t, n] right[t], and its Gram matrix (g_s . g_r). The gradient
+of a unit concatenates those of its blocks, so that their Gram matrices add.
 
 Axes: T tokens, S samples, F units, n units of a chunk, d width.
 """
@@ -11,7 +9,6 @@ Axes: T tokens, S samples, F units, n units of a chunk, d width.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise, product
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,10 +18,6 @@ from analyzers.gradient_conflict.weight_signs import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture
 from analyzers.language_models.model_failures import not_finite
 
-Route = Literal["direct", "tokens"]
-
-# An elementwise operation is bound by memory and takes about as long as this many operations in a matrix product.
-_ELEMENTWISE = 16
 # Matrix products are fastest if the number of units is a multiple of this.
 _ALIGNED = 64
 # Number of (n, S, S) matrices derived from a chunk's Grams that exist at once.
@@ -74,137 +67,58 @@ def groups(capture: LayerCapture, samples: int) -> list[Group]:
     return result
 
 
-@dataclass(slots=True)
-class Cost:
-    """Cost of a route. flops: multiplications and additions in matrix products; elementwise: other operations; bytes: memory traffic of
-    the products.
-    """
-
-    flops: int = 0
-    elementwise: int = 0
-    bytes: int = 0
-
-    @property
-    def weight(self) -> int:
-        """The estimated time, in flops, by which routes are compared."""
-        return self.flops + _ELEMENTWISE * self.elementwise
-
-    def add(self, times: int, rows: int, inner: int, columns: int, itemsize: int) -> None:
-        """Add the cost of ``times`` products (rows, inner) @ (inner, columns)."""
-        self.flops += times * 2 * rows * inner * columns
-        self.bytes += times * itemsize * (rows * inner + inner * columns + rows * columns)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Plan for the Gram matrices of a group: the route, the number of units in each chunk, and the cost."""
-
-    route: Route
-    chunks: tuple[int, ...]
-    cost: Cost
-
-
-def plan(group: Group, chunk_bytes: int, route: Literal["auto"] | Route = "auto") -> Plan:
-    """Plan the requested route, or the cheaper one for "auto", in chunks of at most ``chunk_bytes`` but at least one unit."""
-    routes: tuple[Route, ...] = ("direct", "tokens") if route == "auto" else (route,)
-    return min((_plan(each, group, chunk_bytes) for each in routes), key=lambda plan: plan.cost.weight)
-
-
-def _plan(route: Route, group: Group, chunk_bytes: int) -> Plan:
-    counts, itemsize, blocks = group.counts, group.dtype.itemsize, len(group.blocks)
-    samples, widths = len(counts), [block.right.shape[1] for block in group.blocks]
-    widest = samples * max(widths) if route == "direct" else 2 * sum(counts)
-    unit = itemsize * (widest + (blocks + _DERIVED) * samples**2)
+def chunk_sizes(group: Group, chunk_bytes: int) -> tuple[int, ...]:
+    """Divide a group's units into about equal chunks of at most ``chunk_bytes``, but at least one unit; large ones are `_ALIGNED`."""
+    samples, widest = len(group.counts), max(block.right.shape[1] for block in group.blocks)
+    unit = group.dtype.itemsize * (samples * widest + (len(group.blocks) + _DERIVED) * samples**2)
     near = _CACHE_BYTES if group.device.type == "cpu" else chunk_bytes
-    chunks = _chunks(group.units, max(1, min(chunk_bytes // unit, max(near // unit, _ALIGNED))))
-    cost, tokens = Cost(), [count for count in counts if count]
-    if route == "direct":  # Per-sample gradients, then all S^2 products between them.
-        for width in widths:
-            cost.add(group.units, samples, width, samples, itemsize)
-            for units, count in product(chunks, tokens):
-                cost.add(1, units, count, width, itemsize)
-        return Plan(route, chunks, cost)
-    # Products of each sample's tokens with its own and all later tokens, then weighted by each unit's lefts at both tokens.
-    for count, remaining in zip(tokens, reversed([*accumulate(reversed(tokens))]), strict=True):
-        for right in group.rights().values():
-            cost.add(1, remaining, right.shape[1], count, itemsize)
-        for units in chunks:
-            cost.add(blocks, remaining, count, units, itemsize)
-        cost.elementwise += blocks * 2 * remaining * group.units
-    return Plan(route, chunks, cost)
-
-
-def _chunks(units: int, most: int) -> tuple[int, ...]:
-    """Return chunk sizes of at most ``most`` units, about equal; large ones are multiples of `_ALIGNED`."""
-    most = max(1, min(units, most))
+    most = max(1, min(chunk_bytes // unit, max(near // unit, _ALIGNED), group.units))
     most -= most % _ALIGNED if most > _ALIGNED else 0
-    size = -(-units // -(-units // most))
+    size = -(-group.units // -(-group.units // most))
     size += -size % _ALIGNED if size > _ALIGNED else 0
-    return tuple(min(size, units - first) for first in range(0, units, size))
+    return tuple(min(size, group.units - first) for first in range(0, group.units, size))
 
 
 class Products:
-    """Computation of the Gram matrices of a group, chunk by chunk."""
+    """Computation of the Gram matrices of a group, in `chunk_sizes`. flops, bytes: work and memory traffic of its matrix products."""
 
-    def __init__(self, group: Group, planned: Plan) -> None:
-        self.chunks = _slices(planned.chunks)
+    def __init__(self, group: Group, chunk_bytes: int) -> None:
+        sizes = chunk_sizes(group, chunk_bytes)
+        self.chunks = _slices(sizes)
+        self.flops = self.bytes = 0
         self._group = group
-        self._direct = planned.route == "direct"
         self._rights = {key: scaled(right, group.scaling.rights.get(key, 0), group.dtype) for key, right in group.rights().items()}
-        self._rows = [(sample, rows) for sample, rows in enumerate(_slices(group.counts)) if group.counts[sample]]
-        # Products of each sample with itself and all later samples only, because the matrix is symmetric.
-        self._between: dict[int, list[Tensor]] = {}
-        if not self._direct:
-            self._between = {key: [right[rows.start :] @ right[rows].t() for _, rows in self._rows] for key, right in self._rights.items()}
-        self._lengths = torch.tensor(group.counts, device=group.device)
-        self._buffer: Tensor | None = None
+        for width in (block.right.shape[1] for block in group.blocks):
+            self._count(group.units, len(group.counts), width, len(group.counts))  # all products between the gradients of a unit
+            for units, count in product(sizes, group.counts):
+                self._count(1, units, count, width)
+
+    def _count(self, times: int, rows: int, inner: int, columns: int) -> None:
+        """Count ``times`` products (rows, inner) @ (inner, columns)."""
+        self.flops += times * 2 * rows * inner * columns
+        self.bytes += times * self._group.dtype.itemsize * (rows * inner + inner * columns + rows * columns)
 
     def grams(self, units: slice, weights: WeightSums | None = None) -> dict[str, Tensor]:
         """Return, by block, the Gram matrices (n, S, S) of ``units``, one of ``chunks``, in float32 (float64 for captures in float64).
 
-        The gradients are scaled by 2^``group.scaling.exponent``. On the direct route the individual weights are added to ``weights``.
+        The gradients are scaled by 2^``group.scaling.exponent``, and the individual weights are added to ``weights``.
         """
         grams, exponent = {}, self._group.scaling.exponent
         for block in self._group.blocks:
             key = id(block.right)
             left = scaled(block.left[:, units], exponent - self._group.scaling.rights.get(key, 0), self._group.dtype)
-            if self._direct:
-                by_unit = self._per_sample(left, self._rights[key])
-                grams[block.name] = torch.bmm(by_unit, by_unit.transpose(1, 2))
-                if weights is not None:
-                    weights.add(by_unit.transpose(0, 1), exponent)
-            else:
-                grams[block.name] = self._by_tokens(left, self._between[key])
+            by_unit = self._per_sample(left, self._rights[key])
+            grams[block.name] = torch.bmm(by_unit, by_unit.transpose(1, 2))
+            if weights is not None:
+                weights.add(by_unit.transpose(0, 1), exponent)
         return grams
 
     def _per_sample(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return the gradient of each unit in each sample, (n, S, d), in a buffer that the next call overwrites."""
-        counts, numbers = self._group.counts, left.shape[1] * len(self._group.counts) * right.shape[1]
-        if self._buffer is None or self._buffer.numel() < numbers:
-            self._buffer = left.new_empty(numbers)
-        gradients = self._buffer[:numbers].view(left.shape[1], len(counts), right.shape[1])
-        by_sample = gradients.transpose(0, 1)
-        if len(set(counts)) == 1 and counts[0] > 0:
-            lefts, rights = left.reshape(len(counts), -1, left.shape[1]), right.reshape(len(counts), -1, right.shape[1])
-            torch.bmm(lefts.transpose(1, 2), rights, out=by_sample)
-            return gradients
-        for sample, rows in enumerate(_slices(counts)):
-            if counts[sample]:
-                torch.mm(left[rows].t(), right[rows], out=by_sample[sample])
-            else:
-                by_sample[sample].zero_()
+        """Return the gradient of each unit in each sample, (n, S, d)."""
+        gradients = left.new_empty(left.shape[1], len(self._group.counts), right.shape[1])
+        for sample, rows in enumerate(_slices(self._group.counts)):
+            torch.mm(left[rows].t(), right[rows], out=gradients[:, sample])
         return gradients
-
-    def _by_tokens(self, left: Tensor, between: Sequence[Tensor]) -> Tensor:
-        """Return Gram matrices (n, S, S) from the products between tokens."""
-        samples = len(self._group.counts)
-        gram = left.new_zeros(left.shape[1], samples, samples)
-        for (sample, rows), products in zip(self._rows, between, strict=True):
-            weighted = (products @ left[rows]).mul_(left[rows.start :])
-            row = torch.segment_reduce(weighted, "sum", lengths=self._lengths[sample:], axis=0).t()
-            gram[:, sample, sample:] = row
-            gram[:, sample:, sample] = row
-        return gram
 
 
 def _slices(sizes: Sequence[int]) -> list[slice]:

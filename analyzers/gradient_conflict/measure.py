@@ -66,8 +66,8 @@ def work_of(collected: Sequence[Collector]) -> Work:
     return Work(
         flops=sum(each.flops for each in collected),
         bytes=sum(each.bytes for each in collected),
-        direct=sum(each.routes["direct"] for each in collected),
-        tokens=sum(each.routes["tokens"] for each in collected),
+        direct=sum(each.blocks for each in collected),
+        tokens=0,
     )
 
 

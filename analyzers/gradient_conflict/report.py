@@ -116,8 +116,8 @@ class Difference(Record):
 
 
 class Work(Record):
-    """The work for the Gram matrices. flops, bytes: of the matrix products; direct, tokens: number of blocks computed by each route
-    (per-sample gradients, or products between tokens).
+    """The work for the Gram matrices. flops, bytes: of the matrix products; direct: number of blocks computed; tokens: 0, except in earlier
+    reports, for which some blocks were computed from products between tokens.
     """
 
     flops: int

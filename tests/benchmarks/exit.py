@@ -7,8 +7,8 @@ from .child import quantity, run
 from .result import Result
 
 VOCABULARIES = (32_000, 128_000)
-# Memory in multiples of one chunk of logits together with h, its gradient and that of W.
-SHARE_OF_MEMORY = 1.3
+# Memory in multiples of one chunk of logits together with h, its gradient and that of W: up to five arrays of a chunk exist at once.
+SHARE_OF_MEMORY = 4.0
 SAMPLE_SECONDS = 30
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from analyzers import limits
-from analyzers.gradient_conflict.grams import Group, Products, Route, plan
+from analyzers.gradient_conflict.grams import Group, Products
 from analyzers.gradient_conflict.weight_signs import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture
 
@@ -76,12 +75,9 @@ def cosine(first: FloatArray, second: FloatArray) -> float:
 
 
 def neuron_grams(
-    group: Group, *, chunk_bytes: int = limits.GRAM_CHUNK_BYTES, route: Literal["auto"] | Route = "auto", weights: WeightSums | None = None
+    group: Group, *, chunk_bytes: int = limits.GRAM_CHUNK_BYTES, weights: WeightSums | None = None
 ) -> Iterator[tuple[slice, dict[str, Tensor]]]:
-    """Yield the units of each chunk and their `Products.grams`.
-
-    chunk_bytes: memory for a chunk; products between tokens need another T^2 numbers.
-    """
-    products = Products(group, plan(group, chunk_bytes, "direct" if weights is not None else route))
+    """Yield the units of each chunk and their `Products.grams`."""
+    products = Products(group, chunk_bytes)
     for units in products.chunks:
         yield units, products.grams(units, weights)

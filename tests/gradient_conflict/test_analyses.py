@@ -213,17 +213,13 @@ def test_layers_and_experts_add_up() -> None:
     assert found.layers[1].units.top_share == pytest.approx((squares.max(0) / squares.sum(0)).sum(), rel=1e-5)
 
 
-def test_chunks_and_routes_do_not_matter() -> None:
-    first = Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3), weights=False, route="direct")
-    expected = measurement(collected(first), first)
-    for settings in (
-        Settings(first.thresholds, first.order, weights=False, route="tokens"),
-        Settings(first.thresholds, first.order, weights=False, chunk_bytes=1),
-    ):
-        found = measurement(collected(settings), settings)
-        assert found.model.conflict_rate == expected.model.conflict_rate
-        assert found.model.mean_cosine == pytest.approx(expected.model.mean_cosine, abs=1e-6)
-        assert found.batch_curve[0].mean_cosine == pytest.approx(expected.batch_curve[0].mean_cosine, abs=1e-6)
+def test_chunks_do_not_matter() -> None:
+    whole = Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3), weights=False)
+    parts = Settings(whole.thresholds, whole.order, weights=False, chunk_bytes=1)
+    expected, found = measurement(collected(whole), whole), measurement(collected(parts), parts)
+    assert found.model.conflict_rate == expected.model.conflict_rate
+    assert found.model.mean_cosine == pytest.approx(expected.model.mean_cosine, abs=1e-6)
+    assert found.batch_curve[0].mean_cosine == pytest.approx(expected.batch_curve[0].mean_cosine, abs=1e-6)
 
 
 def test_the_floor_is_in_medians_of_all_norms_of_the_layer() -> None:
@@ -273,7 +269,7 @@ def test_without_a_gate_no_two_blocks_are_left_to_combine() -> None:
 @pytest.mark.parametrize("power", [-90, -55, 60, 90])
 @pytest.mark.parametrize("weights", [True, False])
 def test_the_size_of_the_loss_changes_no_rate(power: int, weights: bool) -> None:
-    settings = Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3), floor=0.5, weights=weights, route="tokens")
+    settings = Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3), floor=0.5, weights=weights)
     expected, found = (collected(settings, factor) for factor in (1.0, 2.0**power))
     said, other = (measurement(each, settings).model_dump() for each in (expected, found))
     for row, same in zip(other["dominance"]["samples"], said["dominance"]["samples"], strict=True):

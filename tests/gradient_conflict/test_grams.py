@@ -1,6 +1,6 @@
-"""Gram matrices on both routes, in any chunks, against gradients that are written out."""
+"""Gram matrices in any chunks, against gradients that are written out."""
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,13 +8,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from analyzers.gradient_conflict.grams import Group, Products, plan
+from analyzers.gradient_conflict.grams import Group, Products
 from analyzers.gradient_conflict.weight_signs import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture
 
 from .captures import FloatArray, capture, gradients, group, neuron_grams
 
-Route = Literal["direct", "tokens"]
 FEW_BYTES = 3000
 COUNTS = [(3, 5, 1, 4), (4, 4, 4), (0, 6, 2, 0), (9, 7)]
 
@@ -30,20 +29,18 @@ def explicit(captured: LayerCapture, samples: int) -> dict[str, FloatArray]:
     return {name: np.einsum("snd,rnd->nsr", each, each) for name, each in gradients(captured, samples).items()}
 
 
-@pytest.mark.parametrize("route", ["direct", "tokens"])
 @pytest.mark.parametrize("chunk_bytes", [1, 3000, 1 << 20])
 @pytest.mark.parametrize("counts", COUNTS)
-def test_both_routes_and_all_chunks_give_the_products_of_the_gradients(counts: tuple[int, ...], chunk_bytes: int, route: Route) -> None:
+def test_all_chunks_give_the_products_of_the_gradients(counts: tuple[int, ...], chunk_bytes: int) -> None:
     captured = capture(counts, dtype=torch.float64)
-    found = grams(captured, len(counts), route=route, chunk_bytes=chunk_bytes)
+    found = grams(captured, len(counts), chunk_bytes=chunk_bytes)
     for name, expected in explicit(captured, len(counts)).items():
         np.testing.assert_allclose(found[name], expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("route", ["direct", "tokens"])
-def test_float32_keeps_every_cosine_within_1e_5(route: Route) -> None:
+def test_float32_keeps_every_cosine_within_1e_5() -> None:
     captured = capture((40, 25, 60, 33, 51), 64, 96)
-    found, expected = grams(captured, 5, route=route, chunk_bytes=FEW_BYTES), explicit(captured, 5)
+    found, expected = grams(captured, 5, chunk_bytes=FEW_BYTES), explicit(captured, 5)
     for name in expected:
         for one, other in ((found[name], expected[name]), (sum(found.values()), sum(expected.values()))):
             exact, ours = (each / np.sqrt(np.einsum("ns,nr->nsr", *2 * (np.einsum("nss->ns", each),))) for each in (other, one))
@@ -58,9 +55,8 @@ def test_narrow_captures_are_multiplied_in_float32(dtype: torch.dtype) -> None:
         np.testing.assert_allclose(grams(captured, 4)[name], expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("route", ["direct", "tokens"])
-def test_symmetric_and_positive_semidefinite(route: Route) -> None:
-    for gram in grams(capture((20, 30, 25), 32, 48), 3, route=route).values():
+def test_symmetric_and_positive_semidefinite() -> None:
+    for gram in grams(capture((20, 30, 25), 32, 48), 3).values():
         np.testing.assert_allclose(gram, gram.swapaxes(1, 2), rtol=1e-5, atol=1e-5 * gram.max())
         assert (np.linalg.eigvalsh(gram) >= -1e-5 * gram.max()).all()
 
@@ -127,28 +123,16 @@ class CountedBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-@pytest.mark.parametrize("route", ["direct", "tokens"])
 @pytest.mark.parametrize("counts", COUNTS)
 @pytest.mark.parametrize("chunk_bytes", [3000, 1 << 20])
-def test_flops_and_bytes_are_those_of_the_products_that_run(counts: tuple[int, ...], route: Route, chunk_bytes: int) -> None:
+def test_flops_and_bytes_are_those_of_the_products_that_run(counts: tuple[int, ...], chunk_bytes: int) -> None:
     each = group(capture(counts, dtype=torch.float64), len(counts))
-    planned = plan(each, chunk_bytes, route)
     with FlopCounterMode(display=False) as flops, CountedBytes() as nbytes:
-        products = Products(each, planned)
+        products = Products(each, chunk_bytes)
         for units in products.chunks:
             products.grams(units)
-    assert planned.cost.flops == flops.get_total_flops() > 0
-    assert planned.cost.bytes == nbytes.total > 0
-
-
-def test_the_cheaper_route_is_taken() -> None:
-    for dtype in (torch.float64, torch.float32):
-        few_tokens, many_tokens = group(capture((2, 1, 2), 5, 400, dtype=dtype), 3), group(capture((90, 80), 5, 6, dtype=dtype), 2)
-        assert plan(few_tokens, 1 << 20).route == "tokens"
-        assert plan(many_tokens, 1 << 20).route == "direct"
-        for each in (few_tokens, many_tokens):
-            both = [plan(each, 1 << 20, route).cost.weight for route in ("direct", "tokens")]
-            assert plan(each, 1 << 20).cost.weight == min(both)
+    assert products.flops == flops.get_total_flops() > 0
+    assert products.bytes == nbytes.total > 0
 
 
 def test_a_chunk_stays_within_its_bytes() -> None:

@@ -17,8 +17,8 @@ class SpanHead(FeedbackHead):
     """Head with the signal (e A_W^T)(A A^T)^+ A, e = dL/dy, for anchors A (m, d) and their linear logits A_W = A W^T (m, V).
 
     anchor_states: (m, d), anchors of all calls; if None, m tokens of each call, or of each chunk of `loss`, are drawn by the seed, without
-    replacement, among those with a gradient, or all of these if there are fewer. Anchors may be linearly dependent. With d independent anchors, the signal is the
-    gradient.
+    replacement, among those with a gradient, or all of these if there are fewer. Anchors may be linearly dependent. With d independent
+    anchors, the signal is the gradient.
     """
 
     method: ClassVar[str] = "span"

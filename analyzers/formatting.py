@@ -113,9 +113,9 @@ def powers(text: str) -> str:
     return re.sub(r"\bfp8_(e4m3|e5m2)\b", r"fp8 \1", text)
 
 
-def shape(axes: Sequence[int], scalar: str = NOTHING) -> str:
+def shape(axes: Sequence[int]) -> str:
     """Format the shape of a tensor: ``4096 x 64``."""
-    return " x ".join(map(str, axes)) or scalar
+    return " x ".join(map(str, axes)) or NOTHING
 
 
 def duration(seconds: float) -> str:

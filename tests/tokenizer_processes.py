@@ -45,7 +45,7 @@ def open_kept() -> Bounded:
 def kept_processes() -> Iterator[None]:
     """Let the tests of all files that import this fixture reuse the same processes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("analyzers.language_models.tokenizer.open_bounded", open_kept)
+        patch.setattr("analyzers.language_models.tokenizer.Bounded", open_kept)
         yield
 
 

@@ -1,14 +1,13 @@
 """The command ``mantissa conflict MODEL``."""
 
 import argparse
-from collections.abc import Iterator
-from typing import Any
 
 from analyzers.checkpoints import Access
 from analyzers.command_line import Parser, add_fields, add_outputs, given_options, request_of, write_one
 from analyzers.errors import InvalidRequest
+from analyzers.gradient_conflict.analyze import analyze
+from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.gradient_conflict.request import TOPK_OPTIONS, ConflictRequest
-from analyzers.language_models.bounded_process import prepare
 
 
 def add_options(parser: Parser) -> None:
@@ -24,16 +23,8 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the analysis and write its report. Returns the exit status."""
-    prepare()
     idle = next(iter(given_options(options, TOPK_OPTIONS)), None)
     if idle is not None and options.ffn != "topk":
         raise InvalidRequest(f"--{idle.replace('_', '-')} concerns a top-k FFN only: add --ffn topk.")
     request = request_of(ConflictRequest, options)
-    return write_one(options, _analysis(request), request.model, lambda report: report.lines())
-
-
-def _analysis(request: ConflictRequest) -> Iterator[Any]:
-    """Yield the items of the analysis. It is imported on first use, which takes seconds: the progress bar is already shown then."""
-    from analyzers.gradient_conflict import analyze
-
-    yield from analyze(request, Access(token=True, local=True))
+    return write_one(options, analyze(request, Access(token=True, local=True)), request.model, ConflictReport.lines)

@@ -205,5 +205,5 @@ def text_of(request: ConflictRequest, access: Access) -> Instructions:
     if not request.pairs:
         return instruction_pairs(request.data, access, request.samples, choice=request.choice, seed=request.seed)
     pairs = tuple(Pair(each.instruction, each.input, each.output) for each in request.pairs)
-    chosen = chosen_pairs(pairs, "pairs", None, request.samples, request.choice, request.seed)
+    chosen = chosen_pairs(pairs, "pairs", request.samples, request.choice, request.seed)
     return replace(chosen, commit=digest(chosen.pairs))

@@ -5,7 +5,7 @@ With averaging weights A (m, S) and the samples' Gram matrix G, the Gram matrix 
 Axes: n units of a chunk, S samples, D draws, m batches of a draw.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,22 +21,19 @@ from analyzers.gradient_conflict.summaries import BatchRow
 DRAWS = 4
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Partition:
-    """One draw: a partition of the samples into batches, members (m, size); a remainder is left out."""
-
-    size: int
-    members: npt.NDArray[np.int64]
+Members = npt.NDArray[np.int64]
 
 
-def partitions(order: Sequence[int], seed: int) -> list[Partition]:
-    """Draw partitions into batches of 2, 4, 8, ... up to half of the samples, from their ``order`` and the seed."""
+def partitions(order: Sequence[int], seed: int) -> dict[int, Members]:
+    """Draw partitions into batches of 2, 4, 8, ... up to half of the samples, from their ``order`` and the seed.
+
+    Returns the members (D, m, size) by size; a remainder of the samples is left out.
+    """
     number, random = len(order), np.random.default_rng(seed)
-    draws, size = [], 2
+    draws, size = {}, 2
     while 2 * size <= number:
-        for _ in range(DRAWS):
-            members = np.asarray(order, np.int64)[random.permutation(number)][: number - number % size].reshape(-1, size)
-            draws.append(Partition(size, members))
+        permutations = [np.asarray(order, np.int64)[random.permutation(number)] for _ in range(DRAWS)]
+        draws[size] = np.stack([permutation[: number - number % size].reshape(-1, size) for permutation in permutations])
         size *= 2
     return draws
 
@@ -45,27 +42,22 @@ def partitions(order: Sequence[int], seed: int) -> list[Partition]:
 class BatchSums:
     """Sums over units and draws, by batch size: pairs of batches that count, pairs in conflict, and cosines."""
 
-    partitions: Sequence[Partition]
+    partitions: Mapping[int, Members]
     gamma: float
     sums: dict[int, FloatArray] = field(default_factory=dict)
 
     def add(self, gram: Tensor) -> None:
         """Add the Gram matrices of some units, (n, S, S)."""
-        for size, members in self._members().items():
+        for size, members in self.partitions.items():
             self.sums[size] = self.sums.get(size, np.zeros(3)) + _pair_sums(gram, members, self.gamma)
-
-    def _members(self) -> dict[int, npt.NDArray[np.int64]]:
-        """Return the members of the draws by batch size, (D, m, size)."""
-        sizes = dict.fromkeys(each.size for each in self.partitions)
-        return {size: np.stack([each.members for each in self.partitions if each.size == size]) for size in sizes}
 
     def rows(self, whole: FloatArray) -> tuple[BatchRow, ...]:
         """Return the rates by batch size. whole: (S, S), the Gram matrix of the whole model's gradients."""
         of_whole = BatchSums(self.partitions, self.gamma)
-        size = np.trace(whole)
-        of_whole.add(torch.from_numpy(whole * (4.0**LARGEST / size) if size > 0 else whole)[None])
+        trace = np.trace(whole)
+        of_whole.add(torch.from_numpy(whole * (4.0**LARGEST / trace) if trace > 0 else whole)[None])
         rows = []
-        for size in dict.fromkeys(each.size for each in self.partitions):
+        for size in self.partitions:
             conflict, cosine = _means(self.sums.get(size))
             whole_conflict, whole_cosine = _means(of_whole.sums.get(size))
             rates = {"conflict_rate": conflict, "mean_cosine": cosine}
@@ -74,7 +66,7 @@ class BatchSums:
         return tuple(rows)
 
 
-def _pair_sums(gram: Tensor, members: npt.NDArray[np.int64], gamma: float) -> FloatArray:
+def _pair_sums(gram: Tensor, members: Members, gamma: float) -> FloatArray:
     """Return the contribution of units (n, S, S) to the sums of one batch size, members (D, m, size)."""
     samples, (number, batches, size) = gram.shape[-1], members.shape
     averages = np.zeros((number, batches, samples))

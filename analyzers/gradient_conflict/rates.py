@@ -25,13 +25,13 @@ def pair_share(part: FloatArray, counted: FloatArray) -> float | None:
     return float(part.sum() / counted.sum()) if counted.sum() > 0 else None
 
 
-def share_interval(part: FloatArray, counted: FloatArray, low: float = 0.0, high: float = 1.0) -> Interval | None:
-    """Return the interval of `pair_share`, clipped to [low, high]; None with fewer than 4 samples, or if all pairs share a sample."""
+def share_interval(part: FloatArray, counted: FloatArray) -> Interval | None:
+    """Return the interval of `pair_share`, clipped to [0, 1]; None with fewer than 4 samples, or if all pairs share a sample."""
     estimate, without = pair_share(part, counted), _without_each(part, counted)
     if estimate is None or without is None:
         return None
     half = half_width(without)
-    return Interval(estimate=estimate, low=max(low, estimate - half), high=min(high, estimate + half))
+    return Interval(estimate=estimate, low=max(0.0, estimate - half), high=min(1.0, estimate + half))
 
 
 def difference_interval(first: tuple[FloatArray, FloatArray], second: tuple[FloatArray, FloatArray]) -> Interval | None:

@@ -63,7 +63,7 @@ def instruction_pairs(
     the HubError family, CheckpointNotFound, AccessDenied.
     """
     if source == "builtin":
-        return chosen_pairs(tuple(builtin_pairs()), source, None, limit, choice, seed)
+        return chosen_pairs(tuple(builtin_pairs()), source, limit, choice, seed)
     if source.endswith(ENDINGS):
         if not access.local:
             raise InvalidData(f"{quoted(source)} is a file, which works on the command line only: paste its pairs, or name a dataset.")
@@ -74,10 +74,10 @@ def instruction_pairs(
         return _read(repository, limit, choice, seed)
 
 
-def chosen_pairs(pairs: tuple[Pair, ...], source: str, commit: str | None, limit: int, choice: RowSelection, seed: int) -> Instructions:
+def chosen_pairs(pairs: tuple[Pair, ...], source: str, limit: int, choice: RowSelection, seed: int) -> Instructions:
     """Choose ``limit`` of ``pairs``, all of which are in memory."""
     rows = chosen_rows(len(pairs), limit, choice, seed)
-    return Instructions(tuple(pairs[row] for row in rows), source, commit, tuple(rows), len(pairs))
+    return Instructions(tuple(pairs[row] for row in rows), source, None, tuple(rows), len(pairs))
 
 
 def digest(pairs: Iterable[Pair]) -> str:

@@ -34,7 +34,6 @@ from analyzers.checkpoints.tensor import Tensor as Stored
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded, ModelTooLarge, UnsupportedWeights
 from analyzers.formatting import size
 from analyzers.language_models.adapter_beside import adapter_bytes, attach, check_beside
-from analyzers.language_models.bounded_process import prepare
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.length_groups import length_groups, padded
 from analyzers.language_models.loaded_dtypes import compute_buffers, loaded_dtypes
@@ -333,7 +332,6 @@ def open_model(
     InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including UnknownArchitecture if it is not a
     causal language model, belongs to an unsupported family or needs custom code; the HubError family; LimitExceeded.
     """
-    prepare()  # a tokenizer's process takes a second to start
     with ExitStack() as stack:
         chosen = _device(device)
         checkpoint = stack.enter_context(open_whole(text, access) if weights else open_checkpoint(text, access, weights=False))

@@ -9,10 +9,12 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
+from pydantic import TypeAdapter
+
 from analyzers import limits
 from analyzers.checkpoints import Checkpoint, Tensor, quoted
 from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError, MissingExtra, UnknownArchitecture, UnsupportedWeights
-from analyzers.language_models.bounded_process import Bounded, ProgramFailed, hand_back, open_bounded
+from analyzers.language_models.bounded_process import Bounded, ProgramFailed, hand_back, open_loading
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class LoadReport:
     no such class for its model_type and AutoModel takes ``model``.
     """
 
-    model: str
+    model: str = ""
     missing: tuple[str, ...] = ()
     buffers: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
@@ -35,6 +37,9 @@ class LoadReport:
     by_config: bool = False
     fault: str = ""
     instead: str = ""
+
+
+_REPORT = TypeAdapter(LoadReport)
 
 
 class LoadingOracle:
@@ -47,7 +52,7 @@ class LoadingOracle:
             if find_spec("transformers") is None or find_spec("torch") is None:
                 raise MissingExtra("transformers is not installed: pip install 'mantissa[models]'.")
             self._impossible: MantissaError | None = None
-            self._process = open_bounded("loading")
+            self._process = open_loading()
         except MantissaError as error:
             self._impossible = error
 
@@ -69,7 +74,7 @@ class LoadingOracle:
             raise _error(failed) from None
         except RecursionError:
             raise InvalidCheckpoint("config.json is nested too deeply.") from None
-        return _loading(answer)
+        return _REPORT.validate_python(answer)
 
     def __enter__(self) -> Self:
         return self
@@ -93,34 +98,15 @@ def loaded_tensors(checkpoint: Checkpoint) -> list[Tensor]:
 
 
 def _error(failed: ProgramFailed) -> MantissaError:
-    if failed.failed == "seconds":
-        return LimitExceeded(f"To build its model takes more than {limits.LOADING_SECONDS:,} seconds.")
-    if failed.failed == "bytes":
-        return LimitExceeded(f"To build its model takes more than {limits.LOADING_MEMORY:,} bytes of memory.")
-    if failed.failed == "limit":
-        return LimitExceeded(failed.why)
-    if failed.failed == "library":
-        return MissingExtra(f"To build its model takes a library that is not installed: {quoted(failed.why, 200)}.")
-    if failed.failed == "code":
-        return UnknownArchitecture("Its model is code of the repository (auto_map in config.json), which is never run.")
-    if failed.failed == "class":
-        return UnknownArchitecture(f"transformers has no {quoted(failed.why, 100)}.")
-    if failed.failed == "quantized":
-        return UnsupportedWeights(f"config.json says that the weights are quantized ({quoted(failed.why, 60)}).")
-    if failed.failed == "broke off":
-        return InvalidCheckpoint("The process that builds its model ended unexpectedly.")
-    return InvalidCheckpoint(f"Building its model failed: {quoted(failed.why, 200)}.")
-
-
-def _loading(answer: dict[str, Any]) -> LoadReport:
-    return LoadReport(
-        model=answer.get("class", ""),
-        missing=tuple(answer.get("missing", ())),
-        buffers=tuple(answer.get("buffers", ())),
-        unexpected=tuple(answer.get("unexpected", ())),
-        mismatched=tuple((name, tuple(stored), tuple(expected)) for name, stored, expected in answer.get("mismatched", ())),
-        refused=answer.get("refused", ""),
-        by_config=answer.get("by_config", False),
-        fault=answer.get("fault", ""),
-        instead=answer.get("instead", ""),
-    )
+    errors: dict[str, tuple[type[MantissaError], str]] = {
+        "seconds": (LimitExceeded, f"To build its model takes more than {limits.LOADING_SECONDS:,} seconds."),
+        "bytes": (LimitExceeded, f"To build its model takes more than {limits.LOADING_MEMORY:,} bytes of memory."),
+        "limit": (LimitExceeded, failed.why),
+        "library": (MissingExtra, f"To build its model takes a library that is not installed: {quoted(failed.why, 200)}."),
+        "code": (UnknownArchitecture, "Its model is code of the repository (auto_map in config.json), which is never run."),
+        "class": (UnknownArchitecture, f"transformers has no {quoted(failed.why, 100)}."),
+        "quantized": (UnsupportedWeights, f"config.json says that the weights are quantized ({quoted(failed.why, 60)})."),
+        "broke off": (InvalidCheckpoint, "The process that builds its model ended unexpectedly."),
+    }
+    kind, sentence = errors.get(failed.failed, (InvalidCheckpoint, f"Building its model failed: {quoted(failed.why, 200)}."))
+    return kind(sentence)

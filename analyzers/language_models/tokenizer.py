@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from analyzers import limits
 from analyzers.checkpoints import LocalRepository, MemoryRepository, Repository, quoted, read_range
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded
-from analyzers.language_models.bounded_process import ProgramFailed, open_bounded
+from analyzers.language_models.bounded_process import Bounded, ProgramFailed
 from analyzers.untrusted_json import InvalidJson, JsonTooLarge, parse_json
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Tokenizer:
 
     def __init__(self, folder: Path, config: "PreTrainedConfig") -> None:
         named = {name: value for name in _CHOICE if isinstance(value := getattr(config, name, None), str)}
-        self._process = open_bounded()
+        self._process = Bounded()
         try:
             described = self._process.ask("open", folder=str(folder), config=named)
         except BaseException as error:

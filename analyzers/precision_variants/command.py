@@ -6,7 +6,6 @@ from typing import Any
 
 from analyzers.checkpoints import Access, quoted
 from analyzers.command_line import Parser, add_fields, add_outputs, request_of, write_one
-from analyzers.language_models.bounded_process import prepare
 from analyzers.precision_variants.request import PrecisionRequest, parse_old_logprobs
 from analyzers.precision_variants.variants import DEFAULT, PRESETS
 
@@ -34,7 +33,6 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the analysis and write its report. Returns the exit status."""
-    prepare()
     given: dict[str, Any] = {}
     if options.old_logprobs is not None:
         from analyzers.precision_variants.inputs import read_text

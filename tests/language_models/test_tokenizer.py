@@ -16,8 +16,6 @@ from transformers import AutoTokenizer, PreTrainedConfig
 
 from analyzers import limits
 from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError
-from analyzers.language_models import bounded_process
-from analyzers.language_models.bounded_process import open_bounded
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import Tokenizer
@@ -64,7 +62,7 @@ def test_the_tokens_are_those_of_transformers(special: bool) -> None:
 @pytest.fixture
 def reused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start no process where another test left one: for tests with another subject."""
-    monkeypatch.setattr("analyzers.language_models.tokenizer.open_bounded", open_kept)
+    monkeypatch.setattr("analyzers.language_models.tokenizer.Bounded", open_kept)
 
 
 @pytest.mark.usefixtures("reused")
@@ -169,32 +167,14 @@ def test_a_process_that_is_killed_is_told_and_replaced(run: Run) -> None:
     assert run(byte_tokenizer()).encode("abc").token_ids
 
 
-@pytest.mark.exhaustive
-def test_a_prepared_process_is_used_once_and_replaced_if_it_has_ended(run: Run) -> None:
-    open_bounded().close()  # one that was prepared before
-    bounded_process.prepare()
-    bounded_process.prepare()
-    (prepared,) = bounded_process._ready
-    first, second = run(byte_tokenizer()), run(byte_tokenizer())
-    assert first._process is prepared is not second._process
-    bounded_process.prepare()
-    (prepared,) = bounded_process._ready
-    prepared._process.send_signal(signal.SIGKILL)
-    while not prepared.has_ended():
-        time.sleep(0.01)
-    assert run(byte_tokenizer()).encode("abc").token_ids
-
-
 def test_a_process_that_never_starts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", shutil.which("true"))
-    open_bounded().close()  # one that was prepared before
     with pytest.raises(InvalidCheckpoint, match=r"^The tokenizer cannot be used: it ended unexpectedly\.$"):
         Tokenizer(sample_folder("tiny-fp32"), PreTrainedConfig())
 
 
 def test_it_sees_no_secrets_and_ends_when_closed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    open_bounded().close()  # one that was prepared before
     tokenizer = run(byte_tokenizer())
     process = tokenizer._process._process.pid
     environment = Path(f"/proc/{process}/environ").read_bytes()

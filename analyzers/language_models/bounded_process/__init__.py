@@ -121,37 +121,30 @@ class Bounded:
                 opened.close()
 
 
-# Processes for the next callers of `open_bounded`: one started by `prepare`, and one that waits for another request.
-_ready: list[Bounded] = []
-os.register_at_fork(after_in_child=_ready.clear)  # the processes belong to the parent
+# A "loading" process that waits for another request: importing its libraries takes seconds.
+_waiting: list[Bounded] = []
+os.register_at_fork(after_in_child=_waiting.clear)  # the process belongs to the parent
 
 
 @atexit.register
 def _close() -> None:
-    while _ready:
-        _ready.pop().close()
+    while _waiting:
+        _waiting.pop().close()
 
 
-def prepare() -> None:
-    """Start a process for the next `open_bounded`, which takes a second, without waiting for it."""
-    if not any(process.program == "tokenizer" for process in _ready):
-        _ready.append(Bounded())
-
-
-def open_bounded(program: Program = "tokenizer") -> Bounded:
-    """Return a process that was started before, or else a new one."""
-    for process in [each for each in _ready if each.program == program]:
-        with suppress(ValueError):  # another thread may have taken it
-            _ready.remove(process)
-            if not process.has_ended():
-                return process
-            process.close()
-    return Bounded(program)
+def open_loading() -> Bounded:
+    """Return the "loading" process that waits for another request, or else a new one."""
+    with suppress(IndexError):  # none waits, or another thread has taken it
+        process = _waiting.pop()
+        if not process.has_ended():
+            return process
+        process.close()
+    return Bounded("loading")
 
 
 def hand_back(process: Bounded) -> None:
-    """Keep a "loading" process, which forks for each request, for the next `open_bounded`; close it if one is already waiting."""
-    if process.has_ended() or any(each.program == process.program for each in _ready):
+    """Let a "loading" process, which forks for each request, wait for the next `open_loading`; close it if one is already waiting."""
+    if process.has_ended() or _waiting:
         process.close()
     else:
-        _ready.append(process)
+        _waiting.append(process)

@@ -37,12 +37,9 @@ class Programs:
     def load(self, config: dict[str, Any], tensors: _Stored, generation: Any) -> dict[str, Any]:
         """Load tensors of these names and shapes, on the meta device, into the model that ``config`` describes.
 
-        Returns the name of the ``class``, the name in config.json that it replaces (``instead``), and its report: names of ``missing``
-        parameters and ``buffers``, ``unexpected`` names, ``mismatched`` names with the stored and the expected shape; or the reason why it
-        is ``refused``, and whether the configuration alone is the reason (``by_config``); and the ``fault`` of ``generation``, the contents
-        of generation_config.json, or of the implementations that ``config`` requests. Names are those of the model, after transformers' own
-        renaming. Raises ProgramFailed where it cannot be told: for a model above a "limit", one that needs a "library" or its own "code", a
-        "class" that transformers does not have, and one that is "quantized".
+        generation: the contents of generation_config.json. Returns the fields of a `load_report.LoadReport` as JSON.
+        Raises ProgramFailed if there is none: for a model above a "limit", one that needs a "library" or its own "code", a "class" that
+        transformers does not have, and one that is "quantized".
         """
         try:
             check_counts(config)
@@ -52,7 +49,7 @@ class Programs:
         if described is None:
             return {"refused": refused, "by_config": True}
         model_class, settings, instead, method = described
-        answer = {"class": model_class.__name__, "instead": instead}
+        answer = {"model": model_class.__name__, "instead": instead}
         gc.disable()  # one request makes little garbage, and collecting it would take a fifth of the time
         state = {name: torch.empty(tuple(shape), device="meta") for name, shape in tensors}
         loaded, refused = (None, "") if method else _attempt(lambda: _loaded(model_class, settings, state))

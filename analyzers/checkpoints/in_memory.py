@@ -1,7 +1,6 @@
 """Treats the tensors that a program holds in memory as the safetensors file that saving them would write, without writing it."""
 
 import hashlib
-import json
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from math import prod
 from typing import Any
 
 from analyzers import limits
+from analyzers.checkpoints.formats.safetensors_header import written_header
 from analyzers.checkpoints.local import HASHED_WHOLE_BYTES, LocalRepository
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
@@ -121,7 +121,7 @@ class MemoryRepository:
     def open(self, path: str) -> RangeFile:
         """Open one of ``files``. Raises CheckpointNotFound."""
         if path == WEIGHTS:
-            header = _header(self.tensors)
+            header = written_header((name, each.dtype, each.shape, each.nbytes) for name, each in self.tensors.items())
             held = [(each.nbytes, each.read_into, each.patterns) for each in self.tensors.values()]
             return MemoryFile(path, [(len(header), _reader(header), None), *held])
         if path not in self._small:
@@ -130,18 +130,6 @@ class MemoryRepository:
 
     def close(self) -> None:
         """Do nothing: the memory is the caller's."""
-
-
-def _header(tensors: Mapping[str, MemoryTensor]) -> bytes:
-    """Return the header that the safetensors library writes for these tensors in this order, including its length."""
-    described: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    start = 0
-    for name, tensor in tensors.items():
-        described[name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": (start, start + tensor.nbytes)}
-        start += tensor.nbytes
-    text = json.dumps(described, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
 
 
 def _reader(content: bytes) -> Callable[[int, memoryview], None]:

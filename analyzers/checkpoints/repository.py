@@ -4,9 +4,11 @@
 (layout, header, stream, sample) sees only these protocols.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import BinaryIO, Protocol
+
+_PIECE = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,15 @@ class Repository(Protocol):
 
     def close(self) -> None:
         """Free connections and files. Idempotent."""
+
+
+def copy_range(file: RangeFile, offset: int, length: int, out: BinaryIO) -> Iterator[int]:
+    """Append ``length`` bytes of ``file`` from ``offset`` on to ``out``; yield the size of each piece."""
+    buffer = memoryview(bytearray(min(_PIECE, length)))
+    for start in range(0, length, _PIECE):
+        piece = buffer[: length - start]
+        file.read_into(offset + start, piece)
+        yield out.write(piece)
 
 
 def read_range(file: RangeFile, offset: int, length: int) -> bytes:

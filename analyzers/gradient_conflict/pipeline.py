@@ -19,7 +19,7 @@ from analyzers.gradient_conflict.sentences import notes, statement
 from analyzers.gradient_conflict.summaries import TAU
 from analyzers.gradient_conflict.topk import TopKMask, converted, described
 from analyzers.language_models.builtin_text import Pair
-from analyzers.language_models.capture import PartedRun, Run, run
+from analyzers.language_models.capture import Run, run
 from analyzers.language_models.ffn import FFN, Attention, attention_projections, ffn_layers
 from analyzers.language_models.instruction_data import Instructions, chosen_pairs, digest, instruction_pairs
 from analyzers.language_models.layer_capture import Places
@@ -101,7 +101,7 @@ class Pipeline:
         what = "top-k FFN" if masks else "original FFN" if request.ffn == "topk" else "gradients"
         collected = Collector(len(self.encoded), self.settings)
 
-        def forward(tell: Callable[[Progress], None]) -> Run | PartedRun:
+        def forward(tell: Callable[[Progress], None]) -> Run:
             def at_layer(layer: int) -> None:
                 tell(Progress(done=done + layer, total=total, unit="layers", note=f"{what}: forward, layer {layer}"))
 

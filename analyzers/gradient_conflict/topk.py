@@ -32,12 +32,12 @@ class TopKMask:
         """Mean share of the neurons kept, over the ``counting`` tokens (with experts, over those that each token is routed to)."""
         return self._kept / self._seen if self._seen else 1.0
 
-    def __call__(self, gate: Tensor | None, up: Tensor, product: Tensor, tokens: Tensor | None) -> Tensor:
-        """Return ``product`` (.., F) with 0 for neurons not kept. tokens: the token of each row, None for all tokens in order."""
+    def __call__(self, gate: Tensor | None, up: Tensor, product: Tensor, tokens: Tensor) -> Tensor:
+        """Return ``product`` (.., F) with 0 for neurons not kept. tokens: the token of each row."""
         with torch.no_grad():
             keep = self._keep(self._score(gate, up, product))
             counting = self._counting.to(keep.device)
-            rows = keep.flatten(0, -2)[counting if tokens is None else counting[tokens]]
+            rows = keep.flatten(0, -2)[counting[tokens]]
             self._kept += float(rows.sum())
             self._seen += rows.numel()
         return torch.where(keep, product, torch.zeros((), dtype=product.dtype, device=product.device))

@@ -17,11 +17,11 @@ from analyzers.checkpoints import Checkpoint, MergedCheckpoint, quoted
 from analyzers.checkpoints.adapters.adapter import AdaptedModule, Adapter
 from analyzers.checkpoints.adapters.configuration import FILE, by_pattern
 from analyzers.checkpoints.adapters.updates import Changes
+from analyzers.checkpoints.repository import copy_range
 from analyzers.errors import InvalidRequest, UnsupportedWeights
 from analyzers.extras import extras_explained
 from analyzers.language_models.model_failures import is_out_of_memory
 
-_PIECE = 8 << 20
 _MERGED = "run it merged (--adapter merged)"
 
 
@@ -127,9 +127,6 @@ def _write(adapter: Adapter, changes: Changes, folder: Path) -> None:
     folder.mkdir()
     (folder / FILE).write_text(json.dumps(settings), encoding="utf-8")
     (file,) = adapter.checkpoint.files
-    buffer = memoryview(bytearray(min(_PIECE, file.size)))
     with (folder / "adapter_model.safetensors").open("wb") as copy:
-        for offset in range(0, file.size, _PIECE):
-            piece = buffer[: min(_PIECE, file.size - offset)]
-            file.read_into(offset, piece)
-            copy.write(piece)
+        for _ in copy_range(file, 0, file.size, copy):
+            pass

@@ -69,8 +69,8 @@ class _Stage:
         )
 
 
-class Run:
-    """A forward pass whose backward pass is pending; created by `run`. ``losses`` (S,) are the differentiated losses."""
+class _GroupRun:
+    """The forward pass of one group of samples, whose backward pass is pending. losses: (S,), those that are differentiated."""
 
     def __init__(self, model: nn.Module, batch: Batch, recording: Recording, checkpointing: bool, loss: Loss, at_layer: AtLayer) -> None:
         self._recording = recording
@@ -147,8 +147,8 @@ class Run:
         return replaced_forward(layer, cut)
 
 
-class PartedRun:
-    """`Run`s of groups of a batch that pass each layer in turn; their captures are merged.
+class Run:
+    """A forward pass whose backward pass is pending: groups of samples pass each layer in turn, and their captures are merged.
 
     With checkpointing, only one group's activations of one layer are in memory at a time. Captures and losses are those of the whole batch.
     groups: indices of each group's samples, in ascending order.
@@ -166,7 +166,7 @@ class PartedRun:
         at_layer: AtLayer,
     ) -> None:
         self._groups = groups
-        self._parts: list[Run] = []
+        self._parts: list[_GroupRun] = []
         layers = len(decoder_layers(model))
         for group in groups:
             part = batch.part(group)
@@ -176,13 +176,13 @@ class PartedRun:
             def of_all(layer: int, done: int = done) -> None:
                 at_layer((done + layer) // len(groups))
 
-            self._parts.append(Run(model, part, Recording(units, of_group), checkpointing, loss, of_all))
+            self._parts.append(_GroupRun(model, part, Recording(units, of_group), checkpointing, loss, of_all))
         order = torch.tensor([sample for group in groups for sample in group]).argsort()
         losses = torch.cat([part.losses for part in self._parts])
         self.losses = losses[order.to(losses.device)]
 
     def __iter__(self) -> Iterator[LayerCapture]:
-        """Run the backward pass as `Run` does."""
+        """Run the backward pass, last layer first: yields one capture per unit, in unit order within a layer. Can be iterated once."""
         parts = [iter(part) for part in self._parts]
         while captures := [capture for part in parts if (capture := next(part, None)) is not None]:
             yield merged(captures, self._groups)
@@ -204,9 +204,7 @@ def _mask_of_group(mask: Mask, group: Sequence[int], part: Batch, batch: Batch) 
     """Restrict a batch's mask to the rows of one part: tokens keep their indices in the batch. group: the samples of the part."""
     part_width, batch_width, samples = part.token_ids.shape[1] - 1, batch.token_ids.shape[1] - 1, torch.tensor(group)
 
-    def of_group(gate: Tensor | None, up: Tensor, product: Tensor, tokens: Tensor | None) -> Tensor:
-        if tokens is None:
-            tokens = torch.arange(up.numel() // up.shape[-1], device=up.device)
+    def of_group(gate: Tensor | None, up: Tensor, product: Tensor, tokens: Tensor) -> Tensor:
         return mask(gate, up, product, samples.to(tokens.device)[tokens // part_width] * batch_width + tokens % part_width)
 
     return of_group
@@ -222,7 +220,7 @@ def run(
     loss: Loss = "mean",
     masks: Mapping[int, Mask] = _NO_MASKS,
     at_layer: AtLayer = lambda layer: None,
-) -> Run | PartedRun:
+) -> Run:
     """Run a frozen causal language model on a batch; iterate over the result for the inputs and gradients of each of ``units``.
 
     The loss is the sum over samples of the "mean" or "sum" of the cross-entropy over their answer tokens. Padding does not affect any
@@ -231,15 +229,12 @@ def run(
     pass, for a few samples at a time or, if ``whole``, for all that run together: the same bits as without.
     masks: per layer, for its FFNs: called with gate, up and their product, (.., F) each; returns the input of down. gate is taken after its
     activation, up is the output of its linear map. Without a gate, gate is None and product is the activation of up. The last argument is
-    None if rows are the batch's tokens in order, otherwise each row's token index in the batch: for all experts of a layer together, and
-    when samples run in groups. With checkpointing a mask is called twice.
+    each row's token index in the batch, for all experts of a layer together. With checkpointing a mask is called twice.
     at_layer: called before each layer of the forward pass with the number of layers done; an exception it raises aborts the run.
     Raises InvalidCheckpoint if a loss is not finite.
     """
     together = _groups(model, batch, PART_TOKENS if checkpointing and not whole else None)
-    if len(together) == 1 and not checkpointing:
-        return Run(model, batch, Recording(units, masks), False, loss, at_layer)
-    return PartedRun(model, batch, together, units, checkpointing, loss, masks, at_layer)
+    return Run(model, batch, together, units, checkpointing, loss, masks, at_layer)
 
 
 def _first(results: Any) -> Tensor:

@@ -12,7 +12,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from analyzers.language_models.ffn import FFN, Attention, expert_activation
 
-Mask = Callable[[Tensor | None, Tensor, Tensor, Tensor | None], Tensor]
+Mask = Callable[[Tensor | None, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Recording:
                 return whole if linear.rows is None else whole[..., linear.rows]
 
             gate = ffn.activation(part("gate")) if ffn.gated else None
-            product = mask(gate, part("up"), given[0], None)
+            product = mask(gate, part("up"), given[0], torch.arange(given[0].shape[:-1].numel(), device=given[0].device))
             outputs.clear()
             return (product, *given[1:])
 

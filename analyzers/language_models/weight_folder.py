@@ -8,16 +8,16 @@ written to one more file, in fp32: of several files with the same tensor, transf
 import json
 import shutil
 from collections.abc import Iterator
-from itertools import accumulate
 from pathlib import Path
 
 from analyzers.base import Progress
 from analyzers.checkpoints import Checkpoint, MergedCheckpoint, RangeFile, Tensor
+from analyzers.checkpoints.formats.safetensors_header import written_header
 from analyzers.checkpoints.local import LocalFile
+from analyzers.checkpoints.repository import copy_range
 from analyzers.errors import ModelTooLarge
 from analyzers.formatting import size
 
-_PIECE = 8 << 20
 _SPARE = 1 << 30  # disk space left for other programs
 
 
@@ -73,36 +73,23 @@ class WeightFolder:
 
     def _copy(self) -> Iterator[int]:
         done = 0
-        buffer = memoryview(bytearray(_PIECE))
         for number, file in enumerate(self._checkpoint.files):
             with (self._folder / self._name(number)).open("wb") as copy:
-                for offset in range(0, file.size, _PIECE):
-                    piece = buffer[: min(_PIECE, file.size - offset)]
-                    file.read_into(offset, piece)
-                    copy.write(piece)
-                    done += len(piece)
+                for count in copy_range(file, 0, file.size, copy):
+                    done += count
                     yield done
 
     def _write_merged(self, merged: MergedCheckpoint) -> Iterator[Progress]:
         """Write the tensors that are not those of the base into a file after its own."""
         changed = [tensor for tensor in merged.tensors if tensor.file >= len(self._checkpoint.files)]
-        total, done, buffer = sum(tensor.nbytes for tensor in changed), 0, memoryview(bytearray(_PIECE))
+        total, done = sum(tensor.nbytes for tensor in changed), 0
         if total > max(0, shutil.disk_usage(self._folder).free - _SPARE):
             raise ModelTooLarge(f"The changed weights need {size(total)} of disk, in fp32, which this machine does not have.")
-        starts = [0, *accumulate(tensor.nbytes for tensor in changed)]
-        entries = {
-            tensor.name: {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": (start, start + tensor.nbytes)}
-            for tensor, start in zip(changed, starts, strict=False)
-        }
-        text = json.dumps(entries).encode()
         with (self._folder / self._name(len(self._checkpoint.files))).open("wb") as out:
-            out.write(len(text).to_bytes(8, "little") + text)
+            out.write(written_header((tensor.name, tensor.dtype, tensor.shape, tensor.nbytes) for tensor in changed))
             for tensor in changed:
-                for at in range(0, tensor.nbytes, _PIECE):
-                    piece = buffer[: min(_PIECE, tensor.nbytes - at)]
-                    merged.files[tensor.file].read_into(tensor.offset + at, piece)
-                    out.write(piece)
-                    done += len(piece)
+                for count in copy_range(merged.files[tensor.file], tensor.offset, tensor.nbytes, out):
+                    done += count
                     yield Progress(done=done, total=total, unit="bytes", note="merging the adapter")
 
     def _link(self) -> None:

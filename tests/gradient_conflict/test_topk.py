@@ -26,7 +26,7 @@ def kept(mask: TopKMask, gate: Tensor | None = GATE, up: Tensor = UP, product: T
     ones = torch.ones_like(product)
     scores = {id(each) for each in (gate, up, product)}
     assert len(scores) == 3
-    result = mask(gate, up, product, None)
+    result = mask(gate, up, product, torch.arange(len(product)))
     assert torch.equal(result, torch.where(result != 0, product, 0 * ones))
     return sorted(int(place) for place in (result != 0).nonzero()[:, 1])
 
@@ -53,14 +53,14 @@ def test_without_a_gate_the_activation_decides() -> None:
 def test_at_least_one_and_ties_in_order() -> None:
     same = torch.ones(1, 4)
     assert kept(TopKMask("gate", 0.01, None, ONE), gate=same) == [0]
-    assert TopKMask("gate", 0.5, None, ONE)(torch.zeros(1, 4), UP, PRODUCT, None).tolist() == [[-15, -4, 0, 0]]
+    assert TopKMask("gate", 0.5, None, ONE)(torch.zeros(1, 4), UP, PRODUCT, torch.zeros(1, dtype=torch.long)).tolist() == [[-15, -4, 0, 0]]
     nothing = torch.zeros(1, 4)
-    assert torch.isfinite(TopKMask("product", 0.5, 0.9, ONE)(nothing, nothing, nothing.clone(), None)).all()
+    assert torch.isfinite(TopKMask("product", 0.5, 0.9, ONE)(nothing, nothing, nothing.clone(), torch.arange(len(nothing)))).all()
 
 
 def test_what_is_not_kept_gets_no_gradient() -> None:
     product = PRODUCT.clone().requires_grad_()
-    TopKMask("gate", 0.5, None, ONE)(GATE, UP, product, None).sum().backward()  # type: ignore[no-untyped-call]
+    TopKMask("gate", 0.5, None, ONE)(GATE, UP, product, torch.zeros(1, dtype=torch.long)).sum().backward()  # type: ignore[no-untyped-call]
     assert product.grad is not None and product.grad.tolist() == [[1, 0, 1, 0]]
 
 

@@ -5,6 +5,7 @@ from enum import Enum
 
 from analyzers.checkpoints.formats.gguf_header import read_gguf
 from analyzers.checkpoints.formats.pickles import read_pickled
+from analyzers.checkpoints.formats.read_cache import ReadCache
 from analyzers.checkpoints.formats.safetensors_header import FIRST_READ, Header, read_header
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
@@ -30,9 +31,10 @@ def read_any_header(file: RangeFile, checked: int | None) -> Header:
 
     checked: see `read_pickled`. Raises InvalidCheckpoint, UnsupportedWeights, LimitExceeded.
     """
-    begun = _Begun(file)
+    begun = ReadCache(file)
+    beginning = begun.keep(0, min(file.size, FIRST_READ))
     named = next((kind for kind, endings in _ENDINGS.items() if file.path.endswith(endings)), None)
-    kind = recognize(begun.beginning, file.size) or named or Format.PICKLED
+    kind = recognize(beginning, file.size) or named or Format.PICKLED
     read = {Format.SAFETENSORS: read_header, Format.GGUF: read_gguf}.get(kind)
     header = read(begun) if read else read_pickled(begun, checked)
     if kind is named or named is None:
@@ -55,21 +57,3 @@ def recognize(beginning: bytes, size: int) -> Format | None:
         return Format.GGUF
     pickled = beginning[:1] == b"\x80" and len(beginning) > 1 and beginning[1] in _PICKLE_PROTOCOLS
     return Format.PICKLED if pickled or beginning.startswith((b"PK\3\4", OLD_MAGIC)) else None
-
-
-class _Begun:
-    """A file whose first bytes are in memory, so that recognizing its format costs no extra request over a network."""
-
-    def __init__(self, file: RangeFile) -> None:
-        self.path, self.size = file.path, file.size
-        self.beginning = read_range(file, 0, min(file.size, FIRST_READ))
-        self._file = file
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        if offset + len(buffer) <= len(self.beginning):
-            buffer[:] = self.beginning[offset : offset + len(buffer)]
-        else:
-            self._file.read_into(offset, buffer)
-
-    def close(self) -> None:
-        self._file.close()

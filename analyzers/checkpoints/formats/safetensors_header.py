@@ -8,8 +8,9 @@ neither may be named like a field. It refuses entries that are lists, which the 
 lengths make more than 2^64 bits.
 """
 
+import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -156,6 +157,18 @@ def parse_header(raw: bytes | bytearray, file_size: int, path: str = "the file")
     except LimitExceeded as error:
         raise LimitExceeded(f"In {quoted(path, 200)}: {error}") from None
     return Header(tuple(tensors), metadata, stop)
+
+
+def written_header(tensors: Iterable[tuple[str, str, Sequence[int], int]]) -> bytes:
+    """Return the header that the safetensors library writes for (name, dtype, shape, bytes) in this order, including its length."""
+    described: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    start = 0
+    for name, dtype, shape, nbytes in tensors:
+        described[name] = {"dtype": dtype, "shape": shape, "data_offsets": (start, start + nbytes)}
+        start += nbytes
+    text = json.dumps(described, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(_LENGTH, "little") + text
 
 
 def _check_counts(raw: bytes | bytearray, stop: int) -> None:

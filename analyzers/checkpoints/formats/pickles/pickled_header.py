@@ -5,12 +5,12 @@ from math import prod
 
 from analyzers.checkpoints.formats.pickles.faults import Damaged, Excess, Refused
 from analyzers.checkpoints.formats.pickles.objects import DTYPES, Stored
-from analyzers.checkpoints.formats.pickles.read_cache import ReadCache
 from analyzers.checkpoints.formats.pickles.state_dict import weights
 from analyzers.checkpoints.formats.pickles.torch_save import read_legacy, read_zip
 from analyzers.checkpoints.formats.pickles.truncated_zip import cut_zip
 from analyzers.checkpoints.formats.pickles.weights_only import as_state_dict, why_no_state_dict
 from analyzers.checkpoints.formats.pickles.zip_archive import LOCAL
+from analyzers.checkpoints.formats.read_cache import ReadCache
 from analyzers.checkpoints.formats.safetensors_header import Header, HeaderTensor
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile

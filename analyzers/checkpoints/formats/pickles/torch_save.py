@@ -7,9 +7,9 @@ from analyzers import limits
 from analyzers.checkpoints.formats.pickles.faults import Damaged, Excess, Refused
 from analyzers.checkpoints.formats.pickles.machine import Machine, Stream
 from analyzers.checkpoints.formats.pickles.objects import Entries, Storage
-from analyzers.checkpoints.formats.pickles.read_cache import ReadCache
 from analyzers.checkpoints.formats.pickles.weights_only import why_refused
 from analyzers.checkpoints.formats.pickles.zip_archive import Entry, check_places, read_directory
+from analyzers.checkpoints.formats.read_cache import ReadCache
 from analyzers.checkpoints.reference import quoted
 
 PICKLE_BYTES = 100_000_000  # The pickle of a PyTorch file, which describes its tensors, is decoded in memory.
@@ -117,8 +117,8 @@ def read_legacy(pieces: ReadCache, checked: int | None) -> Contents:
         counts.append((at, storage.whole))
         places[key] = at + _COUNT
         at += _COUNT + _nbytes(storage)
-    if at > pieces.file.size:
-        raise Damaged(f"it is cut off: its tensors need {at:,} bytes and it has {pieces.file.size:,}")
+    if at > pieces.size:
+        raise Damaged(f"it is cut off: its tensors need {at:,} bytes and it has {pieces.size:,}")
     missing = next((key for key in machine.storages if key not in places), None)
     if missing is not None:
         raise Damaged(f"the storage {quoted(missing)} is missing")
@@ -148,11 +148,11 @@ class _Growing:
 
     def __init__(self, pieces: ReadCache) -> None:
         self._pieces = pieces
-        self.data = pieces.read(0, min(pieces.file.size, _FIRST_READ))
+        self.data = pieces.read(0, min(pieces.size, _FIRST_READ))
 
     def more(self, needed: int) -> bytes:
         """Return at least ``needed`` bytes from the start of the file, or all of it; each read doubles the length."""
-        size = self._pieces.file.size
+        size = self._pieces.size
         if len(self.data) < min(needed, size):
             if needed > PICKLE_BYTES:
                 raise _too_long(needed)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from analyzers.checkpoints.formats.pickles.faults import Damaged, Excess
-from analyzers.checkpoints.formats.pickles.read_cache import ReadCache
+from analyzers.checkpoints.formats.read_cache import ReadCache
 from analyzers.checkpoints.reference import quoted
 
 ZIP_ENTRIES = 1_100_000  # A PyTorch file is a zip archive with an entry for every storage.
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
 
 def read_directory(pieces: ReadCache) -> dict[str, Entry]:
     """Read the directory: name -> entry, in the order of the file. Raises Damaged, Excess."""
-    size = pieces.file.size
+    size = pieces.size
     if size < _END.size:
         raise Damaged("it is cut off")
     tail_start = max(0, size - _TAIL)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from analyzers.columns import Column, Table, formatted
@@ -11,6 +10,7 @@ from analyzers.gradient_conflict.published import PublishedRow, comparable, publ
 from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS
 from analyzers.gradient_conflict.summaries import BatchRow, DecileRow, LayerWeights, Measurement, NeuronRow, SampleDominance, Whole
+from analyzers.language_models.prompt_templates import common_prefix
 
 if TYPE_CHECKING:
     import pandas
@@ -163,8 +163,8 @@ DIFFERENCES = Table(
 def excerpts(report: ConflictReport, longest: int) -> list[str]:
     """Return the beginning of each sample's text, without the words that all texts begin with."""
     texts = [sample.text for sample in report.samples]
-    ends = zip(min(texts), max(texts), strict=False)  # A common prefix of the first and last text in sorted order is common to all.
-    common = min(texts)[: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))] if len({*texts}) > 1 else ""
+    # A common prefix of the first and last text in sorted order is common to all.
+    common = min(texts)[: common_prefix(min(texts), max(texts))] if len({*texts}) > 1 else ""
     start = max(common.rfind(" "), common.rfind("\n")) + 1
     return [_cut(text[start:].strip(), longest) for text in texts]
 

@@ -1,7 +1,5 @@
 """Computes the limits of a run: memory required and available, placement of layers on GPUs. All sizes in bytes."""
 
-import os
-import re
 import resource
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,12 +14,11 @@ from analyzers.formatting import size
 from analyzers.language_models.ffn import decoder_layers, ffn_layers, text_config
 from analyzers.language_models.lm_head import logits_bytes
 
-# /proc/meminfo ignores a container's limit: these files hold the limit and the usage.
+# The system's free memory ignores a container's limit: these files hold the limit and the usage.
 _CGROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
 )
-_AVAILABLE = re.compile(r"MemAvailable: +([0-9]+) kB")
 
 # Values that a layer saves per token, as multiples of the hidden width, of the FFN width and of heads times length. 16-bit models compute
 # norms, and the softmax of eager attention, in float32.
@@ -97,11 +94,7 @@ def available_bytes(device: Literal["cpu", "cuda"]) -> list[int]:
     """
     if device == "cuda":
         return [torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count())]
-    try:
-        found = _AVAILABLE.search(Path("/proc/meminfo").read_text())
-    except OSError:
-        found = None
-    host = int(found[1]) * 1024 if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    host = psutil.virtual_memory().available
     return [min(host, _address_space(), *(_left(Path(most), Path(taken)) for most, taken in _CGROUPS))]
 
 

@@ -89,11 +89,11 @@ def _messages(pair: Pair, answer: str) -> list[dict[str, str]]:
 def _located(text: str, other_text: str, other: str) -> LaidOut:
     if other not in other_text:
         raise InvalidCheckpoint("The tokenizer's chat template leaves out the answer, so its tokens cannot be identified.")
-    start = _common_prefix(text, other_text)
-    stop = len(text) - _common_prefix(text[start:][::-1], other_text[start:][::-1])
+    start = common_prefix(text, other_text)
+    stop = len(text) - common_prefix(text[start:][::-1], other_text[start:][::-1])
     return LaidOut(text.rstrip(), start, stop, special=False)
 
 
-def _common_prefix(first: str, second: str) -> int:
+def common_prefix(first: str, second: str) -> int:
     """Return the length of the common prefix."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))

@@ -3,7 +3,7 @@
 The files are reproducible: the same list, options and checkpoints give the same bytes, for any number of processes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -74,63 +74,49 @@ def _at(data: Any, path: str) -> Any:
     return ("x" if path == "shape" else " ").join(map(str, data)) if isinstance(data, list) else data
 
 
-def write_tables(folder: Path, listed: Sequence[Listed], journal: Journal) -> tuple[int, int]:
-    """Write both files into ``folder``, each atomically; return their numbers of rows.
+def write_tables(folder: Path, listed: Sequence[Listed], journal: Journal) -> None:
+    """Write both files into ``folder``, each atomically.
 
     journal: must have an outcome for every listed reference without a problem.
     """
+    of_checkpoint = [*_LINE, *(each[:2] for each in _CHECKPOINT), ("report", "string")]
     with (
-        _table(folder / CHECKPOINTS, [*_LINE, *(each[:2] for each in _CHECKPOINT), ("report", "string")], _CHECKPOINT_GROUP) as checkpoints,
-        _table(folder / TENSORS, [*_JOIN, *(each[:2] for each in _TENSOR)], _TENSOR_GROUP) as tensors,
+        _table(folder / CHECKPOINTS, of_checkpoint, _CHECKPOINT_GROUP) as add_checkpoint,
+        _table(folder / TENSORS, [*_JOIN, *(each[:2] for each in _TENSOR)], _TENSOR_GROUP) as add_tensor,
     ):
         for position, one in enumerate(listed):
             row: dict[str, Any] = {"position": position, "line": one.line, "asked": one.asked}
             if one.problem is not None:
-                checkpoints.add(row | {"status": "error", "error": "InvalidReference", "message": one.problem})
+                add_checkpoint(row | {"status": "error", "error": "InvalidReference", "message": one.problem})
                 continue
             outcome = journal.read(one.key)
             if not outcome.report:
-                checkpoints.add(row | {"status": "error", "error": outcome.error, "message": outcome.message})
+                add_checkpoint(row | {"status": "error", "error": outcome.error, "message": outcome.message})
                 continue
             report = parse_json(outcome.report)
-            checkpoints.add(row | {"status": "ok", "report": outcome.report} | _cells(_CHECKPOINT, report))
+            add_checkpoint(row | {"status": "ok", "report": outcome.report} | _cells(_CHECKPOINT, report))
             of = {"position": position, "ref": report["checkpoint"]["ref"], "commit": report["checkpoint"]["commit"]}
             for tensor in report["tensors"]:
-                tensors.add(of | _cells(_TENSOR, tensor))
-    return checkpoints.rows, tensors.rows
+                add_tensor(of | _cells(_TENSOR, tensor))
 
 
 @contextmanager
-def _table(path: Path, columns: Sequence[tuple[str, str]], group: int) -> Iterator["_Table"]:
-    """Open a Parquet file to add rows to; it appears at ``path`` when the block ends."""
+def _table(path: Path, columns: Sequence[tuple[str, str]], group: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Open a Parquet file, which appears at ``path`` when the block ends. Yields the function that adds a row; missing columns are null."""
     import pyarrow.parquet
 
-    schema = pyarrow.schema(columns)
+    schema, waiting = pyarrow.schema(columns), list[dict[str, Any]]()
     with replacing(path) as file, pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        table = _Table(writer, schema, group)
-        yield table
-        table.write()
 
+        def write() -> None:
+            if waiting:
+                writer.write_table(pyarrow.Table.from_pylist(waiting, schema))
+                waiting.clear()
 
-class _Table:
-    """Buffer of rows for the Parquet file of ``writer``, written in groups of ``group`` rows."""
+        def add(row: dict[str, Any]) -> None:
+            waiting.append(row)
+            if len(waiting) == group:
+                write()
 
-    def __init__(self, writer: Any, schema: Any, group: int) -> None:
-        self._writer, self._schema, self._group = writer, schema, group
-        self._waiting: list[dict[str, Any]] = []
-        self.rows = 0
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Add a row; missing columns are null."""
-        self._waiting.append(row)
-        self.rows += 1
-        if len(self._waiting) == self._group:
-            self.write()
-
-    def write(self) -> None:
-        """Write the buffered rows."""
-        import pyarrow
-
-        if self._waiting:
-            self._writer.write_table(pyarrow.Table.from_pylist(self._waiting, self._schema))
-            self._waiting.clear()
+        yield add
+        write()

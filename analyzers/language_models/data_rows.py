@@ -31,15 +31,12 @@ def read_rows(file: RangeFile, columns: Collection[str]) -> Iterator[tuple[str, 
     """
     if file.path.endswith(".parquet"):
         yield from ParquetRows(file, columns).read()
-    elif _first_character(file) == b"[":
-        yield from _list(file)
-    else:
-        for number, line in _lines(file):
-            where = f"line {number} of {quoted(file.path)}"
-            yield where, _parsed(line, where)
-        if file.size > limits.DATASET_BYTES:
-            most = f"{limits.DATASET_BYTES:,} bytes of {quoted(file.path)} (MANTISSA_DATASET_BYTES)"
-            raise LimitExceeded(f"Too few samples in the first {most}.")
+        return
+    for number, entry in _entries(file):
+        yield _parsed_entry(file, number, entry)
+    if file.size > limits.DATASET_BYTES:
+        most = f"{limits.DATASET_BYTES:,} bytes of {quoted(file.path)} (MANTISSA_DATASET_BYTES)"
+        raise LimitExceeded(f"Too few samples in the first {most}.")
 
 
 class JsonRows:
@@ -50,25 +47,27 @@ class JsonRows:
 
     def __init__(self, file: RangeFile) -> None:
         self._file = file
-        as_list = _first_character(file) == b"["
-        self._entries = [row for _, row in _list(file)] if as_list else None
-        self._lines = [] if as_list else list(islice(_lines(file), _LINES))
-        self.whole = file.size <= limits.DATASET_BYTES and len(self._lines) < _LINES
-        self.rows = len(self._lines if self._entries is None else self._entries)
+        self._entries = list(islice(_entries(file), _LINES))
+        self.rows = len(self._entries)
+        self.whole = file.size <= limits.DATASET_BYTES and self.rows < _LINES
 
     def read(self, chosen: Collection[int]) -> Iterator[tuple[str, Any]]:
         """Yield the rows with these indices, counted from 0, in the given order."""
         for row in chosen:
-            if self._entries is not None:
-                yield f"entry {row + 1} of {quoted(self._file.path)}", self._entries[row]
-            else:
-                number, line = self._lines[row]
-                where = f"line {number} of {quoted(self._file.path)}"
-                yield where, _parsed(line, where)
+            yield _parsed_entry(self._file, *self._entries[row])
 
 
-def _lines(file: RangeFile) -> Iterator[tuple[int, bytes]]:
-    """Yield (number, line), counted from 1, of the nonblank lines that end within ``limits.DATASET_BYTES``."""
+def _entries(file: RangeFile) -> Iterator[tuple[int, Any]]:
+    """Yield (number, value), counted from 1, of the entries of a JSON list, or (number, text) of nonblank lines.
+
+    Lines that do not end within ``limits.DATASET_BYTES`` are left out.
+    """
+    if _first_character(file) == b"[":
+        if file.size > limits.DATASET_BYTES:
+            most = f"{limits.DATASET_BYTES:,} (MANTISSA_DATASET_BYTES)"
+            raise LimitExceeded(f"{quoted(file.path)} is one JSON list of {file.size:,} bytes, more than {most}.")
+        yield from enumerate(_parsed(read_range(file, 0, file.size), quoted(file.path)), start=1)
+        return
     for number, line in enumerate(_split(file), start=1):
         if number > _LINES:
             raise LimitExceeded(f"Too few samples in the first {_LINES:,} lines of {quoted(file.path)}.")
@@ -76,6 +75,14 @@ def _lines(file: RangeFile) -> Iterator[tuple[int, bytes]]:
             raise LimitExceeded(f"Line {number} of {quoted(file.path)} is longer than {_LINE_BYTES:,} bytes.")
         if line.strip():
             yield number, line
+
+
+def _parsed_entry(file: RangeFile, number: int, entry: Any) -> tuple[str, Any]:
+    """Return the source location of an entry, and its value: a line is parsed."""
+    if not isinstance(entry, bytes):
+        return f"entry {number} of {quoted(file.path)}", entry
+    where = f"line {number} of {quoted(file.path)}"
+    return where, _parsed(entry, where)
 
 
 def _split(file: RangeFile) -> Iterator[bytes]:
@@ -88,15 +95,6 @@ def _split(file: RangeFile) -> Iterator[bytes]:
             break
     if file.size <= limits.DATASET_BYTES or len(rest) > _LINE_BYTES:
         yield rest
-
-
-def _list(file: RangeFile) -> Iterator[tuple[str, Any]]:
-    if file.size > limits.DATASET_BYTES:
-        raise LimitExceeded(
-            f"{quoted(file.path)} is one JSON list of {file.size:,} bytes, more than {limits.DATASET_BYTES:,} (MANTISSA_DATASET_BYTES)."
-        )
-    for number, row in enumerate(_parsed(read_range(file, 0, file.size), quoted(file.path)), start=1):
-        yield f"entry {number} of {quoted(file.path)}", row
 
 
 def _byte_order_mark(file: RangeFile) -> int:

@@ -8,9 +8,10 @@ the gradients of all units are concatenated to one gradient per sample.
 import math
 
 import numpy as np
+import torch
 
 from analyzers.gradient_conflict.gradient_scaling import LARGEST
-from analyzers.gradient_conflict.sample_pairs import SMALLEST_SQUARE, FloatArray, PairSums, Thresholds
+from analyzers.gradient_conflict.sample_pairs import SMALLEST_SQUARE, FloatArray, Pairs, PairSums, Thresholds, packed
 from analyzers.gradient_conflict.summaries import Rates, SampleDominance, Undecided, Whole
 from analyzers.numerics import student_t
 from analyzers.records import Interval
@@ -109,19 +110,12 @@ def _historic_similarity(sums: PairSums) -> float | None:
 
 def whole(gram: FloatArray, thresholds: Thresholds) -> Whole:
     """Compute the rates between samples' whole gradients, and the statistics of their sum."""
-    first, second = np.triu_indices(len(gram), 1)
-    values, squares = cosines(gram)[first, second], np.diag(gram)
-    counted = np.isfinite(values).astype(np.float64)
-    ratio = np.sqrt(np.divide(squares[first], squares[second], out=np.zeros_like(values), where=counted > 0))
-    below = _share_below(values, thresholds.gamma)
-    top, effective = concentration(squares)
+    largest = np.diag(gram).max()
+    scaled = torch.from_numpy(gram * (4.0**LARGEST / largest) if largest > 0 else gram)
+    of_pairs = rates(PairSums.of(Pairs(packed(scaled[None]), len(gram)), thresholds))
+    top, effective = concentration(np.diag(gram))
     return Whole(
-        pairs=int(counted.sum()),
-        conflict_rate=pair_share(below, counted),
-        interval=share_interval(below, counted),
-        undecided=undecided(_share_below(values, thresholds.low), _share_below(values, thresholds.high), counted),
-        magnitude_similarity=pair_share(2 * ratio / (1 + ratio**2), counted),
-        mean_cosine=clipped(pair_share(np.nan_to_num(values), counted)),
+        **of_pairs.model_dump(include=set(Whole.model_fields)),
         noise_scale=noise_scale(gram),
         top_share=top,
         effective_samples=effective,
@@ -186,11 +180,6 @@ def dominance(gram: FloatArray, leading: FloatArray) -> tuple[SampleDominance, .
 def _valid(gram: FloatArray) -> "np.ndarray[tuple[int, int], np.dtype[np.bool_]]":
     present = np.diag(gram) > _SMALLEST_SHARE * float(np.diag(gram).max())
     return present[:, None] & present
-
-
-def _share_below(values: FloatArray, threshold: float) -> FloatArray:
-    with np.errstate(invalid="ignore"):
-        return np.asarray(values < threshold, dtype=np.float64)
 
 
 def _quotient(above: float, below: float) -> float | None:

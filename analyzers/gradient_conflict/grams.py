@@ -111,6 +111,7 @@ class Products:
             grams[block.name] = torch.bmm(by_unit, by_unit.transpose(1, 2))
             if weights is not None:
                 weights.add(by_unit.transpose(0, 1), exponent)
+            del by_unit  # freed before the next block's are computed
         return grams
 
     def _per_sample(self, left: Tensor, right: Tensor) -> Tensor:

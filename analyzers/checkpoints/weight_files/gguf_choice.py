@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from analyzers import limits
 from analyzers.checkpoints.reference import quoted
-from analyzers.checkpoints.weight_files.file_names import ADAPTER, GGUF, SHARD, file_name, missing_parts, numbered_shards, renumbered
-from analyzers.checkpoints.weight_files.shards import complete_groups
+from analyzers.checkpoints.weight_files.file_names import ADAPTER, GGUF, SHARD, file_name, numbered_shards, renumbered
+from analyzers.checkpoints.weight_files.shards import complete_groups, complete_sets
 from analyzers.terminal import plural
 
 # Storage widths in file names, widest first; names without any of these rank last.
@@ -25,13 +25,9 @@ def widest_files(paths: Sequence[str], files: Mapping[str, int]) -> tuple[tuple[
     InvalidCheckpoint if every file lacks parts, LimitExceeded.
     """
     models = [path for path in paths if not is_projector(path) and not ADAPTER.match(file_name(path))] or list(paths)
-    single, numberings = numbered_shards(models)
-    groups: list[tuple[str, ...]] = [(path,) for path in single]
-    for (_, total, _, _), parts in numberings.items():
-        if len(parts) >= int(total) and not missing_parts(total, parts):
-            groups.append(tuple(parts[number] for number in sorted(parts)))
-    if not groups:
-        groups = complete_groups(models)  # raises an error that names the missing parts
+    single, _ = numbered_shards(models)
+    # If every file lacks parts, complete_groups raises an error that names them.
+    groups = [*((path,) for path in single), *complete_sets(models)] or complete_groups(models)
     chosen = min(groups, key=lambda group: (_rank(group[0]), -sum(files[path] for path in group), group))
     others = len(paths) - len(chosen)
     incomplete = "" if sum(map(len, groups)) == len(models) else " that is complete"

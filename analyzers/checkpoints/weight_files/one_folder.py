@@ -14,7 +14,7 @@ from analyzers.checkpoints.weight_files.file_names import (
     is_weights,
     without_variants,
 )
-from analyzers.checkpoints.weight_files.shards import complete_groups, complete_set, read_index
+from analyzers.checkpoints.weight_files.shards import complete_groups, complete_sets, read_index
 from analyzers.errors import InvalidCheckpoint, LimitExceeded
 from analyzers.terminal import plural
 
@@ -98,7 +98,7 @@ def _other_set(
         except (InvalidCheckpoint, LimitExceeded) as error:
             return [f"{taken}; loaders that prefer the index next to it fail. {error}"]
     else:
-        shards = complete_set(weights)
+        shards = next(iter(complete_sets(weights)), ())
     if not shards or shards == (before + main,):
         return []
     other = plural(len(shards), "shard")

@@ -48,12 +48,13 @@ def complete_groups(names: Iterable[str]) -> list[tuple[str, ...]]:
     return groups
 
 
-def complete_set(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the first numbering without gaps; empty if there is none."""
-    for (_, total, _, _), shards in numbered_shards(names)[1].items():
-        if int(total) <= min(len(shards), limits.SHARDS) and not missing_parts(total, shards):
-            return tuple(shards[number] for number in sorted(shards))
-    return ()
+def complete_sets(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return each numbering without gaps, its shards in order."""
+    return [
+        tuple(shards[number] for number in sorted(shards))
+        for (_, total, _, _), shards in numbered_shards(names)[1].items()
+        if int(total) <= min(len(shards), limits.SHARDS) and not missing_parts(total, shards)
+    ]
 
 
 def read_index(
@@ -93,7 +94,7 @@ def read_index(
 def _incomplete(path: str, missing: list[str], names: list[str]) -> str:
     """Explain why an index cannot be followed. missing: files that it names; names: the weight files in its folder."""
     more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-    found = complete_set(without_variants(names))
+    found = next(iter(complete_sets(without_variants(names))), ())
     if not found:
         are = "are" if more else "is"
         return f"{quoted(path, 200)} names {quoted(missing[0], 200)}{more}, which {are} missing: the set that it describes is incomplete."

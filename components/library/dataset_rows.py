@@ -12,7 +12,7 @@ from analyzers.errors import HubError, InvalidRequest, LimitExceeded, MantissaEr
 from analyzers.language_models.data_rows import read_rows
 from analyzers.records import Record
 from components.library.schema import VERSION, Flag, Identity, Label, Result
-from components.library.storable_reports import storable_result
+from components.library.storable_reports import MALFORMED, storable_result
 
 if TYPE_CHECKING:
     import pyarrow
@@ -106,7 +106,7 @@ def take(table: Table, file: RangeFile) -> Iterator[ReadRows]:
                 raise LimitExceeded(f"The file has more than {number:,} rows.")
             try:
                 nbytes += _one(table, row, part)
-            except (MantissaError, ValidationError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            except MALFORMED as error:
                 part = part._replace(refused=part.refused + 1, reason=part.reason or _short(error))
             rows += 1
             if rows >= _GROUP_ROWS or nbytes >= _GROUP_BYTES:

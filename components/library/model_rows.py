@@ -12,16 +12,6 @@ from components.library.consensus import consensus, label_row
 from components.library.database import ORDERS
 from components.library.list_query import List
 
-LIST = List(
-    table="models",
-    search="model_key",
-    same={"model": "model_key", "precision": "precision", "trained_in": "trained_in", "fp16_risk": "fp16_risk"},
-    words={"storage": "storage", "passed_through": "passed_through"},
-    sorts=ORDERS["models"],
-    newest="updated",
-    facets=("precision", "storage", "passed_through", "trained_in", "fp16_risk"),
-    scope="model_key NOT GLOB 'sample:*'",  # built-in samples have results, but are not models of anyone
-)
 MOST = 1_000  # most models of one organisation
 _STORED = (
     "model, storage, passed_through, trained_in, fp16_risk, result, commit_id, precision, contributors, disputed, labels, results, "
@@ -85,6 +75,20 @@ def facts(row: Any) -> dict[str, Any]:
     if version is None or version >= ANALYSIS_VERSION:
         return made
     return made | {"trained_in": "", "reach": f"{reach}, analysis version {version}".removeprefix(", ")}
+
+
+LIST = List(
+    table="models",
+    columns=COLUMNS,
+    row=model_row,
+    search="model_key",
+    same={"model": "model_key", "precision": "precision", "trained_in": "trained_in", "fp16_risk": "fp16_risk"},
+    words={"storage": "storage", "passed_through": "passed_through"},
+    sorts=ORDERS["models"],
+    newest="updated",
+    facets=("precision", "storage", "passed_through", "trained_in", "fp16_risk"),
+    scope="model_key NOT GLOB 'sample:*'",  # built-in samples have results, but are not models of anyone
+)
 
 
 def find(connection: sqlite3.Connection, key: str) -> ModelRow | None:

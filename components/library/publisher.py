@@ -8,7 +8,6 @@ import logging
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
@@ -27,11 +26,9 @@ from components.library.dataset_rows import known, take
 if TYPE_CHECKING:
     from analyzers.checkpoints.hub.hub_repository import HubRepository
 
-COMMITS_PER_HOUR = 100  # Commits to the dataset in an hour: the Hub allows about 128 per repository.
 LIBRARY_ATTEMPTS = 20  # Attempts at one commit to the dataset before it waits for the next turn.
 _WAIT_SECONDS = 600  # Longest single wait of the publisher for Retry-After and back-off.
 _CARD_BYTES = 1_000_000  # A larger card is not ours.
-_HOUR = 3600
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 30
 _LAST_WAIT = 0.5  # seconds between two tries before the program ends
@@ -55,7 +52,6 @@ class Publisher:
         self._hub = Dataset(dataset, token)
         self.availability = Availability(database)
         self._may_write = token is not None
-        self._commits: deque[float] = deque()
         self._proven = False  # whether a commit or a check has shown that the token may write the dataset
         self._setback = ""  # why the current turn is retrying
         self._began: float | None = None  # when the current turn began its last commit, or the checks before it
@@ -203,9 +199,6 @@ class Publisher:
         if not self._may_write:
             self.problem = "Nothing is published: set MANTISSA_TOKEN to a token that may write the dataset."
             return False
-        if not self._may_commit():
-            self.problem = f"{COMMITS_PER_HOUR} commits were made within an hour; the next follows later."
-            return False
         if self._add(repository):
             return True
         if not self._proven or self._hub.refused:
@@ -263,12 +256,6 @@ class Publisher:
     def _commit(self, message: str, files: Mapping[str, bytes], parent: str | None, delete: tuple[str, ...] = ()) -> None:
         self.head = self._hub.commit(message, files, parent, delete)
         self._proven = True
-        self._commits.append(time.monotonic())
-
-    def _may_commit(self) -> bool:
-        while self._commits and self._commits[0] < time.monotonic() - _HOUR:
-            self._commits.popleft()
-        return len(self._commits) < COMMITS_PER_HOUR
 
     def _wait(self, error: HubError, failures: int) -> None:
         """Wait as long as the Hub asks, up to _WAIT_SECONDS or until the end; by default with exponential backoff and jitter."""

@@ -36,8 +36,7 @@ def suggested(model: str, access: Access, subfolder: str | None = None) -> Gener
     if ours is None:
         return []
     try:
-        reference = parse_reference(model, local=False)
-        name = f"sample:{reference.name}" if reference.kind == "sample" else reference.name
+        name = parse_reference(model, local=False).full_name
         shapes = "" if subfolder else ours.shapes(name)
         yield Progress(done=0, total=0, unit="bytes", note=_LOOKING)
         if not shapes:

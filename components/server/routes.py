@@ -8,9 +8,8 @@
 
 import asyncio
 import re
-from collections import OrderedDict
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -27,7 +26,7 @@ from analyzers.checkpoints import parse_reference
 from analyzers.errors import InvalidReference, LibraryUnavailable
 from components.library import FILES, Result
 from components.library_page.organisation import card_of, no_models_page, organisation_page
-from components.results.downloads import File, file_of
+from components.results.downloads import file_of
 from components.running.resource_exhaustion import is_exhausted
 from components.server.assets import asset, plots_script
 from components.server.health import operations
@@ -52,7 +51,6 @@ _SMALL = "small"
 _EMBEDS = ("1", _SMALL)
 # Placeholder for the address of the app in cached pages, since senders of requests choose it.
 _ORIGIN = "https://mantissa.invalid/"
-_rendered: OrderedDict[tuple[str, str, str], str | None] = OrderedDict()
 # One page is rendered at a time, and once for all waiting requests: 40 at once would block the threads that badges share.
 _rendering = asyncio.Lock()
 # Files take longer than pages, and no page waits for them.
@@ -110,20 +108,24 @@ def badge(request: Request) -> Response:
         return PlainTextResponse("This is not a model id: write /badge/ORG/NAME.svg.", 404)
     asked = request.query_params.get("show", "").split(",")
     kinds = [kind for kind in badges.KINDS if kind in asked] or badges.PRECISION
-    name = f"sample:{reference.name}" if reference.kind == "sample" else reference.name
+    name = reference.full_name
     ours = stored_results.library()
     row = ours.model(name) if ours is not None else None
     check: Any = stored_results.newest("check", name) if badges.CHECKED in kinds else None
     run: Any = stored_results.newest("precision", name) if badges.RAN in kinds else None
     drawing = badges.svg(badges.parts(row, kinds, check, run), name)
-    return _cached(request, drawing, "image/svg+xml", _BADGE_CACHE if stored_results.is_restored() else "no-store")
+    cache = _BADGE_CACHE if stored_results.is_restored() else "no-store"
+    return _tagged(request, badges.etag(drawing), drawing, "image/svg+xml", cache)
 
 
 async def result(request: Request) -> Response:
     """Serve a stored report as a page; ``?embed=1``: the result only; ``?embed=small``: its headline only."""
     found = await run_in_threadpool(_stored_row, request.path_params["id"])
     embed, origin = request.query_params.get("embed", ""), link_previews.origin_of(request)
-    page = await _page(found.id, found.created, embed if embed in _EMBEDS else "") if found is not None else None
+    if found is None:
+        return _missing_page()
+    async with _rendering:
+        page = await run_in_threadpool(_render, found.id, found.created, embed if embed in _EMBEDS else "")
     if page is None:
         return _missing_page()
     page = page.replace(_ORIGIN, html(origin))
@@ -142,24 +144,13 @@ def _missing_page() -> Response:
     return HTMLResponse(missing_page(known), 404 if known else 503, {"Content-Security-Policy": _POLICY} | _not_kept(known))
 
 
-async def _page(identifier: str, made: str, embed: str) -> str | None:
-    """Return the page of a stored report, which never changes; None if only its JSON can be served.
+@lru_cache(_RENDERED)
+def _render(identifier: str, made: str, embed: str) -> str | None:
+    """Render the page of a stored report, which never changes; None if only its JSON can be served.
 
     That is so if another version of Mantissa stored it, or if it holds what no analysis writes.
     """
-    key = identifier, made, embed
-    if key not in _rendered:
-        async with _rendering:
-            if key not in _rendered:
-                _rendered[key] = await run_in_threadpool(_render, *key)
-    _rendered.move_to_end(key)
-    page = _rendered[key]
-    while len(_rendered) > _RENDERED:
-        _rendered.popitem(last=False)
-    return page
 
-
-def _render(identifier: str, made: str, embed: str) -> str | None:
     def page(report: Report) -> str:
         return result_page(report, made, f"../plotly-{plots_version()}.js", bool(embed), _ORIGIN)
 
@@ -167,22 +158,18 @@ def _render(identifier: str, made: str, embed: str) -> str | None:
 
 
 def _drawn(identifier: str, draw: Callable[[Report], _Drawn]) -> _Drawn | None:
-    """Return what ``draw`` makes of a stored report; None if there is none, or only its JSON can be served (see `_page`)."""
-    report = _report(identifier)
+    """Return what ``draw`` makes of a stored report; None if there is none, or only its JSON can be served (see `_render`)."""
+    stored = _stored(identifier)
+    try:
+        report = stored_results.read(*stored) if stored is not None else None
+    except ValueError:
+        return None
     try:
         return draw(report) if report is not None else None
     except Exception as error:  # a report from a dataset may hold numbers that no analysis writes
         if isinstance(error, LibraryUnavailable) or is_exhausted(error):
             raise
         log_unexpected(error)
-        return None
-
-
-def _report(identifier: str) -> Report | None:
-    found = _stored(identifier)
-    try:
-        return stored_results.read(found[0], found[2]) if found is not None else None
-    except ValueError:
         return None
 
 
@@ -223,7 +210,7 @@ def family(request: Request) -> Response:
         raise HTTPException(404) from None
     if ours is None or reference.revision:
         raise HTTPException(404)
-    name = f"sample:{reference.name}" if reference.kind == "sample" else reference.name
+    name = reference.full_name
     page = ANALYZERS["parents"].component("family_page").family_page(ours, name, link_previews.origin_of(request))
     return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
 
@@ -254,12 +241,11 @@ def _card(identifier: str) -> bytes | None:
 
 def result_json(request: Request) -> Response:
     """Serve a stored report, byte for byte as it was stored."""
-    found = _stored(request.path_params["id"])
-    if found is None:
+    identifier = request.path_params["id"]
+    stored = _stored(identifier)
+    if stored is None:
         return _missing()
-    answer = _not_modified(request, f'"{request.path_params["id"]}"') or Response(found[2], media_type="application/json")
-    answer.headers["ETag"] = f'"{request.path_params["id"]}"'
-    answer.headers["Cache-Control"] = _RESULT_CACHE
+    answer = _tagged(request, f'"{identifier}"', stored[1], "application/json", _RESULT_CACHE)
     answer.headers["Access-Control-Allow-Origin"] = "*"
     return answer
 
@@ -268,7 +254,7 @@ async def result_file(request: Request) -> Response:
     """Serve a stored report as the file that its page offers for download."""
     ending = request.url.path.rpartition(".")[2]
     async with _drawing:
-        file = await run_in_threadpool(_file, request.path_params["id"], ending)
+        file = await run_in_threadpool(_drawn, request.path_params["id"], partial(file_of, ending=ending))
     if file is None:
         return _missing()
     headers = {
@@ -283,10 +269,6 @@ def _missing() -> Response:
     """Answer a request for a report that is not stored, or not yet available because the library is being restored."""
     known = stored_results.is_restored()
     return PlainTextResponse(_NOT_STORED if known else stored_results.NOT_RESTORED, 404 if known else 503, _not_kept(known))
-
-
-def _file(identifier: str, ending: str) -> File | None:
-    return _drawn(identifier, lambda report: file_of(report, ending))
 
 
 def export(request: Request) -> Response:
@@ -331,20 +313,15 @@ def _stored_row(identifier: str) -> Result | None:
     return row.result if ours is not None and row is not None and ours.is_available(row.result.models) else None
 
 
-def _stored(identifier: str) -> tuple[str, str, bytes] | None:
+def _stored(identifier: str) -> tuple[str, bytes] | None:
+    """Return the analyzer and the JSON of a stored report; None if there is none that can be shown."""
     ours, row = stored_results.library(), _stored_row(identifier)
     stored = ours.result(identifier) if ours is not None and row is not None else None
-    return (row.analyzer, row.created, stored) if row is not None and stored is not None else None
+    return (row.analyzer, stored) if row is not None and stored is not None else None
 
 
-def _cached(request: Request, drawing: str, kind: str, cache_control: str) -> Response:
-    tag = badges.etag(drawing)
-    answer = _not_modified(request, tag) or Response(drawing, media_type=kind)
-    answer.headers["ETag"] = tag
-    answer.headers["Cache-Control"] = cache_control
-    return answer
-
-
-def _not_modified(request: Request, tag: str) -> Response | None:
-    known = request.headers.get("if-none-match", "")
-    return Response(status_code=304) if tag in [each.strip().removeprefix("W/") for each in known.split(",")] else None
+def _tagged(request: Request, tag: str, content: str | bytes, kind: str, cache: str) -> Response:
+    """Answer with ``content``, or with 304 if the client has it. tag: its entity tag, in quotes; cache: how long it may be cached."""
+    known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
+    headers = {"ETag": tag, "Cache-Control": cache}
+    return Response(status_code=304, headers=headers) if tag in known else Response(content, headers=headers, media_type=kind)

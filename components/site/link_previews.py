@@ -126,7 +126,7 @@ def _newest(analyzer: str, query: str) -> Preview | None:
         options = dict.fromkeys(_FILTERS & type(request).model_fields.keys()) | asked
         # Which of several models is the subject, only the result says.
         subjects = names if getattr(request, "models", ()) else names[:1]
-        rows = [row for each in subjects for row in ours.results(Query.of(analyzer=analyzer, model=_name(each), per_page=_ROWS)).rows]
+        rows = [row for each in subjects for row in ours.results(Query.of(analyzer=analyzer, model=each.full_name, per_page=_ROWS)).rows]
         for row in sorted(rows, key=lambda row: not key or row.result.key != key):  # the same request on the same commits comes first
             if not _is_about(row.result, names, subjects, bool(getattr(request, "base", None))):
                 continue
@@ -148,17 +148,13 @@ def _references(request: Any) -> list[Reference]:
     return [parse_reference(name, local=False) for name in names if name is not None]
 
 
-def _name(reference: Reference) -> str:
-    return f"sample:{reference.name}" if reference.kind == "sample" else reference.name
-
-
 def _is_about(result: Result, names: list[Reference], subjects: list[Reference], compared: bool) -> bool:
     """Return whether a result is about these checkpoints, one of ``subjects`` as its subject; compared: and the last as its base."""
     commits = {name.lower(): commit for name, commit in zip(result.models, result.commits, strict=True)}
     return (
-        result.models[0].lower() in {_name(each).lower() for each in subjects}
-        and (not compared or result.models[-1].lower() == _name(names[-1]).lower())
-        and all(commits.get(_name(each).lower()) in ({each.revision} if each.revision else commits.values()) for each in names)
+        result.models[0].lower() in {each.full_name.lower() for each in subjects}
+        and (not compared or result.models[-1].lower() == names[-1].full_name.lower())
+        and all(commits.get(each.full_name.lower()) in ({each.revision} if each.revision else commits.values()) for each in names)
     )
 
 

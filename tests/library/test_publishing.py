@@ -373,16 +373,6 @@ def test_without_a_token_it_is_read_and_not_written(hub: LocalHub, opened: Calla
         opened("nowhere", dataset="org/nowhere", token=None).publish()
 
 
-def test_commits_have_an_hourly_limit(hub: LocalHub, opened: Callable[..., Library], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("components.library.publisher.COMMITS_PER_HOUR", 2)
-    library = opened("one")
-    for number in range(4):
-        library.add_label(f"org/m{number}", "bf16", LINK, ANN)
-        library.publish()
-    assert len(hub.commits(DATASET, kind="dataset")) == 1 + 2
-    assert library.counts().unpublished == 2 and "2 commits were made within an hour" in library.state().problem
-
-
 def test_a_contribution_from_a_command_line_is_a_pull_request(hub: LocalHub, opened: Callable[..., Library]) -> None:
     library = opened("one")
     library.publish()

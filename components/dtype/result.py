@@ -7,11 +7,22 @@ from analyzers.dtype_detection.advice import narrower_saves, suggestions
 from analyzers.dtype_detection.columns import QUANTIZATION, TENSORS
 from analyzers.dtype_detection.report import Training
 from analyzers.dtype_detection.sentences import SOURCE, SOURCES, narrower
-from components.dtype import grid_plot, plots, text
+from components.dtype import grid_plot, plots
 from components.dtype.form import permalink
 from components.dtype.labelled_models_plot import among_models
 from components.dtype.tables import evidence, grids, headroom, overview, still
-from components.dtype.text import DISPUTED, NOT_TESTED, inferred, lineage_answer, outranks, risk, stored_answer, summary, trained_answer
+from components.dtype.text import (
+    DISPUTED,
+    NOT_TESTED,
+    captions,
+    inferred,
+    lineage_answer,
+    outranks,
+    risk,
+    stored_answer,
+    summary,
+    trained_answer,
+)
 from components.dtype.verdicts import verdicts
 from components.forms.form import command
 from components.results.copy_offer import CopyOffer, on_hub
@@ -152,20 +163,20 @@ _TABS: tuple[Tab[DtypeReport], ...] = (
         ],
         lambda report: bool(report.grids),
     ),
-    Tab("Spectrum", [Caption(text.spectrum), Plot("Weight magnitudes", plots.spectrum, _drawable)]),
+    Tab("Spectrum", [Caption(captions.spectrum), Plot("Weight magnitudes", plots.spectrum, _drawable)]),
     Tab(
         "Movable",
-        [Caption(text.movable), Plot("Weights that a step can move", plots.movable), Piece(still)],
+        [Caption(captions.movable), Plot("Weights that a step can move", plots.movable), Piece(still)],
         lambda report: bool(report.movable),
     ),
     Tab(
         "Quantization",
-        [Caption(text.quantization), Piece(headroom), Rows(Sortable(QUANTIZATION, "m-quantization"))],
+        [Caption(captions.quantization), Piece(headroom), Rows(Sortable(QUANTIZATION, "m-quantization"))],
         lambda report: bool(report.quantization_roles),
     ),
-    Tab("Layers", [Caption(text.layers), Plot("Largest magnitude by layer", plots.layers, _drawable)]),
-    Tab("Among models", [Caption(text.among), Plot("Among models of known training precision", lambda report: among_models([report]))]),
-    Tab("Tensors", [Caption(text.tensors), Rows(Sortable(TENSORS, "m-tensors"))]),
+    Tab("Layers", [Caption(captions.layers), Plot("Largest magnitude by layer", plots.layers, _drawable)]),
+    Tab("Among models", [Caption(captions.among), Plot("Among models of known training precision", lambda report: among_models([report]))]),
+    Tab("Tensors", [Caption(captions.tensors), Rows(Sortable(TENSORS, "m-tensors"))]),
     COVERAGE,
 )
 RESULT = Layout(

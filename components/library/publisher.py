@@ -184,8 +184,8 @@ class Publisher:
             with closing(repository.open(path)) as file:
                 for part in take(table, file):
                     with self._database.write() as connection:
-                        items += pending_files.take_in(connection, part, commit)
-                    refused, reason = refused + part.refused, reason or part.reason
+                        pending_files.take_in(connection, table, part.items, commit)
+                    items, refused, reason = items + len(part.items), refused + part.refused, reason or part.reason
             with self._database.write() as connection:
                 pending_files.known_file(connection, path, items, refused, reason)
         with self._database.write() as connection:

@@ -77,7 +77,7 @@ def _wasteful(library: Library) -> list[Result]:
 
 def _proven(library: Library) -> Iterator[Result]:
     for each in _newest(library, analyzer="parents"):
-        if getattr(_report(library, each), "verdict", "") in _PROVEN:
+        if getattr(stored_results.load(library, each), "verdict", "") in _PROVEN:
             yield each
 
 
@@ -99,29 +99,20 @@ def _stored(library: Library, version: str) -> str:
     if (library, version) not in _kept:
         cards: dict[str, Card] = {}
         for why, rule in _RULES.items():
-            result = next((each for each in rule(library) if each.models[0] not in cards and _report(library, each) is not None), None)
-            if result is not None and len(cards) < _CARDS:
-                cards[result.models[0]] = _card(why, result, _report(library, result))
+            of = ((each, stored_results.load(library, each)) for each in rule(library) if each.models[0] not in cards)
+            result, report = next((each for each in of if each[1] is not None), (None, None))
+            if result is not None and report is not None and len(cards) < _CARDS:
+                cards[result.models[0]] = _card(why, result, report)
         shown = str(_PARTS.gallery(cards.values(), True, _latest(library))) if cards else ""
         _kept.clear()
         _kept[library, version] = shown
     return _kept[library, version]
 
 
-def _report(library: Library, result: Result) -> Report | None:
-    stored = library.result(result.id)
-    try:
-        return stored_results.read(result.analyzer, stored) if stored is not None else None
-    except ValueError:  # stored by another version of Mantissa
-        return None
-
-
-def _card(why: str, result: Result, report: Report | None) -> Card:
-    assert report is not None
+def _card(why: str, result: Result, report: Report) -> Card:
     summary = addresses.layout(report.analyzer).summary(report)
-    return Card(
-        why, " from ".join(result.models[:: len(result.models) - 1 or 1]), summary, addresses.stored(result.id), f"card/{result.id}.png"
-    )
+    subject = " from ".join(result.models[:: len(result.models) - 1 or 1])
+    return Card(why, subject, summary, addresses.stored(result.id), f"card/{result.id}.png")
 
 
 @cache

@@ -159,11 +159,8 @@ def _render(identifier: str, made: str, embed: str) -> str | None:
 
 def _drawn(identifier: str, draw: Callable[[Report], _Drawn]) -> _Drawn | None:
     """Return what ``draw`` makes of a stored report; None if there is none, or only its JSON can be served (see `_render`)."""
-    stored = _stored(identifier)
-    try:
-        report = stored_results.read(*stored) if stored is not None else None
-    except ValueError:
-        return None
+    ours, row = stored_results.library(), _stored_row(identifier)
+    report = stored_results.load(ours, row) if ours is not None and row is not None else None
     try:
         return draw(report) if report is not None else None
     except Exception as error:  # a report from a dataset may hold numbers that no analysis writes
@@ -242,10 +239,11 @@ def _card(identifier: str) -> bytes | None:
 def result_json(request: Request) -> Response:
     """Serve a stored report, byte for byte as it was stored."""
     identifier = request.path_params["id"]
-    stored = _stored(identifier)
+    ours = stored_results.library()
+    stored = ours.result(identifier) if ours is not None and _stored_row(identifier) is not None else None
     if stored is None:
         return _missing()
-    answer = _tagged(request, f'"{identifier}"', stored[1], "application/json", _RESULT_CACHE)
+    answer = _tagged(request, f'"{identifier}"', stored, "application/json", _RESULT_CACHE)
     answer.headers["Access-Control-Allow-Origin"] = "*"
     return answer
 
@@ -311,13 +309,6 @@ def _stored_row(identifier: str) -> Result | None:
     ours = stored_results.library()
     row = ours.result_row(identifier) if ours is not None and _ID.fullmatch(identifier) else None
     return row.result if ours is not None and row is not None and ours.is_available(row.result.models) else None
-
-
-def _stored(identifier: str) -> tuple[str, bytes] | None:
-    """Return the analyzer and the JSON of a stored report; None if there is none that can be shown."""
-    ours, row = stored_results.library(), _stored_row(identifier)
-    stored = ours.result(identifier) if ours is not None and row is not None else None
-    return (row.analyzer, stored) if row is not None and stored is not None else None
 
 
 def _tagged(request: Request, tag: str, content: str | bytes, kind: str, cache: str) -> Response:

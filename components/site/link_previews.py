@@ -161,9 +161,6 @@ def _is_about(result: Result, names: list[Reference], subjects: list[Reference],
 @lru_cache(_KNOWN)
 def _read(ours: Library, identifier: str, version: str) -> tuple[dict[str, Any], Preview] | None:
     """Return the request of a stored report and its preview; None if another version of Mantissa made it. version: of the library."""
-    row, stored = ours.result_row(identifier), ours.result(identifier)
-    try:
-        report: Any = stored_results.read(row.result.analyzer, stored) if row is not None and stored is not None else None
-    except ValueError:
-        return None
+    row = ours.result_row(identifier)
+    report: Any = stored_results.load(ours, row.result) if row is not None else None
     return None if report is None or report.outdated else (report.request.model_dump(mode="json"), of_report(report))

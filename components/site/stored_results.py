@@ -18,7 +18,7 @@ from analyzers.language_models.samples import sample_folder
 from analyzers.untrusted_json import parse_model
 
 if TYPE_CHECKING:
-    from components.library import Consensus, Library
+    from components.library import Consensus, Library, Result
 
 _ANYBODY = Access()
 # Unit of the progress item before a stored report; its note says when the report was stored.
@@ -104,11 +104,7 @@ def find_pinned(pinned: Pinned) -> tuple[Report, str] | None:
     for row in ours.find(pinned.key):
         if not ours.is_available(row.result.models):
             continue
-        stored = ours.result(row.result.id)
-        try:
-            report = read(row.result.analyzer, stored) if stored is not None else None
-        except ValueError:  # stored by another version of this program
-            continue
+        report = load(ours, row.result)
         if report is not None and key_of(report) == pinned.key:
             return report, row.result.created
     return None
@@ -183,12 +179,17 @@ def newest(analyzer: str, model: str) -> Report | None:
 
     ours = library()
     rows = ours.results(Query.of(analyzer=analyzer, model=model, per_page=1)).rows if ours is not None else ()
-    stored = ours.result(rows[0].result.id) if ours is not None and rows else None
+    report = load(ours, rows[0].result) if ours is not None and rows else None
+    return None if report is None or report.outdated else report
+
+
+def load(ours: "Library", result: "Result") -> Report | None:
+    """Return a stored report; None if it is gone, or if another version of this program stored it."""
+    stored = ours.result(result.id)
     try:
-        report = read(analyzer, stored) if stored is not None else None
+        return read(result.analyzer, stored) if stored is not None else None
     except ValueError:
         return None
-    return None if report is None or report.outdated else report
 
 
 def read(analyzer: str, stored: bytes) -> Report:

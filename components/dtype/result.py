@@ -31,7 +31,7 @@ from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import Sortable
 from components.site import addresses, stored_results
 from components.text import numbers
-from components.text.headline import about_sample, answered, card, tiles
+from components.text.headline import about_sample, answered, card, short, tiles
 from components.text.markup import cited, head, link, tag, tile
 from components.text.plain_text import html, prose, shown
 from components.text.render import macros
@@ -57,7 +57,6 @@ def passport(report: DtypeReport, links: bool = True) -> str:
 
 def _head(report: DtypeReport) -> str:
     checkpoint = report.checkpoint
-    commit = "" if checkpoint.ref.startswith("sample:") else f" <small>@ {html(checkpoint.commit[:7])}</small>"
     where = f" <small>in {html(report.request.subfolder)}</small>" if report.request.subfolder else ""
     of_all = f" ({numbers.share(report.bytes_read / checkpoint.bytes)})" if report.bytes_read <= checkpoint.bytes else ""
     read = f"Read {numbers.size(report.bytes_read)}{of_all} in {numbers.duration(report.timing.seconds)}"
@@ -66,7 +65,7 @@ def _head(report: DtypeReport) -> str:
         chosen = f" Looked at {numbers.count(report.selected_tensors)} of {numbers.plural(checkpoint.tensors, 'tensor')}."
     noun = "parameter" if checkpoint.parameters == 1 else "parameters"
     facts = f"{numbers.parameters(checkpoint.parameters)} {noun}, {numbers.size(checkpoint.bytes)}.{chosen} {read}"
-    return head(f"{html(checkpoint.ref)}{commit}{where}", facts)
+    return head(f"{html(checkpoint.ref)}{short(checkpoint)}{where}", facts)
 
 
 def _stored(report: DtypeReport) -> str:

@@ -197,6 +197,11 @@ def build_text(
     return widgets | texts
 
 
+def build_copied(label: str, name: str, lines: int = 1, most: int | None = None, visible: bool = True) -> gr.Textbox:
+    """Lay out a text to copy, with element id ``name``. most: lines before it scrolls, by default ``lines``."""
+    return gr.Textbox(label=label, interactive=False, lines=lines, max_lines=most or lines, buttons=["copy"], elem_id=name, visible=visible)
+
+
 def build_tooltips(meanings: Mapping[str, str]) -> None:
     """Lay out the meanings of names on the page, which page.js shows as tooltips. Call inside a page."""
     gr.HTML(str(macros("text/templates/pieces.html").names(meanings)), elem_classes="m-plain", visible="hidden")

@@ -1,7 +1,7 @@
 """Renders instructive results for the first page, one for each rule, newest first, or built-in samples if the library has none."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from analyzers.base import Report
@@ -91,22 +91,18 @@ _RULES: dict[str, Callable[[Library], _Found]] = {
     "How rounding errors grow": lambda library: _newest(library, analyzer="precision"),
     "Learning without backpropagation": lambda library: _newest(library, analyzer="exit"),
 }
-_kept: dict[tuple[Library, str], str] = {}
 
 
+@lru_cache(1)
 def _stored(library: Library, version: str) -> str:
-    """Render at most _CARDS cards of distinct models; "" if there are none. Cached for one version of the library."""
-    if (library, version) not in _kept:
-        cards: dict[str, Card] = {}
-        for why, rule in _RULES.items():
-            of = ((each, stored_results.load(library, each)) for each in rule(library) if each.models[0] not in cards)
-            result, report = next((each for each in of if each[1] is not None), (None, None))
-            if result is not None and report is not None and len(cards) < _CARDS:
-                cards[result.models[0]] = _card(why, result, report)
-        shown = str(_PARTS.gallery(cards.values(), True, _latest(library))) if cards else ""
-        _kept.clear()
-        _kept[library, version] = shown
-    return _kept[library, version]
+    """Render at most _CARDS cards of distinct models; "" if there are none. version: of the library."""
+    cards: dict[str, Card] = {}
+    for why, rule in _RULES.items():
+        of = ((each, stored_results.load(library, each)) for each in rule(library) if each.models[0] not in cards)
+        result, report = next((each for each in of if each[1] is not None), (None, None))
+        if result is not None and report is not None and len(cards) < _CARDS:
+            cards[result.models[0]] = _card(why, result, report)
+    return str(_PARTS.gallery(cards.values(), True, _latest(library))) if cards else ""
 
 
 def _card(why: str, result: Result, report: Report) -> Card:

@@ -3,6 +3,7 @@
 import gradio as gr
 
 from analyzers.formatting import plural
+from components.forms.fields import build_copied
 from components.library import KINDS, Counts, LibraryState
 from components.library_page.label_details import PIECES
 from components.running.page_runs import failed_status
@@ -21,9 +22,7 @@ def build_downloads() -> gr.Textbox:
     with gr.Column(elem_id="m-take", elem_classes="m-fields m-box m-form m-share"):
         gr.HTML(str(PIECES.downloads(KINDS, _NAMES)), elem_classes="m-plain")
         # The height is fixed because a field that fits its text forces a full layout while the page loads.
-        return gr.Textbox(
-            label="From pandas, in three lines", interactive=False, lines=3, max_lines=3, buttons=["copy"], elem_id="m-pandas"
-        )
+        return build_copied("From pandas, in three lines", "m-pandas", 3)
 
 
 def counted() -> str:

@@ -71,13 +71,11 @@ def wire_runs(runs: PageRuns, fields: Fields, examples: Sequence[Typed], kind: J
     """
     widgets = set(fields.widgets.values())
 
-    @in_background
-    def run(request: gr.Request, login: gr.OAuthToken | None, given: Mapping[Any, Any]) -> Generator[Updates, None, None]:
-        yield from runs.run(fields.read(given))
+    def work(again: bool) -> Callable[..., Any]:
+        def run(request: gr.Request, login: gr.OAuthToken | None, given: Mapping[Any, Any]) -> Generator[Updates, None, None]:
+            yield from runs.run(fields.read(given), again)
 
-    @in_background
-    def compute(request: gr.Request, login: gr.OAuthToken | None, given: Mapping[Any, Any]) -> Generator[Updates, None, None]:
-        yield from runs.run(fields.read(given), again=True)
+        return in_background(run)
 
     reason = gr.Textbox(visible=False)
 
@@ -90,15 +88,15 @@ def wire_runs(runs: PageRuns, fields: Fields, examples: Sequence[Typed], kind: J
         return runs.stopped(*state)
 
     everything = runs.outputs()
-    starts = [(runs.controls.go.click(runs.begin, outputs=everything, queue=False, **QUIET), run)]
-    starts.append((runs.controls.again.click(runs.begin, outputs=everything, queue=False, **QUIET), compute))
+    begin: dict[str, Any] = {"fn": runs.begin, "outputs": everything, "queue": False, **QUIET}
+    starts = [(runs.controls.go.click(**begin), work(again=False)), (runs.controls.again.click(**begin), work(again=True))]
     for button, typed in zip(fields.chips, examples, strict=True):
         updates = fields.fill(typed)
         named = button.click(lambda updates=updates: updates, outputs=fields.outputs(), queue=False, **QUIET)
-        starts.append((named.then(runs.begin, outputs=everything, queue=False, **QUIET), run))
+        starts.append((named.then(**begin), work(again=False)))
     started = []
-    for start, work in starts:
-        done = start.then(work, widgets, everything, concurrency_limit=None, concurrency_id=kind.name, **QUIET)
+    for start, run in starts:
+        done = start.then(run, widgets, everything, concurrency_limit=None, concurrency_id=kind.name, **QUIET)
         done.success(None, js=_SHOW, **QUIET)
         done.failure(ended_early, [reason, runs.status, *runs.state()], everything, js=_WHY, queue=False, **QUIET)
         started.append(done)

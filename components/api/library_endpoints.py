@@ -19,7 +19,8 @@ from components.forms.form import validated_json
 from components.library import DECISIONS, EVIDENCE, FLAG_REASONS, PRECISIONS, Library, Query, model_id
 from components.library_page.contributing import add_label as add
 from components.site import addresses, stored_results
-from components.site.identity import identity, our_library
+from components.site.identity import identity
+from components.site.stored_results import our_library
 from components.text.render import Sentences
 
 about = Sentences("api/templates/library.txt", EVIDENCE=EVIDENCE, FLAGS=limits.FLAGS, FLAG_REASONS=FLAG_REASONS, DECISIONS=DECISIONS)

@@ -13,8 +13,7 @@ from components.library_page.label_details import PIECES
 from components.library_page.list_tables import KINDS, LABELS, MODELS, RESULTS, extent, listed
 from components.running.jobs import sentence
 from components.running.page_runs import failed_status
-from components.site import stored_results
-from components.site.identity import our_library
+from components.site.stored_results import our_library
 
 PER_PAGE = 25
 ANY = ""
@@ -105,9 +104,8 @@ class Browse:
 
     def choices(self, kind: Any, *chosen: Any) -> dict[Any, Any]:
         """Return updates that fill the filters with the list's values and their numbers of rows, and reset choices that it lacks."""
-        ours = stored_results.library()
         try:
-            known = ours.facets(kind) if ours is not None and kind in KINDS else {}
+            known = our_library().facets(kind) if kind in KINDS else {}
         except MantissaError:
             known = {}
         updates = {}

@@ -37,9 +37,9 @@ class Card(NamedTuple):
 
 def gallery() -> str:
     """Render the cards, and links to the latest results, as HTML. Cached until the library changes. Never raises."""
-    ours = stored_results.library()
     try:
-        stored = _stored(ours, ours.version()) if ours is not None else ""
+        ours = stored_results.our_library()
+        stored = _stored(ours, ours.version())
     except MantissaError:
         stored = ""
     return stored or str(_PARTS.gallery(_samples(), False, ()))

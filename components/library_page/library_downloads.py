@@ -2,12 +2,13 @@
 
 import gradio as gr
 
+from analyzers.errors import MantissaError
 from analyzers.formatting import plural
 from components.forms.fields import build_copied
 from components.library import KINDS, Counts, LibraryState
 from components.library_page.label_details import PIECES
 from components.running.page_runs import failed_status
-from components.site import stored_results
+from components.site.stored_results import our_library
 from components.text.markup import notes
 
 _NAMES = {"parquet": "Parquet", "csv": "CSV", "jsonl": "JSON lines"}
@@ -27,11 +28,11 @@ def build_downloads() -> gr.Textbox:
 
 def counted() -> str:
     """Render the size of the library and its synchronization with the dataset on the Hub as HTML."""
-    ours = stored_results.library()
-    if ours is None:
-        return failed_status("The library cannot be opened: see the log of the app.")
-    held = ours.counts()
-    return str(PIECES.counts(held.sentence, notes(_state(held, ours.state()))))
+    try:
+        held, state = our_library().counts(), our_library().state()
+    except MantissaError as error:
+        return failed_status(str(error))
+    return str(PIECES.counts(held.sentence, notes(_state(held, state))))
 
 
 def _state(held: Counts, state: LibraryState) -> list[str]:

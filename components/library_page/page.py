@@ -15,8 +15,8 @@ from components.library_page.library_downloads import PANDAS, build_downloads, c
 from components.library_page.list_tables import KINDS, MODELS
 from components.running.jobs import sentence
 from components.running.page_runs import failed_status
-from components.site import stored_results
-from components.site.identity import identity, our_library
+from components.site.identity import identity
+from components.site.stored_results import our_library
 from components.text.markup import caption
 
 _ABOUT = (
@@ -113,16 +113,14 @@ def build(page: gr.Blocks) -> None:
 
 def _labels_of(model: str) -> str:
     """Render the labels of a model, or an error in their place; "" if no model is given."""
-    ours = stored_results.library()
-    if not model.strip() or ours is None:
+    if not model.strip():
         return ""
     try:
-        return model_labels(ours, model_id(model))
+        return model_labels(our_library(), model_id(model))
     except Exception as error:
         return failed_status(sentence(error))
 
 
 def _about(label: str) -> str:
-    ours = stored_results.library()
-    row = ours.label(label[:64]) if ours is not None else None
+    row = our_library().label(label[:64])
     return caption("This label no longer exists.") if row is None else str(PIECES.flagged(row.label))

@@ -32,10 +32,8 @@ def suggested(model: str, access: Access, subfolder: str | None = None) -> Gener
     """Return up to ``limits.SUGGESTED`` models with the shapes of ``model``; none if it cannot be read. The shapes come from its stored
     passport, or else from its headers.
     """
-    ours = stored_results.library()
-    if ours is None:
-        return []
     try:
+        ours = stored_results.our_library()
         name = parse_reference(model, local=False).full_name
         shapes = "" if subfolder else ours.shapes(name)
         yield Progress(done=0, total=0, unit="bytes", note=_LOOKING)

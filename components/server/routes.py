@@ -35,6 +35,7 @@ from components.site import addresses, badges, link_previews, share_card, stored
 from components.site.library_files import TYPES, Exports
 from components.site.methods_page import GENERAL, methods_page
 from components.site.result_page import missing_page, result_page, small_frame
+from components.site.stored_results import our_library
 from components.text.plain_text import html
 
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -109,8 +110,7 @@ def badge(request: Request) -> Response:
     asked = request.query_params.get("show", "").split(",")
     kinds = [kind for kind in badges.KINDS if kind in asked] or badges.PRECISION
     name = reference.full_name
-    ours = stored_results.library()
-    row = ours.model(name) if ours is not None else None
+    row = our_library().model(name)
     check: Any = stored_results.newest("check", name) if badges.CHECKED in kinds else None
     run: Any = stored_results.newest("precision", name) if badges.RAN in kinds else None
     drawing = badges.svg(badges.parts(row, kinds, check, run), name)
@@ -134,8 +134,7 @@ async def result(request: Request) -> Response:
 
 def short_link(request: Request) -> Response:
     """Redirect from a short link to the page of its result."""
-    ours = stored_results.library()
-    identifier = ours.of_short_code(request.path_params["code"]) if ours is not None else None
+    identifier = our_library().of_short_code(request.path_params["code"])
     return RedirectResponse(f"../{addresses.stored(identifier)}") if identifier is not None else _missing_page()
 
 
@@ -159,8 +158,8 @@ def _render(identifier: str, made: str, embed: str) -> str | None:
 
 def _drawn(identifier: str, draw: Callable[[Report], _Drawn]) -> _Drawn | None:
     """Return what ``draw`` makes of a stored report; None if there is none, or only its JSON can be served (see `_render`)."""
-    ours, row = stored_results.library(), _stored_row(identifier)
-    report = stored_results.load(ours, row) if ours is not None and row is not None else None
+    row = _stored_row(identifier)
+    report = stored_results.load(our_library(), row) if row is not None else None
     try:
         return draw(report) if report is not None else None
     except Exception as error:  # a report from a dataset may hold numbers that no analysis writes
@@ -172,10 +171,9 @@ def _drawn(identifier: str, draw: Callable[[Report], _Drawn]) -> _Drawn | None:
 
 def organisation(request: Request) -> Response:
     """Serve the models of an organisation; ``?sort=``: a column of the table, with a minus if descending; ``?embed=1``: the table only."""
-    ours, asked = stored_results.library(), request.query_params
-    name = request.path_params["name"]
+    name, asked = request.path_params["name"], request.query_params
     origin = link_previews.origin_of(request)
-    page = organisation_page(ours, name, asked.get("sort", ""), asked.get("embed") == "1", origin) if ours is not None else None
+    page = organisation_page(our_library(), name, asked.get("sort", ""), asked.get("embed") == "1", origin)
     headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
     if page is None and not stored_results.is_restored():
         return PlainTextResponse(stored_results.NOT_RESTORED, 503, _not_kept(False))
@@ -184,8 +182,7 @@ def organisation(request: Request) -> Response:
 
 def organisation_card(request: Request) -> Response:
     """Serve the picture for the preview of an organisation's page."""
-    ours = stored_results.library()
-    said = card_of(ours, request.path_params["name"]) if ours is not None else None
+    said = card_of(our_library(), request.path_params["name"])
     return _picture(share_card.of_page(*said)) if said is not None else PlainTextResponse(_NO_PICTURE, 404)
 
 
@@ -200,15 +197,14 @@ def methods(request: Request) -> Response:
 
 def family(request: Request) -> Response:
     """Serve the page of a model's ancestors and descendants; 404 for an invalid id."""
-    ours = stored_results.library()
     try:
         reference = parse_reference(request.path_params["model"], local=False)
     except InvalidReference:
         raise HTTPException(404) from None
-    if ours is None or reference.revision:
+    if reference.revision:
         raise HTTPException(404)
-    name = reference.full_name
-    page = ANALYZERS["parents"].component("family_page").family_page(ours, name, link_previews.origin_of(request))
+    family_page = ANALYZERS["parents"].component("family_page").family_page
+    page = family_page(our_library(), reference.full_name, link_previews.origin_of(request))
     return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
 
 
@@ -239,8 +235,7 @@ def _card(identifier: str) -> bytes | None:
 def result_json(request: Request) -> Response:
     """Serve a stored report, byte for byte as it was stored."""
     identifier = request.path_params["id"]
-    ours = stored_results.library()
-    stored = ours.result(identifier) if ours is not None and _stored_row(identifier) is not None else None
+    stored = our_library().result(identifier) if _stored_row(identifier) is not None else None
     if stored is None:
         return _missing()
     answer = _tagged(request, f'"{identifier}"', stored, "application/json", _RESULT_CACHE)
@@ -272,10 +267,9 @@ def _missing() -> Response:
 def export(request: Request) -> Response:
     """Serve labels, results, models or the training set as one file; 404 for anything else."""
     kind, form = request.path_params["kind"], request.path_params["form"]
-    ours = stored_results.library()
-    if (kind, form) not in FILES or ours is None:
+    if (kind, form) not in FILES:
         return PlainTextResponse("There is no such file here.", 404)
-    path = exports.path(ours, kind, form)
+    path = exports.path(our_library(), kind, form)
     return FileResponse(path, media_type=TYPES[form], filename=f"mantissa-{kind}.{form}", headers={"Cache-Control": "no-cache"})
 
 
@@ -306,9 +300,8 @@ def _not_kept(known: bool) -> dict[str, str]:
 
 
 def _stored_row(identifier: str) -> Result | None:
-    ours = stored_results.library()
-    row = ours.result_row(identifier) if ours is not None and _ID.fullmatch(identifier) else None
-    return row.result if ours is not None and row is not None and ours.is_available(row.result.models) else None
+    row = our_library().result_row(identifier) if _ID.fullmatch(identifier) else None
+    return row.result if row is not None and our_library().is_available(row.result.models) else None
 
 
 def _tagged(request: Request, tag: str, content: str | bytes, kind: str, cache: str) -> Response:

@@ -116,10 +116,9 @@ def _newest(analyzer: str, query: str) -> Preview | None:
 
     Nothing is computed. The Hub is asked whether the result's repositories are still public, and has 0.5 s to answer.
     """
-    ours, form = stored_results.library(), ANALYZERS[analyzer].component("form")
-    if ours is None:
-        return None
+    form = ANALYZERS[analyzer].component("form")
     try:
+        ours = stored_results.our_library()
         request = form.request(form.filled(parse_qsl(query, keep_blank_values=True, max_num_fields=_FIELDS)))
         names, key = _references(request), stored_results.resolve(request, ask=False).key
         asked = request.model_dump(mode="json", exclude_defaults=True, exclude={*_NAMES, "device"})

@@ -13,7 +13,7 @@ from analyzers import ANALYZERS, analyzer_of
 from analyzers.base import Report, Request, content_id
 from analyzers.checkpoints import Access, LocalRepository, Summand, joined, parse_reference, summands
 from analyzers.checkpoints.hub.hub_repository import open_hub
-from analyzers.errors import HubError, MantissaError
+from analyzers.errors import HubError, LibraryUnavailable, MantissaError
 from analyzers.language_models.samples import sample_folder
 from analyzers.untrusted_json import parse_model
 
@@ -39,6 +39,13 @@ def set_library(library: "Library | None") -> None:
 def library() -> "Library | None":
     """Return the library of this app, or None."""
     return _open[0] if _open else None
+
+
+def our_library() -> "Library":
+    """Return the library of this app. Raises LibraryUnavailable if it could not be opened."""
+    if not _open:
+        raise LibraryUnavailable("The library is not open, so nothing is stored: analyses work, and the log of the app says why.")
+    return _open[0]
 
 
 def is_restored() -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from analyzers.checkpoints.reference import with_commits
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.terminal import printable_json
 from components.dtype.comparison_plots import FIGURES
@@ -36,7 +37,8 @@ def command(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
 
 def _pinned(outcome: Outcome) -> str:
     """Return the model with its commit, if any, or as requested if it could not be read."""
-    return outcome.model if outcome.report is None else forms.pinned(outcome.report.checkpoint)
+    checkpoint = outcome.report.checkpoint if outcome.report is not None else None
+    return outcome.model if checkpoint is None else with_commits(checkpoint.ref, checkpoint.commit)
 
 
 def document(outcomes: Sequence[Outcome]) -> Page:

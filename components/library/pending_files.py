@@ -20,6 +20,9 @@ LIBRARY_FILES = 24  # Small files of one kind in the dataset, beyond which they 
 _BATCH_ROWS = 2_000  # Rows that one commit to the library's dataset adds.
 _BATCH_BYTES = 24_000_000  # JSON of reports that one commit to the library's dataset adds.
 
+if TYPE_CHECKING:
+    from analyzers.checkpoints.hub.hub_repository import HubRepository
+
 _PUBLIC = {"labels": "", "flags": "", "results": " AND public"}
 
 
@@ -121,21 +124,18 @@ def _row(connection: sqlite3.Connection, table: Table, record: str, item: str) -
     return result_row(parse_model(Result, record), report.decode())
 
 
-if TYPE_CHECKING:
-    from analyzers.checkpoints.hub.hub_repository import HubRepository
+class Rewrite(NamedTuple):
+    """One file that replaces the ``old`` ones in a commit."""
 
-
-class Merged(NamedTuple):
-    """One file that replaces the ``old`` ones."""
-
+    message: str
     path: str
     content: bytes
     old: tuple[str, ...]
     items: int
 
 
-def plan_merge(database: Database, repository: "HubRepository") -> Merged | None:
-    """Return the next merge, one commit; None if no table has more than LIBRARY_FILES small files.
+def plan_merge(database: Database, repository: "HubRepository") -> Rewrite | None:
+    """Return the next merge; None if no table has more than LIBRARY_FILES small files.
 
     Files with refused rows are left unchanged: other programs may have written them. Raises HubError.
     """
@@ -146,38 +146,38 @@ def plan_merge(database: Database, repository: "HubRepository") -> Merged | None
         small = sorted((size, path) for of, path in known(list(sizes)) if of == table and (size := sizes[path]) <= _SHARD_BYTES // 2)
         if len(small) > LIBRARY_FILES:
             # the smallest files, at least two, since each has at most half of the bytes
-            return _merged(table, chunks(small, lambda file: file[0], len(small), _SHARD_BYTES)[0], repository)
+            return _merge(table, [path for _, path in chunks(small, lambda file: file[0], len(small), _SHARD_BYTES)[0]], repository)
     return None
 
 
-def plan_removal(database: Database, repository: "HubRepository") -> Merged | None:
+def plan_removal(database: Database, repository: "HubRepository") -> Rewrite | None:
     """Return the next file without withdrawn results, replacing one that has some; None, once, if no file has any. Raises HubError."""
     with database.read() as connection:
         gone = result_rows.withdrawn(connection)
     if not gone:
         return None
-    for table, path in known(list(repository.files)):
-        if table != "results":
-            continue
+    for path in (path for table, path in known(list(repository.files)) if table == "results"):
         with closing(repository.open(path)) as file:
-            rows = [row_of(item) for part in take(table, file) for item in part.items]
+            rows = [row_of(item) for part in take("results", file) for item in part.items]
         rest = [row for row in rows if row["id"] not in gone]
         if len(rest) < len(rows):
-            return Merged(path_of(table, [row["id"] for row in rest]), to_parquet(table, rest), (path,), len(rest))
+            return _rewrite("Remove results of models that are not public", "results", rest, [path])
     with database.write() as connection:
         result_rows.allow(connection, gone)
     return None
 
 
-def _merged(table: Table, old: list[tuple[int, str]], repository: "HubRepository") -> Merged | None:
-    """Merge files, given with their sizes; None if one has refused rows."""
+def _merge(table: Table, old: list[str], repository: "HubRepository") -> Rewrite | None:
     rows: dict[str, dict[str, Any]] = {}
-    for _, path in old:
+    for path in old:
         with closing(repository.open(path)) as file:
             for part in take(table, file):
                 if part.refused:
                     return None
                 rows |= {row["id"]: row for row in map(row_of, part.items)}
-    ordered = sorted(rows.values(), key=lambda row: (row["created"], row["id"]))
-    path = path_of(table, list(rows))
-    return Merged(path, to_parquet(table, ordered), tuple(name for _, name in old if name != path), len(ordered))
+    return _rewrite(f"Merge {len(old)} files", table, sorted(rows.values(), key=lambda row: (row["created"], row["id"])), old)
+
+
+def _rewrite(message: str, table: Table, rows: list[dict[str, Any]], old: list[str]) -> Rewrite:
+    path = path_of(table, [row["id"] for row in rows])
+    return Rewrite(message, path, to_parquet(table, rows), tuple(name for name in old if name != path), len(rows))

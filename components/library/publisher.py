@@ -205,7 +205,7 @@ class Publisher:
             self._hub.check_writable()
             self._proven = True
         self.problem = ""
-        return self._remove(repository) or self._merge(repository)
+        return self._rewrite(repository)
 
     def _add(self, repository: "HubRepository | None") -> bool:
         """Commit waiting items; return whether there were any. repository: the dataset, None if it was not read."""
@@ -234,23 +234,14 @@ class Publisher:
             file.read_into(0, memoryview(card := bytearray(file.size)))
         return {CARD: made[CARD]} if MARK.encode() in card and card != made[CARD] else {}
 
-    def _remove(self, repository: "HubRepository") -> bool:
-        """Remove withdrawn results from one file; return whether there was such a file."""
-        rest = pending_files.plan_removal(self._database, repository)
-        if rest is None:
+    def _rewrite(self, repository: "HubRepository") -> bool:
+        """Remove withdrawn results from one file, or else merge small files; return whether there was anything to do."""
+        rewrite = pending_files.plan_removal(self._database, repository) or pending_files.plan_merge(self._database, repository)
+        if rewrite is None:
             return False
-        self._commit("Remove results of models that are not public", {rest.path: rest.content}, repository.commit, rest.old)
+        self._commit(rewrite.message, {rewrite.path: rewrite.content}, repository.commit, rewrite.old)
         with self._database.write() as connection:
-            pending_files.known_file(connection, rest.path, rest.items, 0, "")
-        return True
-
-    def _merge(self, repository: "HubRepository") -> bool:
-        merged = pending_files.plan_merge(self._database, repository)
-        if merged is None:
-            return False
-        self._commit(f"Merge {len(merged.old)} files", {merged.path: merged.content}, repository.commit, merged.old)
-        with self._database.write() as connection:
-            pending_files.known_file(connection, merged.path, merged.items, 0, "")
+            pending_files.known_file(connection, rewrite.path, rewrite.items, 0, "")
         return True
 
     def _commit(self, message: str, files: Mapping[str, bytes], parent: str | None, delete: tuple[str, ...] = ()) -> None:

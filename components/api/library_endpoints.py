@@ -21,7 +21,7 @@ from components.library_page.contributing import add_label as add
 from components.site import addresses, stored_results
 from components.site.identity import identity
 from components.site.stored_results import our_library
-from components.text.render import Sentences
+from components.text import Sentences
 
 about = Sentences("api/templates/library.txt", EVIDENCE=EVIDENCE, FLAGS=limits.FLAGS, FLAG_REASONS=FLAG_REASONS, DECISIONS=DECISIONS)
 PARAMETERS = {

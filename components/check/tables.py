@@ -1,8 +1,7 @@
 """Renders the lists below check's headline: the findings, and what every rule looked for."""
 
 from analyzers.check.report import RULES, WITH_BASE, CheckReport, Level, Rule
-from components.text.markup import table, tag
-from components.text.render import macros
+from components.text import macros, table, tag
 
 _FINDINGS = macros("check/templates/findings.html")
 _KINDS: dict[Level, str] = {"error": "warning", "warning": "inference", "info": "fact"}

@@ -11,11 +11,8 @@ from components.conflict.form import command, permalink
 from components.conflict.text import as_it_is, captions, change, has_neurons, inputs, unit, units
 from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import Sortable, listed
-from components.text import numbers
-from components.text.display_names import model_name
+from components.text import html, model_name, notes, numbers, tag
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
-from components.text.markup import notes, tag
-from components.text.plain_text import html
 
 
 def headline(report: ConflictReport, links: bool = True) -> str:

@@ -21,8 +21,7 @@ from components.results.self_contained_page import Page, report_page
 from components.results.share import Share
 from components.running.open_reports import OpenReport
 from components.site.identity import Client
-from components.text import numbers
-from components.text.markup import caption
+from components.text import caption, numbers
 
 
 def permalink(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:

@@ -30,11 +30,8 @@ from components.results.coverage_tab import COVERAGE
 from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import Sortable
 from components.site import addresses, stored_results
-from components.text import numbers
+from components.text import cited, head, html, link, macros, numbers, prose, shown, tag, tile
 from components.text.headline import about_sample, answered, card, short, tiles
-from components.text.markup import cited, head, link, tag, tile
-from components.text.plain_text import html, prose, shown
-from components.text.render import macros
 
 _BODY = macros("dtype/templates/trained_in.html")
 _COULD = macros("dtype/templates/suggestions.html")

@@ -17,10 +17,7 @@ from components.dtype.text import lineage_answer, risk, stored_answer, training_
 from components.forms.form import as_read
 from components.results import self_contained_page
 from components.results.tables import listed
-from components.text import numbers
-from components.text.markup import caption, notes, table
-from components.text.plain_text import shown
-from components.text.render import render
+from components.text import caption, notes, numbers, render, shown, table
 
 _BUFFERS_SHOWN = 20
 

@@ -10,7 +10,7 @@ from components.dtype import plots
 from components.dtype.labelled_models_plot import position_text
 from components.library import Consensus
 from components.site import stored_results
-from components.text.render import Sentences
+from components.text import Sentences
 
 NOT_TESTED = "activations not tested"
 # Level of risk -> the style and the text of the tag.

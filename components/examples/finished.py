@@ -10,7 +10,7 @@ from typing import Any
 
 from analyzers import ANALYZERS
 from components.site import addresses
-from components.text.render import render
+from components.text import render
 
 FOLDER = Path(__file__).parent / "reports"
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from analyzers.options import choices, is_list, is_subject, offered, option_of
 from components.forms.checkpoint_picker import build_picker, wire_search
 from components.forms.form import BUILTIN, DATASET, Typed, typed
-from components.text.render import macros
+from components.text import macros
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 # Rows of fields in every form about weights.

@@ -15,7 +15,7 @@ from components.library import DECISIONS, EVIDENCE, FLAG_REASONS, PRECISIONS, Id
 from components.library_page.label_details import PIECES
 from components.site.identity import LOG_IN, has_login, identity
 from components.site.stored_results import our_library
-from components.text.markup import caption, head
+from components.text import caption, head
 
 _ABOUT = (
     f"Say which precision a model was trained in and give the evidence: {EVIDENCE}. This app shows links and never opens them. Each "

@@ -9,7 +9,7 @@ from analyzers.dtype_detection import DtypeRequest, analyze
 from analyzers.errors import MantissaError
 from components.library import Library, Query, Result
 from components.site import addresses, stored_results
-from components.text.render import macros
+from components.text import macros
 
 _PARTS = macros("library_page/templates/gallery.html")
 _CARDS = 6

@@ -9,7 +9,7 @@ from components.library import KINDS, Counts, LibraryState
 from components.library_page.label_details import PIECES
 from components.running.page_runs import failed_status
 from components.site.stored_results import our_library
-from components.text.markup import notes
+from components.text import notes
 
 _NAMES = {"parquet": "Parquet", "csv": "CSV", "jsonl": "JSON lines"}
 # The files' addresses are derived from the page's, so that they include a proxy's prefix.

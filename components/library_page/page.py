@@ -17,7 +17,7 @@ from components.running.jobs import sentence
 from components.running.page_runs import failed_status
 from components.site.identity import identity
 from components.site.stored_results import our_library
-from components.text.markup import caption
+from components.text import caption
 
 _ABOUT = (
     "Labels with their evidence, and the results of every analysis of a public checkpoint made here, in one open dataset: search "

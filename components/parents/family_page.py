@@ -11,8 +11,7 @@ from components.library import Library
 from components.parents.ancestors import Ancestor, ancestors
 from components.results.self_contained_page import Page
 from components.site import addresses, link_previews, stored_results
-from components.text import numbers
-from components.text.render import macros
+from components.text import macros, numbers
 
 _RESULTS = 200  # Newest results of parents that the page of a family shows, since it reads their reports.
 _PARTS = macros("parents/templates/parents.html")

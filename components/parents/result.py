@@ -17,12 +17,8 @@ from components.results.coverage_tab import COVERAGE
 from components.results.layout import Caption, Layout, Piece, Plot, Rows, Tab
 from components.results.tables import listed
 from components.site import addresses
-from components.text import numbers
-from components.text.display_names import model_name
+from components.text import Sentences, macros, model_name, notes, numbers, shown, tag
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
-from components.text.markup import notes, tag
-from components.text.plain_text import shown
-from components.text.render import Sentences, macros
 
 _PROOF = tag("proof", "proof")
 _PIECES = macros("parents/templates/parents.html")

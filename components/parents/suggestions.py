@@ -17,7 +17,7 @@ from components.running import analysis_process
 from components.running.async_steps import in_background
 from components.running.queue_limits import LOOKUPS, caller
 from components.site import stored_results
-from components.text.render import macros
+from components.text import macros
 
 _PIECES = macros("parents/templates/parents.html")
 _LOOKING = "looking for models of the same shapes"

@@ -9,7 +9,7 @@ from analyzers.formatting import size
 from components.forms.fields import build_copied
 from components.results.copy_offer import GO, CopyOffer
 from components.site.identity import may_open_pull_requests
-from components.text.render import macros
+from components.text import macros
 
 _PIECES = macros("results/templates/copy.html")
 

@@ -25,7 +25,7 @@ from components.server.log import log_unexpected
 from components.site import addresses, stored_results
 from components.site.identity import login_page
 from components.site.stored_results import STORED
-from components.text.render import macros
+from components.text import macros
 
 Updates = dict[Any, Any]
 _PIECES = macros("running/templates/status.html")

@@ -25,8 +25,7 @@ from components.running.progress import Meter
 from components.running.queue_limits import COPIES, caller
 from components.site import addresses
 from components.site.identity import client_of, login_page
-from components.text import numbers
-from components.text.render import macros
+from components.text import macros, numbers
 
 _PIECES = macros("results/templates/copy.html")
 _LOG_IN = "Log in with Hugging Face first, and allow this app to open pull requests: it opens this one in your name."

@@ -36,7 +36,7 @@ from components.site.library_files import TYPES, Exports
 from components.site.methods_page import GENERAL, methods_page
 from components.site.result_page import missing_page, result_page, small_frame
 from components.site.stored_results import our_library
-from components.text.plain_text import html
+from components.text import html
 
 _ID = re.compile(r"[0-9a-f]{64}")
 # Proxies may cache a badge for this long, so that it follows a new label within minutes.

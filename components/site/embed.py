@@ -8,8 +8,7 @@ import gradio as gr
 from analyzers.base import Report
 from components.forms.fields import build_copied
 from components.site import addresses, stored_results
-from components.text.plain_text import shown
-from components.text.render import macros
+from components.text import macros, shown
 
 _PARTS = macros("site/templates/result.html")
 # Placeholder for the address of this app, which only the browser knows: behind a proxy the server sees another one.

@@ -17,8 +17,7 @@ from components.appearance.navigation import OTHERS
 from components.library import Library, Query, Result
 from components.site import addresses, stored_results
 from components.site.identity import space_hosts
-from components.text.plain_text import html, shown
-from components.text.render import macros
+from components.text import html, macros, shown
 
 _log = logging.getLogger("mantissa")
 _PARTS = macros("site/templates/result.html")

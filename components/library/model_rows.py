@@ -127,18 +127,18 @@ def refresh(connection: sqlite3.Connection, key: str) -> None:
     rows = connection.execute(f"SELECT {LABEL_COLUMNS} FROM labels WHERE model_key = ? AND current", (key,)).fetchall()  # noqa: S608
     labels = [label_row(row) for row in rows]
     found = consensus(key, labels)
-    results, newest = connection.execute("SELECT COUNT(*), MAX(created) FROM results WHERE model_key = ?", (key,)).fetchone()
+    asked = "SELECT COUNT(*), MAX(created), MAX(model) FROM results WHERE model_key = ?"
+    results, newest, other = connection.execute(asked, (key,)).fetchone()
     shown = connection.execute(
         "SELECT model, storage, passed_through, trained_in, fp16_risk, id, json_extract(record, '$.commits[0]') FROM results "
         "WHERE model_key = ? AND analyzer = 'dtype' AND overview ORDER BY created DESC LIMIT 1",
         (key,),
     ).fetchone()
-    other = connection.execute("SELECT model FROM results WHERE model_key = ? LIMIT 1", (key,)).fetchone()
     if not labels and not results:
         connection.execute("DELETE FROM models WHERE model_key = ?", (key,))
         return
     # A report has the Hub's own spelling, a label has the contributor's.
-    model = shown[0] if shown else other[0] if other else labels[0].label.model
+    model = shown[0] if shown else other or labels[0].label.model
     facts = shown[1:] if shown else ("",) * 6
     updated = max([newest or "", *(row.label.created for row in labels)])
     saved = connection.execute(

@@ -44,6 +44,11 @@ class Fields:
         """List all components that `fill` may update."""
         return list(self.widgets.values())
 
+    def busy(self, running: bool) -> dict[Any, Any]:
+        """Return updates of the buttons for when an analysis starts (``running``), which disables the examples, or ends."""
+        buttons = {self.go: gr.update(visible=not running), self.stop: gr.update(visible=running)}
+        return buttons | {chip: gr.update(interactive=not running) for chip in self.chips}
+
 
 def _as_typed(first: Any, value: Any) -> Any:
     if isinstance(first, bool):
@@ -51,29 +56,6 @@ def _as_typed(first: Any, value: Any) -> Any:
     if isinstance(first, list):
         return list(map(typed, value)) if isinstance(value, list) else []
     return typed(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Controls:
-    """The buttons of a page. examples: disabled while an analysis runs; again: recomputes a result shown from the library."""
-
-    go: gr.Button
-    stop: gr.Button
-    examples: Sequence[gr.Button]
-    again: gr.Button
-
-    def components(self) -> list[Any]:
-        """List all components, as the outputs of an event."""
-        return [self.go, self.stop, self.again, *self.examples]
-
-    def busy(self, running: bool) -> dict[Any, Any]:
-        """Return updates for when an analysis starts (``running``) or ends."""
-        return {
-            self.go: gr.update(visible=not running),
-            self.stop: gr.update(visible=running),
-            self.again: gr.update(visible=False),
-            **{button: gr.update(interactive=not running) for button in self.examples},
-        }
 
 
 def build_buttons(name: str) -> tuple[gr.Button, gr.Button]:

@@ -10,7 +10,7 @@ from analyzers import ANALYZERS
 from analyzers.errors import MantissaError
 from analyzers.options import offered
 from components.appearance.navigation import build_navigation, questions, title
-from components.forms.fields import QUIET, Controls, Fields, build_status
+from components.forms.fields import QUIET, Fields
 from components.forms.form import Query, Typed, misspelt
 from components.results.layout import Layout
 from components.running.jobs import kind_of
@@ -53,18 +53,16 @@ class AnalysisPage:
         build_navigation(ANALYZERS[self.name].title)
         gr.HTML(title(self.question, self.about, self.name), elem_classes="m-plain")
         fields = self.fields(list(self.examples))
-        status, again = build_status()
-        controls = Controls(fields.go, fields.stop, fields.chips, again)
-        runs = self.runs(controls, status, self.result, self.meter, self.form.request)
-        runs.wire(wire_runs(runs, fields, list(self.examples.values()), kind_of(self.name)))
+        runs = self.runs(fields, self.result, self.meter, self.form.request)
+        runs.wire(wire_runs(runs, list(self.examples.values()), kind_of(self.name)))
         if runs.result.copy is not None:
-            wire_copy(runs.result, controls)
+            wire_copy(runs)
         above = self.below() if self.below is not None else ""
         gr.HTML(above + questions(ANALYZERS[self.name].title), elem_classes="m-plain m-start")
         if self.gallery is not None:
             page.load(self.gallery, None, gr.HTML(elem_classes="m-plain m-start"), queue=False, **QUIET)
         wire_shares(runs.shares())
-        wire_address(page, self.key, self.prefill, fields, runs)
+        wire_address(page, self.key, self.prefill, runs)
 
     @property
     def form(self) -> Any:

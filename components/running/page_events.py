@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 import gradio as gr
 
-from components.forms.fields import QUIET, Fields
+from components.forms.fields import QUIET
 from components.forms.form import Query, Typed
 from components.results.share import Share
 from components.running import rejoined_runs
@@ -64,11 +64,12 @@ class Prefilled(NamedTuple):
     only: Collection[str] | None = None
 
 
-def wire_runs(runs: PageRuns, fields: Fields, examples: Sequence[Typed], kind: JobQueue) -> Any:
+def wire_runs(runs: PageRuns, examples: Sequence[Typed], kind: JobQueue) -> Any:
     """Let the button and the examples start a run of what is typed, and Stop end it.
 
     examples: what each example's button types first. kind: the queue of the jobs. Returns the event after Stop, for further handlers.
     """
+    fields = runs.fields
     widgets = set(fields.widgets.values())
 
     def work(again: bool) -> Callable[..., Any]:
@@ -89,7 +90,7 @@ def wire_runs(runs: PageRuns, fields: Fields, examples: Sequence[Typed], kind: J
 
     everything = runs.outputs()
     begin: dict[str, Any] = {"fn": runs.begin, "outputs": everything, "queue": False, **QUIET}
-    starts = [(runs.controls.go.click(**begin), work(again=False)), (runs.controls.again.click(**begin), work(again=True))]
+    starts = [(fields.go.click(**begin), work(again=False)), (runs.again.click(**begin), work(again=True))]
     for button, typed in zip(fields.chips, examples, strict=True):
         updates = fields.fill(typed)
         named = button.click(lambda updates=updates: updates, outputs=fields.outputs(), queue=False, **QUIET)
@@ -101,8 +102,7 @@ def wire_runs(runs: PageRuns, fields: Fields, examples: Sequence[Typed], kind: J
         done.failure(ended_early, [reason, runs.status, *runs.state()], everything, js=_WHY, queue=False, **QUIET)
         started.append(done)
     # an event that cancels others gets no inputs, so the next event shows how far the run was
-    controls = runs.controls
-    halted = controls.stop.click(lambda: controls.busy(False), outputs=controls.components(), cancels=started, queue=False, **QUIET)
+    halted = fields.stop.click(lambda: runs.busy(False), outputs=runs.buttons(), cancels=started, queue=False, **QUIET)
 
     def stopped(request: gr.Request, *state: Any) -> Updates:
         rejoined_runs.stop(str(request.session_hash or ""))
@@ -111,13 +111,13 @@ def wire_runs(runs: PageRuns, fields: Fields, examples: Sequence[Typed], kind: J
     return halted.then(stopped, runs.state(), everything, queue=False, **QUIET)
 
 
-def wire_address(page: gr.Blocks, key: str, prefill: Callable[[Query], Prefilled], fields: Fields, runs: PageRuns) -> None:
-    """Let the address fill ``fields`` and the status when the page is opened.
+def wire_address(page: gr.Blocks, key: str, prefill: Callable[[Query], Prefilled], runs: PageRuns) -> None:
+    """Let the address fill the fields and the status when the page is opened.
 
     If ``key`` is in the address and nothing is refused, the result is shown if the request names its commits and is stored; otherwise a
     run starts.
     """
-    embedded = gr.Textbox(visible=False)
+    embedded, fields = gr.Textbox(visible=False), runs.fields
 
     def fill(query: str | None, request: gr.Request) -> Updates:
         asked = _pairs(query) if query else request.query_params.multi_items()

@@ -16,7 +16,9 @@ FOLDER = Path(__file__).parent / "reports"
 
 
 def finished_example(analyzer: str) -> str:
-    """Render the stored result of an analyzer, marked as an example, as HTML."""
+    """Render the stored result of an analyzer, marked as an example, as HTML; "" if it has none."""
+    if not path(analyzer).exists():
+        return ""
     report = stored(analyzer)
     return render(
         "examples/templates/finished.html",

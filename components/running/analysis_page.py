@@ -10,6 +10,7 @@ from analyzers import ANALYZERS
 from analyzers.errors import MantissaError
 from analyzers.options import offered
 from components.appearance.navigation import build_navigation, questions, title
+from components.examples.finished import finished_example
 from components.forms.fields import QUIET, Fields
 from components.forms.form import Query, Typed, misspelt
 from components.results.layout import Layout
@@ -28,10 +29,10 @@ class AnalysisPage:
     """The page of one analyzer.
 
     name: the analyzer's name. question, about: the heading, and a sentence below it. examples: label of each example's button -> what it
-    types. fields: builds the fields, given the labels of the examples. meter: shows the progress. key: the query key that names the
-    checkpoint. missing: for each key of the visitor's own text, the sentence for a link that omits that text, because it is too
-    long. below: HTML below the form until the first run, above the questions of the other pages; gallery: HTML below those
-    questions, made for each visitor. runs: the class that runs the form. check: validates the form before it is filled in.
+    types. fields: builds the fields, given the labels of the examples. meter: shows the progress. missing: for each key of the visitor's
+    own text, the sentence for a link that omits that text, because it is too long. below: HTML below the form until the first run, by
+    default the stored example; gallery: HTML below the questions of the other pages, made for each visitor. runs: the class that runs the
+    form. check: validates the form before it is filled in.
     """
 
     name: str
@@ -41,7 +42,6 @@ class AnalysisPage:
     fields: Callable[[list[str]], Fields]
     result: Layout[Any]
     meter: type[Meter] = Meter
-    key: str = "model"
     missing: Mapping[str, str] = field(default_factory=dict)
     below: Callable[[], str] | None = None
     gallery: Callable[[], str] | None = None
@@ -57,12 +57,12 @@ class AnalysisPage:
         runs.wire(wire_runs(runs, list(self.examples.values()), kind_of(self.name)))
         if runs.result.copy is not None:
             wire_copy(runs)
-        above = self.below() if self.below is not None else ""
+        above = self.below() if self.below is not None else finished_example(self.name)
         gr.HTML(above + questions(ANALYZERS[self.name].title), elem_classes="m-plain m-start")
         if self.gallery is not None:
             page.load(self.gallery, None, gr.HTML(elem_classes="m-plain m-start"), queue=False, **QUIET)
         wire_shares(runs.shares())
-        wire_address(page, self.key, self.prefill, runs)
+        wire_address(page, self.prefill, runs)
 
     @property
     def form(self) -> Any:

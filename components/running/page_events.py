@@ -16,19 +16,19 @@ from components.running.progress import Meter
 from components.running.queue_limits import JobQueue
 from components.site.embed import WHOLE_CODE
 
-# Presses the button for the visitor once the form has been filled from the address, unless the address was refused.
-_RUN_FROM_ADDRESS = (
-    "() => {{ if (new URLSearchParams(({query})() || location.search).get('{key}') "
-    "&& !document.querySelector('#m-status :is(.m-error, .m-stored)')) "
-    "setTimeout(() => document.querySelector('#m-inspect')?.click(), 0) }}"
-)
 _WHOLE_LINK = "(link) => (link ? new URL(link, location.href).href : link)"
 # A page of another site that embeds this app as <gradio-app> passes the query in an attribute, since its own address belongs to that site.
 _EMBEDDED_QUERY = "() => document.querySelector('gradio-app[data-query]')?.dataset.query ?? ''"
+# Presses the button for the visitor once the form has been filled from the address, unless the address was refused.
+_RUN_FROM_ADDRESS = (
+    f"() => {{ if (new URLSearchParams(({_EMBEDDED_QUERY})() || location.search).get('model') "
+    "&& !document.querySelector('#m-status :is(.m-error, .m-stored)')) "
+    "setTimeout(() => document.querySelector('#m-inspect')?.click(), 0) }"
+)
 # The button is disabled until the form is filled, or it could start a different request than the address describes.
 _FILLING = (
-    "() => {{ const query = ({query})(); "
-    "document.body.classList.toggle('m-filling', new URLSearchParams(query || location.search).has('{key}')); return query }}"
+    f"() => {{ const query = ({_EMBEDDED_QUERY})(); "
+    "document.body.classList.toggle('m-filling', new URLSearchParams(query || location.search).has('model')); return query }"
 )
 _FILLED = "() => document.body.classList.remove('m-filling')"
 # A stopped run may fail in the same way as one that the full queue refuses, even after the next run has begun. The page tells them apart
@@ -111,10 +111,10 @@ def wire_runs(runs: PageRuns, examples: Sequence[Typed], kind: JobQueue) -> Any:
     return halted.then(stopped, runs.state(), everything, queue=False, **QUIET)
 
 
-def wire_address(page: gr.Blocks, key: str, prefill: Callable[[Query], Prefilled], runs: PageRuns) -> None:
+def wire_address(page: gr.Blocks, prefill: Callable[[Query], Prefilled], runs: PageRuns) -> None:
     """Let the address fill the fields and the status when the page is opened.
 
-    If ``key`` is in the address and nothing is refused, the result is shown if the request names its commits and is stored; otherwise a
+    If ``model`` is in the address and nothing is refused, the result is shown if the request names its commits and is stored; otherwise a
     run starts.
     """
     embedded, fields = gr.Textbox(visible=False), runs.fields
@@ -125,12 +125,12 @@ def wire_address(page: gr.Blocks, key: str, prefill: Callable[[Query], Prefilled
             return {runs.status: gr.skip()}
         form, status, only = prefill(asked)
         filled: Updates = {runs.status: gr.skip() if status is None else status, **fields.fill(form, only)}
-        return {**filled, **runs.show_stored(form)} if dict(asked).get(key) and status == "" else filled
+        return {**filled, **runs.show_stored(form)} if dict(asked).get("model") and status == "" else filled
 
     every = list(dict.fromkeys([*fields.outputs(), *runs.outputs()]))
-    loaded = page.load(fill, embedded, every, js=_FILLING.format(key=key, query=_EMBEDDED_QUERY), queue=False, **QUIET)
+    loaded = page.load(fill, embedded, every, js=_FILLING, queue=False, **QUIET)
     loaded.then(None, js=_FILLED, **QUIET)
-    loaded.success(None, js=_RUN_FROM_ADDRESS.format(key=key, query=_EMBEDDED_QUERY), **QUIET)
+    loaded.success(None, js=_RUN_FROM_ADDRESS, **QUIET)
 
 
 def _pairs(query: str) -> Query:
